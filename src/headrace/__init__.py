@@ -1,0 +1,1 @@
+"""A durable event log, and event streams on Spark."""

@@ -1,0 +1,82 @@
+"""The only place that reads time, so that a test can own it.
+
+Times are whole microseconds since the Unix epoch, in UTC: the unit of the log and of Spark.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from datetime import UTC, datetime, timedelta
+
+MICROSECOND = 1
+MILLISECOND = 1_000
+SECOND = 1_000_000
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Clock(ABC):
+    """Tells the time and passes it."""
+
+    @abstractmethod
+    def now(self) -> int:
+        """Microseconds since the epoch."""
+
+    @abstractmethod
+    def sleep(self, micros: int) -> None:
+        """Return when `micros` have passed on this clock."""
+
+
+class SystemClock(Clock):
+    """The machine's clock."""
+
+    def now(self) -> int:
+        return time.time_ns() // 1_000
+
+    def sleep(self, micros: int) -> None:
+        time.sleep(micros / SECOND)
+
+
+class VirtualClock(Clock):
+    """A clock that moves only when told to, or when somebody sleeps on it.
+
+    >>> clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    >>> clock.advance(timedelta(minutes=5))
+    >>> to_datetime(clock.now()).isoformat()
+    '2026-01-01T00:05:00+00:00'
+    """
+
+    def __init__(self, start: datetime | int = 0) -> None:
+        self._now = start if isinstance(start, int) else to_micros(start)
+        self._lock = threading.Lock()
+
+    def now(self) -> int:
+        with self._lock:
+            return self._now
+
+    def sleep(self, micros: int) -> None:
+        with self._lock:
+            self._now += micros
+
+    def advance(self, by: timedelta) -> None:
+        """Move forward, or with a negative `by`, backward, as a badly kept clock does."""
+        self.sleep(micros(by))
+
+
+def to_micros(moment: datetime) -> int:
+    """Microseconds since the epoch; a datetime without a zone is taken as UTC."""
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return micros(moment - _EPOCH)
+
+
+def to_datetime(moment: int) -> datetime:
+    """The UTC datetime of a number of microseconds since the epoch."""
+    return _EPOCH + timedelta(microseconds=moment)
+
+
+def micros(span: timedelta) -> int:
+    """A duration in whole microseconds."""
+    return span // timedelta(microseconds=1)

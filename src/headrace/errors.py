@@ -1,0 +1,197 @@
+"""Every error headrace raises on purpose, in one tree.
+
+    HeadraceError
+    ├── UserError                   the caller's mistake: the command line exits with 2
+    │   ├── InvalidName             a topic, group or producer name that is not allowed
+    │   ├── InvalidSetting          a setting that does not exist or is out of its range
+    │   ├── InvalidSchema           a schema that cannot be read, or a key or time column it lacks
+    │   ├── InvalidPosition         a start or stop that cannot be understood
+    │   ├── InvalidRecord           a record that does not fit its topic
+    │   │   ├── UnknownColumn       a column the topic does not have
+    │   │   ├── WrongType           a value its column cannot hold
+    │   │   ├── NullKey             no key where the topic needs one
+    │   │   └── RecordTooLarge      a record over the topic's size limit
+    │   ├── UnknownTopic            no topic of that name
+    │   ├── UnknownPartition        the topic has no such partition
+    │   ├── UnknownGroup            no consumer group of that name
+    │   ├── TopicExists             a topic of that name is there already
+    │   ├── GroupActive             the group has members, so its offsets cannot be reset
+    │   ├── OffsetOutOfRange        an offset outside what the partition holds; names the range
+    │   ├── TransactionTooLarge     more in one transaction than one commit may hold
+    │   ├── MisusedHandle           a producer, consumer or transaction used after its end
+    │   └── Unsupported             this kind of log lacks the named capability
+    └── LogError                    the log could not do it: the command line exits with 1
+        ├── LogBusy (Retryable)     another process kept the write lock for too long
+        ├── DiskFull (Retryable)    no space left; nothing of the commit is visible
+        ├── ReadOnlyLog             the folder cannot be written
+        ├── NotALog                 the folder is not a headrace log
+        ├── NewerFormat             the folder was written by a newer headrace
+        ├── CorruptSegment          stored bytes do not match their checksum
+        ├── CorruptCatalog          the metadata database is damaged
+        ├── StorageUnavailable (Retryable)  a tiered segment's filesystem does not answer
+        ├── OutOfOrderSequence      a producer skipped a sequence number
+        └── Fenced                  somebody newer has taken over
+            ├── ProducerFenced      a newer producer of the same id has started
+            └── MemberFenced        the group has gone on without this member
+
+`Retryable` marks what may succeed when tried again as it is; everything else will not. Errors
+survive pickling with all they know, because Spark's executors pickle them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class HeadraceError(Exception):
+    """What happened, and in `hint` the next thing to do. `details` holds the facts by name."""
+
+    def __init__(self, message: str, *, hint: str = "", **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.details = details
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.hint}" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.hint, self.details)
+
+
+def _rebuild(
+    kind: type[HeadraceError], message: str, hint: str, details: dict[str, Any]
+) -> HeadraceError:
+    return kind(message, hint=hint, **details)
+
+
+class Retryable(HeadraceError):
+    """The same call may succeed later, unchanged."""
+
+
+class UserError(HeadraceError):
+    """The caller asked for something that cannot be."""
+
+
+class InvalidName(UserError):
+    """A name is made of letters, digits, dot, underscore and dash, 1 to 249 of them."""
+
+
+class InvalidSetting(UserError):
+    """A setting that does not exist or whose value is out of range."""
+
+
+class InvalidSchema(UserError):
+    """A schema that cannot be read, or that lacks the key or event-time column it names."""
+
+
+class InvalidPosition(UserError):
+    """A position that is no offset, time, commit or end of the log."""
+
+
+class InvalidRecord(UserError):
+    """A record that does not fit its topic."""
+
+
+class UnknownColumn(InvalidRecord):
+    """A record with a column its topic does not have, or without one it needs."""
+
+
+class WrongType(InvalidRecord):
+    """A value that its column's type cannot hold."""
+
+
+class NullKey(InvalidRecord):
+    """A record without a key, in a topic that needs one."""
+
+
+class RecordTooLarge(InvalidRecord):
+    """A record over the topic's `max_record_bytes`."""
+
+
+class UnknownTopic(UserError):
+    """No topic of that name."""
+
+
+class UnknownPartition(UserError):
+    """A partition number the topic does not have."""
+
+
+class UnknownGroup(UserError):
+    """No consumer group of that name."""
+
+
+class TopicExists(UserError):
+    """The name is taken."""
+
+
+class GroupActive(UserError):
+    """The group has live members, and what was asked needs it to be idle."""
+
+
+class OffsetOutOfRange(UserError):
+    """An offset before the first or after the last; `details` has `first` and `end`."""
+
+
+class TransactionTooLarge(UserError):
+    """A transaction is one commit, and a commit has a bounded size."""
+
+
+class MisusedHandle(UserError):
+    """A producer, consumer or transaction used after its end, or two at once."""
+
+
+class Unsupported(UserError):
+    """The log lacks a capability; `details["capability"]` names it."""
+
+
+class LogError(HeadraceError):
+    """The log could not do what was asked; what was committed stays readable."""
+
+
+class LogBusy(LogError, Retryable):
+    """Another process held the write lock longer than this one was willing to wait."""
+
+
+class DiskFull(LogError, Retryable):
+    """No space left on the device. Nothing of the commit is visible."""
+
+
+class ReadOnlyLog(LogError):
+    """The folder cannot be written: its permissions or its filesystem forbid it."""
+
+
+class NotALog(LogError):
+    """The folder holds something else."""
+
+
+class NewerFormat(LogError):
+    """The folder was written by a newer headrace, in a format this one does not know."""
+
+
+class CorruptSegment(LogError):
+    """Stored bytes differ from their checksum; `details` has topic, partition and offset."""
+
+
+class CorruptCatalog(LogError):
+    """The metadata database is damaged."""
+
+
+class StorageUnavailable(LogError, Retryable):
+    """The filesystem that holds a tiered segment does not answer."""
+
+
+class OutOfOrderSequence(LogError):
+    """A producer sent a sequence number that does not follow its last one."""
+
+
+class Fenced(LogError):
+    """Somebody newer has taken over, so this writer must stop."""
+
+
+class ProducerFenced(Fenced):
+    """A newer producer with the same id has started."""
+
+
+class MemberFenced(Fenced):
+    """The group has gone on without this member; its commit was refused."""

@@ -1,0 +1,57 @@
+"""Where events live: topics, partitions and offsets.
+
+Everything else in headrace is derived from the log, and can be derived again. `Log` is the
+interface; `open_log` finds the implementation by URL.
+"""
+
+from headrace.log.address import open_log
+from headrace.log.interface import (
+    Ack,
+    Capability,
+    Consumer,
+    Delivery,
+    GroupState,
+    Lag,
+    Log,
+    Member,
+    PartitionState,
+    Producer,
+    Receipt,
+    Topic,
+    TopicState,
+    Transaction,
+    UpkeepReport,
+)
+from headrace.log.position import EARLIEST, LATEST, Commit, Offset, Position, Time, parse_position
+from headrace.log.record import Batch, Header, Record
+from headrace.log.settings import TopicSettings
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Ack",
+    "Batch",
+    "Capability",
+    "Commit",
+    "Consumer",
+    "Delivery",
+    "GroupState",
+    "Header",
+    "Lag",
+    "Log",
+    "Member",
+    "Offset",
+    "PartitionState",
+    "Position",
+    "Producer",
+    "Receipt",
+    "Record",
+    "Time",
+    "Topic",
+    "TopicSettings",
+    "TopicState",
+    "Transaction",
+    "UpkeepReport",
+    "open_log",
+    "parse_position",
+]

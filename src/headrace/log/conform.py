@@ -1,0 +1,135 @@
+"""Arrow data made to fit a topic, or refused with the reason."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import NullKey, RecordTooLarge, UnknownColumn, WrongType
+from headrace.log.interface import Topic
+from headrace.log.record import RAW_SCHEMA
+
+
+def conform(topic: Topic, data: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
+    """The same rows in the topic's columns and types.
+
+    Columns may come in any order, missing nullable ones become null, and a type is changed where
+    no value changes with it. Anything else is refused.
+    """
+    schema = RAW_SCHEMA if topic.schema is None else topic.schema
+    if data.schema.equals(schema, check_metadata=False):
+        batches = [data] if isinstance(data, pa.RecordBatch) else data.to_batches()
+    else:
+        batches = _cast(topic, schema, data).to_batches()
+    for batch in batches:
+        _check_nulls(topic, schema, batch)
+        _check_sizes(topic, batch)
+    return [batch for batch in batches if batch.num_rows]
+
+
+def _cast(topic: Topic, schema: pa.Schema, data: pa.RecordBatch | pa.Table) -> pa.Table:
+    for name in data.schema.names:
+        if name not in schema.names:
+            raise unknown_column(topic, name)
+    columns: list[Any] = []
+    for field in schema:
+        if field.name not in data.schema.names:
+            if not field.nullable:
+                raise UnknownColumn(
+                    f"Topic {topic.name!r} needs the column {field.name!r}, "
+                    "and the data does not have it",
+                    hint=f"The data has: {', '.join(data.schema.names)}",
+                    topic=topic.name,
+                    column=field.name,
+                )
+            columns.append(pa.nulls(data.num_rows, field.type))
+            continue
+        column = data.column(field.name)
+        try:
+            columns.append(column.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise WrongType(
+                f"Column {field.name!r} of topic {topic.name!r} is {field.type}, "
+                f"and the data's {column.type} does not fit it: {error}",
+                hint="Convert the column before appending it",
+                topic=topic.name,
+                column=field.name,
+            ) from error
+    return pa.table(columns, schema=schema)
+
+
+def unknown_column(topic: Topic, name: str) -> UnknownColumn:
+    """The error for a column that the topic does not have, with the nearest one it has."""
+    names = (RAW_SCHEMA if topic.schema is None else topic.schema).names
+    near = difflib.get_close_matches(name, names, 1)
+    return UnknownColumn(
+        f"Topic {topic.name!r} has no column {name!r}",
+        hint=f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(names)}",
+        topic=topic.name,
+        column=name,
+    )
+
+
+def null_key(topic: Topic) -> NullKey:
+    """The error for a record without the key its topic needs."""
+    why = "is compacted by key" if topic.key is None else f"has the key {topic.key!r}"
+    return NullKey(
+        f"A record for topic {topic.name!r} has no key, and the topic {why}",
+        hint="Give every record a key",
+        topic=topic.name,
+    )
+
+
+def too_large(topic: Topic, size: int) -> RecordTooLarge:
+    """The error for a record over its topic's limit."""
+    return RecordTooLarge(
+        f"A record for topic {topic.name!r} has {size:,} bytes, "
+        f"and the topic takes up to {topic.settings.max_record_bytes:,}",
+        hint="Store large things elsewhere and send where they are, or raise the topic's "
+        f"limit: headrace topics alter {topic.name} --set max_record_bytes=16MiB",
+        topic=topic.name,
+        size=size,
+    )
+
+
+def _check_nulls(topic: Topic, schema: pa.Schema, batch: pa.RecordBatch) -> None:
+    key = "key" if topic.schema is None and topic.settings.compacts else topic.key
+    if key is not None and batch.column(key).null_count:
+        raise null_key(topic)
+    for field in schema:
+        if not field.nullable and batch.column(field.name).null_count:
+            raise WrongType(
+                f"Column {field.name!r} of topic {topic.name!r} is not null, "
+                "and the data has a null in it",
+                topic=topic.name,
+                column=field.name,
+            )
+
+
+def _check_sizes(topic: Topic, batch: pa.RecordBatch) -> None:
+    limit = topic.settings.max_record_bytes
+    if batch.nbytes <= limit:
+        return
+    sizes = row_sizes(batch)
+    largest = int(sizes.max())
+    if largest > limit:
+        raise too_large(topic, largest)
+
+
+def row_sizes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The bytes of each row, near enough to hold a limit against."""
+    total = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+            total += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+        elif not pa.types.is_nested(column.type):
+            total += max(1, column.type.bit_width // 8)
+        elif column.null_count < len(column):
+            total += np.fromiter(
+                (column.slice(i, 1).nbytes for i in range(len(column))), np.int64, len(column)
+            )
+    return total

@@ -1,0 +1,386 @@
+"""The metadata of an embedded log: one SQLite database that every process opens for itself.
+
+A commit of the log is one transaction here. Readers never wait for a writer nor a writer for
+readers (write-ahead logging); writers take turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from headrace.errors import (
+    CorruptCatalog,
+    DiskFull,
+    HeadraceError,
+    LogBusy,
+    LogError,
+    NewerFormat,
+    NotALog,
+    ReadOnlyLog,
+)
+from headrace.log.file.disk import Disk
+
+FORMAT = 1
+"""The version of the folder's format, in SQLite's user_version."""
+
+APPLICATION = 0x48524C47
+"""'HRLG': what SQLite's application_id says of a headrace log."""
+
+FILE_NAME = "catalog.db"
+
+_SCHEMA = """
+CREATE TABLE setting (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+
+CREATE TABLE head (number INTEGER NOT NULL, time INTEGER NOT NULL);
+
+CREATE TABLE topic (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    columns TEXT,
+    key TEXT,
+    event_time TEXT,
+    settings TEXT NOT NULL,
+    version INTEGER NOT NULL DEFAULT 1
+);
+
+CREATE TABLE partition (
+    topic INTEGER NOT NULL,
+    partition INTEGER NOT NULL,
+    first INTEGER NOT NULL DEFAULT 0,
+    end INTEGER NOT NULL DEFAULT 0,
+    segment INTEGER,
+    PRIMARY KEY (topic, partition)
+) WITHOUT ROWID;
+
+CREATE TABLE segment (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    topic INTEGER NOT NULL,
+    partition INTEGER NOT NULL,
+    columns TEXT,
+    sparse INTEGER NOT NULL DEFAULT 0,
+    length INTEGER NOT NULL,
+    synced INTEGER NOT NULL DEFAULT 0,
+    created INTEGER NOT NULL,
+    closed INTEGER,
+    compacted INTEGER NOT NULL DEFAULT 0,
+    location TEXT
+);
+CREATE INDEX segment_by_partition ON segment (topic, partition);
+CREATE INDEX segment_unsynced ON segment (id) WHERE synced < length;
+
+CREATE TABLE chunk (
+    topic INTEGER NOT NULL,
+    partition INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    end INTEGER NOT NULL,
+    rows INTEGER NOT NULL,
+    segment INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    length INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    PRIMARY KEY (topic, partition, first)
+) WITHOUT ROWID;
+CREATE INDEX chunk_by_commit ON chunk (topic, partition, number);
+CREATE INDEX chunk_by_segment ON chunk (segment);
+
+CREATE TABLE commits (
+    number INTEGER PRIMARY KEY,
+    time INTEGER NOT NULL,
+    producer TEXT,
+    sequence INTEGER
+);
+CREATE INDEX commits_by_time ON commits (time);
+CREATE INDEX commits_by_producer ON commits (producer, sequence) WHERE producer IS NOT NULL;
+
+CREATE TABLE topic_commit (
+    topic INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    rows INTEGER NOT NULL,
+    before INTEGER,
+    after INTEGER,
+    PRIMARY KEY (topic, number)
+) WITHOUT ROWID;
+
+CREATE TABLE producer (
+    id TEXT PRIMARY KEY,
+    epoch INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    number INTEGER,
+    used INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE consumer_group (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    generation INTEGER NOT NULL DEFAULT 0,
+    assignor TEXT NOT NULL
+);
+
+CREATE TABLE member (
+    id TEXT PRIMARY KEY,
+    consumer_group INTEGER NOT NULL,
+    instance TEXT,
+    topics TEXT NOT NULL,
+    session INTEGER NOT NULL,
+    heartbeat INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX member_by_group ON member (consumer_group);
+
+CREATE TABLE claim (
+    consumer_group INTEGER NOT NULL,
+    topic INTEGER NOT NULL,
+    partition INTEGER NOT NULL,
+    owner TEXT,
+    target TEXT,
+    PRIMARY KEY (consumer_group, topic, partition)
+) WITHOUT ROWID;
+
+CREATE TABLE group_offset (
+    consumer_group INTEGER NOT NULL,
+    topic INTEGER NOT NULL,
+    partition INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    PRIMARY KEY (consumer_group, topic, partition)
+) WITHOUT ROWID;
+
+CREATE TABLE garbage (location TEXT PRIMARY KEY) WITHOUT ROWID;
+"""
+
+
+class Catalog:
+    """Connections to the metadata: one that writes, and one per thread that reads."""
+
+    def __init__(self, folder: Path, disk: Disk, *, create: bool, patience: float) -> None:
+        self.folder = folder
+        self.path = folder / FILE_NAME
+        self._disk = disk
+        self._patience = patience
+        self._lock = threading.RLock()
+        self._local = threading.local()
+        self._open: list[apsw.Connection] = []
+        self._pid = os.getpid()
+        self._writer: apsw.Connection | None = None
+        self._synchronous = ""
+        self.read_only = False
+        if not self.path.exists() and not create:
+            raise NotALog(
+                f"There is no log in {folder}",
+                hint="Create a topic to begin one, or point --log or HEADRACE_LOG elsewhere",
+            )
+        if folder.exists() and not folder.is_dir():
+            raise NotALog(f"{folder} is a file, not a folder", hint="Name another folder")
+        with self._errors():
+            self._prepare()
+
+    # Connections
+
+    def reader(self) -> apsw.Connection:
+        """This thread's connection for reading."""
+        self._after_fork()
+        connection: apsw.Connection | None = getattr(self._local, "connection", None)
+        if connection is None or getattr(self._local, "pid", 0) != os.getpid():
+            connection = self._writing() if self._disk.exclusive else self._connect()
+            self._local.connection, self._local.pid = connection, os.getpid()
+        return connection
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[apsw.Connection]:
+        """One consistent picture of the metadata, however many queries are made."""
+        connection = self.reader()
+        with self._errors():
+            if connection.in_transaction:
+                yield connection
+                return
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def writing(self, *, synced: bool = False) -> Iterator[apsw.Connection]:
+        """A transaction that may write. It commits at the end of the block, or not at all.
+
+        With `synced` it is on the device when the block ends; without, a crash of the machine
+        (not of the process) may lose it.
+        """
+        if self.read_only:
+            raise ReadOnlyLog(
+                f"The log in {self.folder} cannot be written",
+                hint="Check the folder's owner and permissions. It can still be read",
+            )
+        with self._lock, self._errors():
+            connection = self._writing()
+            level = "FULL" if synced else "NORMAL"
+            if level != self._synchronous:
+                connection.execute(f"PRAGMA synchronous={level}")
+                self._synchronous = level
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._disk.step("began")
+                yield connection
+                self._disk.step("before commit")
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def changes(self) -> int:
+        """A number that differs whenever another connection has committed something."""
+        with self._errors():
+            return int(self.reader().execute("PRAGMA data_version").get)
+
+    def close(self) -> None:
+        self._after_fork()
+        with self._lock:
+            for connection in self._open:
+                connection.close()
+            self._open.clear()
+            self._writer = None
+            self._local = threading.local()
+
+    # Inside
+
+    def _writing(self) -> apsw.Connection:
+        self._after_fork()
+        if self._writer is None:
+            self._writer = self._connect()
+            self._synchronous = ""
+        return self._writer
+
+    def _after_fork(self) -> None:
+        # SQLite forbids carrying a connection across a fork; the child opens its own and leaves
+        # the parent's alone.
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._open = []
+            self._writer = None
+            self._lock = threading.RLock()
+            self._local = threading.local()
+
+    def _connect(self) -> apsw.Connection:
+        if self.read_only:
+            return self._connect_read_only()
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        connection = apsw.Connection(str(self.path), flags=flags, vfs=self._disk.vfs)
+        connection.set_busy_timeout(int(self._patience * 1000))
+        if self._disk.exclusive:
+            connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+        self._open.append(connection)
+        return connection
+
+    def _connect_read_only(self) -> apsw.Connection:
+        # Without a WAL file there is nothing that could change under us, and SQLite may read the
+        # database without the shared memory it cannot create in a read-only folder.
+        still = not self.path.with_name(FILE_NAME + "-wal").exists()
+        uri = self.path.resolve().as_uri() + ("?immutable=1" if still else "")
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        connection = apsw.Connection(uri, flags=flags)
+        self._open.append(connection)
+        return connection
+
+    def _prepare(self) -> None:
+        """Check that the folder is a log this version can read; make it one if it is empty."""
+        new = not self.path.exists()
+        if new:
+            self._disk.make_folder(self.folder)
+        if not os.access(self.folder, os.W_OK) or (not new and not os.access(self.path, os.W_OK)):
+            if new:
+                raise ReadOnlyLog(
+                    f"A log cannot be made in {self.folder}: it is not writable",
+                    hint="Check the folder's owner and permissions",
+                )
+            self.read_only = True
+        connection = self._writing()
+        if self._version(connection) == 0 and not self.read_only:
+            self._create(connection)
+        self._check(connection)
+
+    def _create(self, connection: apsw.Connection) -> None:
+        connection.execute("PRAGMA journal_mode=WAL")
+        with self.writing(synced=True):
+            if self._version(connection) == 0:
+                if connection.execute("SELECT count(*) FROM sqlite_schema").get:
+                    return  # somebody else's database: _check will say so
+                connection.execute(_SCHEMA)
+                connection.execute("INSERT INTO setting VALUES ('boot', ?)", (self._disk.boot(),))
+                connection.execute("INSERT INTO setting VALUES ('log_id', ?)", (uuid.uuid4().hex,))
+                connection.execute("INSERT INTO head VALUES (0, 0)")
+                connection.execute(f"PRAGMA application_id={APPLICATION}")
+                connection.execute(f"PRAGMA user_version={FORMAT}")
+        self._disk.sync_folder(self.folder)
+        self._disk.sync_folder(self.folder.resolve().parent)
+
+    def _version(self, connection: apsw.Connection) -> int:
+        return int(connection.execute("PRAGMA user_version").get)
+
+    def _check(self, connection: apsw.Connection) -> None:
+        if int(connection.execute("PRAGMA application_id").get) != APPLICATION:
+            raise NotALog(
+                f"{self.path} is a database of something else",
+                hint="Point --log or HEADRACE_LOG to another folder",
+            )
+        version = self._version(connection)
+        if version > FORMAT:
+            raise NewerFormat(
+                f"The log in {self.folder} has format {version}, and this headrace knows "
+                f"formats up to {FORMAT}",
+                hint="Upgrade headrace; the log has not been touched",
+                format=version,
+            )
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except HeadraceError:
+            raise
+        except apsw.Error as error:
+            raise self._translate(error) from error
+
+    def _translate(self, error: apsw.Error) -> HeadraceError:
+        if isinstance(error, apsw.BusyError | apsw.LockedError):
+            return LogBusy(
+                f"Another process has kept the log in {self.folder} locked for "
+                f"{self._patience:g} s",
+                hint="Try again; if it lasts, look for a writer that is stopped or stuck",
+            )
+        if isinstance(error, apsw.FullError):
+            return DiskFull(
+                f"No space left for {self.path}",
+                hint="Free some space and try again. Nothing of this commit is visible",
+            )
+        if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError | apsw.PermissionsError):
+            return ReadOnlyLog(
+                f"{self.path} cannot be opened for writing: {error}",
+                hint="Check the folder's owner and permissions",
+            )
+        if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+            return CorruptCatalog(
+                f"{self.path} is damaged: {error}",
+                hint="Restore the folder from a copy; the segments beside it are Arrow IPC "
+                "streams and can be read by any Arrow tool",
+            )
+        return LogError(f"{self.path}: {error}")
+
+
+def one(connection: apsw.Connection, sql: str, *values: Any) -> tuple[Any, ...] | None:
+    """The first row of a query, or None."""
+    for row in connection.execute(sql, values):
+        return tuple(row)
+    return None
+
+
+def many(connection: apsw.Connection, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+    """All rows of a query."""
+    return [tuple(row) for row in connection.execute(sql, values)]

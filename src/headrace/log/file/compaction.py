@@ -1,0 +1,253 @@
+"""Compaction: of each key only the last record stays, at its own offset and in its own order.
+
+Closed segments are rewritten one at a time. The rows that stay are chosen and encoded without any
+lock; the swap is one transaction, which finds out if another process was faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.clock import Clock, micros
+from headrace.errors import InvalidSetting
+from headrace.log.file.appender import Appender, segment_path
+from headrace.log.file.catalog import Catalog, many, one
+from headrace.log.file.disk import Disk
+from headrace.log.file.layout import checksum, encode, stored_schema
+from headrace.log.file.reader import Chunk, Reader
+from headrace.log.file.split import with_tombstones
+from headrace.log.file.topics import TopicRow
+from headrace.log.file.upkeep import discard_segment
+from headrace.log.interface import UpkeepReport
+from headrace.log.partitioner import key_bytes
+from headrace.log.record import Batch
+
+_MERGE_ROWS = 1_000_000
+
+
+@dataclass(frozen=True)
+class _Rewritten:
+    """A chunk after compaction; no message means that nothing of it stays."""
+
+    chunk: Chunk
+    removed: int
+    rows: int
+    tombstones: int
+    message: pa.Buffer | None
+
+
+class Compactor:
+    """Compacts topics whose `cleanup` says so."""
+
+    def __init__(
+        self, folder: Path, catalog: Catalog, appender: Appender, disk: Disk, clock: Clock
+    ) -> None:
+        self._folder = folder
+        self._catalog = catalog
+        self._appender = appender
+        self._disk = disk
+        self._clock = clock
+
+    def compact(self, topic: TopicRow, *, all_segments: bool) -> UpkeepReport:
+        """Compact a topic; with `all_segments` the open ones are closed first."""
+        if not topic.topic.settings.compacts:
+            raise InvalidSetting(
+                f"Topic {topic.name!r} is not compacted",
+                hint=f"'headrace topics alter {topic.name} --set cleanup=compact' makes it so",
+            )
+        segments = records = freed = 0
+        reader = Reader(self._folder, self._catalog)
+        try:
+            for partition in range(topic.topic.partitions):
+                if all_segments:
+                    self._close_open(topic, partition)
+                done = self._compact_partition(reader, topic, partition, force=all_segments)
+                segments, records, freed = (
+                    segments + done[0],
+                    records + done[1],
+                    freed + done[2],
+                )
+        finally:
+            reader.close()
+        return UpkeepReport(
+            topic.name, segments_compacted=segments, records_removed=records, bytes_freed=freed
+        )
+
+    def _close_open(self, topic: TopicRow, partition: int) -> None:
+        with self._catalog.writing() as db:
+            found = one(
+                db,
+                "SELECT segment FROM partition WHERE topic = ? AND partition = ?",
+                topic.id,
+                partition,
+            )
+            if found and found[0] is not None:
+                self._appender.close_segment(db, found[0], self._clock.now())
+
+    def _compact_partition(
+        self, reader: Reader, topic: TopicRow, partition: int, *, force: bool
+    ) -> tuple[int, int, int]:
+        segments = self._closed(topic, partition)
+        if not force and all(compacted for _, compacted in segments):
+            return 0, 0, 0
+        last = self._last_offsets(reader, topic, partition, [id for id, _ in segments])
+        count = records = freed = 0
+        for segment, _ in segments:
+            rewritten = [
+                self._rewrite(topic, chunk, batch, last)
+                for chunk, batch in self._rows(reader, topic, partition, segment)
+            ]
+            size = self._swap(topic, partition, segment, rewritten)
+            if size is not None:
+                removed = sum(piece.removed for piece in rewritten)
+                count, records, freed = count + 1, records + removed, freed + size
+        return count, records, freed
+
+    def _closed(self, topic: TopicRow, partition: int) -> list[tuple[int, bool]]:
+        """The closed segments in order, and whether each has nothing more to give."""
+        return [
+            (id, bool(compacted))
+            for id, compacted in many(
+                self._catalog.reader(),
+                "SELECT id, compacted FROM segment WHERE topic = ? AND partition = ? "
+                "AND closed IS NOT NULL "
+                "ORDER BY (SELECT min(first) FROM chunk WHERE segment = segment.id)",
+                topic.id,
+                partition,
+            )
+        ]
+
+    def _rows(
+        self, reader: Reader, topic: TopicRow, partition: int, segment: int
+    ) -> Iterator[tuple[Chunk, Batch]]:
+        for chunk in reader.chunks_of(topic, partition, segment):
+            batch = reader.load(topic, partition, chunk)
+            if batch is not None:
+                yield chunk, batch
+
+    def _last_offsets(
+        self, reader: Reader, topic: TopicRow, partition: int, segments: list[int]
+    ) -> pa.Array:
+        """The offset of the last record of each key, over the segments given."""
+        found: list[pa.Table] = []
+        waiting = 0
+        for segment in segments:
+            for _, batch in self._rows(reader, topic, partition, segment):
+                keys = key_bytes(batch.data.column(_key_column(topic)))
+                found.append(pa.table({"key": keys, "offset": pa.array(batch.offsets)}))
+                waiting += len(batch)
+                if waiting > _MERGE_ROWS:
+                    found, waiting = [_last_of(found)], 0
+        return _last_of(found)["offset"].combine_chunks() if found else pa.array([], pa.int64())
+
+    def _rewrite(self, topic: TopicRow, chunk: Chunk, batch: Batch, last: pa.Array) -> _Rewritten:
+        keep = pc.is_in(pa.array(batch.offsets), value_set=last).to_numpy(zero_copy_only=False)
+        # A record without a key, from before the topic was compacted, is nobody's predecessor.
+        keys = batch.data.column(_key_column(topic))
+        keep = keep | keys.is_null().to_numpy(zero_copy_only=False)
+        dead = _tombstones(batch)
+        if chunk.time + micros(topic.topic.settings.tombstone_retention) < self._clock.now():
+            keep = keep & ~dead
+        rows = int(keep.sum())
+        if not rows:
+            return _Rewritten(chunk, len(batch), 0, 0, None)
+        dead = dead[keep]
+        stored = with_tombstones(topic, batch.data.filter(pa.array(keep)), dead.tolist())
+        sparse = pa.RecordBatch.from_arrays(
+            [*stored.columns, pa.array(batch.offsets[keep])],
+            schema=stored_schema(topic.columns, sparse=True),
+        )
+        message = encode(sparse, topic.topic.settings.compression)
+        return _Rewritten(chunk, len(batch) - rows, rows, int(dead.sum()), message)
+
+    def _swap(
+        self, topic: TopicRow, partition: int, segment: int, rewritten: list[_Rewritten]
+    ) -> int | None:
+        """Put the rewritten chunks in the segment's place; returns the bytes that freed.
+
+        None if there was nothing to gain, or another process was faster.
+        """
+        finished = not any(piece.tombstones for piece in rewritten)
+        with self._catalog.writing(synced=True) as db:
+            old = one(
+                db,
+                "SELECT length, created, closed FROM segment WHERE id = ?",
+                segment,
+            )
+            if old is None:
+                return None
+            if not any(piece.removed for piece in rewritten):
+                db.execute("UPDATE segment SET compacted = ? WHERE id = ?", (finished, segment))
+                return None
+            length, created, closed = old
+            kept = [piece for piece in rewritten if piece.message is not None]
+            size = (
+                self._write(db, topic, partition, kept, created=created, closed=closed)
+                if kept
+                else 0
+            )
+            discard_segment(db, self._folder, topic.id, partition, segment)
+            return int(length) - size
+
+    def _write(
+        self,
+        db: apsw.Connection,
+        topic: TopicRow,
+        partition: int,
+        kept: list[_Rewritten],
+        *,
+        created: int,
+        closed: int,
+    ) -> int:
+        """A new closed segment with the chunks given; returns its length."""
+        segment, position = self._appender.create_segment(
+            db, topic.id, partition, topic.columns, created, sparse=True
+        )
+        path = segment_path(self._folder, topic.id, partition, segment)
+        for piece in kept:
+            assert piece.message is not None
+            self._disk.write(path, piece.message, position)
+            db.execute(
+                "UPDATE chunk SET segment = ?, position = ?, length = ?, checksum = ?, rows = ? "
+                "WHERE topic = ? AND partition = ? AND first = ?",
+                (segment, position, piece.message.size, checksum(piece.message), piece.rows,
+                 topic.id, partition, piece.chunk.first),
+            )  # fmt: skip
+            position += piece.message.size
+        self._disk.sync(path)
+        finished = not any(piece.tombstones for piece in kept)
+        db.execute(
+            "UPDATE segment SET length = ?1, synced = ?1, closed = ?2, compacted = ?3 "
+            "WHERE id = ?4",
+            (position, closed, finished, segment),
+        )
+        return position
+
+
+def _key_column(topic: TopicRow) -> str:
+    return topic.topic.key or "key"
+
+
+def _tombstones(batch: Batch) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    if batch.raw:
+        nulls: np.ndarray[Any, np.dtype[np.bool_]] = (
+            batch.data.column("value").is_null().to_numpy(zero_copy_only=False)
+        )
+        return nulls
+    return np.zeros(len(batch), np.bool_) if batch.tombstones is None else batch.tombstones
+
+
+def _last_of(tables: list[pa.Table]) -> pa.Table:
+    """Of each key the highest offset. Records without a key are left out."""
+    table = pa.concat_tables(tables)
+    table = table.rename_columns(["key", "offset"]).filter(pc.is_valid(table["key"]))
+    grouped = table.group_by("key").aggregate([("offset", "max")])
+    return grouped.select(["key", "offset_max"]).rename_columns(["key", "offset"])

@@ -1,0 +1,64 @@
+"""A reader's place in one partition."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from headrace.log.file.reader import Chunk, Reader, clip
+from headrace.log.file.topics import TopicRow
+from headrace.log.record import Batch
+
+_AHEAD = 32
+
+
+class Cursor:
+    """Hands out a partition's batches from a position on, in pieces as small as asked for."""
+
+    def __init__(self, reader: Reader, topic: TopicRow, partition: int, position: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.position = position
+        self._reader = reader
+        self._chunks: deque[Chunk] = deque()
+        self._batch: Batch | None = None
+        self._end = position
+        self._seen_changes: int | None = None
+
+    def seek(self, position: int) -> None:
+        self.position = position
+        self._chunks.clear()
+        self._batch = None
+        self._seen_changes = None
+
+    def take(self, rows: int, changes: int) -> Batch | None:
+        """The next rows, at most so many; None if there are none.
+
+        `changes` is the catalog's change number: if it is what it was when nothing was found,
+        nothing is looked for.
+        """
+        while self._batch is None:
+            if not self._chunks:
+                if changes == self._seen_changes:
+                    return None
+                self._chunks.extend(
+                    self._reader.chunks(self.topic, self.partition, self.position, _AHEAD)
+                )
+                if not self._chunks:
+                    self._seen_changes = changes
+                    return None
+            chunk = self._chunks[0]
+            batch = self._reader.load(self.topic, self.partition, chunk)
+            self._chunks.popleft()
+            if batch is not None:
+                batch = clip(batch, self.position, chunk.end)
+            if batch is None or not len(batch):
+                self.position = chunk.end  # compaction left nothing here
+                continue
+            self._batch = batch
+            self._end = chunk.end
+        batch, rest = self._batch, None
+        if len(batch) > rows:
+            batch, rest = batch.slice(0, rows), batch.slice(rows, len(batch))
+        self._batch = rest
+        self.position = self._end if rest is None else int(rest.offsets[0])
+        return batch

@@ -1,0 +1,283 @@
+"""The embedded log as a whole: a folder that is a `Log`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.clock import Clock, SystemClock
+from headrace.errors import InvalidPosition
+from headrace.log.conform import unknown_column
+from headrace.log.file import storage, topics
+from headrace.log.file.appender import SEGMENTS, Appender
+from headrace.log.file.catalog import Catalog, one
+from headrace.log.file.compaction import Compactor
+from headrace.log.file.consumer import FileConsumer
+from headrace.log.file.disk import Disk
+from headrace.log.file.groups import Coordinator
+from headrace.log.file.producer import FileProducer
+from headrace.log.file.reader import Reader, find_offset
+from headrace.log.file.recovery import recover
+from headrace.log.file.topics import TopicRow, check_partition, find_topic
+from headrace.log.file.upkeep import Upkeep
+from headrace.log.interface import (
+    Acks,
+    Capability,
+    CommitMode,
+    Consumer,
+    GroupState,
+    Log,
+    Producer,
+    Topic,
+    TopicState,
+    UpkeepReport,
+)
+from headrace.log.position import EARLIEST, LATEST, Position
+from headrace.log.record import Batch
+from headrace.log.settings import TopicSettings
+
+
+class FileLog(Log):
+    """A log in a folder. Any number of processes may have it open.
+
+    `patience` is how long a writer waits for its turn, in seconds.
+    """
+
+    capabilities = frozenset(Capability)
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        clock: Clock | None = None,
+        create: bool = True,
+        patience: float = 30.0,
+        disk: Disk | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        self.url = f"file:{folder}"
+        self._clock = clock or SystemClock()
+        self._disk = disk or Disk()
+        self._catalog = Catalog(self.folder, self._disk, create=create, patience=patience)
+        if not self._catalog.read_only:
+            self._disk.make_folder(self.folder / SEGMENTS)
+        self._appender = Appender(self.folder, self._catalog, self._disk, self._clock)
+        self._coordinator = Coordinator(self._catalog, self._clock)
+        self._upkeep = Upkeep(self.folder, self._catalog, self._appender, self._disk, self._clock)
+        self._compactor = Compactor(
+            self.folder, self._catalog, self._appender, self._disk, self._clock
+        )
+        recover(self.folder, self._catalog, self._appender, self._disk)
+
+    def close(self) -> None:
+        self._catalog.close()
+        self._disk.close()
+
+    # Topics
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        schema: str | pa.Schema | None = None,
+        key: str | None = None,
+        event_time: str | None = None,
+        settings: TopicSettings | Mapping[str, Any] | None = None,
+    ) -> Topic:
+        if not isinstance(settings, TopicSettings):
+            settings = TopicSettings().change(settings or {})
+        if settings.tier is not None:
+            storage.check_tier(settings.tier)
+        return topics.create_topic(
+            self._catalog, Topic(name, partitions, None, key, event_time, settings), schema
+        )
+
+    def topics(self) -> list[Topic]:
+        return [row.topic for row in topics.all_topics(self._catalog.reader())]
+
+    def topic(self, name: str) -> TopicState:
+        with self._catalog.reading() as db:
+            return topics.describe_topic(db, name)
+
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        partitions: int | None = None,
+        schema: str | pa.Schema | None = None,
+    ) -> Topic:
+        if settings and settings.get("tier") not in (None, "none"):
+            storage.check_tier(str(settings["tier"]))
+        return topics.alter_topic(self._catalog, name, settings, partitions, schema)
+
+    def delete_topic(self, name: str) -> None:
+        self._upkeep.delete_topic(self._row(name))
+
+    # Writing
+
+    def producer(
+        self,
+        *,
+        id: str | None = None,
+        acks: Acks = "synced",
+        linger: timedelta = timedelta(milliseconds=5),
+        batch_bytes: int = 1 << 20,
+    ) -> Producer:
+        return FileProducer(
+            self._catalog,
+            self._appender,
+            self._upkeep.after_roll,
+            id=id,
+            acks=acks,
+            linger=linger,
+            batch_bytes=batch_bytes,
+        )
+
+    # Reading
+
+    def read(
+        self,
+        topic: str,
+        *,
+        start: Position = EARLIEST,
+        stop: Position = LATEST,
+        partitions: Iterable[int] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[Batch]:
+        with self._catalog.reading() as db:
+            row = find_topic(db, topic)
+            for name in columns or ():
+                if name not in row.schema.names:
+                    raise unknown_column(row.topic, name)
+            wanted = range(row.topic.partitions) if partitions is None else partitions
+            ranges = [
+                (p, find_offset(db, row, p, start), find_offset(db, row, p, stop)) for p in wanted
+            ]
+        return self._scan(row, ranges, columns)
+
+    def _scan(
+        self, row: TopicRow, ranges: list[tuple[int, int, int]], columns: Sequence[str] | None
+    ) -> Iterator[Batch]:
+        reader = Reader(self.folder, self._catalog)
+        try:
+            for partition, first, end in ranges:
+                yield from reader.scan(row, partition, first, end, columns)
+        finally:
+            reader.close()
+
+    def consumer(
+        self,
+        *topics: str,
+        group: str | None = None,
+        start: Position = EARLIEST,
+        commit: CommitMode = "after",
+        assignor: str = "sticky",
+        instance: str | None = None,
+        session: timedelta = timedelta(seconds=10),
+        max_poll_interval: timedelta = timedelta(minutes=5),
+    ) -> Consumer:
+        if not topics:
+            raise InvalidPosition("A consumer needs a topic", hint="log.consumer('orders')")
+        return FileConsumer(
+            self._catalog,
+            Reader(self.folder, self._catalog),
+            self._coordinator,
+            self._clock,
+            [self._row(name) for name in topics],
+            group=group,
+            start=start,
+            commit=commit,
+            assignor=assignor,
+            instance=instance,
+            session=session,
+            max_poll_interval=max_poll_interval,
+            # A virtual clock does not move by itself, so there a poll is the only heartbeat.
+            heartbeats=isinstance(self._clock, SystemClock),
+        )
+
+    def offset_at(self, topic: str, partition: int, position: Position) -> int:
+        with self._catalog.reading() as db:
+            row = find_topic(db, topic)
+            return find_offset(db, row, check_partition(row, partition), position)
+
+    # Commits and frontiers
+
+    def head(self) -> int:
+        found = one(self._catalog.reader(), "SELECT number FROM head")
+        return int(found[0]) if found else 0
+
+    def commit_time(self, commit: int) -> int:
+        found = one(self._catalog.reader(), "SELECT time FROM commits WHERE number = ?", commit)
+        if found is None:
+            raise InvalidPosition(
+                f"Commit {commit} is not in the log",
+                hint=f"The last one is {self.head()}; old ones go with their records",
+            )
+        return int(found[0])
+
+    def commits(self, topic: str, after: int, limit: int) -> list[int]:
+        rows = self._catalog.reader().execute(
+            "SELECT number FROM topic_commit WHERE topic = ? AND number > ? "
+            "ORDER BY number LIMIT ?",
+            (self._row(topic).id, after, limit),
+        )
+        return [number for (number,) in rows]
+
+    def frontier(self, topic: str, commit: int | None = None) -> int | None:
+        with self._catalog.reading() as db:
+            return topics.frontier_at(db, find_topic(db, topic).id, commit)
+
+    # Groups
+
+    def groups(self) -> list[str]:
+        return self._coordinator.names()
+
+    def group(self, name: str) -> GroupState:
+        return self._coordinator.describe(name)
+
+    def reset_group(self, name: str, topic: str, position: Position) -> dict[int, int]:
+        return self._coordinator.reset(name, topic, position)
+
+    def delete_group(self, name: str) -> None:
+        self._coordinator.delete(name)
+
+    # Upkeep
+
+    def upkeep(self, topic: str | None = None) -> list[UpkeepReport]:
+        names = [t.name for t in self.topics()] if topic is None else [topic]
+        reports = []
+        for name in names:
+            row = self._row(name)
+            done = [self._upkeep.retain(row)]
+            if row.topic.settings.compacts:
+                done.append(self._compactor.compact(row, all_segments=False))
+            done.append(self._upkeep.tier(row))
+            reports.append(_sum(name, done))
+        self._upkeep.collect_garbage()
+        return reports
+
+    def compact(self, topic: str) -> UpkeepReport:
+        report = self._compactor.compact(self._row(topic), all_segments=True)
+        self._upkeep.collect_garbage()
+        return report
+
+    def _row(self, name: str) -> TopicRow:
+        with self._catalog.reading() as db:
+            return find_topic(db, name)
+
+
+def _sum(topic: str, reports: list[UpkeepReport]) -> UpkeepReport:
+    return UpkeepReport(
+        topic,
+        sum(r.segments_deleted for r in reports),
+        sum(r.segments_compacted for r in reports),
+        sum(r.segments_tiered for r in reports),
+        sum(r.records_removed for r in reports),
+        sum(r.bytes_freed for r in reports),
+    )

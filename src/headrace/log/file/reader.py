@@ -1,0 +1,280 @@
+"""From positions to record batches, one chunk in memory at a time."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import CorruptSegment, OffsetOutOfRange
+from headrace.log.file import storage
+from headrace.log.file.appender import segment_path
+from headrace.log.file.catalog import Catalog, one
+from headrace.log.file.layout import OFFSET, checksum, decode, stored_schema, tombstones
+from headrace.log.file.topics import TopicRow, check_partition
+from headrace.log.position import Commit, Earliest, Latest, Offset, Position
+from headrace.log.record import Batch
+
+_PAGE = 256
+_OPEN_FILES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Where the rows of one commit in one partition lie."""
+
+    first: int
+    end: int
+    segment: int
+    position: int
+    length: int
+    checksum: int
+    number: int
+    time: int
+    columns: str | None
+    sparse: bool
+    location: str | None
+
+
+_SELECT = """
+    SELECT c.first, c.end, c.segment, c.position, c.length, c.checksum, c.number,
+        m.time, s.columns, s.sparse, s.location
+    FROM chunk c JOIN segment s ON s.id = c.segment JOIN commits m ON m.number = c.number
+    WHERE c.topic = ? AND c.partition = ?
+"""
+
+
+def partition_range(db: apsw.Connection, row: TopicRow, partition: int) -> tuple[int, int]:
+    """The offsets a partition holds: the first, and the one after the last."""
+    check_partition(row, partition)
+    first, end = one(
+        db,
+        "SELECT first, end FROM partition WHERE topic = ? AND partition = ?",
+        row.id,
+        partition,
+    ) or (0, 0)
+    return first, end
+
+
+def find_offset(db: apsw.Connection, row: TopicRow, partition: int, position: Position) -> int:
+    """The offset at which reading from a position begins, or up to it ends."""
+    first, end = partition_range(db, row, partition)
+    match position:
+        case Earliest():
+            return first
+        case Latest():
+            return end
+        case Offset(offset):
+            if not first <= offset <= end:
+                raise out_of_range(row.name, partition, offset, first, end)
+            return offset
+        case Commit(number):
+            found = one(
+                db,
+                "SELECT first FROM chunk WHERE topic = ? AND partition = ? AND number > ? "
+                "ORDER BY number LIMIT 1",
+                row.id,
+                partition,
+                number,
+            )
+        case _:
+            after = one(
+                db, "SELECT number FROM commits WHERE time >= ? ORDER BY time, number LIMIT 1",
+                position.micros,
+            )  # fmt: skip
+            if after is None:
+                return end
+            return find_offset(db, row, partition, Commit(after[0] - 1))
+    return end if found is None else max(first, found[0])
+
+
+def out_of_range(topic: str, partition: int, offset: int, first: int, end: int) -> OffsetOutOfRange:
+    """The error that names the offsets there are."""
+    return OffsetOutOfRange(
+        f"Offset {offset} is not in partition {partition} of {topic!r}, "
+        f"which holds the offsets from {first} up to {end}",
+        hint=f"Seek to an offset from {first} to {end}, to a time, or to an end",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        first=first,
+        end=end,
+    )
+
+
+class Reader:
+    """Reads chunks. It keeps files open, so each scan and each consumer has its own."""
+
+    def __init__(self, folder: Path, catalog: Catalog) -> None:
+        self._folder = folder
+        self._catalog = catalog
+        self._files: OrderedDict[int, pa.NativeFile] = OrderedDict()
+
+    def scan(
+        self,
+        topic: TopicRow,
+        partition: int,
+        start: int,
+        stop: int,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[Batch]:
+        """The rows with offsets from `start` up to `stop`, a batch for each commit."""
+        while start < stop:
+            chunks = self.chunks(topic, partition, start)
+            for chunk in chunks:
+                if chunk.first >= stop:
+                    return
+                batch = self.load(topic, partition, chunk, columns)
+                if batch is not None:
+                    batch = clip(batch, start, stop)
+                    if len(batch):
+                        yield batch
+                start = chunk.end
+            if not chunks:
+                return
+
+    def chunks(
+        self, topic: TopicRow, partition: int, offset: int, limit: int = _PAGE
+    ) -> list[Chunk]:
+        """The next chunks from the one on that holds `offset`, or would if not compacted."""
+        db = self._catalog.reader()
+        with self._catalog.reading():
+            first, end = partition_range(db, topic, partition)
+            if offset < first:
+                raise out_of_range(topic.name, partition, offset, first, end)
+            rows = db.execute(
+                _SELECT + "AND c.first >= coalesce((SELECT max(first) FROM chunk "
+                "WHERE topic = ? AND partition = ? AND first <= ?), 0) ORDER BY c.first LIMIT ?",
+                (topic.id, partition, topic.id, partition, offset, limit + 1),
+            )
+            found = [Chunk(*row) for row in rows]
+        return [chunk for chunk in found if chunk.end > offset][:limit]
+
+    def chunks_of(self, topic: TopicRow, partition: int, segment: int) -> list[Chunk]:
+        """All chunks of one segment, in order."""
+        rows = self._catalog.reader().execute(
+            _SELECT + "AND c.segment = ? ORDER BY c.first", (topic.id, partition, segment)
+        )
+        return [Chunk(*row) for row in rows]
+
+    def load(
+        self, topic: TopicRow, partition: int, chunk: Chunk, columns: Sequence[str] | None = None
+    ) -> Batch | None:
+        """The rows of a chunk; None if compaction has taken all of them meanwhile."""
+        try:
+            message = self._read(topic, partition, chunk)
+        except FileNotFoundError as missing:
+            # Between the look-up and now the segment was tiered, compacted or deleted.
+            moved = self._again(topic, partition, chunk)
+            if moved is None:
+                return None
+            if moved == chunk:
+                raise self._corrupt(topic, partition, chunk, "its file is missing") from missing
+            return self.load(topic, partition, moved, columns)
+        if message.size != chunk.length or checksum(message) != chunk.checksum:
+            raise self._corrupt(topic, partition, chunk, "its bytes do not match their checksum")
+        rows = decode(message, stored_schema(chunk.columns, chunk.sparse))
+        if chunk.sparse:
+            offsets = rows.column(rows.schema.get_field_index(OFFSET.name)).to_numpy()
+        else:
+            offsets = np.arange(chunk.first, chunk.end, dtype=np.int64)
+        return Batch(
+            topic.name,
+            partition,
+            offsets,
+            _project(rows, topic.schema, columns),
+            tombstones(rows),
+            topic.columns is None,
+            topic.topic.key,
+            chunk.time,
+            chunk.number,
+        )
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def _read(self, topic: TopicRow, partition: int, chunk: Chunk) -> pa.Buffer:
+        try:
+            file = self._file(topic, partition, chunk)
+            file.seek(chunk.position)
+            return file.read_buffer(chunk.length)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if chunk.location is None:
+                raise self._corrupt(topic, partition, chunk, str(error)) from error
+            raise storage.unavailable(chunk.location, error) from error
+
+    def _file(self, topic: TopicRow, partition: int, chunk: Chunk) -> pa.NativeFile:
+        file = self._files.get(chunk.segment)
+        if file is None:
+            if chunk.location is None:
+                path = segment_path(self._folder, topic.id, partition, chunk.segment)
+                file = pa.OSFile(str(path), "rb")
+            else:
+                file = storage.open_file(chunk.location)
+            self._files[chunk.segment] = file
+            if len(self._files) > _OPEN_FILES:
+                self._files.popitem(last=False)[1].close()
+        self._files.move_to_end(chunk.segment)
+        return file
+
+    def _again(self, topic: TopicRow, partition: int, chunk: Chunk) -> Chunk | None:
+        db = self._catalog.reader()
+        with self._catalog.reading():
+            first, end = partition_range(db, topic, partition)
+            if chunk.first < first:
+                raise out_of_range(topic.name, partition, chunk.first, first, end)
+            row = one(db, _SELECT + "AND c.first = ?", topic.id, partition, chunk.first)
+        return None if row is None else Chunk(*row)
+
+    def _corrupt(self, topic: TopicRow, partition: int, chunk: Chunk, why: str) -> CorruptSegment:
+        path = (
+            storage.shown(chunk.location)
+            if chunk.location
+            else segment_path(self._folder, topic.id, partition, chunk.segment)
+        )
+        return CorruptSegment(
+            f"Partition {partition} of {topic.name!r} is damaged at the offsets {chunk.first} "
+            f"to {chunk.end - 1}: {why} ({path})",
+            hint=f"Restore the file from a copy, or seek to {chunk.end} to go on without these "
+            "records. Other partitions are not touched by this",
+            topic=topic.name,
+            partition=partition,
+            offset=chunk.first,
+            end=chunk.end,
+        )
+
+
+def clip(batch: Batch, start: int, stop: int) -> Batch:
+    """The rows of a batch with offsets from `start` up to `stop`."""
+    low, high = np.searchsorted(batch.offsets, (start, stop))
+    if low == 0 and high == len(batch):
+        return batch
+    return batch.slice(int(low), int(high))
+
+
+def _project(
+    rows: pa.RecordBatch, schema: pa.Schema, columns: Sequence[str] | None
+) -> pa.RecordBatch:
+    """The topic's own columns, in order, as its present schema has them."""
+    wanted: list[Any] = []
+    fields = []
+    for field in schema:
+        if columns is not None and field.name not in columns:
+            continue
+        index = rows.schema.get_field_index(field.name)
+        if index < 0:  # written before the column was added
+            wanted.append(pa.nulls(rows.num_rows, field.type))
+        else:
+            wanted.append(rows.column(index))
+        fields.append(field.with_nullable(True))
+    return pa.RecordBatch.from_arrays(wanted, schema=pa.schema(fields))

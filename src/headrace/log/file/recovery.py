@@ -1,0 +1,108 @@
+"""What happens at the first open after the machine went down.
+
+A process that dies leaves nothing to repair: what it had written and not recorded is ignored. But
+when the machine itself goes down, commits that were only `written` may have kept their metadata
+and lost their bytes. No `synced` commit can be among or after them, so the log goes back to the
+commit before the first damaged one: a shorter history, and a consistent one.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import apsw
+import pyarrow as pa
+
+from headrace.log.file.appender import Appender, segment_path
+from headrace.log.file.catalog import Catalog, many, one
+from headrace.log.file.disk import Disk
+from headrace.log.file.layout import checksum, header
+
+log = logging.getLogger(__name__)
+
+
+def recover(folder: Path, catalog: Catalog, appender: Appender, disk: Disk) -> int:
+    """Bring the log to a consistent state if the machine has been down; returns lost commits."""
+    boot = disk.boot()
+    known = one(catalog.reader(), "SELECT value FROM setting WHERE name = 'boot'")
+    if catalog.read_only or (boot and known and known[0] == boot):
+        return 0
+    with catalog.writing(synced=True) as db:
+        known = one(db, "SELECT value FROM setting WHERE name = 'boot'")
+        if boot and known and known[0] == boot:
+            return 0  # another process was faster
+        damaged = _first_damaged(db, folder)
+        lost = 0 if damaged is None else _forget_from(db, damaged)
+        appender.sync_segments(db)
+        db.execute("UPDATE setting SET value = ? WHERE name = 'boot'", (boot,))
+    if damaged is not None:
+        log.warning(
+            "the machine went down before %d commits that were not synced had reached the disk; "
+            "the log in %s goes back to commit %d",
+            lost,
+            folder,
+            damaged - 1,
+        )
+    return lost
+
+
+def _first_damaged(db: apsw.Connection, folder: Path) -> int | None:
+    """The first commit with a chunk, in what was never synced, that cannot be read."""
+    worst: int | None = None
+    for segment, topic, partition, synced in many(
+        db, "SELECT id, topic, partition, synced FROM segment WHERE synced < length"
+    ):
+        path = segment_path(folder, topic, partition, segment)
+        for position, length, digest, number in many(
+            db,
+            "SELECT position, length, checksum, number FROM chunk "
+            "WHERE segment = ? AND position + length > ? ORDER BY number",
+            segment,
+            synced,
+        ):
+            if not _intact(path, position, length, digest):
+                worst = number if worst is None else min(worst, number)
+                break
+    return worst
+
+
+def _intact(path: Path, position: int, length: int, digest: int) -> bool:
+    try:
+        with pa.OSFile(str(path), "rb") as file:
+            file.seek(position)
+            message = file.read_buffer(length)
+    except OSError:
+        return False
+    return message.size == length and checksum(message) == digest
+
+
+def _forget_from(db: apsw.Connection, number: int) -> int:
+    """Take back a commit and all after it; returns how many those were."""
+    lost = one(db, "SELECT count(*) FROM commits WHERE number >= ?", number)
+    db.execute("DELETE FROM chunk WHERE number >= ?", (number,))
+    db.execute("DELETE FROM topic_commit WHERE number >= ?", (number,))
+    db.execute(
+        "UPDATE producer SET sequence = lost.first - 1 FROM (SELECT producer AS id, "
+        "min(sequence) AS first FROM commits WHERE number >= ? GROUP BY producer) AS lost "
+        "WHERE producer.id = lost.id",
+        (number,),
+    )
+    db.execute("DELETE FROM commits WHERE number >= ?", (number,))
+    db.execute(
+        "UPDATE partition SET end = max(first, coalesce((SELECT max(end) FROM chunk c "
+        "WHERE c.topic = partition.topic AND c.partition = partition.partition), first))"
+    )
+    for segment, columns, sparse in many(
+        db, "SELECT id, columns, sparse FROM segment WHERE closed IS NULL"
+    ):
+        db.execute(
+            "UPDATE segment SET length = coalesce((SELECT max(position + length) FROM chunk "
+            "WHERE segment = ?1), ?2), synced = 0 WHERE id = ?1",
+            (segment, header(columns, bool(sparse)).size),
+        )
+    db.execute(
+        "UPDATE group_offset SET offset = min(offset, (SELECT end FROM partition p "
+        "WHERE p.topic = group_offset.topic AND p.partition = group_offset.partition))"
+    )
+    return int(lost[0]) if lost else 0

@@ -1,0 +1,89 @@
+"""Where tiered segments lie: any filesystem pyarrow can open, named by a URL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from headrace.errors import InvalidSetting, StorageUnavailable
+
+_SECRETS = {"access_key", "secret_key", "session_token", "password"}
+
+
+def tier_url(base: str, name: str) -> str:
+    """The URL of a file under a topic's `tier`, which may be a plain folder."""
+    parts = urlsplit(base)
+    if not parts.scheme:
+        return (Path(base).absolute() / name).as_uri()
+    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{name}"))
+
+
+def check_tier(base: str) -> None:
+    """Return if segments can be tiered there, as far as the URL tells."""
+    parts = urlsplit(base)
+    if parts.password or _SECRETS & {name for name, _ in parse_qsl(parts.query)}:
+        raise InvalidSetting(
+            f"The tier {shown(base)} has a secret in its URL, which would end up in the catalog",
+            hint="Leave it out and set it in the environment, such as AWS_SECRET_ACCESS_KEY",
+        )
+    try:
+        _open(tier_url(base, "x"))
+    except (ValueError, OSError) as error:
+        raise InvalidSetting(
+            f"The tier {shown(base)} cannot be used: {error}",
+            hint="Name a folder, or a URL such as s3://bucket/folder",
+        ) from error
+
+
+def shown(url: str) -> str:
+    """The URL as it may be shown: without its query and without who logs in."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def store(local: Path, url: str) -> None:
+    """Copy a local file to the storage."""
+    try:
+        filesystem, path = _open(url)
+        if isinstance(filesystem, fs.LocalFileSystem):
+            filesystem.create_dir(path.rpartition("/")[0])
+        with local.open("rb") as source, filesystem.open_output_stream(path) as target:
+            while piece := source.read(1 << 20):
+                target.write(piece)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise unavailable(url, error) from error
+
+
+def remove(url: str) -> None:
+    """Remove a file from the storage; one that is gone already is fine."""
+    try:
+        filesystem, path = _open(url)
+        filesystem.delete_file(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise unavailable(url, error) from error
+
+
+def open_file(url: str) -> pa.NativeFile:
+    """A file on the storage, open for reading at random."""
+    filesystem, path = _open(url)
+    return filesystem.open_input_file(path)
+
+
+def unavailable(url: str, error: Exception) -> StorageUnavailable:
+    """The error for a storage that does not do what it should."""
+    return StorageUnavailable(
+        f"The storage of {shown(url)} does not answer: {error}",
+        hint="Check that it is up and that its credentials are set, then try again",
+    )
+
+
+def _open(url: str) -> tuple[fs.FileSystem, str]:
+    filesystem, path = fs.FileSystem.from_uri(url)
+    return filesystem, path

@@ -1,0 +1,220 @@
+"""Keeping a log in bounds: retention, tiering, and taking out the garbage.
+
+Each deletion is first a transaction in the catalog that forgets the segment and notes its file as
+garbage; the file itself goes afterwards. A crash in between leaves a note, not a leak.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import apsw
+
+from headrace.clock import Clock, micros
+from headrace.errors import LogError
+from headrace.log.file import storage
+from headrace.log.file.appender import Appender, segment_path
+from headrace.log.file.catalog import Catalog, many, one
+from headrace.log.file.disk import Disk
+from headrace.log.file.topics import TopicRow, forget_topic, topic_by_id
+from headrace.log.interface import UpkeepReport
+
+_PRODUCER_MEMORY = 7 * 24 * 3600 * 1_000_000
+"""How long the log remembers an anonymous producer, for its retries."""
+
+log = logging.getLogger(__name__)
+
+
+class Upkeep:
+    """Deletes and moves closed segments."""
+
+    def __init__(
+        self, folder: Path, catalog: Catalog, appender: Appender, disk: Disk, clock: Clock
+    ) -> None:
+        self._folder = folder
+        self._catalog = catalog
+        self._appender = appender
+        self._disk = disk
+        self._clock = clock
+
+    def after_roll(self, topics: set[int]) -> None:
+        """Apply retention to topics in which a segment was just closed.
+
+        The commit that closed it has succeeded, so trouble here must not make it look failed.
+        """
+        for id in topics:
+            topic = topic_by_id(self._catalog.reader(), id)
+            if topic is not None:
+                try:
+                    self.retain(topic)
+                except (LogError, OSError) as error:
+                    log.warning("retention of %r was put off: %s", topic.name, error)
+
+    def retain(self, topic: TopicRow) -> UpkeepReport:
+        """Delete the oldest segments that the topic's settings no longer ask to keep."""
+        settings = topic.topic.settings
+        if not settings.deletes or (
+            settings.retention is None and settings.retention_bytes is None
+        ):
+            return UpkeepReport(topic.name)
+        segments = records = freed = 0
+        with self._catalog.writing() as db:
+            now = self._clock.now()
+            for partition in range(topic.topic.partitions):
+                for segment, length, removed in self._expired(db, topic, partition, now):
+                    self._forget_segment(db, topic, partition, segment)
+                    segments, records, freed = segments + 1, records + removed, freed + length
+            if segments:
+                _prune(db, topic.id, now)
+        self.collect_garbage()
+        return UpkeepReport(
+            topic.name, segments_deleted=segments, records_removed=records, bytes_freed=freed
+        )
+
+    def tier(self, topic: TopicRow) -> UpkeepReport:
+        """Move closed segments to the topic's other filesystem."""
+        settings = topic.topic.settings
+        if settings.tier is None:
+            return UpkeepReport(topic.name)
+        moved = freed = 0
+        limit = self._clock.now() - micros(settings.tier_after)
+        for segment, partition, length in many(
+            self._catalog.reader(),
+            "SELECT id, partition, length FROM segment WHERE topic = ? AND location IS NULL "
+            "AND closed <= ? ORDER BY id",
+            topic.id,
+            limit,
+        ):
+            path = segment_path(self._folder, topic.id, partition, segment)
+            url = storage.tier_url(settings.tier, f"{self._log_id()}/{path.name}")
+            try:
+                storage.store(path, url)
+            except FileNotFoundError:
+                continue  # compacted or deleted by another process meanwhile
+            with self._catalog.writing(synced=True) as db:
+                db.execute(
+                    "UPDATE segment SET location = ? WHERE id = ? AND location IS NULL",
+                    (url, segment),
+                )
+                if db.changes():
+                    _note_garbage(db, path.name)
+                    moved, freed = moved + 1, freed + length
+                elif one(db, "SELECT 1 FROM segment WHERE id = ?", segment) is None:
+                    _note_garbage(db, url)
+        self.collect_garbage()
+        return UpkeepReport(topic.name, segments_tiered=moved, bytes_freed=freed)
+
+    def delete_topic(self, topic: TopicRow) -> None:
+        """Forget a topic and remove its files."""
+        with self._catalog.writing(synced=True) as db:
+            for segment, partition, location in many(
+                db, "SELECT id, partition, location FROM segment WHERE topic = ?", topic.id
+            ):
+                path = segment_path(self._folder, topic.id, partition, segment)
+                _note_garbage(db, location or path.name)
+            forget_topic(db, topic)
+        self.collect_garbage()
+
+    def collect_garbage(self) -> None:
+        """Remove the files nothing refers to any more."""
+        noted = many(self._catalog.reader(), "SELECT location FROM garbage")
+        gone = []
+        for (location,) in noted:
+            try:
+                if "://" in location:
+                    storage.remove(location)
+                else:
+                    self._disk.remove(self._folder / "segments" / location)
+                gone.append((location,))
+            except LogError as error:
+                log.warning("%s; it will be tried again", error)
+        if gone:
+            with self._catalog.writing() as db:
+                db.executemany("DELETE FROM garbage WHERE location = ?", gone)
+
+    def _expired(
+        self, db: apsw.Connection, topic: TopicRow, partition: int, now: int
+    ) -> list[tuple[int, int, int]]:
+        """Segments to delete, oldest first: number, length and rows."""
+        settings = topic.topic.settings
+        found = many(
+            db,
+            "SELECT s.id, s.length, s.closed, (SELECT sum(rows) FROM chunk WHERE segment = s.id), "
+            "(SELECT max(m.time) FROM chunk c JOIN commits m ON m.number = c.number "
+            " WHERE c.segment = s.id) "
+            "FROM segment s WHERE s.topic = ? AND s.partition = ? "
+            "ORDER BY (SELECT min(first) FROM chunk WHERE segment = s.id)",
+            topic.id,
+            partition,
+        )
+        expired = []
+        total = sum(length for _, length, *_ in found)
+        for segment, length, closed, rows, newest in found:
+            old = (
+                settings.retention is not None
+                and newest is not None
+                and newest < now - micros(settings.retention)
+            )
+            # The newest segment is never over the limit by itself: it is still being filled.
+            large = (
+                settings.retention_bytes is not None
+                and closed is not None
+                and total - length >= settings.retention_bytes
+            )
+            if not old and not large:
+                break
+            if closed is None:
+                self._appender.close_segment(db, segment, now)
+            total -= length
+            expired.append((segment, length, rows or 0))
+        return expired
+
+    def _forget_segment(
+        self, db: apsw.Connection, topic: TopicRow, partition: int, segment: int
+    ) -> None:
+        end = one(db, "SELECT max(end) FROM chunk WHERE segment = ?", segment)
+        if end and end[0] is not None:
+            db.execute(
+                "UPDATE partition SET first = max(first, ?) WHERE topic = ? AND partition = ?",
+                (end[0], topic.id, partition),
+            )
+        discard_segment(db, self._folder, topic.id, partition, segment)
+
+    def _log_id(self) -> str:
+        found = one(self._catalog.reader(), "SELECT value FROM setting WHERE name = 'log_id'")
+        return str(found[0]) if found else "log"
+
+
+def discard_segment(
+    db: apsw.Connection, folder: Path, topic: int, partition: int, segment: int
+) -> None:
+    """Forget a segment with what chunks it still has, and note its file as garbage."""
+    location = one(db, "SELECT location FROM segment WHERE id = ?", segment)
+    path = segment_path(folder, topic, partition, segment)
+    _note_garbage(db, (location and location[0]) or path.name)
+    db.execute("DELETE FROM chunk WHERE segment = ?", (segment,))
+    db.execute("DELETE FROM segment WHERE id = ?", (segment,))
+
+
+def _note_garbage(db: apsw.Connection, location: str) -> None:
+    db.execute("INSERT OR IGNORE INTO garbage VALUES (?)", (location,))
+
+
+def _prune(db: apsw.Connection, topic: int, now: int) -> None:
+    """Forget commits of which nothing is left, but for a topic's last and a producer's last."""
+    db.execute(
+        "DELETE FROM topic_commit WHERE topic = ?1 AND number < (SELECT min(c.number) FROM "
+        "partition p JOIN chunk c ON c.topic = p.topic AND c.partition = p.partition "
+        "WHERE p.topic = ?1 AND c.first = (SELECT min(first) FROM chunk WHERE topic = p.topic "
+        "AND partition = p.partition)) "
+        "AND number < (SELECT max(number) FROM topic_commit WHERE topic = ?1)",
+        (topic,),
+    )
+    db.execute(
+        "DELETE FROM producer WHERE id LIKE 'anonymous-%' AND used < ?", (now - _PRODUCER_MEMORY,)
+    )
+    db.execute(
+        "DELETE FROM commits WHERE number < (SELECT min(number) FROM topic_commit) "
+        "AND number NOT IN (SELECT number FROM producer WHERE number IS NOT NULL)"
+    )

@@ -1,0 +1,85 @@
+"""Places in the log: an offset, a time, a commit, or one of the ends."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+from headrace.clock import to_datetime, to_micros
+from headrace.errors import InvalidPosition
+
+
+@dataclass(frozen=True)
+class Earliest:
+    """Before the first record that is still kept."""
+
+
+@dataclass(frozen=True)
+class Latest:
+    """After the last record there is now."""
+
+
+@dataclass(frozen=True)
+class Offset:
+    """Before the record with this offset."""
+
+    offset: int
+
+
+@dataclass(frozen=True)
+class Time:
+    """Before the first record appended at this time or later."""
+
+    micros: int
+
+    @classmethod
+    def at(cls, moment: datetime) -> Time:
+        return cls(to_micros(moment))
+
+    def __str__(self) -> str:
+        return to_datetime(self.micros).isoformat()
+
+
+@dataclass(frozen=True)
+class Commit:
+    """After everything of this commit number and before everything of the next.
+
+    So reading from commit 10 to commit 20 gives the commits 11 to 20, and a reader that keeps
+    the number of the last commit it has read can go on from it.
+    """
+
+    number: int
+
+
+Position = Earliest | Latest | Offset | Time | Commit
+
+EARLIEST = Earliest()
+LATEST = Latest()
+
+
+def parse_position(text: str) -> Position:
+    """A position as people type it.
+
+    >>> parse_position("earliest"), parse_position("42"), parse_position("commit:7")
+    (Earliest(), Offset(offset=42), Commit(number=7))
+    >>> str(parse_position("2026-01-31T12:00:00Z"))
+    '2026-01-31T12:00:00+00:00'
+    """
+    word = text.strip()
+    if word == "earliest":
+        return EARLIEST
+    if word == "latest":
+        return LATEST
+    if re.fullmatch(r"\d+", word):
+        return Offset(int(word))
+    if found := re.fullmatch(r"commit:(\d+)", word):
+        return Commit(int(found[1]))
+    try:
+        return Time.at(datetime.fromisoformat(word))
+    except ValueError:
+        raise InvalidPosition(
+            f"{text!r} is not a position",
+            hint="Use earliest, latest, an offset (42), a time (2026-01-31T12:00:00Z) "
+            "or a commit (commit:7)",
+        ) from None

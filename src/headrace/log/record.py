@@ -1,0 +1,101 @@
+"""One record as a reader gets it, and many as Arrow has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.clock import to_datetime
+
+Header = tuple[str, bytes | None]
+
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+RAW_SCHEMA = pa.schema(
+    [("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS_TYPE)],
+)
+"""The columns of a topic without a schema of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record and its place in the log.
+
+    In a typed topic `key` is the key column's value and `value` the row as a dict; in a raw one
+    both are bytes. `value` is None for a tombstone. `commit` is None where the log has no commit
+    numbers.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: Any
+    value: Any
+    headers: tuple[Header, ...]
+    timestamp: datetime
+    commit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows of one commit in one partition, as Arrow.
+
+    `data` has the topic's own columns. `offsets` counts up by one except where compaction took
+    rows away. `tombstones` is None where no row is one. `key` names the key column, and `raw`
+    says that the topic has no columns but `key`, `value` and `headers`.
+    """
+
+    topic: str
+    partition: int
+    offsets: np.ndarray[Any, np.dtype[np.int64]]
+    data: pa.RecordBatch
+    tombstones: np.ndarray[Any, np.dtype[np.bool_]] | None
+    raw: bool
+    key: str | None
+    timestamp: int
+    commit: int | None
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def slice(self, start: int, stop: int) -> Batch:
+        """The rows from `start` up to `stop`, by their place in this batch."""
+        return Batch(
+            self.topic,
+            self.partition,
+            self.offsets[start:stop],
+            self.data.slice(start, stop - start),
+            None if self.tombstones is None else self.tombstones[start:stop],
+            self.raw,
+            self.key,
+            self.timestamp,
+            self.commit,
+        )
+
+    def records(self) -> Iterator[Record]:
+        """The rows one by one. Convenient, and far slower than `data`."""
+        moment = to_datetime(self.timestamp)
+        for index, row in enumerate(self.data.to_pylist()):
+            headers: tuple[Header, ...] = ()
+            if self.raw:
+                key, value = row["key"], row["value"]
+                headers = tuple((h["key"], h["value"]) for h in row["headers"] or ())
+            else:
+                key = None if self.key is None else row[self.key]
+                dead = self.tombstones is not None and bool(self.tombstones[index])
+                value = None if dead else row
+            yield Record(
+                self.topic,
+                self.partition,
+                int(self.offsets[index]),
+                key,
+                value,
+                headers,
+                moment,
+                self.commit,
+            )

@@ -1,0 +1,246 @@
+"""Rows from people and JSON, checked one by one before they join a batch.
+
+A bad row is refused when it is sent, by name of column, so that it cannot take the good rows of
+its batch with it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import InvalidRecord, UnknownColumn, WrongType
+from headrace.log.conform import null_key, too_large, unknown_column
+from headrace.log.interface import Topic
+
+Check = Callable[[Any], Any]
+
+
+class RowReader:
+    """Turns dicts into the values of a typed topic's columns."""
+
+    def __init__(self, topic: Topic) -> None:
+        assert topic.schema is not None
+        self._topic = topic
+        self.names: list[str] = topic.schema.names
+        self._known = frozenset(self.names)
+        self._required = frozenset(f.name for f in topic.schema if not f.nullable)
+        self._checks: list[tuple[str, Check]] = [(f.name, _check_of(f.type)) for f in topic.schema]
+        self._key = topic.key
+        self._limit = topic.settings.max_record_bytes
+
+    def read(self, row: Mapping[str, Any]) -> list[Any]:
+        """The row's values in the order of the columns."""
+        if not isinstance(row, Mapping):
+            raise InvalidRecord(
+                f"A record of topic {self._topic.name!r} is a row with its columns by name, "
+                f"not {type(row).__name__} {_short(row)}",
+                topic=self._topic.name,
+            )
+        if not row.keys() <= self._known:
+            raise unknown_column(self._topic, next(n for n in row if n not in self._known))
+        if self._key is not None and row.get(self._key) is None:
+            raise null_key(self._topic)
+        for name in self._required:
+            if row.get(name) is None:
+                raise UnknownColumn(
+                    f"Topic {self._topic.name!r} needs the column {name!r}, and the row has none",
+                    topic=self._topic.name,
+                    column=name,
+                )
+        values = []
+        size = 0
+        for name, check in self._checks:
+            value = row.get(name)
+            if value is not None:
+                try:
+                    value = check(value)
+                except (TypeError, ValueError, InvalidOperation, binascii.Error) as error:
+                    raise self._wrong(name, value, str(error)) from None
+                size += len(value) if isinstance(value, str | bytes) else 8
+            values.append(value)
+        if size > self._limit:
+            raise too_large(self._topic, size)
+        return values
+
+    def read_key(self, key: Any) -> list[Any]:
+        """The values of a tombstone: the key, and nothing else."""
+        if self._key is None:
+            raise InvalidRecord(
+                f"Topic {self._topic.name!r} has no key, so it cannot have tombstones",
+                topic=self._topic.name,
+            )
+        if key is None:
+            raise null_key(self._topic)
+        checks = dict(self._checks)
+        try:
+            value = checks[self._key](key)
+        except (TypeError, ValueError, InvalidOperation, binascii.Error) as error:
+            raise self._wrong(self._key, key, str(error)) from None
+        return [value if name == self._key else None for name in self.names]
+
+    def _wrong(self, name: str, value: Any, why: str) -> WrongType:
+        assert self._topic.schema is not None
+        kind = self._topic.schema.field(name).type
+        return WrongType(
+            f"Column {name!r} of topic {self._topic.name!r} is {kind}, "
+            f"and {_short(value)} does not fit it: {why}",
+            topic=self._topic.name,
+            column=name,
+        )
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _check_of(kind: pa.DataType) -> Check:
+    types = pa.types
+    if types.is_string(kind):
+        return _string
+    if types.is_integer(kind):
+        limit = 1 << (kind.bit_width - 1)
+        return lambda value: _integer(value, limit)
+    if types.is_floating(kind):
+        return _double
+    if types.is_boolean(kind):
+        return _boolean
+    if types.is_timestamp(kind):
+        zoned = kind.tz is not None
+        return lambda value: _timestamp(value, zoned)
+    if types.is_date(kind):
+        return _date
+    if types.is_decimal(kind):
+        return lambda value: _decimal(value, kind.precision, kind.scale)
+    if types.is_binary(kind):
+        return _binary
+    if types.is_list(kind):
+        item = _optional(_check_of(kind.value_type))
+        return lambda value: [item(x) for x in _sequence(value)]
+    if types.is_map(kind):
+        key, item = _check_of(kind.key_type), _optional(_check_of(kind.item_type))
+        return lambda value: [(key(k), item(v)) for k, v in _mapping(value).items()]
+    if types.is_struct(kind):
+        fields = {field.name: _optional(_check_of(field.type)) for field in kind}
+        return lambda value: _struct(value, fields)
+    raise TypeError(f"no check for {kind}")
+
+
+def _optional(check: Check) -> Check:
+    return lambda value: None if value is None else check(value)
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("it is not text")
+    return value
+
+
+def _integer(value: Any, limit: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        if isinstance(value, float) and value.is_integer():
+            return _integer(int(value), limit)
+        raise TypeError("it is not a whole number")
+    if not -limit <= value < limit:
+        raise ValueError(f"it is outside {-limit} to {limit - 1}")
+    return value
+
+
+def _double(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError("it is not a number")
+    return float(value)
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError("it is neither true nor false")
+    return value
+
+
+def _timestamp(value: Any, zoned: bool) -> datetime:
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if not isinstance(value, datetime):
+        raise TypeError("it is not a time such as 2026-01-31T12:00:00Z")
+    if zoned:
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    if value.tzinfo is not None:
+        raise ValueError("its column has no time zone, and it has one")
+    return value
+
+
+def _date(value: Any) -> date:
+    if isinstance(value, str):
+        value = date.fromisoformat(value)
+    if isinstance(value, datetime) or not isinstance(value, date):
+        raise TypeError("it is not a date such as 2026-01-31")
+    return value
+
+
+def _decimal(value: Any, precision: int, scale: int) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+        raise TypeError("it is not a number")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("it is not a finite number")
+    number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    exact = number.quantize(Decimal(1).scaleb(-scale))
+    if exact != number:
+        raise ValueError(f"it has more than {scale} decimals")
+    if len(exact.as_tuple().digits) > precision:
+        raise ValueError(f"it has more than {precision} digits")
+    return exact
+
+
+def _binary(value: Any) -> bytes:
+    if isinstance(value, str):
+        return base64.b64decode(value, validate=True)
+    if not isinstance(value, bytes | bytearray):
+        raise TypeError("it is neither bytes nor base64 text")
+    return bytes(value)
+
+
+def _sequence(value: Any) -> list[Any] | tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise TypeError("it is not a list")
+    return value
+
+
+def _mapping(value: Any) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError("it is not a mapping")
+    return value
+
+
+def _struct(value: Any, fields: Mapping[str, Check]) -> dict[str, Any]:
+    given = _mapping(value)
+    for name in given:
+        if name not in fields:
+            raise ValueError(f"it has no field {name!r}")
+    return {name: check(given.get(name)) for name, check in fields.items()}
+
+
+def raw_bytes(value: Any) -> bytes | None:
+    """A raw topic's key or value from what people hand over: bytes, text, or anything JSON has."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    try:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    except (TypeError, ValueError) as error:
+        raise InvalidRecord(
+            f"{_short(value)} is neither bytes, text nor JSON: {error}",
+            hint="Encode it before sending it",
+        ) from None
