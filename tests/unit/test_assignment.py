@@ -106,7 +106,7 @@ def test_equal_subscribers_differ_by_at_most_one(
     assert max(loads) - min(loads) <= 1
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=400)
 @given(members=few_subscriptions, sizes=small_sizes, previous=claims(2))
 def test_no_other_assignment_is_more_even_or_as_even_with_fewer_moves(
     members: Subscriptions, sizes: dict[str, int], previous: Holdings
@@ -168,6 +168,16 @@ def test_a_chain_of_hand_overs_is_found_where_no_single_one_helps() -> None:
     members = {"m0": ["a"], "m1": ["a", "b"], "m2": ["b"]}
     previous = {"m0": [("a", 0), ("a", 1)], "m1": [("b", 0)]}
     assert counts(assign_sticky(members, {"a": 2, "b": 1}, previous)) == [1, 1, 1]
+
+
+def test_of_two_even_assignments_the_one_with_fewer_moves_is_taken() -> None:
+    members = {"m0": ["b"], "m1": ["a", "b"], "m2": ["a"]}
+    previous = {"m0": [("b", 0)], "m1": [("a", 0), ("b", 1)]}
+    assert assign_sticky(members, {"a": 1, "b": 2}, previous) == {
+        "m0": [("b", 0)],
+        "m1": [("b", 1)],
+        "m2": [("a", 0)],
+    }
 
 
 def test_members_beyond_the_partitions_wait_with_nothing() -> None:

@@ -141,6 +141,7 @@ TYPED_KEYS: list[tuple[pa.DataType, Any, bytes]] = [
     (pa.decimal128(12, 2), Decimal("-12.50"), b"-12.50"),
     (pa.decimal128(20, 10), Decimal("0.0000000001"), b"0.0000000001"),
     (pa.decimal128(20, 10), Decimal("0"), b"0.0000000000"),
+    (pa.decimal128(5, -2), Decimal("100"), b"100"),
 ]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import NullKey, RecordTooLarge, UnknownColumn, WrongType
+from headrace.errors import InvalidRecord, NullKey, RecordTooLarge, UnknownColumn, WrongType
 from headrace.log.interface import Topic
 from headrace.log.record import RAW_SCHEMA
 
@@ -35,6 +35,12 @@ def _cast(topic: Topic, schema: pa.Schema, data: pa.RecordBatch | pa.Table) -> p
     for name in data.schema.names:
         if name not in schema.names:
             raise unknown_column(topic, name)
+        if len(data.schema.get_all_field_indices(name)) > 1:
+            raise InvalidRecord(
+                f"The data for topic {topic.name!r} has the column {name!r} more than once",
+                topic=topic.name,
+                column=name,
+            )
     columns: list[Any] = []
     for field in schema:
         if field.name not in data.schema.names:
@@ -50,7 +56,7 @@ def _cast(topic: Topic, schema: pa.Schema, data: pa.RecordBatch | pa.Table) -> p
             continue
         column = data.column(field.name)
         try:
-            columns.append(column.cast(field.type))
+            columns.append(_exact(column, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise WrongType(
                 f"Column {field.name!r} of topic {topic.name!r} is {field.type}, "
@@ -60,6 +66,26 @@ def _cast(topic: Topic, schema: pa.Schema, data: pa.RecordBatch | pa.Table) -> p
                 column=field.name,
             ) from error
     return pa.table(columns, schema=schema)
+
+
+def _exact(column: Any, kind: pa.DataType) -> Any:
+    """The column as another type, if every value is still the same there.
+
+    Arrow refuses most casts that lose something, but makes true of 5, a day of a moment and
+    infinity of a large number.
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    cast = column.cast(kind)
+    if pa.types.is_floating(kind) and pa.types.is_floating(column.type):
+        same = pc.all(pc.equal(pc.is_inf(cast), pc.is_inf(column))).as_py() is not False
+    elif pa.types.is_nested(kind) or column.type.equals(kind):
+        same = True
+    else:
+        same = cast.cast(column.type).equals(column)
+    if not same:
+        raise pa.ArrowInvalid("a value would not be the same")
+    return cast
 
 
 def unknown_column(topic: Topic, name: str) -> UnknownColumn:
@@ -112,12 +138,22 @@ def _check_nulls(topic: Topic, schema: pa.Schema, batch: pa.RecordBatch) -> None
 
 def _check_sizes(topic: Topic, batch: pa.RecordBatch) -> None:
     limit = topic.settings.max_record_bytes
-    if batch.nbytes <= limit:
+    if batch.nbytes <= limit or sum(map(_longest, batch.columns)) <= limit:
         return
-    sizes = row_sizes(batch)
-    largest = int(sizes.max())
+    largest = int(row_sizes(batch).max())
     if largest > limit:
         raise too_large(topic, largest)
+
+
+def _longest(column: pa.Array) -> int:
+    """A bound on the bytes of any value, that takes no look at the values."""
+    if not len(column):
+        return 0
+    if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+        ends = np.frombuffer(column.buffers()[1], np.int32)
+        ends = ends[column.offset : column.offset + len(column) + 1]
+        return int(np.diff(ends).max())
+    return column.nbytes if pa.types.is_nested(column.type) else 16
 
 
 def row_sizes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -244,7 +244,7 @@ def _big_endian(keys: pa.Array) -> pa.Array:
 
 
 def _decimal_text(keys: pa.Array) -> pa.Array:
-    # Arrow writes 0.0000001 as 1E-7, and so from a scale of 7 on.
-    if keys.type.scale <= 6:
+    # Arrow writes 0.0000001 as 1E-7 and, with a scale of -2, 100 as 1E+2.
+    if 0 <= keys.type.scale <= 6:
         return keys.cast(pa.string())
     return pa.array([None if v is None else f"{v:f}" for v in keys.to_pylist()], pa.string())

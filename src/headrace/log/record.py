@@ -78,15 +78,18 @@ class Batch:
         )
 
     def records(self) -> Iterator[Record]:
-        """The rows one by one. Convenient, and far slower than `data`."""
+        """The rows one by one. Convenient, and far slower than `data`.
+
+        What was not among the columns read, such as the key, is None.
+        """
         moment = to_datetime(self.timestamp)
         for index, row in enumerate(self.data.to_pylist()):
             headers: tuple[Header, ...] = ()
             if self.raw:
-                key, value = row["key"], row["value"]
-                headers = tuple((h["key"], h["value"]) for h in row["headers"] or ())
+                key, value = row.get("key"), row.get("value")
+                headers = tuple((h["key"], h["value"]) for h in row.get("headers") or ())
             else:
-                key = None if self.key is None else row[self.key]
+                key = None if self.key is None else row.get(self.key)
                 dead = self.tombstones is not None and bool(self.tombstones[index])
                 value = None if dead else row
             yield Record(

@@ -7,12 +7,11 @@ its batch with it.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -20,8 +19,14 @@ import pyarrow as pa
 from headrace.errors import InvalidRecord, UnknownColumn, WrongType
 from headrace.log.conform import null_key, too_large, unknown_column
 from headrace.log.interface import Topic
+from headrace.log.record import Header
 
 Check = Callable[[Any], Any]
+
+_UNFIT = (TypeError, ValueError, ArithmeticError)
+"""What a check raises; overflows and decimals that are none are arithmetic errors."""
+
+_FLOAT_MAX = 3.4028235677973366e38  # what lies above is infinite as a 32-bit float
 
 
 class RowReader:
@@ -63,9 +68,9 @@ class RowReader:
             if value is not None:
                 try:
                     value = check(value)
-                except (TypeError, ValueError, InvalidOperation, binascii.Error) as error:
+                except _UNFIT as error:
                     raise self._wrong(name, value, str(error)) from None
-                size += len(value) if isinstance(value, str | bytes) else 8
+                size += _size(value)
             values.append(value)
         if size > self._limit:
             raise too_large(self._topic, size)
@@ -83,7 +88,7 @@ class RowReader:
         checks = dict(self._checks)
         try:
             value = checks[self._key](key)
-        except (TypeError, ValueError, InvalidOperation, binascii.Error) as error:
+        except _UNFIT as error:
             raise self._wrong(self._key, key, str(error)) from None
         return [value if name == self._key else None for name in self.names]
 
@@ -110,6 +115,8 @@ def _check_of(kind: pa.DataType) -> Check:
     if types.is_integer(kind):
         limit = 1 << (kind.bit_width - 1)
         return lambda value: _integer(value, limit)
+    if types.is_float32(kind):
+        return _float
     if types.is_floating(kind):
         return _double
     if types.is_boolean(kind):
@@ -142,6 +149,8 @@ def _optional(check: Check) -> Check:
 def _string(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError("it is not text")
+    if not value.isascii():
+        value.encode()  # half a surrogate pair, which JSON can spell, is no text
     return value
 
 
@@ -159,6 +168,13 @@ def _double(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError("it is not a number")
     return float(value)
+
+
+def _float(value: Any) -> float:
+    number = _double(value)
+    if math.isfinite(number) and abs(number) >= _FLOAT_MAX:
+        raise ValueError("it is too large for 32 bits")
+    return number
 
 
 def _boolean(value: Any) -> bool:
@@ -229,15 +245,43 @@ def _struct(value: Any, fields: Mapping[str, Check]) -> dict[str, Any]:
     return {name: check(given.get(name)) for name, check in fields.items()}
 
 
+def _size(value: Any) -> int:
+    """The bytes of a checked value, near enough to hold a limit against."""
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, list | tuple):
+        return sum(map(_size, value))
+    if isinstance(value, dict):
+        return sum(map(_size, value.values()))
+    return 8
+
+
+def check_headers(headers: Sequence[Any]) -> list[Header]:
+    """A record's headers: names, each with bytes, text or nothing."""
+    checked: list[Header] = []
+    try:
+        for name, data in headers:
+            if not isinstance(name, str) or not isinstance(data, str | bytes | None):
+                raise TypeError
+            name.encode()
+            checked.append((name, data.encode() if isinstance(data, str) else data))
+    except (TypeError, ValueError):
+        raise InvalidRecord(
+            f"{_short(headers)} are not headers",
+            hint='Give pairs of a name and bytes: [("trace", b"7f3a")]',
+        ) from None
+    return checked
+
+
 def raw_bytes(value: Any) -> bytes | None:
     """A raw topic's key or value from what people hand over: bytes, text, or anything JSON has."""
     if value is None or isinstance(value, bytes):
         return value
-    if isinstance(value, str):
-        return value.encode()
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     try:
+        if isinstance(value, str):
+            return value.encode()
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:
         raise InvalidRecord(

@@ -62,6 +62,11 @@ class TopicSettings:
             value = getattr(self, field.name)
             if value is None and field.name not in _OPTIONAL:
                 raise InvalidSetting(f"{field.name} needs a value: it cannot be none")
+            kind = _kind(field.name)
+            if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+                raise InvalidSetting(
+                    f"{field.name} cannot be {value!r}", hint=f"Give it as {kind.__name__} or text"
+                )
             if isinstance(value, timedelta) and value < timedelta(0):
                 raise InvalidSetting(f"{field.name} cannot be negative: {format_span(value)}")
             if isinstance(value, int) and value < 1:
@@ -106,6 +111,12 @@ class TopicSettings:
 
 _SPAN_SETTINGS = {"retention", "tombstone_retention", "segment_age", "skew", "tier_after"}
 _SIZE_SETTINGS = {"retention_bytes", "segment_bytes", "max_record_bytes"}
+
+
+def _kind(name: str) -> type:
+    if name in _SPAN_SETTINGS:
+        return timedelta
+    return int if name in _SIZE_SETTINGS else str
 
 
 def _read(name: str, text: str) -> Any:

@@ -25,11 +25,13 @@ from headrace.clock import Clock, micros
 from headrace.errors import MemberFenced, OutOfOrderSequence, ProducerFenced
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.disk import Disk
-from headrace.log.file.layout import checksum, encode, header
+from headrace.log.file.layout import Checksum, Message, encode, header
 from headrace.log.file.topics import TopicRow, frontier_at
 from headrace.log.interface import Ack, Receipt
 
 SEGMENTS = "segments"
+
+_UNSYNCED_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,16 @@ class GroupOffsets:
     offsets: Mapping[tuple[int, int], int]
 
 
+@dataclass(frozen=True)
+class _Commit:
+    """A commit under way: its number and time, and the topics it closed segments of."""
+
+    db: apsw.Connection
+    number: int
+    time: int
+    closed: set[int]
+
+
 def segment_path(folder: Path, topic: int, partition: int, segment: int) -> Path:
     """Where a segment lies; made of numbers only, so no name can lead out of the folder."""
     return folder / SEGMENTS / f"{topic:06d}-{partition:05d}-{segment:010d}.arrows"
@@ -86,7 +98,6 @@ class Appender:
     ) -> tuple[Receipt, set[int]]:
         """The receipt, and the topics in which a segment was closed on the way."""
         messages = [encode(p.rows, p.topic.topic.settings.compression) for p in pieces]
-        sums = [checksum(message) for message in messages]
         self._disk.step("encoded")
         closed: set[int] = set()
         with self._catalog.writing(synced=synced) as db:
@@ -96,48 +107,60 @@ class Appender:
                 _check_unchanged(db, topic)
             number, last = one(db, "SELECT number + 1, time FROM head") or (1, 0)
             time = max(self._clock.now(), last)
-            acks = []
-            for piece, message, digest in zip(pieces, messages, sums, strict=True):
-                first, end, segment, position = self._place(db, piece, message, time, closed)
-                db.execute(
-                    "INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (piece.topic.id, piece.partition, first, end, end - first,
-                     segment, position, message.size, digest, number),
-                )  # fmt: skip
-                acks.append(Ack(piece.topic.name, piece.partition, first, end))
-            self._record(db, number, time, pieces, identity)
+            commit = _Commit(db, number, time, closed)
+            acks = [
+                self._place(commit, piece, message)
+                for piece, message in zip(pieces, messages, strict=True)
+            ]
+            _record(commit, pieces, identity)
             if offsets is not None:
                 store_offsets(db, offsets)
             self._disk.step("recorded")
             if synced:
                 self.sync_segments(db)
         self._disk.step("committed")
-        return Receipt(number, time, tuple(acks)), closed
+        return Receipt(number if pieces else None, time, tuple(acks)), closed
 
     def sync_segments(self, db: apsw.Connection) -> None:
-        """Have every byte that the catalog speaks of on the device."""
-        for id, topic, partition in many(
-            db, "SELECT id, topic, partition FROM segment WHERE synced < length"
-        ):
+        """Have every byte that the catalog speaks of on the device.
+
+        A segment of which nothing was ever synced may not even be in its folder for sure.
+        """
+        unsynced = many(
+            db, "SELECT id, topic, partition, synced FROM segment WHERE synced < length"
+        )
+        for id, topic, partition, _ in unsynced:
             self._disk.sync(segment_path(self._folder, topic, partition, id))
             self._disk.step("synced a segment")
+        if any(synced == 0 for *_, synced in unsynced):
+            self._disk.sync_folder(self._folder / SEGMENTS)
         db.execute("UPDATE segment SET synced = length WHERE synced < length")
 
-    def close_segment(self, db: apsw.Connection, segment: int, time: int) -> None:
-        """Let nothing more be written to a segment, and have it on the device.
+    def sync_closed(self) -> None:
+        """Sync the closed segments if there is much in them that never was.
 
-        Syncing here bounds what a crash of the machine can take from commits that were only
-        `written` to the newest segment of each partition.
+        This bounds what a crash of the machine can take from commits that were only `written`,
+        and what recovery has to read. No lock is held meanwhile: closed segments do not change.
         """
-        topic, partition = one(
-            db, "SELECT topic, partition FROM segment WHERE id = ?", segment
-        ) or (0, 0)
-        self._disk.sync(segment_path(self._folder, topic, partition, segment))
-        db.execute("UPDATE segment SET closed = ?, synced = length WHERE id = ?", (time, segment))
-        db.execute(
-            "UPDATE partition SET segment = NULL WHERE topic = ? AND partition = ?",
-            (topic, partition),
+        closed = many(
+            self._catalog.reader(),
+            "SELECT id, topic, partition, length FROM segment "
+            "WHERE synced < length AND closed IS NOT NULL AND location IS NULL",
         )
+        if sum(length for *_, length in closed) < _UNSYNCED_BYTES:
+            return
+        for id, topic, partition, _ in closed:
+            self._disk.sync(segment_path(self._folder, topic, partition, id))
+        self._disk.sync_folder(self._folder / SEGMENTS)
+        with self._catalog.writing() as db:
+            db.executemany(
+                "UPDATE segment SET synced = length WHERE id = ?", [(id,) for id, *_ in closed]
+            )
+
+    def close_segment(self, db: apsw.Connection, segment: int, time: int) -> None:
+        """Let nothing more be written to a segment."""
+        db.execute("UPDATE segment SET closed = ? WHERE id = ?", (time, segment))
+        db.execute("UPDATE partition SET segment = NULL WHERE segment = ?", (segment,))
 
     def create_segment(
         self,
@@ -159,17 +182,37 @@ class Appender:
         segment = db.last_insert_rowid()
         path = segment_path(self._folder, topic, partition, segment)
         self._disk.create(path)
-        self._disk.write(path, head, 0)
-        self._disk.sync_folder(path.parent)
+        self._disk.write(path, [head], 0)
         self._disk.step("created a segment")
         return segment, head.size
 
-    def _place(
-        self, db: apsw.Connection, piece: Piece, message: pa.Buffer, time: int, closed: set[int]
-    ) -> tuple[int, int, int, int]:
-        """Write a message; returns the offsets it got, its segment and its position there."""
-        topic, partition = piece.topic, piece.partition
-        settings = topic.topic.settings
+    def _place(self, commit: _Commit, piece: Piece, message: Message) -> Ack:
+        """Write a message at the end of its partition's open segment, and record it."""
+        topic, partition, size = piece.topic, piece.partition, sum(map(len, message))
+        end, segment, position = self._room(commit, topic, partition, size)
+        checksum = Checksum()
+        path = segment_path(self._folder, topic.id, partition, segment)
+        self._disk.write(path, checksum.passing(message), position)
+        self._disk.step("wrote")
+        rows = piece.rows.num_rows
+        db = commit.db
+        db.execute(
+            "INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (topic.id, partition, end, end + rows, rows,
+             segment, position, size, checksum.value, commit.number),
+        )  # fmt: skip
+        db.execute("UPDATE segment SET length = ? WHERE id = ?", (position + size, segment))
+        db.execute(
+            "UPDATE partition SET end = ?, segment = ? WHERE topic = ? AND partition = ?",
+            (end + rows, segment, topic.id, partition),
+        )
+        return Ack(topic.name, partition, end, end + rows)
+
+    def _room(
+        self, commit: _Commit, topic: TopicRow, partition: int, size: int
+    ) -> tuple[int, int, int]:
+        """The partition's end, and a segment with room for so many bytes and its length."""
+        db, time, settings = commit.db, commit.time, topic.topic.settings
         end, segment, columns, length, created = one(
             db,
             "SELECT p.end, s.id, s.columns, s.length, s.created FROM partition p "
@@ -179,57 +222,44 @@ class Appender:
         ) or (0, None, None, 0, 0)
         if segment is not None and (
             columns != topic.columns
-            or length + message.size > settings.segment_bytes
+            or length + size > settings.segment_bytes
             or (settings.segment_age and time - created >= micros(settings.segment_age))
         ):
             self.close_segment(db, segment, time)
-            closed.add(topic.id)
+            commit.closed.add(topic.id)
             segment = None
         if segment is None:
             segment, length = self.create_segment(db, topic.id, partition, topic.columns, time)
-        path = segment_path(self._folder, topic.id, partition, segment)
-        self._disk.write(path, message, length)
-        self._disk.step("wrote")
-        stop = end + piece.rows.num_rows
-        db.execute("UPDATE segment SET length = ? WHERE id = ?", (length + message.size, segment))
-        db.execute(
-            "UPDATE partition SET end = ?, segment = ? WHERE topic = ? AND partition = ?",
-            (stop, segment, topic.id, partition),
-        )
-        return end, stop, segment, length
+        return end, segment, length
 
-    def _record(
-        self,
-        db: apsw.Connection,
-        number: int,
-        time: int,
-        pieces: Sequence[Piece],
-        identity: Identity | None,
-    ) -> None:
-        """What the whole commit has to say, beside where its rows are."""
-        if pieces:
-            db.execute("UPDATE head SET number = ?, time = ?", (number, time))
-            db.execute(
-                "INSERT INTO commits VALUES (?, ?, ?, ?)",
-                (number, time, identity and identity.producer, identity and identity.sequence),
-            )
-        by_topic: dict[int, list[Piece]] = {}
-        for piece in pieces:
-            by_topic.setdefault(piece.topic.id, []).append(piece)
-        for id, mine in by_topic.items():
-            before = after = frontier_at(db, id, None)
-            if mine[0].topic.topic.event_time is not None:
-                seen = (before, *(_newest(piece, time) for piece in mine))
-                after = max((moment for moment in seen if moment is not None), default=None)
-            db.execute(
-                "INSERT INTO topic_commit VALUES (?, ?, ?, ?, ?)",
-                (id, number, sum(piece.rows.num_rows for piece in mine), before, after),
-            )
-        if identity is not None:
-            db.execute(
-                "INSERT OR REPLACE INTO producer VALUES (?, ?, ?, ?, ?)",
-                (identity.producer, identity.epoch, identity.sequence, number, time),
-            )
+
+def _record(commit: _Commit, pieces: Sequence[Piece], identity: Identity | None) -> None:
+    """What the whole commit has to say, beside where its rows are."""
+    db, number, time = commit.db, commit.number, commit.time
+    if pieces:
+        db.execute("UPDATE head SET number = ?, time = ?", (number, time))
+        db.execute(
+            "INSERT INTO commits VALUES (?, ?, ?, ?)",
+            (number, time, identity and identity.producer, identity and identity.sequence),
+        )
+    by_topic: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        by_topic.setdefault(piece.topic.id, []).append(piece)
+    for id, mine in by_topic.items():
+        before = after = frontier_at(db, id, None)
+        if mine[0].topic.topic.event_time is not None:
+            seen = (before, *(_newest(piece, time) for piece in mine))
+            after = max((moment for moment in seen if moment is not None), default=None)
+        db.execute(
+            "INSERT INTO topic_commit VALUES (?, ?, ?, ?, ?)",
+            (id, number, sum(piece.rows.num_rows for piece in mine), before, after),
+        )
+    if identity is not None:
+        db.execute(
+            "INSERT OR REPLACE INTO producer VALUES (?, ?, ?, ?, ?)",
+            (identity.producer, identity.epoch, identity.sequence,
+             number if pieces else None, time),
+        )  # fmt: skip
 
 
 def store_offsets(db: apsw.Connection, offsets: GroupOffsets) -> None:

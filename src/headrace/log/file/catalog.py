@@ -178,8 +178,12 @@ class Catalog:
             )
         if folder.exists() and not folder.is_dir():
             raise NotALog(f"{folder} is a file, not a folder", hint="Name another folder")
-        with self._errors():
-            self._prepare()
+        try:
+            with self._errors():
+                self._prepare()
+        except BaseException:
+            self.close()
+            raise
 
     # Connections
 
@@ -302,16 +306,14 @@ class Catalog:
                 )
             self.read_only = True
         connection = self._writing()
-        if self._version(connection) == 0 and not self.read_only:
+        if self._empty(connection) and not self.read_only:
             self._create(connection)
         self._check(connection)
 
     def _create(self, connection: apsw.Connection) -> None:
         connection.execute("PRAGMA journal_mode=WAL")
         with self.writing(synced=True):
-            if self._version(connection) == 0:
-                if connection.execute("SELECT count(*) FROM sqlite_schema").get:
-                    return  # somebody else's database: _check will say so
+            if self._empty(connection):  # or another process was faster
                 connection.execute(_SCHEMA)
                 connection.execute("INSERT INTO setting VALUES ('boot', ?)", (self._disk.boot(),))
                 connection.execute("INSERT INTO setting VALUES ('log_id', ?)", (uuid.uuid4().hex,))
@@ -320,6 +322,11 @@ class Catalog:
                 connection.execute(f"PRAGMA user_version={FORMAT}")
         self._disk.sync_folder(self.folder)
         self._disk.sync_folder(self.folder.resolve().parent)
+
+    def _empty(self, connection: apsw.Connection) -> bool:
+        """Whether it is a new database, and not somebody else's."""
+        tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
+        return self._version(connection) == 0 and not tables
 
     def _version(self, connection: apsw.Connection) -> int:
         return int(connection.execute("PRAGMA user_version").get)
@@ -346,41 +353,48 @@ class Catalog:
         except HeadraceError:
             raise
         except apsw.Error as error:
-            raise self._translate(error) from error
+            raise translate(error, self.path, self._patience) from error
 
-    def _translate(self, error: apsw.Error) -> HeadraceError:
-        if isinstance(error, apsw.BusyError | apsw.LockedError):
-            return LogBusy(
-                f"Another process has kept the log in {self.folder} locked for "
-                f"{self._patience:g} s",
-                hint="Try again; if it lasts, look for a writer that is stopped or stuck",
-            )
-        if isinstance(error, apsw.FullError):
-            return DiskFull(
-                f"No space left for {self.path}",
-                hint="Free some space and try again. Nothing of this commit is visible",
-            )
-        if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError | apsw.PermissionsError):
-            return ReadOnlyLog(
-                f"{self.path} cannot be opened for writing: {error}",
-                hint="Check the folder's owner and permissions",
-            )
-        if isinstance(error, apsw.CorruptError | apsw.NotADBError):
-            return CorruptCatalog(
-                f"{self.path} is damaged: {error}",
-                hint="Restore the folder from a copy; the segments beside it are Arrow IPC "
-                "streams and can be read by any Arrow tool",
-            )
-        return LogError(f"{self.path}: {error}")
+
+def translate(error: apsw.Error, path: Path, patience: float) -> HeadraceError:
+    """The headrace error for one of SQLite's."""
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
+        return LogBusy(
+            f"Another process has kept the log in {path.parent} locked for {patience:g} s",
+            hint="Try again; if it lasts, look for a writer that is stopped or stuck",
+        )
+    if isinstance(error, apsw.FullError):
+        return DiskFull(
+            f"No space left for {path}",
+            hint="Free some space and try again. Nothing of this commit is visible",
+        )
+    if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError | apsw.PermissionsError):
+        return ReadOnlyLog(
+            f"{path} cannot be opened for writing: {error}",
+            hint="Check the folder's owner and permissions",
+        )
+    if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+        return CorruptCatalog(
+            f"{path} is damaged: {error}",
+            hint="Restore the folder from a copy; the segments beside it are Arrow IPC "
+            "streams and can be read by any Arrow tool",
+        )
+    return LogError(f"{path}: {error}")
 
 
 def one(connection: apsw.Connection, sql: str, *values: Any) -> tuple[Any, ...] | None:
     """The first row of a query, or None."""
-    for row in connection.execute(sql, values):
-        return tuple(row)
+    try:
+        for row in connection.execute(sql, values):
+            return tuple(row)
+    except apsw.Error as error:
+        raise translate(error, Path(connection.filename), 0) from error
     return None
 
 
 def many(connection: apsw.Connection, sql: str, *values: Any) -> list[tuple[Any, ...]]:
     """All rows of a query."""
-    return [tuple(row) for row in connection.execute(sql, values)]
+    try:
+        return [tuple(row) for row in connection.execute(sql, values)]
+    except apsw.Error as error:
+        raise translate(error, Path(connection.filename), 0) from error

@@ -21,7 +21,7 @@ from headrace.errors import InvalidSetting
 from headrace.log.file.appender import Appender, segment_path
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.disk import Disk
-from headrace.log.file.layout import checksum, encode, stored_schema
+from headrace.log.file.layout import Checksum, Message, encode, stored_schema
 from headrace.log.file.reader import Chunk, Reader
 from headrace.log.file.split import with_tombstones
 from headrace.log.file.topics import TopicRow
@@ -41,7 +41,7 @@ class _Rewritten:
     removed: int
     rows: int
     tombstones: int
-    message: pa.Buffer | None
+    message: Message | None
 
 
 class Compactor:
@@ -214,15 +214,17 @@ class Compactor:
         path = segment_path(self._folder, topic.id, partition, segment)
         for piece in kept:
             assert piece.message is not None
-            self._disk.write(path, piece.message, position)
+            checksum, size = Checksum(), sum(map(len, piece.message))
+            self._disk.write(path, checksum.passing(piece.message), position)
             db.execute(
                 "UPDATE chunk SET segment = ?, position = ?, length = ?, checksum = ?, rows = ? "
                 "WHERE topic = ? AND partition = ? AND first = ?",
-                (segment, position, piece.message.size, checksum(piece.message), piece.rows,
+                (segment, position, size, checksum.value, piece.rows,
                  topic.id, partition, piece.chunk.first),
             )  # fmt: skip
-            position += piece.message.size
+            position += size
         self._disk.sync(path)
+        self._disk.sync_folder(path.parent)
         finished = not any(piece.tombstones for piece in kept)
         db.execute(
             "UPDATE segment SET length = ?1, synced = ?1, closed = ?2, compacted = ?3 "

@@ -17,13 +17,14 @@ from headrace.errors import (
     MisusedHandle,
     OffsetOutOfRange,
     UnknownPartition,
+    UnknownTopic,
 )
 from headrace.log.file.appender import GroupOffsets
 from headrace.log.file.catalog import Catalog
 from headrace.log.file.cursor import Cursor
 from headrace.log.file.groups import Coordinator, Membership, Place
 from headrace.log.file.reader import Reader, find_offset
-from headrace.log.file.topics import TopicRow
+from headrace.log.file.topics import TopicRow, topic_by_id
 from headrace.log.interface import CommitMode, Consumer, Partition
 from headrace.log.position import Position
 from headrace.log.record import Batch, Record
@@ -67,10 +68,11 @@ class FileConsumer(Consumer):
         self._max_poll_interval = micros(max_poll_interval)
         self._cursors: dict[Place, Cursor] = {}
         self._handled: dict[Place, int] = {}
+        self._origins: dict[Place, int] = {}
         self._committed: dict[Place, int] = {}
         self._paused: set[Place] = set()
         self._stopped: set[Place] = set()
-        self._deferred: HeadraceError | None = None
+        self._deferred: dict[Place, HeadraceError] = {}
         self._turn = 0
         self._generation = 0
         self._membership: Membership | None = None
@@ -101,23 +103,29 @@ class FileConsumer(Consumer):
         self, timeout: timedelta = timedelta(0), max_records: int = 100_000
     ) -> list[Batch]:
         batches = self._poll(timeout, max_records)
-        for batch in batches:
-            self._mark(batch)
+        self._mark_all()
         if self._mode == "before" and batches:
             self._commit(synced=True)
         return batches
 
     def __iter__(self) -> Iterator[Record]:
-        while True:
-            for batch in self._poll(timedelta(seconds=1), 500):
-                if self._mode == "before":
-                    self._mark(batch)
-                    self._commit(synced=True)
-                place = self._place(batch.topic, batch.partition)
-                for record in batch.records():
-                    yield record
-                    if self._mode != "before" and place in self._cursors:
-                        self._handled[place] = record.offset + 1
+        try:
+            while True:
+                for batch in self._poll(timedelta(seconds=1), 500):
+                    place = self._place(batch.topic, batch.partition)
+                    if self._mode == "before":
+                        self._handled[place] = int(batch.offsets[-1]) + 1
+                        self._commit(synced=True)
+                    for record in batch.records():
+                        yield record
+                        if self._mode != "before" and place in self._cursors:
+                            self._handled[place] = record.offset + 1
+                self._mark_all()
+        finally:
+            # Whoever left the loop early gets the rest, when they read on.
+            for place, cursor in self._cursors.items():
+                if cursor.position != self._handled[place]:
+                    cursor.seek(self._handled[place])
 
     def _poll(self, timeout: timedelta, max_records: int) -> list[Batch]:
         if self._closed.is_set():
@@ -149,23 +157,24 @@ class FileConsumer(Consumer):
                 while left and (batch := self._cursors[place].take(left, changes)) is not None:
                     batches.append(batch)
                     left -= len(batch)
-            except (CorruptSegment, OffsetOutOfRange) as error:
+            except (CorruptSegment, OffsetOutOfRange, UnknownTopic) as error:
                 # This partition stops here until somebody seeks; the others go on.
                 self._stopped.add(place)
-                self._deferred = error
+                self._deferred[place] = error
+            except LogError as error:
+                self._deferred[place] = error  # it may be better next time
         self._turn += 1
         if not batches:
             self._raise_deferred()
         return batches
 
     def _raise_deferred(self) -> None:
-        deferred, self._deferred = self._deferred, None
-        if deferred is not None:
-            raise deferred
+        for place in self._deferred:
+            raise self._deferred.pop(place)
 
-    def _mark(self, batch: Batch) -> None:
-        place = self._place(batch.topic, batch.partition)
-        self._handled[place] = int(batch.offsets[-1]) + 1
+    def _mark_all(self) -> None:
+        for place, cursor in self._cursors.items():
+            self._handled[place] = cursor.position
 
     # Positions
 
@@ -189,6 +198,7 @@ class FileConsumer(Consumer):
             cursor.seek(offset)
             self._handled[place] = offset
             self._stopped.discard(place)
+            self._deferred.pop(place, None)
 
     def pause(self, *partitions: Partition) -> None:
         self._paused.update(self._places(partitions))
@@ -204,13 +214,14 @@ class FileConsumer(Consumer):
         offset = committed
         if offset is None:
             offset = find_offset(self._catalog.reader(), topic, partition, self._start)
+        self._origins[place] = offset
         self._cursors[place] = Cursor(self._reader, topic, partition, offset)
         self._handled[place] = offset
         if committed is not None:
             self._committed[place] = committed
 
     def _drop(self, place: Place) -> None:
-        for kept in (self._cursors, self._handled, self._committed):
+        for kept in (self._cursors, self._handled, self._committed, self._origins, self._deferred):
             kept.pop(place, None)
         self._paused.discard(place)
         self._stopped.discard(place)
@@ -269,10 +280,16 @@ class FileConsumer(Consumer):
 
     def rewind(self) -> None:
         self.check_group()
-        for place in list(self._cursors):
-            topic, partition = self._topics[place[0]], place[1]
-            self._drop(place)
-            self._open(topic, partition)
+        assert self._membership is not None
+        for place, cursor in self._cursors.items():
+            # Without a commit yet it is back to where reading began, and not to `start` once
+            # more: what is latest now was not so then.
+            committed = self._coordinator.committed(self._membership.group, *place)
+            if committed is not None:
+                self._committed[place] = committed
+            offset = self._origins[place] if committed is None else committed
+            cursor.seek(offset)
+            self._handled[place] = offset
 
     def _commit(self, *, synced: bool) -> None:
         if self._membership is None:
@@ -325,15 +342,29 @@ class FileConsumer(Consumer):
             self._coordinator.release(self._membership, share.leaving)
         for topic, partition in sorted(share.owned - share.leaving):
             if (topic, partition) not in self._cursors:
-                self._open(self._topics[topic], partition)
+                row = self._look_up(topic)
+                if row is not None:
+                    self._open(row, partition)
+
+    def _look_up(self, topic: int) -> TopicRow | None:
+        """A topic as it is now: it may have more partitions than when this consumer began, or
+        have been deleted and made again."""
+        row = topic_by_id(self._catalog.reader(), topic)
+        if row is not None:
+            others = {id: old for id, old in self._topics.items() if old.name != row.name}
+            self._topics = {**others, topic: row}
+        return row
 
     def _rejoin(self) -> None:
         """Come back as a new member after the group has gone on without this one.
 
         What was handed out and not committed will be handed out again, here or elsewhere. A
-        static member does not come back: its name is in use by its successor.
+        static member does not come back if its name is in use by its successor.
         """
-        if self._instance is not None:
+        assert self._membership is not None
+        if self._instance is not None and self._coordinator.has_instance(
+            self._membership.group, self._instance
+        ):
             raise MemberFenced(
                 f"Another consumer has taken the instance name {self._instance!r}",
                 hint="Each running consumer needs an instance name of its own",

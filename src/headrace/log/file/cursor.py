@@ -45,6 +45,7 @@ class Cursor:
                 )
                 if not self._chunks:
                     self._seen_changes = changes
+                    self.position = self._reader.past_gap(self.topic, self.partition, self.position)
                     return None
             chunk = self._chunks[0]
             batch = self._reader.load(self.topic, self.partition, chunk)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class Disk:
 
     def __init__(self) -> None:
         self._files: OrderedDict[Path, int] = OrderedDict()
+        self._lock = threading.Lock()
 
     def step(self, name: str) -> None:
         """Called at each step of the commit protocol, for tests that crash there."""
@@ -51,30 +53,28 @@ class Disk:
         """Make an empty file, or empty the one that a crash left there."""
         with translated(path):
             self._forget(path)
-            self._files[path] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+            with self._lock:
+                self._files[path] = file
 
-    def write(self, path: Path, data: Any, position: int) -> None:
-        """Write all of a buffer at a position."""
+    def write(self, path: Path, pieces: Iterable[Any], position: int) -> None:
+        """Write all of some buffers, one after the other, from a position on."""
         with translated(path):
             file = self._file(path)
-            rest = memoryview(data).cast("B")
-            while rest:
-                written = os.pwrite(file, rest, position)
-                rest, position = rest[written:], position + written
+            for piece in pieces:
+                rest = memoryview(piece)
+                while rest:
+                    written = os.pwrite(file, rest, position)
+                    rest, position = rest[written:], position + written
 
     def sync(self, path: Path) -> None:
         """Return when the file's bytes are on the device."""
-        with translated(path):
-            os.fdatasync(self._file(path))
+        # A descriptor of its own, for this may be another thread than the one that writes.
+        self._sync(path, os.O_RDWR, os.fdatasync)
 
     def sync_folder(self, path: Path) -> None:
         """Return when the folder's entries are on the device."""
-        with translated(path):
-            folder = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        self._sync(path, os.O_RDONLY, os.fsync)
 
     def remove(self, path: Path) -> None:
         """Remove a file; one that is gone already is fine."""
@@ -87,18 +87,28 @@ class Disk:
             self._forget(path)
 
     def _file(self, path: Path) -> int:
-        file = self._files.get(path)
-        if file is None:
-            file = self._files[path] = os.open(path, os.O_RDWR)
-            if len(self._files) > _OPEN_FILES:
-                os.close(self._files.popitem(last=False)[1])
-        self._files.move_to_end(path)
-        return file
+        with self._lock:
+            file = self._files.get(path)
+            if file is None:
+                file = self._files[path] = os.open(path, os.O_RDWR)
+                if len(self._files) > _OPEN_FILES:
+                    os.close(self._files.popitem(last=False)[1])
+            self._files.move_to_end(path)
+            return file
 
     def _forget(self, path: Path) -> None:
-        file = self._files.pop(path, None)
+        with self._lock:
+            file = self._files.pop(path, None)
         if file is not None:
             os.close(file)
+
+    def _sync(self, path: Path, flags: int, call: Callable[[int], None]) -> None:
+        with translated(path):
+            file = os.open(path, flags)
+            try:
+                call(file)
+            finally:
+                os.close(file)
 
 
 @contextlib.contextmanager

@@ -92,9 +92,20 @@ class Coordinator:
                 (member, group, instance, names, session, self._clock.now()),
             )
             self._expire(db, group)
+            _agree(db, group, member, assignor)
             if not previous or previous[1] != names:
                 _rebalance(db, group)
         return Membership(group, member)
+
+    def has_instance(self, group: int, instance: str) -> bool:
+        """Whether a member of that instance name is in the group."""
+        found = one(
+            self._catalog.reader(),
+            "SELECT 1 FROM member WHERE consumer_group = ? AND instance = ?",
+            group,
+            instance,
+        )
+        return found is not None
 
     def leave(self, membership: Membership, *, static: bool) -> None:
         """Leave, at once; a static member's place is kept until its session runs out."""
@@ -285,8 +296,8 @@ class Coordinator:
                 db,
                 "SELECT m.time FROM chunk c JOIN commits m ON m.number = c.number "
                 "WHERE c.topic = ? AND c.partition = ? AND c.first >= coalesce((SELECT max(first) "
-                "FROM chunk WHERE topic = c.topic AND partition = c.partition AND first <= ?), 0) "
-                "ORDER BY c.first LIMIT 1",
+                "FROM chunk WHERE topic = c.topic AND partition = c.partition AND first <= ?3), 0) "
+                "AND c.end > ?3 ORDER BY c.first LIMIT 1",
                 *place,
                 at,
             )
@@ -315,6 +326,20 @@ def _ensure_group(db: apsw.Connection, name: str, assignor: str) -> int:
         (name, assignor),
     )
     return _find_group(db, name)[0]
+
+
+def _agree(db: apsw.Connection, group: int, member: str, assignor: str) -> None:
+    """Have the group assign as its new member says, or as its others do if it has others."""
+    others = one(
+        db, "SELECT 1 FROM member WHERE consumer_group = ? AND id <> ? LIMIT 1", group, member
+    )
+    known = one(db, "SELECT name, assignor FROM consumer_group WHERE id = ?", group)
+    if others and known and known[1] != assignor:
+        raise InvalidSetting(
+            f"Group {known[0]!r} assigns its partitions by {known[1]}, not by {assignor}",
+            hint="All members of a group need the same assignor",
+        )
+    db.execute("UPDATE consumer_group SET assignor = ? WHERE id = ?", (assignor, group))
 
 
 def _remove(db: apsw.Connection, group: int, member: str) -> bool:

@@ -14,7 +14,7 @@ from headrace.errors import InvalidPosition
 from headrace.log.conform import unknown_column
 from headrace.log.file import storage, topics
 from headrace.log.file.appender import SEGMENTS, Appender
-from headrace.log.file.catalog import Catalog, one
+from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.compaction import Compactor
 from headrace.log.file.consumer import FileConsumer
 from headrace.log.file.disk import Disk
@@ -74,6 +74,7 @@ class FileLog(Log):
         recover(self.folder, self._catalog, self._appender, self._disk)
 
     def close(self) -> None:
+        self._upkeep.close()
         self._catalog.close()
         self._disk.close()
 
@@ -222,10 +223,13 @@ class FileLog(Log):
         return int(found[0])
 
     def commits(self, topic: str, after: int, limit: int) -> list[int]:
-        rows = self._catalog.reader().execute(
+        rows = many(
+            self._catalog.reader(),
             "SELECT number FROM topic_commit WHERE topic = ? AND number > ? "
             "ORDER BY number LIMIT ?",
-            (self._row(topic).id, after, limit),
+            self._row(topic).id,
+            after,
+            limit,
         )
         return [number for (number,) in rows]
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.errors import InvalidRecord
 from headrace.log.conform import null_key, too_large
 from headrace.log.file.appender import Piece
 from headrace.log.file.split import Rotation, split_by, targets_of, with_tombstones
 from headrace.log.file.topics import TopicRow, check_partition
 from headrace.log.record import HEADERS_TYPE, RAW_SCHEMA, Header
-from headrace.log.rows import RowReader, raw_bytes
+from headrace.log.rows import RowReader, check_headers, raw_bytes
 
 
 class RawRows:
@@ -43,13 +44,15 @@ class RawRows:
                 raise null_key(self.topic.topic)
         size = (len(value) if value is not None else 0) + (len(key) if key is not None else 0)
         if headers:
+            headers = check_headers(headers)
             size += sum(len(name) + len(data or b"") for name, data in headers)
         if size > self._limit:
             raise too_large(self.topic.topic, size)
-        if headers:
-            self._headers[len(self._values)] = headers
+        # From here on nothing is refused: a record leaves all it has to say, or nothing.
         if partition is not None:
             self._partitions[len(self._values)] = check_partition(self.topic, partition)
+        if headers:
+            self._headers[len(self._values)] = headers
         self._keys.append(key)
         self._values.append(value)
         return size
@@ -89,13 +92,17 @@ class TypedRows:
         partition: int | None,
     ) -> int:
         """Take a row, or refuse it; returns its size, roughly."""
-        if value is None:
-            row = self._reader.read_key(key)
-            self._dead.add(len(self._rows))
-        else:
-            row = self._reader.read(value)
+        if headers:
+            raise InvalidRecord(
+                f"Topic {self.topic.name!r} has columns, and no place for headers",
+                hint="Make a column of what the headers say, or use a topic of raw bytes",
+                topic=self.topic.name,
+            )
+        row = self._reader.read_key(key) if value is None else self._reader.read(value)
         if partition is not None:
             self._partitions[len(self._rows)] = check_partition(self.topic, partition)
+        if value is None:
+            self._dead.add(len(self._rows))
         self._rows.append(row)
         return sum(len(cell) if isinstance(cell, str | bytes) else 8 for cell in row)
 

@@ -17,6 +17,7 @@ from headrace.errors import (
     MisusedHandle,
     Retryable,
     TransactionTooLarge,
+    UnknownTopic,
 )
 from headrace.log.file.appender import Appender, GroupOffsets, Identity, Piece, StaleTopic
 from headrace.log.file.catalog import Catalog, one
@@ -182,11 +183,9 @@ class FileProducer(Producer):
             waiting.sequence = self.next_sequence
 
         def make() -> list[Piece]:
-            pieces = []
-            for name, rows in waiting.rows.items():
-                rows.topic = self._topic(name)
-                pieces += rows.pieces(self._rotation)
-            return pieces
+            return [
+                piece for name, rows in waiting.rows.items() for piece in self.sort_rows(name, rows)
+            ]
 
         receipt = self._commit(make, waiting.sequence)
         waiting.rows = {}
@@ -203,6 +202,8 @@ class FileProducer(Producer):
                 with self._lock:
                     self._seal()
                 self._drain()
+            except Retryable:
+                continue  # the batch is still there, and `flush` will try it again
             except HeadraceError as error:
                 # Whoever sent is not here to be told; `flush` and `close` will tell them.
                 self._failure = error
@@ -223,6 +224,8 @@ class FileProducer(Producer):
         with self._committing:
             batches = [data] if isinstance(data, pa.RecordBatch) else data.to_batches()
             groups = list(commits_of(batches))
+            if sequence is not None and not groups:
+                groups = [[]]  # nothing to add, and yet a number that is used up
             if sequence is not None and len(groups) > 1:
                 raise TransactionTooLarge(
                     f"Data of {data.nbytes:,} bytes needs {len(groups)} commits, "
@@ -305,7 +308,15 @@ class FileProducer(Producer):
 
     def sort_rows(self, name: str, rows: Rows) -> list[Piece]:
         """Waiting records sorted into partitions, as `send` would."""
-        rows.topic = self._topic(name)
+        topic = self._topic(name)
+        if topic.id != rows.topic.id:
+            raise UnknownTopic(
+                f"Topic {name!r} was deleted after records were sent to it; "
+                "there is another of that name now",
+                hint="Send them again if the new topic should have them",
+                topic=name,
+            )
+        rows.topic = topic
         return rows.pieces(self._rotation)
 
     def _topic(self, name: str) -> TopicRow:
@@ -388,6 +399,7 @@ class FileTransaction(Transaction):
 
     def commit(self) -> Receipt | None:
         self._check_open()
+        check_commit_size(self._size)
         self._over = True
 
         def make() -> list[Piece]:

@@ -12,13 +12,13 @@ import apsw
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import CorruptSegment, OffsetOutOfRange
+from headrace.errors import CorruptSegment, InvalidPosition, OffsetOutOfRange, UnknownTopic
 from headrace.log.file import storage
 from headrace.log.file.appender import segment_path
 from headrace.log.file.catalog import Catalog, one
-from headrace.log.file.layout import OFFSET, checksum, decode, stored_schema, tombstones
+from headrace.log.file.layout import OFFSET, Checksum, decode, stored_schema, tombstones
 from headrace.log.file.topics import TopicRow, check_partition
-from headrace.log.position import Commit, Earliest, Latest, Offset, Position
+from headrace.log.position import Commit, Earliest, Latest, Offset, Position, Time
 from headrace.log.record import Batch
 
 _PAGE = 256
@@ -53,13 +53,15 @@ _SELECT = """
 def partition_range(db: apsw.Connection, row: TopicRow, partition: int) -> tuple[int, int]:
     """The offsets a partition holds: the first, and the one after the last."""
     check_partition(row, partition)
-    first, end = one(
+    found = one(
         db,
         "SELECT first, end FROM partition WHERE topic = ? AND partition = ?",
         row.id,
         partition,
-    ) or (0, 0)
-    return first, end
+    )
+    if found is None:
+        raise UnknownTopic(f"Topic {row.name!r} has been deleted meanwhile", topic=row.name)
+    return found[0], found[1]
 
 
 def find_offset(db: apsw.Connection, row: TopicRow, partition: int, position: Position) -> int:
@@ -83,14 +85,21 @@ def find_offset(db: apsw.Connection, row: TopicRow, partition: int, position: Po
                 partition,
                 number,
             )
-        case _:
+        case Time(micros):
             after = one(
-                db, "SELECT number FROM commits WHERE time >= ? ORDER BY time, number LIMIT 1",
-                position.micros,
-            )  # fmt: skip
+                db,
+                "SELECT number FROM commits WHERE time >= ? ORDER BY time, number LIMIT 1",
+                micros,
+            )
             if after is None:
                 return end
             return find_offset(db, row, partition, Commit(after[0] - 1))
+        case _:
+            raise InvalidPosition(
+                f"{position!r} is not a position",
+                hint="Use EARLIEST, LATEST, Offset(42), Time.at(...), Commit(7), "
+                "or parse_position for what people type",
+            )
     return end if found is None else max(first, found[0])
 
 
@@ -156,6 +165,20 @@ class Reader:
             found = [Chunk(*row) for row in rows]
         return [chunk for chunk in found if chunk.end > offset][:limit]
 
+    def past_gap(self, topic: TopicRow, partition: int, offset: int) -> int:
+        """The partition's end, if compaction has left nothing from `offset` up to it."""
+        db = self._catalog.reader()
+        with self._catalog.reading():
+            _, end = partition_range(db, topic, partition)
+            more = one(
+                db,
+                "SELECT 1 FROM chunk WHERE topic = ? AND partition = ? AND end > ? LIMIT 1",
+                topic.id,
+                partition,
+                offset,
+            )
+        return offset if more else max(offset, end)
+
     def chunks_of(self, topic: TopicRow, partition: int, segment: int) -> list[Chunk]:
         """All chunks of one segment, in order."""
         rows = self._catalog.reader().execute(
@@ -177,7 +200,7 @@ class Reader:
             if moved == chunk:
                 raise self._corrupt(topic, partition, chunk, "its file is missing") from missing
             return self.load(topic, partition, moved, columns)
-        if message.size != chunk.length or checksum(message) != chunk.checksum:
+        if message is None:
             raise self._corrupt(topic, partition, chunk, "its bytes do not match their checksum")
         rows = decode(message, stored_schema(chunk.columns, chunk.sparse))
         if chunk.sparse:
@@ -201,11 +224,13 @@ class Reader:
             file.close()
         self._files.clear()
 
-    def _read(self, topic: TopicRow, partition: int, chunk: Chunk) -> pa.Buffer:
+    def _read(self, topic: TopicRow, partition: int, chunk: Chunk) -> pa.Buffer | None:
+        """The chunk's bytes; None if they are not those that were written."""
         try:
             file = self._file(topic, partition, chunk)
-            file.seek(chunk.position)
-            return file.read_buffer(chunk.length)
+            checksum = Checksum()
+            message = checksum.read(file, chunk.position, chunk.length)
+            return message if checksum.value == chunk.checksum else None
         except FileNotFoundError:
             raise
         except OSError as error:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from headrace.log.file.appender import Appender, segment_path
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.disk import Disk
-from headrace.log.file.layout import checksum, header
+from headrace.log.file.layout import Checksum, header
 
 log = logging.getLogger(__name__)
 
@@ -68,13 +68,13 @@ def _first_damaged(db: apsw.Connection, folder: Path) -> int | None:
 
 
 def _intact(path: Path, position: int, length: int, digest: int) -> bool:
+    checksum = Checksum()
     try:
         with pa.OSFile(str(path), "rb") as file:
-            file.seek(position)
-            message = file.read_buffer(length)
+            checksum.read(file, position, length)
     except OSError:
         return False
-    return message.size == length and checksum(message) == digest
+    return checksum.value == digest
 
 
 def _forget_from(db: apsw.Connection, number: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
@@ -23,7 +24,13 @@ def tier_url(base: str, name: str) -> str:
 
 def check_tier(base: str) -> None:
     """Return if segments can be tiered there, as far as the URL tells."""
-    parts = urlsplit(base)
+    try:
+        parts = urlsplit(base)
+    except ValueError as error:
+        raise InvalidSetting(
+            f"The tier is no URL: {error}",
+            hint="Name a folder, or a URL such as s3://bucket/folder",
+        ) from None
     if parts.password or _SECRETS & {name for name, _ in parse_qsl(parts.query)}:
         raise InvalidSetting(
             f"The tier {shown(base)} has a secret in its URL, which would end up in the catalog",
@@ -33,9 +40,9 @@ def check_tier(base: str) -> None:
         _open(tier_url(base, "x"))
     except (ValueError, OSError) as error:
         raise InvalidSetting(
-            f"The tier {shown(base)} cannot be used: {error}",
+            f"The tier {shown(base)} cannot be used: {_clean(error, tier_url(base, 'x'))}",
             hint="Name a folder, or a URL such as s3://bucket/folder",
-        ) from error
+        ) from None
 
 
 def shown(url: str) -> str:
@@ -53,6 +60,8 @@ def store(local: Path, url: str) -> None:
         with local.open("rb") as source, filesystem.open_output_stream(path) as target:
             while piece := source.read(1 << 20):
                 target.write(piece)
+        if isinstance(filesystem, fs.LocalFileSystem):
+            _sync(Path(path))  # the local copy goes next, so this one must be there to stay
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -79,9 +88,23 @@ def open_file(url: str) -> pa.NativeFile:
 def unavailable(url: str, error: Exception) -> StorageUnavailable:
     """The error for a storage that does not do what it should."""
     return StorageUnavailable(
-        f"The storage of {shown(url)} does not answer: {error}",
+        f"The storage of {shown(url)} does not answer: {_clean(error, url)}",
         hint="Check that it is up and that its credentials are set, then try again",
     )
+
+
+def _clean(error: Exception, url: str) -> str:
+    """What an error says, but for a URL that it may quote in full."""
+    return str(error).replace(url, shown(url))
+
+
+def _sync(path: Path) -> None:
+    for place in (path, path.parent, path.parent.parent):
+        file = os.open(place, os.O_RDONLY)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
 
 
 def _open(url: str) -> tuple[fs.FileSystem, str]:

@@ -7,6 +7,7 @@ garbage; the file itself goes afterwards. A crash in between leaves a note, not 
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apsw
@@ -37,19 +38,28 @@ class Upkeep:
         self._appender = appender
         self._disk = disk
         self._clock = clock
+        self._later = ThreadPoolExecutor(1, "headrace-upkeep")
 
     def after_roll(self, topics: set[int]) -> None:
-        """Apply retention to topics in which a segment was just closed.
+        """Apply the retention of topics in which a segment was just closed, but not right now.
 
-        The commit that closed it has succeeded, so trouble here must not make it look failed.
+        The commit that closed a segment does not wait for it, nor can it fail because of it.
         """
         for id in topics:
+            self._later.submit(self._tidy, id)
+
+    def _tidy(self, id: int) -> None:
+        try:
+            self._appender.sync_closed()
             topic = topic_by_id(self._catalog.reader(), id)
             if topic is not None:
-                try:
-                    self.retain(topic)
-                except (LogError, OSError) as error:
-                    log.warning("retention of %r was put off: %s", topic.name, error)
+                self.retain(topic)
+        except (LogError, FileNotFoundError) as error:
+            log.warning("the upkeep of a topic was put off: %s", error)
+
+    def close(self) -> None:
+        """Return when what was put off is done."""
+        self._later.shutdown()
 
     def retain(self, topic: TopicRow) -> UpkeepReport:
         """Delete the oldest segments that the topic's settings no longer ask to keep."""

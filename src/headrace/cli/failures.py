@@ -1,0 +1,85 @@
+"""What a failed command prints, and the code it exits with.
+
+0     done
+1     the log could not do it
+2     the user's mistake
+130   Ctrl-C
+141   nobody reads the output any more, as after `| head`
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from headrace.errors import HeadraceError, UserError
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+class FailureGroup(TyperGroup):
+    """The outermost command. An error that was foreseen is told in a line and not as a trace."""
+
+    def main(
+        self,
+        args: Any = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        try:
+            code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+        except typer.TyperException as error:
+            code = _report_misuse(error)
+        except typer.Abort:
+            code = INTERRUPTED
+        if not standalone_mode:
+            return code
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except HeadraceError as error:
+            report(error)
+            raise typer.Exit(2 if isinstance(error, UserError) else 1) from None
+        except BrokenPipeError:
+            _drop_output()
+            raise typer.Exit(BROKEN_PIPE) from None
+
+
+def report(error: HeadraceError) -> None:
+    """Tell of an error on stderr: what happened, and line by line what to do about it."""
+    say(f"error: {error.message}")
+    for line in error.hint.splitlines():
+        say(f"  → {line}")
+
+
+def say(text: str) -> None:
+    """Print a line for a person, on stderr, where it cannot get into the data."""
+    typer.echo(text, err=True)
+
+
+def _report_misuse(error: typer.TyperException) -> int:
+    """Tell of options or arguments that are wrong, and where to read about them."""
+    say(f"error: {error.format_message()}")
+    if (context := getattr(error, "ctx", None)) is not None:
+        say(f"  → {context.command_path} --help")
+    return error.exit_code
+
+
+def _drop_output() -> None:
+    """Let what is still buffered go nowhere, or Python complains about it at exit."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends

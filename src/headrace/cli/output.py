@@ -1,0 +1,106 @@
+"""How data looks: tables and numbers for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headrace.clock import SECOND, to_datetime
+
+_PIPE_WIDTH = 1000
+"""Columns where there is no terminal: enough that a table is never cut for `grep`."""
+
+
+def out() -> Console:
+    """The console of standard output."""
+    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+
+
+def err() -> Console:
+    """The console of standard error."""
+    return Console(stderr=True, width=None if sys.stderr.isatty() else _PIPE_WIDTH, highlight=False)
+
+
+def show(*things: Any) -> None:
+    """Print tables and text on standard output, without blanks at the ends of lines in a pipe."""
+    console = out()
+    if console.is_terminal:
+        for thing in things:
+            console.print(thing)
+        return
+    with console.capture() as captured:
+        for thing in things:
+            console.print(thing)
+    for line in captured.get().splitlines():
+        print(line.rstrip())
+
+
+def show_json(value: Any) -> None:
+    """Print one JSON object on a line of its own."""
+    print(json.dumps(value, ensure_ascii=False))
+
+
+def table(*columns: str, title: str | None = None) -> Table:
+    """An empty table. A column whose name begins with `>` is set to the right, as numbers are."""
+    made = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+        header_style="dim",
+    )
+    for name in columns:
+        right = name.startswith(">")
+        made.add_column(
+            name.removeprefix(">"),
+            justify="right" if right else "left",
+            no_wrap=right,
+            overflow="fold",
+        )
+    return made
+
+
+def plain(text: str, style: str = "") -> Text:
+    """Text that came from outside, in which brackets are brackets."""
+    return Text(text, style)
+
+
+def count(number: int) -> str:
+    return f"{number:,}"
+
+
+def size(number: int) -> str:
+    """A number of bytes with three digits or so."""
+    if number < 1024:
+        return f"{number} B"
+    power = min(4, max(1, (number.bit_length() - 1) // 10))
+    return f"{number / 1024**power:.1f} {('KiB', 'MiB', 'GiB', 'TiB')[power - 1]}"
+
+
+def span(seconds: float) -> str:
+    """A duration, as exact as is of use."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.0f} h"
+    return f"{seconds / 86400:.0f} d"
+
+
+def moment(micros: int | None) -> str | None:
+    """A time in ISO 8601, in UTC, with as many digits as it needs."""
+    if micros is None:
+        return None
+    digits = "seconds" if micros % SECOND == 0 else "milliseconds"
+    digits = digits if micros % 1000 == 0 else "microseconds"
+    return to_datetime(micros).replace(tzinfo=None).isoformat(timespec=digits) + "Z"

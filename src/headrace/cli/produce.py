@@ -1,0 +1,149 @@
+"""`headrace produce`: JSON lines into a topic."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from headrace.cli.failures import INTERRUPTED, say
+from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app
+from headrace.cli.output import count, show_json, span
+from headrace.cli.producing import BadLines, Source, Tally, send_all, send_in_chunks
+from headrace.cli.progress import watching
+from headrace.cli.records import line_reader
+from headrace.clock import SECOND, SystemClock
+from headrace.errors import HeadraceError, UserError
+from headrace.log import open_log
+from headrace.log.interface import Acks
+
+app = new_app()
+
+
+@app.command()
+def produce(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to.", show_default=False)],
+    *,
+    file: Annotated[
+        str,
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="FILE",
+            help="The lines; - is standard input.",
+            show_default=True,
+        ),
+    ] = "-",
+    acks: Annotated[
+        Acks,
+        typer.Option(
+            metavar="none|written|synced",
+            help="Go on when the log has the records (synced: on the disk; written: in files that "
+            "outlive this process), or do not wait at all (none).",
+            show_default=True,
+        ),
+    ] = "synced",
+    producer_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Write each line once, however often this is killed and run again with the same "
+            "ID and the same lines. Lines are committed in chunks of 1,000; those that are in the "
+            "log already are passed over.",
+        ),
+    ] = None,
+    skip_bad: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Go on after bad lines, and write them to FILE as JSON with line, error, text.",
+        ),
+    ] = None,
+    log: LogUrl = DEFAULT_LOG,
+    json: AsJson = False,
+) -> None:
+    """Write JSON lines to a topic.
+
+    Raw topic: {"key": …, "value": …, "headers": {…}, "partition": N}, of which only "value" is
+    needed. Text is stored as UTF-8, null is no key or a tombstone, {"base64": "…"} is bytes, and
+    any other JSON is stored as JSON. What 'headrace consume --json' prints can be read back.
+
+    Typed topic: the row itself, {"url": "/", "at": "2026-01-31T12:00:00Z"}. Where no column is
+    called "value", {"key": …, "value": null} is a tombstone.
+
+    It stops at the first bad line, says which lines are in the log, and exits with 2.
+    """
+    clock = SystemClock()
+    started = clock.now()
+    tally = Tally()
+    with open_log(log, create=False) as opened, _lines(file) as lines:
+        state = opened.topic(topic)
+        source = Source(_name(file), topic, lines, line_reader(state.topic))
+        with BadLines(skip_bad) as bad, watching(tally, file, quiet=json):
+            try:
+                if producer_id is None:
+                    send_all(opened, source, tally, bad, acks=acks)
+                else:
+                    send_in_chunks(opened, source, tally, bad, acks=acks, id=producer_id)
+            except KeyboardInterrupt:
+                say(f"Interrupted. {tally.where()}")
+                raise typer.Exit(INTERRUPTED) from None
+            except HeadraceError as error:
+                raise _explained(error, tally) from error
+    seconds = (clock.now() - started) / SECOND
+    if json:
+        offsets = {str(p): dataclasses.asdict(r) for p, r in sorted(tally.partitions.items())}
+        show_json(
+            {
+                "topic": topic,
+                "records": tally.records,
+                "bytes": tally.bytes,
+                "skipped": tally.skipped,
+                "already": tally.already,
+                "seconds": round(seconds, 3),
+                "partitions": offsets,
+            }
+        )
+    else:
+        say(_summary(topic, tally, seconds, skip_bad))
+
+
+@contextlib.contextmanager
+def _lines(file: str) -> Iterator[BinaryIO]:
+    if file == "-":
+        if sys.stdin.isatty():
+            say("Type one JSON object per line; Ctrl-D ends.")
+        yield sys.stdin.buffer
+        return
+    try:
+        with open(file, "rb") as stream:
+            yield stream
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _name(file: str) -> str:
+    return "standard input" if file == "-" else file
+
+
+def _explained(error: HeadraceError, tally: Tally) -> HeadraceError:
+    """The same error, with what is in the log and what is not."""
+    hints = [hint for hint in (error.hint, tally.where(), tally.advice) if hint]
+    return type(error)(error.message, hint="\n".join(hints), **error.details)
+
+
+def _summary(topic: str, tally: Tally, seconds: float, skip_bad: Path | None) -> str:
+    rate = tally.records / seconds if seconds else 0
+    parts = [
+        f"{count(tally.records)} records to {topic} in {span(seconds)} ({rate:,.0f} records/s)"
+    ]
+    if tally.already:
+        parts.append(f"{count(tally.already)} were in the log already")
+    if tally.skipped:
+        parts.append(f"{count(tally.skipped)} bad lines went to {skip_bad}")
+    return "; ".join(parts)

@@ -1,0 +1,135 @@
+"""Topics and what was done to them, as tables and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from headrace.cli.output import count, moment, plain, show, show_json, size, table
+from headrace.log import Topic, TopicSettings, TopicState, UpkeepReport
+from headrace.schema.ddl import format_schema
+
+
+def topic_json(topic: Topic) -> dict[str, Any]:
+    """What was declared of a topic."""
+    return {
+        "name": topic.name,
+        "partitions": topic.partitions,
+        "schema": None if topic.schema is None else format_schema(topic.schema),
+        "key": topic.key,
+        "event_time": topic.event_time,
+        "settings": topic.settings.to_text(),
+    }
+
+
+def state_json(state: TopicState, *, by_partition: bool) -> dict[str, Any]:
+    """A topic and what is in it."""
+    made = topic_json(state.topic) | {
+        "records": state.records,
+        "bytes": state.bytes,
+        "frontier": moment(state.frontier),
+    }
+    if by_partition:
+        made["by_partition"] = [
+            dataclasses.asdict(partition) | {"last_append": moment(partition.last_append)}
+            for partition in state.partitions
+        ]
+    return made
+
+
+def show_topics(states: Sequence[TopicState]) -> None:
+    """A table with a topic in each line."""
+    lines = table("topic", ">partitions", ">records", ">bytes", "key", "columns")
+    for state in states:
+        topic = state.topic
+        lines.add_row(
+            plain(topic.name, "bold"),
+            count(topic.partitions),
+            count(state.records),
+            size(state.bytes),
+            plain(topic.key or "-"),
+            plain("raw bytes", "dim")
+            if topic.schema is None
+            else plain(format_schema(topic.schema)),
+        )
+    show(lines)
+
+
+def show_topic(state: TopicState) -> None:
+    """All there is to know of one topic."""
+    show(_facts(state), "", _partitions(state), "", _settings(state.topic.settings))
+
+
+def _facts(state: TopicState) -> Table:
+    topic = state.topic
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    facts.add_row("topic", plain(topic.name, "bold"))
+    if topic.schema is None:
+        facts.add_row("columns", "none: raw bytes as key and value")
+    else:
+        facts.add_row("columns", plain(format_schema(topic.schema)))
+        facts.add_row("key", plain(topic.key or "none"))
+        facts.add_row("event time", plain(topic.event_time or "none"))
+    facts.add_row("records", count(state.records))
+    facts.add_row("bytes", size(state.bytes))
+    if state.frontier is not None:
+        facts.add_row("frontier", f"{moment(state.frontier)} (the highest event time)")
+    return facts
+
+
+def _partitions(state: TopicState) -> Table:
+    lines = table(
+        ">partition", ">first", ">end", ">records", ">segments", ">tiered", ">bytes", "last append"
+    )
+    for partition in state.partitions:
+        lines.add_row(
+            str(partition.partition),
+            count(partition.first),
+            count(partition.end),
+            count(partition.end - partition.first),
+            count(partition.segments),
+            count(partition.tiered_segments),
+            size(partition.bytes),
+            moment(partition.last_append) or "-",
+        )
+    return lines
+
+
+def _settings(settings: TopicSettings) -> Table:
+    lines = table("setting", "value", "default")
+    usual = TopicSettings().to_text()
+    for name, value in settings.to_text().items():
+        changed = value != usual[name]
+        lines.add_row(name, plain(value, "bold" if changed else ""), plain(usual[name], "dim"))
+    return lines
+
+
+def show_reports(reports: Sequence[UpkeepReport], *, json: bool) -> None:
+    """What upkeep did, topic by topic."""
+    if json:
+        for report in reports:
+            show_json(dataclasses.asdict(report))
+        return
+    lines = table(
+        "topic",
+        ">segments deleted",
+        ">compacted",
+        ">tiered",
+        ">records removed",
+        ">bytes freed",
+    )
+    for report in reports:
+        lines.add_row(
+            plain(report.topic, "bold"),
+            count(report.segments_deleted),
+            count(report.segments_compacted),
+            count(report.segments_tiered),
+            count(report.records_removed),
+            size(report.bytes_freed),
+        )
+    show(lines)
