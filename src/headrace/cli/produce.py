@@ -14,13 +14,12 @@ import typer
 from headrace.cli.failures import INTERRUPTED, say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app
 from headrace.cli.output import count, show_json, span
-from headrace.cli.producing import BadLines, Source, Tally, send_all, send_in_chunks
+from headrace.cli.producing import Acks, BadLines, Source, Tally, send_all, send_in_chunks
 from headrace.cli.progress import watching
 from headrace.cli.records import line_reader
 from headrace.clock import SECOND, SystemClock
 from headrace.errors import HeadraceError, UserError
 from headrace.log import open_log
-from headrace.log.interface import Acks
 
 app = new_app()
 

@@ -22,6 +22,8 @@ Sent = tuple[Any, Any, list[Header] | None, int | None]
 _FIELDS = ("key", "value", "headers", "partition", "topic", "offset", "timestamp")
 _KNOWN = frozenset(_FIELDS)
 
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
 # Reading
 
 
@@ -79,7 +81,7 @@ def _load(line: bytes) -> dict[str, Any]:
         raise InvalidRecord(
             "The line is not a JSON object", hint='Write {"key": …, "value": …}, or a row'
         )
-    return loaded  # type: ignore[no-any-return]
+    return loaded
 
 
 def _unknown_field(record: dict[str, Any]) -> InvalidRecord:
@@ -136,6 +138,8 @@ class RecordFormat:
         self._columns: dict[str, Callable[[Any], Any]] = {}
         self._key: Callable[[Any], Any] = text_or_base64
         self._typed = topic.schema is not None
+        self._moment: datetime | None = None
+        self._zulu = ""
         if topic.schema is not None:
             found = {field.name: _jsonable(field.type) for field in topic.schema}
             self._columns = {name: made for name, made in found.items() if made is not None}
@@ -158,6 +162,8 @@ class RecordFormat:
 
     def line(self, record: Record) -> str:
         """One line of JSON with the seven fields of a record."""
+        if record.timestamp is not self._moment:  # the records of a batch share it
+            self._moment, self._zulu = record.timestamp, zulu(record.timestamp)
         return _compact(
             {
                 "topic": record.topic,
@@ -165,7 +171,7 @@ class RecordFormat:
                 "offset": record.offset,
                 "key": self.key(record),
                 "value": self.value(record),
-                "timestamp": zulu(record.timestamp),
+                "timestamp": self._zulu,
                 "headers": headers_json(record),
             }
         )
@@ -190,10 +196,6 @@ def zulu(moment: datetime) -> str:
     """A time in UTC in ISO 8601; one without a zone stays without."""
     text = moment.isoformat()
     return text[:-6] + "Z" if text.endswith("+00:00") else text
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _same(value: Any) -> Any:

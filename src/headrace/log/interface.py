@@ -395,8 +395,8 @@ class Log(_Closing):
         *,
         id: str | None = None,
         acks: Acks = "synced",
-        linger: timedelta = timedelta(milliseconds=5),
-        batch_bytes: int = 1 << 20,
+        linger: timedelta = timedelta(milliseconds=10),
+        batch_bytes: int = 4 << 20,
     ) -> Producer:
         """A producer. Giving it an `id` fences out any older one with the same id."""
 

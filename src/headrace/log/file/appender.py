@@ -26,10 +26,9 @@ from headrace.errors import MemberFenced, OutOfOrderSequence, ProducerFenced
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.disk import Disk
 from headrace.log.file.layout import Checksum, Message, encode, header
+from headrace.log.file.segment import SEGMENTS, segment_path
 from headrace.log.file.topics import TopicRow, frontier_at
 from headrace.log.interface import Ack, Receipt
-
-SEGMENTS = "segments"
 
 _UNSYNCED_BYTES = 1 << 30
 
@@ -72,11 +71,6 @@ class _Commit:
     number: int
     time: int
     closed: set[int]
-
-
-def segment_path(folder: Path, topic: int, partition: int, segment: int) -> Path:
-    """Where a segment lies; made of numbers only, so no name can lead out of the folder."""
-    return folder / SEGMENTS / f"{topic:06d}-{partition:05d}-{segment:010d}.arrows"
 
 
 class Appender:

@@ -18,11 +18,12 @@ import pyarrow.compute as pc
 
 from headrace.clock import Clock, micros
 from headrace.errors import InvalidSetting
-from headrace.log.file.appender import Appender, segment_path
+from headrace.log.file.appender import Appender
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.disk import Disk
 from headrace.log.file.layout import Checksum, Message, encode, stored_schema
 from headrace.log.file.reader import Chunk, Reader
+from headrace.log.file.segment import segment_path
 from headrace.log.file.split import with_tombstones
 from headrace.log.file.topics import TopicRow
 from headrace.log.file.upkeep import discard_segment

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from headrace.log.file.segment import SegmentFile
 from headrace.log.record import RAW_SCHEMA
 from headrace.schema.ddl import parse_schema
 
@@ -68,15 +69,14 @@ class Checksum:
                 self._hash.update(piece)
                 yield piece
 
-    def read(self, file: pa.NativeFile, position: int, length: int) -> pa.Buffer:
+    def read(self, file: SegmentFile, position: int, length: int) -> pa.Buffer:
         """So many bytes of a file, fewer if it ends before, counted in."""
         buffer = pa.allocate_buffer(length)
         view = memoryview(buffer).cast("B")
-        file.seek(position)
         done = 0
         while done < length:
             piece = view[done : done + _PIECE_BYTES]
-            size = file.readinto(piece)
+            size = file.read_into(piece, position + done)
             if not size:
                 return buffer.slice(0, done)
             self._hash.update(piece[:size])

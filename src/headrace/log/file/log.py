@@ -13,7 +13,7 @@ from headrace.clock import Clock, SystemClock
 from headrace.errors import InvalidPosition
 from headrace.log.conform import unknown_column
 from headrace.log.file import storage, topics
-from headrace.log.file.appender import SEGMENTS, Appender
+from headrace.log.file.appender import Appender
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.compaction import Compactor
 from headrace.log.file.consumer import FileConsumer
@@ -22,6 +22,7 @@ from headrace.log.file.groups import Coordinator
 from headrace.log.file.producer import FileProducer
 from headrace.log.file.reader import Reader, find_offset
 from headrace.log.file.recovery import recover
+from headrace.log.file.segment import SEGMENTS
 from headrace.log.file.topics import TopicRow, check_partition, find_topic
 from headrace.log.file.upkeep import Upkeep
 from headrace.log.interface import (
@@ -127,8 +128,8 @@ class FileLog(Log):
         *,
         id: str | None = None,
         acks: Acks = "synced",
-        linger: timedelta = timedelta(milliseconds=5),
-        batch_bytes: int = 1 << 20,
+        linger: timedelta = timedelta(milliseconds=10),
+        batch_bytes: int = 4 << 20,
     ) -> Producer:
         return FileProducer(
             self._catalog,

@@ -1,8 +1,14 @@
-"""Records that were sent and not yet committed: lists, until they are made Arrow all at once."""
+"""Records that were sent and not yet committed: lists, until they are made Arrow all at once.
+
+`add` may be called by many threads while another one takes what has gathered. Neither takes a
+lock, which would cost as much as all the rest of `send`: a record goes in by one call that the
+interpreter does not interrupt, and so it is either among what is taken or still there afterwards.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -16,15 +22,22 @@ from headrace.log.record import HEADERS_TYPE, RAW_SCHEMA, Header
 from headrace.log.rows import RowReader, check_headers, raw_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class _Special:
+    """A raw value that comes with headers or names its partition."""
+
+    value: bytes | None
+    headers: Sequence[Header]
+    partition: int | None
+
+
 class RawRows:
     """Waiting records of a raw topic."""
 
     def __init__(self, topic: TopicRow) -> None:
         self.topic = topic
-        self._keys: list[bytes | None] = []
-        self._values: list[bytes | None] = []
-        self._headers: dict[int, Sequence[Header]] = {}
-        self._partitions: dict[int, int] = {}
+        self._cells: list[Any] = []  # key, value, key, value, ...
+        self._any_special = False
         self._limit = topic.topic.settings.max_record_bytes
         self._keyed = topic.topic.settings.compacts
 
@@ -35,43 +48,68 @@ class RawRows:
         headers: Sequence[Header] | None,
         partition: int | None,
     ) -> int:
-        """Take a record, or refuse it; returns its size. This is the hot path of `send`."""
-        if value.__class__ is not bytes:
-            value = raw_bytes(value)
-        if key.__class__ is not bytes:
-            key = raw_bytes(key)
-            if key is None and self._keyed:
-                raise null_key(self.topic.topic)
-        size = (len(value) if value is not None else 0) + (len(key) if key is not None else 0)
-        if headers:
-            headers = check_headers(headers)
-            size += sum(len(name) + len(data or b"") for name, data in headers)
+        """Take a record, or refuse it; returns its size."""
+        # The hot path of `send`: bytes and nothing special about them.
+        if (
+            value.__class__ is bytes
+            and key.__class__ is bytes
+            and headers is None
+            and partition is None
+        ):
+            size = len(value) + len(key)
+            if size <= self._limit:
+                self._cells.extend((key, value))
+                return size
+        return self._add(raw_bytes(value), raw_bytes(key), headers, partition)
+
+    def _add(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Sequence[Header] | None,
+        partition: int | None,
+    ) -> int:
+        if key is None and self._keyed:
+            raise null_key(self.topic.topic)
+        headers = check_headers(headers or ())
+        size = len(value or b"") + len(key or b"")
+        size += sum(len(name) + len(data or b"") for name, data in headers)
         if size > self._limit:
             raise too_large(self.topic.topic, size)
-        # From here on nothing is refused: a record leaves all it has to say, or nothing.
         if partition is not None:
-            self._partitions[len(self._values)] = check_partition(self.topic, partition)
-        if headers:
-            self._headers[len(self._values)] = headers
-        self._keys.append(key)
-        self._values.append(value)
+            check_partition(self.topic, partition)
+        if headers or partition is not None:
+            self._any_special = True
+            self._cells.extend((key, _Special(value, headers, partition)))
+        else:
+            self._cells.extend((key, value))
         return size
 
-    def pieces(self, rotation: Rotation) -> list[Piece]:
-        """The records sorted into partitions."""
-        count = len(self._values)
-        headers: Any = pa.nulls(count, HEADERS_TYPE)
-        if self._headers:
-            lists = [
-                [{"key": name, "value": data} for name, data in self._headers.get(i, ())]
-                for i in range(count)
-            ]
+    def take(self) -> list[Any]:
+        """What has gathered; it is not here any more."""
+        taken = self._cells[: len(self._cells)]
+        del self._cells[: len(taken)]
+        return taken
+
+    def pieces(self, taken: list[Any], topic: TopicRow, rotation: Rotation) -> list[Piece]:
+        """Records that were taken, sorted into the topic's partitions."""
+        keys, values = taken[0::2], taken[1::2]
+        headers = pa.nulls(len(values), HEADERS_TYPE)
+        chosen: dict[int, int] = {}
+        if self._any_special:
+            lists: list[Any] = [None] * len(values)
+            for index, value in enumerate(values):
+                if isinstance(value, _Special):
+                    values[index] = value.value
+                    lists[index] = [{"key": k, "value": v} for k, v in value.headers]
+                    if value.partition is not None:
+                        chosen[index] = value.partition
             headers = pa.array(lists, HEADERS_TYPE)
         rows = pa.RecordBatch.from_arrays(
-            [pa.array(self._keys, pa.binary()), pa.array(self._values, pa.binary()), headers],
+            [pa.array(keys, pa.binary()), pa.array(values, pa.binary()), headers],
             schema=RAW_SCHEMA,
         )
-        return _split(self.topic, rows, self._partitions, rotation)
+        return _split(topic, rows, chosen, rotation)
 
 
 class TypedRows:
@@ -80,9 +118,7 @@ class TypedRows:
     def __init__(self, topic: TopicRow) -> None:
         self.topic = topic
         self._reader = RowReader(topic.topic)
-        self._rows: list[list[Any]] = []
-        self._dead: set[int] = set()
-        self._partitions: dict[int, int] = {}
+        self._rows: list[tuple[list[Any], bool, int | None]] = []
 
     def add(
         self,
@@ -100,25 +136,30 @@ class TypedRows:
             )
         row = self._reader.read_key(key) if value is None else self._reader.read(value)
         if partition is not None:
-            self._partitions[len(self._rows)] = check_partition(self.topic, partition)
-        if value is None:
-            self._dead.add(len(self._rows))
-        self._rows.append(row)
+            check_partition(self.topic, partition)
+        self._rows.append((row, value is None, partition))
         return sum(len(cell) if isinstance(cell, str | bytes) else 8 for cell in row)
 
-    def pieces(self, rotation: Rotation) -> list[Piece]:
-        """The records sorted into partitions."""
-        schema = pa.schema([field.with_nullable(True) for field in self.topic.schema])
-        columns = list(zip(*self._rows, strict=True))
+    def take(self) -> list[Any]:
+        """What has gathered; it is not here any more."""
+        taken = self._rows[: len(self._rows)]
+        del self._rows[: len(taken)]
+        return taken
+
+    def pieces(self, taken: list[Any], topic: TopicRow, rotation: Rotation) -> list[Piece]:
+        """Records that were taken, sorted into the topic's partitions."""
+        schema = pa.schema([field.with_nullable(True) for field in topic.schema])
+        rows, dead, partitions = zip(*taken, strict=True)
+        columns = list(zip(*rows, strict=True))
         # Columns that the topic has gained since these rows were sent are null in them.
-        columns += [(None,) * len(self._rows)] * (len(schema) - len(columns))
+        columns += [(None,) * len(rows)] * (len(schema) - len(columns))
         arrays = [
             pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)
         ]
-        flags = [i in self._dead for i in range(len(self._rows))] if self._dead else None
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        rows = with_tombstones(self.topic, batch, flags)
-        return _split(self.topic, rows, self._partitions, rotation)
+        stored = with_tombstones(topic, batch, list(dead) if any(dead) else None)
+        chosen = {i: partition for i, partition in enumerate(partitions) if partition is not None}
+        return _split(topic, stored, chosen, rotation)
 
 
 Rows = RawRows | TypedRows

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from headrace.errors import CorruptSegment, InvalidPosition, OffsetOutOfRange, UnknownTopic
 from headrace.log.file import storage
-from headrace.log.file.appender import segment_path
 from headrace.log.file.catalog import Catalog, one
 from headrace.log.file.layout import OFFSET, Checksum, decode, stored_schema, tombstones
+from headrace.log.file.segment import LocalSegment, SegmentFile, TieredSegment, segment_path
 from headrace.log.file.topics import TopicRow, check_partition
 from headrace.log.position import Commit, Earliest, Latest, Offset, Position, Time
 from headrace.log.record import Batch
@@ -123,7 +123,7 @@ class Reader:
     def __init__(self, folder: Path, catalog: Catalog) -> None:
         self._folder = folder
         self._catalog = catalog
-        self._files: OrderedDict[int, pa.NativeFile] = OrderedDict()
+        self._files: OrderedDict[int, SegmentFile] = OrderedDict()
 
     def scan(
         self,
@@ -238,14 +238,14 @@ class Reader:
                 raise self._corrupt(topic, partition, chunk, str(error)) from error
             raise storage.unavailable(chunk.location, error) from error
 
-    def _file(self, topic: TopicRow, partition: int, chunk: Chunk) -> pa.NativeFile:
+    def _file(self, topic: TopicRow, partition: int, chunk: Chunk) -> SegmentFile:
         file = self._files.get(chunk.segment)
         if file is None:
             if chunk.location is None:
                 path = segment_path(self._folder, topic.id, partition, chunk.segment)
-                file = pa.OSFile(str(path), "rb")
+                file = LocalSegment(path)
             else:
-                file = storage.open_file(chunk.location)
+                file = TieredSegment(chunk.location)
             self._files[chunk.segment] = file
             if len(self._files) > _OPEN_FILES:
                 self._files.popitem(last=False)[1].close()

@@ -12,12 +12,12 @@ import logging
 from pathlib import Path
 
 import apsw
-import pyarrow as pa
 
-from headrace.log.file.appender import Appender, segment_path
+from headrace.log.file.appender import Appender
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.disk import Disk
 from headrace.log.file.layout import Checksum, header
+from headrace.log.file.segment import LocalSegment, segment_path
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +70,11 @@ def _first_damaged(db: apsw.Connection, folder: Path) -> int | None:
 def _intact(path: Path, position: int, length: int, digest: int) -> bool:
     checksum = Checksum()
     try:
-        with pa.OSFile(str(path), "rb") as file:
+        file = LocalSegment(path)
+        try:
             checksum.read(file, position, length)
+        finally:
+            file.close()
     except OSError:
         return False
     return checksum.value == digest

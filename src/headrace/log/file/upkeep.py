@@ -15,9 +15,10 @@ import apsw
 from headrace.clock import Clock, micros
 from headrace.errors import LogError
 from headrace.log.file import storage
-from headrace.log.file.appender import Appender, segment_path
+from headrace.log.file.appender import Appender
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.disk import Disk
+from headrace.log.file.segment import segment_path
 from headrace.log.file.topics import TopicRow, forget_topic, topic_by_id
 from headrace.log.interface import UpkeepReport
 

@@ -1,0 +1,1 @@
+"""What headrace is measured against, written by hand and without headrace."""

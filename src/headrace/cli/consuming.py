@@ -1,0 +1,192 @@
+"""Three ways to read a topic: once, on and on, and as a member of a group."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from headrace.cli.failures import say
+from headrace.cli.printing import Printer
+from headrace.clock import SystemClock, micros
+from headrace.errors import OffsetOutOfRange, UnknownPartition
+from headrace.log import (
+    LATEST,
+    Batch,
+    Capability,
+    Commit,
+    Consumer,
+    Log,
+    Offset,
+    Position,
+    Topic,
+)
+
+_SESSION = timedelta(seconds=6)
+_PATIENCE = timedelta(seconds=8)
+"""How long to wait for partitions of members that may be dead: a little over a session."""
+_POLL = timedelta(milliseconds=200)
+_PAGE = 1_000
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to read of a topic. No partitions means all."""
+
+    topic: Topic
+    start: Position
+    stop: Position | None = None
+    partitions: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.topic.name
+
+    def places(self) -> tuple[int, ...]:
+        """The partitions to read, which have to exist."""
+        for partition in self.partitions:
+            if not 0 <= partition < self.topic.partitions:
+                raise UnknownPartition(
+                    f"Topic {self.name!r} has no partition {partition}",
+                    hint=f"It has the partitions 0 to {self.topic.partitions - 1}",
+                )
+        return self.partitions or tuple(range(self.topic.partitions))
+
+
+def read_once(log: Log, wanted: Wanted, printer: Printer) -> None:
+    """Print what there is now, the partitions merged in the order of their commits."""
+    places = wanted.places()
+    stop = wanted.stop
+    if stop is None:
+        # The same commit for every partition, so that what is printed is a consistent cut.
+        stop = Commit(log.head()) if Capability.COMMITS in log.capabilities else LATEST
+    starts = _offsets(log, wanted, wanted.start, places)
+    stops = _offsets(log, wanted, stop, places)
+    scans = [
+        log.read(
+            wanted.name, start=Offset(starts[place]), stop=Offset(stops[place]), partitions=[place]
+        )
+        for place in places
+        if starts[place] < stops[place]
+    ]
+    merged: Iterator[Batch] = heapq.merge(*scans, key=lambda batch: (batch.timestamp, batch.commit))
+    for batch in merged:
+        printer.show([batch])
+        if printer.done:
+            break
+    printer.flush()
+
+
+def read_on(log: Log, wanted: Wanted, printer: Printer) -> None:
+    """Print from the start on, and wait for more."""
+    places = wanted.places()
+    starts = _offsets(log, wanted, wanted.start, places)
+    with log.consumer(wanted.name, start=LATEST) as consumer:
+        for topic, partition in consumer.assignment:
+            if partition in starts:
+                consumer.seek(Offset(starts[partition]), topic, partition)
+            else:
+                consumer.pause((topic, partition))
+        while not printer.done:
+            printer.show(consumer.poll_batches(_POLL, printer.room(_PAGE)))
+            printer.flush()
+
+
+def read_as_member(
+    log: Log,
+    wanted: Wanted,
+    printer: Printer,
+    *,
+    group: str,
+    follow: bool,
+    commit: Literal["before", "after"],
+    instance: str | None,
+) -> None:
+    """Print what the group has not had yet.
+
+    The group's offset moves past a batch when the next is asked for or the consumer is closed,
+    which is after the batch was flushed; if printing fails it does not move.
+    """
+    stops = {p: log.offset_at(wanted.name, p, LATEST) for p in wanted.places()}
+    with log.consumer(
+        wanted.name,
+        group=group,
+        start=wanted.start,
+        commit=commit,
+        instance=instance,
+        session=_SESSION,
+    ) as consumer:
+        ending = _Ending(log, consumer, group, wanted.name, stops)
+        while not printer.done:
+            batches = consumer.poll_batches(timedelta(0), printer.room(_PAGE))
+            if not batches:
+                if not follow and ending.reached():
+                    break
+                batches = consumer.poll_batches(_POLL, printer.room(_PAGE))
+            printer.show(batches)
+            printer.flush()
+
+
+class _Ending:
+    """Knows when a group has read what was there at the start.
+
+    A member that was killed keeps its partitions until its session has run out, so a partition
+    that is somebody else's and not read yet is waited for that long. If it is still not ours
+    then, its owner is alive.
+    """
+
+    def __init__(
+        self, log: Log, consumer: Consumer, group: str, topic: str, stops: dict[int, int]
+    ) -> None:
+        self._log = log
+        self._consumer = consumer
+        self._group = group
+        self._topic = topic
+        self._stops = stops
+        self._clock = SystemClock()
+        self._deadline = self._clock.now() + micros(_PATIENCE)
+
+    def reached(self) -> bool:
+        """Whether to stop, now that a poll has brought nothing."""
+        assignment = self._consumer.assignment
+        if any(self._consumer.position(t, p) < self._stops.get(p, 0) for t, p in assignment):
+            return False
+        mine = {partition for _, partition in assignment}
+        read = {
+            lag.partition: lag.committed or 0
+            for lag in self._log.group(self._group).lags
+            if lag.topic == self._topic
+        }
+        left = [p for p in self._stops if p not in mine and read.get(p, 0) < self._stops[p]]
+        if not left:
+            return True
+        if self._clock.now() < self._deadline:
+            return False
+        names = ", ".join(str(partition) for partition in left)
+        say(f"note: other members of {self._group!r} are reading partition {names}")
+        return True
+
+
+def _offsets(
+    log: Log, wanted: Wanted, position: Position, places: tuple[int, ...]
+) -> dict[int, int]:
+    """Where a position is in each partition.
+
+    Partitions are of different lengths, so an offset that one has not reached yet means its end.
+    But a start that none of them has is a mistake.
+    """
+    found: dict[int, int] = {}
+    beyond: list[OffsetOutOfRange] = []
+    for place in places:
+        try:
+            found[place] = log.offset_at(wanted.name, place, position)
+        except OffsetOutOfRange as error:
+            if error.details["offset"] < error.details["first"]:
+                raise
+            beyond.append(error)
+            found[place] = error.details["end"]
+    if len(beyond) == len(places) and position is wanted.start:
+        raise beyond[0]
+    return found

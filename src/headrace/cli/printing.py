@@ -1,0 +1,70 @@
+"""Records on standard output: JSON lines, or a line each for people."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from headrace.cli.records import RecordFormat, headers_json, zulu
+from headrace.log import Batch, Record, Topic
+
+_DIM, _KEY, _END = "\x1b[2m", "\x1b[36m", "\x1b[0m"
+
+_VISIBLE = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+_VISIBLE |= {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
+"""Control characters as text, so that a record can neither break its line nor steer a terminal."""
+
+
+class Printer:
+    """Prints batches of one topic, up to a limit."""
+
+    def __init__(self, topic: Topic, *, json: bool, headers: bool, limit: int | None) -> None:
+        self._format = RecordFormat(topic)
+        self._line = self._format.line if json else self._readable
+        self._headers = headers
+        self._left = limit
+        # By hand, since rich takes longer over a line than the log over its record.
+        self._coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+    @property
+    def done(self) -> bool:
+        """Whether the limit is reached."""
+        return self._left == 0
+
+    def room(self, page: int) -> int:
+        """How many records to ask for: a page, or as many as there may still be."""
+        return page if self._left is None else min(page, self._left)
+
+    def show(self, batches: Iterable[Batch]) -> None:
+        """Print records; those over the limit are left out."""
+        for batch in batches:
+            if self._left is not None:
+                batch = batch.slice(0, min(len(batch), self._left))
+                self._left -= len(batch)
+            if len(batch):
+                sys.stdout.write("\n".join(map(self._line, batch.records())) + "\n")
+
+    def flush(self) -> None:
+        """Have what was printed leave this process."""
+        sys.stdout.flush()
+
+    def _readable(self, record: Record) -> str:
+        place = f"{record.partition}/{record.offset}"
+        time = zulu(record.timestamp)
+        key = "-" if record.key is None else _text(self._format.key(record))
+        value = "(tombstone)" if record.value is None else _text(self._format.value(record))
+        extra = ""
+        if self._headers and record.headers:
+            extra = "  " + " ".join(f"{_text(n)}={_text(v)}" for n, v in headers_json(record))
+        if not self._coloured:
+            return f"{place}  {time}  {key}  {value}{extra}"
+        shown = f"{_DIM}{value}{_END}" if record.value is None else value
+        return f"{_DIM}{place:>8}  {time}{_END}  {_KEY}{key}{_END}  {shown}{_DIM}{extra}{_END}"
+
+
+def _text(value: Any) -> str:
+    text: str = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else text.translate(_VISIBLE)

@@ -1,0 +1,258 @@
+"""From lines to commits: what `produce` does between its options and its summary."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TextIO
+
+import pyarrow as pa
+
+from headrace.cli.records import Sent
+from headrace.errors import HeadraceError, InvalidRecord, UnknownPartition, UserError
+from headrace.log import Delivery, Log, Producer, Receipt
+
+Acks = Literal["none", "written", "synced"]
+
+CHUNK_LINES = 1_000
+"""Lines that a producer with an id commits at once. A restart counts in these, so it is fixed."""
+_CHUNK_BYTES = 4 << 20
+
+_REFUSALS = (InvalidRecord, UnknownPartition)
+_EMPTY = pa.table({})
+
+
+@dataclass(frozen=True)
+class Source:
+    """Lines, where they come from and where they go."""
+
+    name: str
+    topic: str
+    lines: Iterable[bytes]
+    read: Callable[[bytes], Sent]
+
+
+@dataclass
+class Offsets:
+    """What was written to a partition: offsets from `first` up to `end`, `records` of them ours."""
+
+    first: int
+    end: int
+    records: int
+
+
+@dataclass
+class Tally:
+    """What has become of the lines so far."""
+
+    sent: int = 0
+    bytes: int = 0
+    records: int = 0
+    skipped: int = 0
+    already: int = 0
+    line_in_log: int = 0
+    refused: int = 0
+    advice: str = ""
+    partitions: dict[int, Offsets] = field(default_factory=dict)
+
+    def add(self, receipt: Receipt, line: int) -> None:
+        """Note that everything up to `line` is in the log."""
+        self.line_in_log = line
+        for ack in receipt.acks:
+            here = self.partitions.setdefault(ack.partition, Offsets(ack.first, ack.end, 0))
+            here.end = ack.end
+            here.records += ack.end - ack.first
+            self.records += ack.end - ack.first
+
+    def where(self) -> str:
+        """Which lines are in the log, in words."""
+        said = "No line is in the log"
+        if self.line_in_log:
+            lines = "Line 1 is" if self.line_in_log == 1 else f"Lines 1 to {self.line_in_log} are"
+            but = f" but for {self.skipped} bad ones" if self.skipped else ""
+            said = f"{lines} in the log{but}"
+        return f"{said}; {self.refused} was refused" if self.refused else said
+
+
+class BadLines:
+    """Where refused lines go, if the user wants to go on without them."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._file: TextIO | None = None
+
+    def __enter__(self) -> Self:
+        if self._path is not None:
+            try:
+                self._file = self._path.open("w", buffering=1, encoding="utf-8")
+            except OSError as error:
+                raise UserError(f"{self._path} cannot be written: {error.strerror}") from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def take(self, number: int, line: bytes, error: HeadraceError) -> bool:
+        """Keep a line and its error; False if bad lines are not to be passed over."""
+        if self._file is None:
+            return False
+        text = line.decode(errors="replace").rstrip("\r\n")
+        entry = {"line": number, "error": error.message, "text": text}
+        self._file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        return True
+
+
+def send_all(log: Log, source: Source, tally: Tally, bad: BadLines, *, acks: Acks) -> None:
+    """Send every line; a line is committed with those around it, as fast as they come."""
+    deliveries: deque[tuple[Delivery, int]] = deque()
+    linger = timedelta(milliseconds=5 if source.name == "standard input" else 100)
+    try:
+        with log.producer(acks=acks, linger=linger) as producer:
+            for number, delivery in _sent(producer.send, source, tally, bad):
+                if deliveries and deliveries[-1][0] is delivery:
+                    deliveries[-1] = (delivery, number)
+                    continue
+                _settle(deliveries, tally)
+                deliveries.append((delivery, number))
+    except _REFUSALS:
+        rest = f"tail -n +{tally.refused} {source.name} | headrace produce {source.topic}"
+        send = "" if source.name == "standard input" else f" and send the rest: {rest}"
+        tally.advice = f"Mend it{send}, or pass over bad lines with --skip-bad FILE"
+        raise
+    finally:
+        _settle(deliveries, tally)
+
+
+def _settle(deliveries: deque[tuple[Delivery, int]], tally: Tally) -> None:
+    """Count the batches that are in the log by now. They are committed in order."""
+    while deliveries and deliveries[0][0].done:
+        delivery, line = deliveries.popleft()
+        try:
+            tally.add(delivery.wait(), line)
+        except HeadraceError:
+            deliveries.clear()  # told by whoever committed it; what came after it is not in either
+
+
+def send_in_chunks(
+    log: Log, source: Source, tally: Tally, bad: BadLines, *, acks: Acks, id: str
+) -> None:
+    """Send the lines in chunks, the n-th with sequence number n, those in the log not again.
+
+    Chunks of which no line is good have no number. So a restart has to look at every line again,
+    which also makes the file of bad lines whole.
+    """
+    with log.producer(id=id, acks=acks) as producer:
+        done, sequence = producer.next_sequence, 0
+        last = _last_receipt(producer, source.topic, done, id)
+        for chunk in _chunks(source.lines):
+            transaction = producer.transaction()
+            part = Source(source.name, source.topic, (line for _, line in chunk), source.read)
+            numbers = [number for number, _ in chunk]
+            try:
+                accepted = sum(1 for _ in _sent(transaction.send, part, tally, bad, numbers))
+            except _REFUSALS:
+                transaction.abort()
+                tally.advice = (
+                    "Mend it and run the same command again, which goes on after the lines that "
+                    "are in the log, or pass over bad lines with --skip-bad FILE"
+                )
+                raise
+            if not accepted:
+                transaction.abort()
+                continue
+            if sequence < done:
+                transaction.abort()
+                if sequence == done - 1 and last not in (None, accepted):
+                    raise _changed(source, id, f"{numbers[0]} to {numbers[-1]}", last, accepted)
+                tally.already += accepted
+                tally.line_in_log = numbers[-1]
+            elif (receipt := transaction.commit()) is not None:
+                tally.add(receipt, numbers[-1])
+            sequence += 1
+        if sequence < done:
+            raise UserError(
+                f"Producer {id!r} has sent more than {source.name} holds",
+                hint="Run it with the lines it was begun with, or give other lines another "
+                "--producer-id",
+            )
+
+
+def _last_receipt(producer: Producer, topic: str, done: int, id: str) -> int | None:
+    """How many records the producer's last chunk had; None if that cannot be known."""
+    if not done:
+        return None
+    # Repeating a sequence number adds nothing and returns the receipt of the first time.
+    receipt = producer.append(topic, _EMPTY, sequence=done - 1)
+    if any(ack.topic != topic for ack in receipt.acks):
+        raise UserError(
+            f"Producer {id!r} has written to topic {receipt.acks[0].topic!r}",
+            hint=f"Use another --producer-id for topic {topic!r}",
+        )
+    return receipt.records or None
+
+
+def _changed(source: Source, id: str, lines: str, last: int | None, now: int) -> UserError:
+    return UserError(
+        f"Lines {lines} of {source.name} are not what producer {id!r} has sent: "
+        f"there were {last} records, and now there are {now}",
+        hint="Run it with the lines it was begun with, or give new lines another --producer-id",
+    )
+
+
+def _chunks(lines: Iterable[bytes]) -> Iterator[list[tuple[int, bytes]]]:
+    """Lines with their numbers, in portions that depend on nothing but the lines."""
+    chunk: list[tuple[int, bytes]] = []
+    size = 0
+    for number, line in enumerate(lines, 1):
+        if line.isspace():
+            continue
+        chunk.append((number, line))
+        size += len(line)
+        if len(chunk) == CHUNK_LINES or size >= _CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _sent(
+    send: Callable[..., Delivery],
+    source: Source,
+    tally: Tally,
+    bad: BadLines,
+    numbers: Iterable[int] | None = None,
+) -> Iterator[tuple[int, Delivery]]:
+    """Send line by line; yields the number of each that was taken, and its delivery."""
+    topic, read = source.topic, source.read
+    counted: Iterable[tuple[int, Any]] = (
+        enumerate(source.lines, 1) if numbers is None else zip(numbers, source.lines, strict=True)
+    )
+    for number, line in counted:
+        tally.bytes += len(line)
+        if line.isspace():
+            continue
+        try:
+            value, key, headers, partition = read(line)
+            delivery = send(topic, value, key, headers, partition)
+        except _REFUSALS as error:
+            if bad.take(number, line, error):
+                tally.skipped += 1
+                continue
+            tally.refused = number
+            where = f"{source.name}, line {number}"
+            raise type(error)(
+                f"{where}: {error.message}", hint=error.hint, **error.details, line=number
+            ) from None
+        tally.sent += 1
+        yield number, delivery

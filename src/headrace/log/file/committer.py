@@ -1,0 +1,124 @@
+"""What a producer and its transactions share: who they are to the log, and how they commit."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import UnknownTopic
+from headrace.log.file.appender import Appender, GroupOffsets, Identity, Piece, StaleTopic
+from headrace.log.file.catalog import Catalog, one
+from headrace.log.file.pending import Rows
+from headrace.log.file.split import Rotation, pieces_of
+from headrace.log.file.topics import TopicRow, find_topic
+from headrace.log.interface import Receipt
+from headrace.log.names import check_name
+
+Make = Callable[[], list[Piece]]
+"""Makes the pieces of a commit ready, and again if a topic was altered meanwhile."""
+
+
+class Committer:
+    """Commits under one producer id, one sequence number after the other."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        appender: Appender,
+        after_roll: Callable[[set[int]], None],
+        *,
+        id: str | None,
+        synced: bool,
+    ) -> None:
+        self._catalog = catalog
+        self._appender = appender
+        self._after_roll = after_roll
+        self._synced = synced
+        self._topics: dict[str, TopicRow] = {}
+        self._rotation = Rotation()
+        self._epoch = 0
+        self._sequence: int | None = 0
+        self.lock = threading.RLock()
+        """Held from choosing a sequence number until its commit is known to be in."""
+        self.id = f"anonymous-{uuid.uuid4()}" if id is None else check_name(id, "producer")
+        if id is not None:
+            self._register()
+
+    @property
+    def next_sequence(self) -> int:
+        """The number that the log expects next."""
+        if self._sequence is None:
+            known = one(
+                self._catalog.reader(), "SELECT sequence FROM producer WHERE id = ?", self.id
+            )
+            self._sequence = 0 if known is None else known[0] + 1
+        return self._sequence
+
+    def doubt(self) -> None:
+        """Ask the log for the next sequence number: whether the last got in is not known."""
+        self._sequence = None
+
+    def commit(self, make: Make, sequence: int, offsets: GroupOffsets | None = None) -> Receipt:
+        """Commit; with a sequence number that the log has already, nothing is added."""
+        identity = Identity(self.id, self._epoch, sequence)
+        while True:
+            try:
+                receipt, closed = self._appender.commit(
+                    make(), synced=self._synced, identity=identity, offsets=offsets
+                )
+                break
+            except StaleTopic as stale:
+                self._topics.pop(stale.topic.name, None)
+        self._sequence = max(sequence + 1, self._sequence or 0)
+        if closed:
+            self._after_roll(closed)
+        return receipt
+
+    def commit_next(self, make: Make, offsets: GroupOffsets | None = None) -> Receipt:
+        """Commit under the next sequence number."""
+        try:
+            return self.commit(make, self.next_sequence, offsets)
+        except BaseException:
+            self.doubt()
+            raise
+
+    def topic(self, name: str) -> TopicRow:
+        """The topic as it was when this producer last looked."""
+        row = self._topics.get(name)
+        if row is None:
+            row = self._topics[name] = find_topic(self._catalog.reader(), name)
+        return row
+
+    def pieces(
+        self, topic: str, data: pa.RecordBatch | pa.Table, partition: int | None
+    ) -> list[Piece]:
+        """Foreign rows, checked and sorted into partitions."""
+        return pieces_of(self.topic(topic), data, partition, self._rotation)
+
+    def pieces_of_rows(self, rows: Rows, taken: list[Any]) -> list[Piece]:
+        """Records that were sent, sorted into partitions."""
+        topic = self.topic(rows.topic.name)
+        if topic.id != rows.topic.id:
+            raise UnknownTopic(
+                f"Topic {topic.name!r} was deleted after records were sent to it; "
+                "there is another of that name now",
+                hint="Send them again if the new topic should have them",
+                topic=topic.name,
+            )
+        return rows.pieces(taken, topic, self._rotation)
+
+    def _register(self) -> None:
+        """Take the id over from whoever had it."""
+        with self._catalog.writing(synced=True) as db:
+            db.execute(
+                "INSERT INTO producer VALUES (?, 1, -1, NULL, 0) "
+                "ON CONFLICT (id) DO UPDATE SET epoch = epoch + 1",
+                (self.id,),
+            )
+            known = one(db, "SELECT epoch, sequence FROM producer WHERE id = ?", self.id)
+        assert known is not None
+        self._epoch, self._sequence = known[0], known[1] + 1

@@ -1,0 +1,212 @@
+"""Sending record by record: batches that fill up by size or by time."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from headrace.errors import HeadraceError, MisusedHandle, Retryable
+from headrace.log.file.appender import Piece
+from headrace.log.file.committer import Committer
+from headrace.log.file.pending import Rows, waiting_rows
+from headrace.log.file.split import MAX_COMMIT_BYTES
+from headrace.log.interface import Delivery, Producer, Receipt
+from headrace.log.record import Header
+
+_QUEUE = 8
+"""Full batches that may gather behind `acks="none"` before `send` blocks."""
+
+_STEP_IN = 0.001
+"""Seconds that the background thread leaves an overdue batch to whoever sends."""
+
+
+class Sent(Delivery):
+    """One batch of sent records, over all topics. Every `send` into it returns it."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self.taken: list[tuple[Rows, list[Any]]] = []
+        self.sequence: int | None = None
+        self.receipt: Receipt | None = None
+        self.error: HeadraceError | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.receipt is not None or self.error is not None
+
+    def wait(self) -> Receipt:
+        if not self.done:
+            self._outbox.flush()
+        if self.error is not None:
+            raise self.error
+        # Without a receipt after a flush, the record had gone with the batch before.
+        return self.receipt or Receipt(None, 0, ())
+
+
+class Outbox(Producer):
+    """The half of a producer that sends.
+
+    A batch is committed by the `send` that fills it, which is how a slow disk slows down whoever
+    writes too fast. When `linger` has passed it is committed by the next `send`, or if there is
+    none by a thread in the background. With `acks="none"` that thread commits them all.
+
+    The order of things matters where threads meet without a lock. `send` puts its record in
+    before it looks at anything else; a commit resets everything before it takes the records. So a
+    record that was not taken is noticed by its own `send`, and the delivery that `send` returns is
+    never done before the record is in the log.
+    """
+
+    def __init__(
+        self, committer: Committer, *, wait: bool, linger: timedelta, batch_bytes: int
+    ) -> None:
+        self._committer = committer
+        self._wait = wait
+        self._linger = linger.total_seconds()
+        self._batch_bytes = batch_bytes
+        self._rows: dict[str, Rows] = {}
+        self._sent = Sent(self)
+        self._full: deque[Sent] = deque()
+        self._size = 0
+        self._trip = 0  # the size at which `send` has to do more than send
+        self._empty = True
+        self._overdue = False
+        self._opening = threading.Lock()
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failure: HeadraceError | None = None
+        self._closed = False
+
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        key: Any = None,
+        headers: Sequence[Header] | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        rows = self._rows.get(topic)
+        if rows is None:
+            rows = self._open(topic)
+        size = self._size = self._size + rows.add(value, key, headers, partition)
+        return self._sent if size < self._trip else self._tripped()
+
+    def flush(self) -> None:
+        self._drain()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def check_open(self) -> None:
+        """Return if this producer can still be used."""
+        if self._closed:
+            raise MisusedHandle("This producer is closed", hint="Make another: log.producer()")
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        try:
+            self.flush()
+        finally:
+            self._closed = True
+            self._rows.clear()
+            self._stop.set()
+            self._wake.set()
+            if self._thread is not None:
+                self._thread.join()
+
+    # Inside
+
+    def _open(self, topic: str) -> Rows:
+        self.check_open()
+        with self._opening:
+            rows = self._rows.get(topic)
+            if rows is None:
+                rows = self._rows[topic] = waiting_rows(self._committer.topic(topic))
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="headrace-linger", daemon=True
+                )
+                self._thread.start()
+        return rows
+
+    def _tripped(self) -> Delivery:
+        """The record is the first of a batch, or fills one, or one has waited for long enough."""
+        sent = self._sent
+        if self._empty:
+            self._empty = False
+            self._trip = self._batch_bytes
+            self._wake.set()
+        if self._size < self._batch_bytes and not self._overdue:
+            return sent
+        if self._wait or self._size > min(_QUEUE * self._batch_bytes, MAX_COMMIT_BYTES):
+            self._drain()
+        else:
+            self._wake.set()
+        return sent
+
+    def _drain(self) -> None:
+        """Commit all that was sent, in order. What may succeed later stays first in line."""
+        with self._committer.lock:
+            self._seal()
+            while self._full:
+                sent = self._full[0]
+                try:
+                    sent.receipt = self._commit(sent)
+                except Retryable:
+                    raise
+                except HeadraceError as error:
+                    sent.error = error
+                    self._committer.doubt()
+                    self._full.popleft()
+                    raise
+                self._full.popleft()
+
+    def _seal(self) -> None:
+        self._size = self._trip = 0
+        self._empty = True
+        self._overdue = False
+        sent, self._sent = self._sent, Sent(self)
+        sent.taken = [(r, taken) for r in tuple(self._rows.values()) if (taken := r.take())]
+        if sent.taken:
+            self._full.append(sent)
+        else:
+            sent.receipt = Receipt(None, 0, ())
+
+    def _commit(self, sent: Sent) -> Receipt:
+        # The number stays with the batch, so that trying again after a lost answer adds nothing.
+        if sent.sequence is None:
+            sent.sequence = self._committer.next_sequence
+
+        def make() -> list[Piece]:
+            return [p for r, t in sent.taken for p in self._committer.pieces_of_rows(r, t)]
+
+        receipt = self._committer.commit(make, sent.sequence)
+        sent.taken = []
+        return receipt
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            self._stop.wait(self._linger)
+            if self._wait:
+                # Whoever is sending commits cheaper than a thread that fights for the
+                # interpreter with them; this one steps in when nobody is.
+                self._overdue = True
+                self._trip = 0
+                self._stop.wait(_STEP_IN)
+            if self._stop.is_set():
+                return
+            if self._wait and not self._overdue:
+                continue
+            try:
+                self._drain()
+            except Retryable:
+                continue  # the batch is still there, and `flush` will try it again
+            except HeadraceError as error:
+                # Whoever sent is not here to be told; `flush` and `close` will tell them.
+                self._failure = error

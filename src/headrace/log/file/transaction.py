@@ -1,0 +1,121 @@
+"""Transactions of the embedded log.
+
+Nothing of one is in the log before it commits, so an aborted transaction leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import HeadraceError, MisusedHandle
+from headrace.log.file.appender import Piece
+from headrace.log.file.committer import Committer
+from headrace.log.file.consumer import FileConsumer
+from headrace.log.file.pending import Rows, waiting_rows
+from headrace.log.file.split import check_commit_size
+from headrace.log.interface import Consumer, Delivery, Receipt, Transaction
+from headrace.log.record import Header
+
+
+class _Outcome(Delivery):
+    """What becomes of a transaction's records."""
+
+    def __init__(self) -> None:
+        self.receipt: Receipt | None = None
+        self.error: HeadraceError | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.receipt is not None or self.error is not None
+
+    def wait(self) -> Receipt:
+        if self.error is not None:
+            raise self.error
+        if self.receipt is None:
+            raise MisusedHandle("The record is in a transaction that is not committed yet")
+        return self.receipt
+
+
+class FileTransaction(Transaction):
+    """Gathers records and offsets, and commits them as one, after `flush`ing what came before."""
+
+    def __init__(self, committer: Committer, flush: Callable[[], None]) -> None:
+        self._committer = committer
+        self._flush = flush
+        self._rows: dict[str, Rows] = {}
+        self._batches: list[tuple[str, pa.RecordBatch | pa.Table, int | None]] = []
+        self._consumer: FileConsumer | None = None
+        self._size = 0
+        self._over = False
+        self._outcome = _Outcome()
+
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        key: Any = None,
+        headers: Sequence[Header] | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        self._check_open()
+        rows = self._rows.get(topic)
+        if rows is None:
+            rows = self._rows[topic] = waiting_rows(self._committer.topic(topic))
+        self._grow(rows.add(value, key, headers, partition))
+        return self._outcome
+
+    def append(
+        self, topic: str, data: pa.RecordBatch | pa.Table, *, partition: int | None = None
+    ) -> None:
+        self._check_open()
+        self._committer.pieces(topic, data, partition)  # refuse bad data now, not at the end
+        self._grow(data.nbytes)
+        self._batches.append((topic, data, partition))
+
+    def commit_offsets(self, consumer: Consumer) -> None:
+        self._check_open()
+        if not isinstance(consumer, FileConsumer):
+            raise MisusedHandle("The consumer is of another log than the producer")
+        consumer.check_group()
+        self._consumer = consumer
+
+    def commit(self) -> Receipt | None:
+        self._check_open()
+        check_commit_size(self._size)
+        self._over = True
+        taken = [(rows, sent) for rows in self._rows.values() if (sent := rows.take())]
+
+        def make() -> list[Piece]:
+            pieces = [p for rows, sent in taken for p in self._committer.pieces_of_rows(rows, sent)]
+            for topic, data, partition in self._batches:
+                pieces += self._committer.pieces(topic, data, partition)
+            return pieces
+
+        offsets = None if self._consumer is None else self._consumer.offsets_to_commit()
+        if not taken and not self._batches and offsets is None:
+            self._outcome.receipt = Receipt(None, 0, ())
+            return None
+        self._flush()
+        with self._committer.lock:
+            receipt = self._committer.commit_next(make, offsets)
+        if self._consumer is not None and offsets is not None:
+            self._consumer.offsets_committed(offsets)
+        self._outcome.receipt = receipt
+        return receipt if receipt.acks else None
+
+    def abort(self) -> None:
+        self._over = True
+        self._outcome.error = MisusedHandle("The transaction was aborted")
+
+    def _grow(self, size: int) -> None:
+        self._size += size
+        check_commit_size(self._size)
+
+    def _check_open(self) -> None:
+        if self._over:
+            raise MisusedHandle(
+                "The transaction is over", hint="Begin another: producer.transaction()"
+            )

@@ -1,0 +1,138 @@
+"""What the tests of the suite say again and again, in one word each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.errors import Unsupported
+from headrace.log import Batch, Capability, Consumer, Header, Log, Producer, Receipt, Record
+from tests.conformance.backends import Backend
+
+SESSION = timedelta(seconds=10)
+"""After how long a silent member is taken for dead; the default of `Log.consumer`."""
+
+LONG = timedelta(hours=1)
+"""A linger that never passes by itself, so that only the test decides when a batch is full."""
+
+
+@contextmanager
+def needs(log: Log, *capabilities: Capability) -> Iterator[None]:
+    """Run the block on a log that has the capabilities.
+
+    On one that lacks some, the block has to end in `Unsupported`, naming one of those.
+    """
+    lacking = {capability.name for capability in capabilities if capability not in log.capabilities}
+    if not lacking:
+        yield
+        return
+    with pytest.raises(Unsupported) as caught:
+        yield
+    assert caught.value.details["capability"] in lacking
+
+
+@dataclass
+class Stage:
+    """A log, the backend it is of, and the time it lives in."""
+
+    backend: Backend
+    log: Log
+
+    def later(self, span: timedelta) -> None:
+        """Let time pass."""
+        self.backend.later(span)
+
+    def reopen(self) -> Log:
+        """Close the log and open it again."""
+        self.log = self.backend.reopen(self.log)
+        return self.log
+
+    def elsewhere(self) -> Log:
+        """The same log, opened as by another process."""
+        return self.backend.open()
+
+    def drain(self, consumer: Consumer) -> list[Record]:
+        """Poll until there is nothing more."""
+        found: list[Record] = []
+        while records := consumer.poll(self.backend.patience):
+            found += records
+        return found
+
+    def settle(self, *consumers: Consumer) -> list[Record]:
+        """Poll the members of a group in turn until partitions have stopped changing hands.
+
+        Returns what they were given on the way.
+        """
+        found: list[Record] = []
+        before = None
+        for _ in range(20):
+            for consumer in consumers:
+                found += consumer.poll(self.backend.patience)
+            now = [(c.assignment, c.generation) for c in consumers]
+            if now == before:
+                return found
+            before = now
+        raise AssertionError(f"the group does not settle: {before}")
+
+    def crash(self, *consumers: Consumer) -> None:
+        """Have these never heard of again, and let the group find out."""
+        del consumers
+        self.later(SESSION + timedelta(seconds=1))
+
+
+def send(
+    log: Log,
+    topic: str,
+    *values: Any,
+    key: Any = None,
+    headers: list[Header] | None = None,
+    partition: int | None = None,
+) -> Receipt:
+    """Commit values together, and return the log's answer."""
+    with log.producer(linger=LONG) as producer:
+        for value in values:
+            delivery = producer.send(topic, value, key, headers, partition)
+        return delivery.wait()
+
+
+def delete(log: Log, topic: str, key: Any) -> None:
+    """Commit a tombstone."""
+    send(log, topic, None, key=key)
+
+
+def pairs(producer: Producer, topic: str, *items: tuple[Any, Any]) -> None:
+    """Commit pairs of a key and a value together."""
+    for key, value in items:
+        producer.send(topic, value, key)
+    producer.flush()
+
+
+def read(log: Log, topic: str, **where: Any) -> list[Record]:
+    """The records of a topic, partition by partition."""
+    return [record for batch in log.read(topic, **where) for record in batch.records()]
+
+
+def values(log: Log, topic: str, **where: Any) -> list[Any]:
+    """The values of a topic, partition by partition."""
+    return [record.value for record in read(log, topic, **where)]
+
+
+def offsets(log: Log, topic: str, **where: Any) -> list[int]:
+    """The offsets of a topic, partition by partition."""
+    return [record.offset for record in read(log, topic, **where)]
+
+
+def table(batches: list[Batch]) -> pa.Table:
+    """Batches as one table."""
+    return pa.Table.from_batches([batch.data for batch in batches])
+
+
+def dense(log: Log) -> bool:
+    """Whether the log promises offsets without gaps."""
+    return Capability.DENSE_OFFSETS in log.capabilities

@@ -1,0 +1,223 @@
+"""Transactions: all of it or nothing, over topics and a group's offsets."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+
+from headrace.errors import (
+    InvalidRecord,
+    MemberFenced,
+    MisusedHandle,
+    TransactionTooLarge,
+    UnknownTopic,
+)
+from headrace.log import Capability, Log
+from tests.conformance.stage import LONG, SESSION, Stage, needs, read, send, values
+
+
+@pytest.fixture
+def two(log: Log) -> Log:
+    """Two topics, of which one has two partitions."""
+    log.create_topic("a", partitions=2)
+    log.create_topic("b")
+    return log
+
+
+def everything(log: Log) -> list[bytes]:
+    return sorted(values(log, "a") + values(log, "b"))
+
+
+def test_a_transaction_over_topics_is_visible_once_it_is_committed(two: Log) -> None:
+    with two.producer() as producer:
+        with producer.transaction() as transaction:
+            transaction.send("a", b"1", partition=0)
+            transaction.send("a", b"2", partition=1)
+            transaction.append("b", pa.table({"value": ["3", "4"]}))
+            assert everything(two) == []
+        assert everything(two) == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_transaction_becomes_visible_at_one_moment(two: Log) -> None:
+    with needs(two, Capability.COMMITS, Capability.ATOMIC_VISIBILITY):
+        before = two.head()
+        with two.producer() as producer, producer.transaction() as transaction:
+            for partition in (0, 1):
+                transaction.send("a", b"x", partition=partition)
+            transaction.send("b", b"y")
+        assert two.head() == before + 1
+        assert {r.commit for topic in "ab" for r in read(two, topic)} == {before + 1}
+
+
+def test_an_aborted_transaction_is_never_seen(stage: Stage, two: Log) -> None:
+    with two.producer() as producer:
+        transaction = producer.transaction()
+        transaction.send("a", b"lost")
+        transaction.append("b", pa.table({"value": ["lost"]}))
+        transaction.abort()
+        producer.send("b", b"kept")
+    assert everything(two) == [b"kept"]
+    assert everything(stage.reopen()) == [b"kept"]
+
+
+def test_an_error_in_the_block_aborts(two: Log) -> None:
+    with two.producer() as producer:
+        with pytest.raises(RuntimeError), producer.transaction() as transaction:
+            transaction.send("a", b"lost")
+            raise RuntimeError("no")
+        with pytest.raises(UnknownTopic), producer.transaction() as transaction:
+            transaction.send("a", b"lost")
+            transaction.send("nope", b"lost")
+        with pytest.raises(InvalidRecord), producer.transaction() as transaction:
+            transaction.send("a", b"lost")
+            transaction.append("b", pa.table({"vlaue": ["lost"]}))
+        with producer.transaction() as transaction:
+            transaction.send("a", b"kept")
+    assert everything(two) == [b"kept"]
+
+
+def test_a_transaction_comes_after_what_its_producer_sent_before(two: Log) -> None:
+    with two.producer(linger=LONG) as producer:
+        producer.send("b", b"1")
+        with producer.transaction() as transaction:
+            transaction.send("b", b"2")
+        producer.send("b", b"3")
+    assert values(two, "b") == [b"1", b"2", b"3"]
+
+
+def test_a_transaction_knows_where_its_records_went(two: Log) -> None:
+    with two.producer() as producer:
+        transaction = producer.transaction()
+        delivery = transaction.send("a", b"x", partition=1)
+        with pytest.raises(MisusedHandle, match="not committed"):
+            delivery.wait()
+        receipt = transaction.commit()
+        assert receipt is not None
+        assert [(ack.topic, ack.partition, ack.first) for ack in receipt.acks] == [("a", 1, 0)]
+        assert delivery.wait() == receipt
+        transaction = producer.transaction()
+        delivery = transaction.send("a", b"x")
+        transaction.abort()
+        with pytest.raises(MisusedHandle, match="aborted"):
+            delivery.wait()
+
+
+def test_a_transaction_that_is_over_takes_nothing_more(two: Log) -> None:
+    with two.producer() as producer:
+        for end in ("commit", "abort"):
+            transaction = producer.transaction()
+            transaction.send("a", b"x")
+            getattr(transaction, end)()
+            with pytest.raises(MisusedHandle, match="over"):
+                transaction.send("a", b"y")
+            with pytest.raises(MisusedHandle, match="over"):
+                transaction.append("a", pa.table({"value": ["y"]}))
+            with pytest.raises(MisusedHandle, match="over"):
+                transaction.commit()
+    assert everything(two) == [b"x"]
+
+
+def test_a_transaction_with_nothing_in_it_commits_nothing(two: Log) -> None:
+    with two.producer() as producer:
+        assert producer.transaction().commit() is None
+    with needs(two, Capability.COMMITS):
+        assert two.head() == 0
+
+
+def test_a_transaction_that_is_too_large_is_refused_as_a_whole(two: Log) -> None:
+    with two.producer(acks="written") as producer:
+        with pytest.raises(TransactionTooLarge), producer.transaction() as transaction:
+            for _ in range(100):
+                transaction.send("a", bytes(1_000_000))
+        with pytest.raises(TransactionTooLarge), producer.transaction() as transaction:
+            transaction.send("b", b"small")
+            transaction.append("a", pa.table({"value": [bytes(1_000_000)] * 40}))
+        # Going on as if nothing had happened does not help.
+        with pytest.raises(TransactionTooLarge):
+            with producer.transaction() as transaction:
+                with pytest.raises(TransactionTooLarge):
+                    for _ in range(100):
+                        transaction.send("a", bytes(1_000_000))
+    assert everything(two) == []
+
+
+def test_offsets_move_with_the_transaction_or_not_at_all(stage: Stage, two: Log) -> None:
+    for number in range(4):
+        send(two, "b", b"%d" % number)
+    consumer = two.consumer("b", group="readers", commit="manual")
+    with two.producer() as producer:
+        assert len(consumer.poll(max_records=2)) == 2
+        with pytest.raises(RuntimeError), producer.transaction() as transaction:
+            transaction.send("a", b"lost")
+            transaction.commit_offsets(consumer)
+            raise RuntimeError("no")
+        assert two.group("readers").lags[0].committed in (None, 0)
+        consumer.rewind()
+        records = consumer.poll(max_records=3)
+        assert [record.value for record in records] == [b"0", b"1", b"2"]
+        with producer.transaction() as transaction:
+            transaction.send("a", b"kept")
+            transaction.commit_offsets(consumer)
+    assert two.group("readers").lags[0].committed == 3
+    assert values(two, "a") == [b"kept"]
+
+
+def test_offsets_may_be_all_a_transaction_has(two: Log) -> None:
+    send(two, "b", b"0", b"1")
+    consumer = two.consumer("b", group="readers", commit="manual")
+    consumer.poll()
+    with two.producer() as producer:
+        with producer.transaction() as transaction:
+            transaction.commit_offsets(consumer)
+        assert two.group("readers").lag == 0
+        # Afterwards the producer goes on as if nothing had been.
+        producer.send("b", b"2")
+    assert values(two, "b") == [b"0", b"1", b"2"]
+    with needs(two, Capability.COMMITS):
+        assert two.head() == 2, "offsets alone are no commit of the log"
+
+
+def test_offsets_are_those_polled_when_the_transaction_commits(two: Log) -> None:
+    send(two, "b", b"0", b"1", b"2")
+    consumer = two.consumer("b", group="readers", commit="manual")
+    with two.producer() as producer, producer.transaction() as transaction:
+        transaction.commit_offsets(consumer)
+        consumer.poll(max_records=2)
+    assert two.group("readers").lags[0].committed == 2
+
+
+def test_the_offsets_of_a_zombie_fence_the_whole_transaction(stage: Stage, two: Log) -> None:
+    send(two, "b", b"0", b"1")
+    zombie = two.consumer("b", group="readers", commit="manual")
+    assert len(zombie.poll()) == 2
+    stage.later(SESSION + timedelta(seconds=1))
+    successor = stage.elsewhere().consumer("b", group="readers", commit="manual")
+    assert len(successor.poll(max_records=1)) == 1
+    with two.producer() as producer:
+        with pytest.raises(MemberFenced), producer.transaction() as transaction:
+            transaction.send("a", b"by a zombie")
+            transaction.commit_offsets(zombie)
+        with producer.transaction() as transaction:
+            transaction.send("a", b"by the living")
+            transaction.commit_offsets(successor)
+    assert values(two, "a") == [b"by the living"]
+    assert two.group("readers").lags[0].committed == 1
+
+
+def test_a_reader_sees_all_of_a_transaction_or_nothing_at_every_commit(two: Log) -> None:
+    with needs(two, Capability.COMMITS, Capability.ATOMIC_VISIBILITY):
+        with two.producer() as producer:
+            for number in range(5):
+                with producer.transaction() as transaction:
+                    for topic, partition in (("a", 0), ("a", 1), ("b", 0)):
+                        transaction.send(topic, b"%d" % number, partition=partition)
+                producer.append("b", pa.table({"value": ["between"]}))
+        for commit in two.commits("b", 0, 100):
+            cut = [
+                [r.value for r in read(two, topic, partitions=[p]) if (r.commit or 0) <= commit]
+                for topic, p in (("a", 0), ("a", 1), ("b", 0))
+            ]
+            whole = [value for value in cut[2] if value != b"between"]
+            assert cut[0] == cut[1] == whole
