@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from headrace.log.file.log import FileLog
 from headrace.log.interface import Acks
 from tests.recovery.crashing import STEPS, KillAt, StepFile
-from tests.recovery.producing import Found, check, make_log, produce
+from tests.recovery.producing import Found, batch_of, check, make_log, produce
 
 _MODES = {"appender": "append", "sender": "send", "banker": "transaction"}
 
@@ -95,3 +96,32 @@ def test_nothing_acknowledged_is_lost_doubled_or_torn_by_kill_9(tmp_path: Path) 
 @pytest.mark.slow
 def test_nothing_acknowledged_is_lost_doubled_or_torn_by_200_kills(tmp_path: Path) -> None:
     _check_campaign(tmp_path / "log", kills=200)
+
+
+def test_the_check_notices_a_batch_that_is_there_twice(tmp_path: Path) -> None:
+    make_log(tmp_path)
+    with FileLog(tmp_path) as log, log.producer() as producer:
+        producer.append("left", batch_of("appender", 0))
+        producer.append("left", batch_of("appender", 0))
+    with pytest.raises(AssertionError, match=r"out of order|doubled"):
+        check(tmp_path, {"appender": "append"})
+
+
+def test_the_check_notices_half_a_batch_and_half_a_transaction(tmp_path: Path) -> None:
+    make_log(tmp_path)
+    with FileLog(tmp_path) as log, log.producer() as producer:
+        producer.append("left", batch_of("appender", 0).slice(1))
+        producer.append("left", batch_of("banker", 0))
+    with pytest.raises(AssertionError, match="torn"):
+        check(tmp_path, {"appender": "append"})
+    with pytest.raises(AssertionError, match="half a transaction"):
+        check(tmp_path, {"banker": "transaction"})
+
+
+def test_the_check_notices_a_loss(tmp_path: Path) -> None:
+    make_log(tmp_path)
+    (tmp_path / "appender.acked").write_text("0\n1\n")
+    with FileLog(tmp_path) as log, log.producer() as producer:
+        producer.append("left", batch_of("appender", 0))
+    with pytest.raises(AssertionError, match="acked and not in the log"):
+        check(tmp_path, {"appender": "append"})

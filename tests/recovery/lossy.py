@@ -1,0 +1,212 @@
+"""A disk whose machine can go down: what was not synced may be lost, torn or out of order.
+
+The files are real, so everything works as usual. Beside them it is kept what of each file is on
+the device for sure, and every write since. `crash` makes a folder as it might look after a power
+cut: of each unsynced write a part may be there, or nothing, or all of it, whatever became of the
+writes before it; and a file whose folder was not synced may be gone altogether.
+
+SQLite goes through the same book-keeping by a VFS of its own. Its shared memory cannot, so it
+runs with exclusive locks, which changes nothing about what it writes and syncs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from headrace.log.file.disk import Disk
+
+_SECTOR = 512
+_names = itertools.count()
+
+
+@dataclass
+class _Book:
+    """What is known of one file."""
+
+    durable: bytearray = field(default_factory=bytearray)
+    pending: list[tuple[int, bytes | None]] = field(default_factory=list)
+    named: bool = False
+    """Whether its folder's entry is on the device."""
+
+    def sync(self) -> None:
+        for position, data in self.pending:
+            _apply(self.durable, position, data)
+        self.pending.clear()
+
+    def after_crash(self, choose: random.Random) -> bytes:
+        content = bytearray(self.durable)
+        for position, data in self.pending:
+            if data is None:
+                if choose.random() < 0.5:
+                    _apply(content, position, None)
+                continue
+            fate = choose.random()
+            if fate < 0.4:
+                continue
+            if fate < 0.6:
+                _apply(content, position, data)
+                continue
+            for start in range(0, len(data), _SECTOR):
+                if choose.random() < 0.5:
+                    _apply(content, position + start, data[start : start + _SECTOR])
+        return bytes(content)
+
+
+def _apply(content: bytearray, position: int, data: bytes | None) -> None:
+    """Write data at a position; None cuts the file there."""
+    if data is None:
+        del content[position:]
+        return
+    if len(content) < position + len(data):
+        content.extend(bytes(position + len(data) - len(content)))
+    content[position : position + len(data)] = data
+
+
+class LossyDisk(Disk):
+    """See above. `broken` names one kind of sync that this disk forgets to do:
+
+    `segment` a segment's bytes, `earlier` those of segments that the commit under way has not
+    written to itself, `folder` the names of segments, `catalog` SQLite's syncs.
+    """
+
+    exclusive = True
+
+    def __init__(self, broken: str | None = None) -> None:
+        super().__init__()
+        self._broken = broken
+        self._books: dict[Path, _Book] = {}
+        self._removed: dict[Path, _Book] = {}
+        self._just_written: set[Path] = set()
+        self.vfs = f"lossy-{next(_names)}"
+        self._vfs = _LossyVFS(self.vfs, self)
+
+    def boot(self) -> str:
+        return "before the crash"
+
+    # What headrace writes itself
+
+    def create(self, path: Path) -> None:
+        super().create(path)
+        self.created(path)
+
+    def write(self, path: Path, pieces: Iterable[Any], position: int) -> None:
+        data = b"".join(bytes(piece) for piece in pieces)
+        super().write(path, [data], position)
+        self._book(path).pending.append((position, data))
+        self._just_written.add(path)
+
+    def step(self, name: str) -> None:
+        if name == "began":
+            self._just_written.clear()
+
+    def sync(self, path: Path) -> None:
+        super().sync(path)
+        forgotten = self._broken == "segment" or (
+            self._broken == "earlier" and path not in self._just_written
+        )
+        if not forgotten:
+            self._book(path).sync()
+
+    def sync_folder(self, path: Path) -> None:
+        super().sync_folder(path)
+        if self._broken != "folder" or path.name != "segments":
+            self.named(path)
+
+    def remove(self, path: Path) -> None:
+        super().remove(path)
+        self.removed(path)
+
+    # What SQLite writes
+
+    def created(self, path: Path) -> None:
+        self._books[path] = _Book()
+
+    def wrote(self, path: Path, position: int, data: bytes | None) -> None:
+        self._book(path).pending.append((position, data))
+
+    def synced(self, path: Path) -> None:
+        if self._broken == "catalog":
+            return
+        self._book(path).sync()
+        if path.name.endswith("-wal"):
+            # SQLite's own VFS syncs the folder with the first sync of a new WAL.
+            self._book(path).named = True
+
+    def removed(self, path: Path) -> None:
+        book = self._books.pop(path, None)
+        if book is not None and book.named:
+            self._removed[path] = book
+
+    def named(self, folder: Path) -> None:
+        for path, book in self._books.items():
+            if path.parent == folder:
+                book.named = True
+        for path in [path for path in self._removed if path.parent == folder]:
+            del self._removed[path]
+
+    # The crash
+
+    def crash(self, folder: Path, after: Path, choose: random.Random) -> None:
+        """Make in `after` what might be left of `folder`."""
+        for path, book in [*self._books.items(), *self._removed.items()]:
+            if path in self._removed and path in self._books:
+                continue
+            if path in self._removed and choose.random() < 0.5:
+                continue
+            if not book.named and choose.random() < 0.5:
+                continue
+            target = after / path.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(book.after_crash(choose))
+
+    def _book(self, path: Path) -> _Book:
+        return self._books.setdefault(path, _Book())
+
+
+class _LossyVFS(apsw.VFS):
+    def __init__(self, name: str, disk: LossyDisk) -> None:
+        super().__init__(name, "")
+        self._disk = disk
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> _LossyFile:
+        assert name is not None
+        path = Path(name.filename() if isinstance(name, apsw.URIFilename) else name)
+        new = not path.exists()
+        file = _LossyFile(name, flags, self._disk, path)
+        if new:
+            self._disk.created(path)
+        return file
+
+    def xDelete(self, filename: str, syncdir: bool) -> None:
+        super().xDelete(filename, syncdir)
+        self._disk.removed(Path(filename))
+        if syncdir:
+            self._disk.named(Path(filename).parent)
+
+
+class _LossyFile(apsw.VFSFile):
+    def __init__(
+        self, name: str | apsw.URIFilename, flags: list[int], disk: LossyDisk, path: Path
+    ) -> None:
+        super().__init__("", name, flags)
+        self._disk = disk
+        self._path = path
+
+    def xWrite(self, data: Any, offset: int) -> None:
+        super().xWrite(data, offset)
+        self._disk.wrote(self._path, offset, bytes(data))
+
+    def xTruncate(self, newsize: int) -> None:
+        super().xTruncate(newsize)
+        self._disk.wrote(self._path, newsize, None)
+
+    def xSync(self, flags: int) -> None:
+        super().xSync(flags)
+        self._disk.synced(self._path)
