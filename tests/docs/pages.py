@@ -1,0 +1,62 @@
+"""The examples of a page of documentation, as something that can be run.
+
+Blocks marked `python` run one after the other in one namespace. Blocks marked `console` hold
+commands after `$ `, continued after `> `, each followed by what it prints; `...` stands for
+anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass
+class Command:
+    """A command of a page, and what it should print."""
+
+    text: str
+    expected: str
+
+
+@dataclass
+class Block:
+    """A fenced block: Python, or commands."""
+
+    kind: str
+    line: int
+    text: str
+    commands: list[Command] = field(default_factory=list)
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The blocks of a page that can be run, in order."""
+    text = page.read_text()
+    for found in _BLOCK.finditer(text):
+        kind, body = found[1], found[2]
+        if kind in ("python", "console"):
+            line = text.count("\n", 0, found.start()) + 2
+            commands = _commands(body) if kind == "console" else []
+            yield Block(kind, line, body, commands)
+
+
+def _commands(body: str) -> list[Command]:
+    commands: list[Command] = []
+    for line in body.splitlines():
+        if line.startswith("$ "):
+            commands.append(Command(line[2:], ""))
+        elif line.startswith("> ") and not commands[-1].expected:
+            commands[-1].text += "\n" + line[2:]
+        else:
+            commands[-1].expected += line + "\n"
+    return commands
+
+
+def same(expected: str, printed: str) -> bool:
+    """Whether a command printed what it should."""
+    pattern = re.escape(expected.strip()).replace(r"\.\.\.", ".*?")
+    return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None

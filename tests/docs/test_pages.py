@@ -1,0 +1,51 @@
+"""Every example in README.md and docs/ runs, and prints what it says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.pages import blocks, same
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    page
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    if any(blocks(page))
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_examples_of_a_page_do_what_they_say(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HEADRACE_LOG", raising=False)
+    bin_folder = str(Path(sys.executable).parent)
+    environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "COLUMNS": "100"}
+    namespace: dict[str, Any] = {"__name__": "page"}
+    for block in blocks(page):
+        where = f"{page.name}:{block.line}"
+        if block.kind == "python":
+            code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
+            exec(code, namespace)  # noqa: S102 - our own documentation
+            continue
+        for command in block.commands:
+            done = subprocess.run(
+                ["bash", "-c", command.text],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            assert same(command.expected, done.stdout), (
+                f"{where}: $ {command.text}\nshould print\n{command.expected}\n"
+                f"and prints\n{done.stdout}"
+            )

@@ -1,0 +1,41 @@
+"""The reference is complete and up to date."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+from headrace import errors
+from headrace.errors import HeadraceError
+from tests.docs.reference import FOLDER, pages
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("file", sorted(pages()))
+def test_a_generated_page_is_what_the_code_says(file: str) -> None:
+    assert (FOLDER / file).read_text() == pages()[file], "run scripts/reference"
+
+
+def test_every_error_is_drawn_in_the_tree() -> None:
+    drawn = errors.__doc__ or ""
+    for name, kind in inspect.getmembers(errors, inspect.isclass):
+        if issubclass(kind, HeadraceError):
+            assert name in drawn, f"{name} is not in the tree at the top of errors.py"
+
+
+def test_every_decision_is_in_the_index() -> None:
+    index = (ROOT / "docs/decisions/README.md").read_text()
+    for record in (ROOT / "docs/decisions").glob("0*.md"):
+        assert record.name in index
+
+
+def test_every_table_of_the_catalog_is_in_the_format() -> None:
+    source = (ROOT / "src/headrace/log/file/catalog.py").read_text()
+    format_page = (FOLDER / "log-format.md").read_text()
+    tables = [line.split()[2] for line in source.splitlines() if line.startswith("CREATE TABLE")]
+    assert len(tables) > 10
+    for table in tables:
+        assert f"`{table}`" in format_page, table
