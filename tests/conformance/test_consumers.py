@@ -216,7 +216,8 @@ def test_a_consumer_without_a_group_has_nothing_to_commit(numbers: Log) -> None:
         consumer.commit()
     with pytest.raises(MisusedHandle, match="group"):
         consumer.rewind()
-    with numbers.producer() as producer, producer.transaction() as transaction:
+    with numbers.producer() as producer:
+        transaction = producer.transaction()
         with pytest.raises(MisusedHandle, match="group"):
             transaction.commit_offsets(consumer)
 

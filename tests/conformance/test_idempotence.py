@@ -97,11 +97,12 @@ def test_every_commit_of_a_producer_takes_the_next_number(clicks: Log) -> None:
 
 def test_a_sequence_number_is_for_one_commit(clicks: Log) -> None:
     big = pa.table({"value": [bytes(1_000_000)] * 40})
-    with clicks.producer(id="loader", acks="written") as producer:
-        with needs(clicks, Capability.SEQUENCES):
-            with pytest.raises(TransactionTooLarge):
-                producer.append("clicks", big, sequence=0)
-            assert producer.next_sequence == 0
+    producer = clicks.producer(id="loader", acks="written")
+    with needs(clicks, Capability.SEQUENCES):
+        with pytest.raises(TransactionTooLarge):
+            producer.append("clicks", big, sequence=0)
+        assert producer.next_sequence == 0
+    producer.close()
     assert values(clicks, "clicks") == []
 
 

@@ -53,7 +53,9 @@ def test_a_column_as_key_goes_where_the_same_key_goes_in_a_raw_topic(log: Log) -
                 producer.send("raw", b"", key=number.to_bytes(8, "big", signed=True))
         for record in read(log, "text"):
             assert record.partition == kafka_partition(record.key.encode(), 16)
-        expected = {int.from_bytes(r.key, "big", signed=True): r.partition for r in read(log, "raw")}
+        expected = {
+            int.from_bytes(r.key, "big", signed=True): r.partition for r in read(log, "raw")
+        }
         assert {r.key: r.partition for r in read(log, "long")} == expected
 
 
@@ -130,9 +132,9 @@ def test_a_partition_that_is_not_there_is_refused(log: Log, partition: int) -> N
             producer.send("clicks", b"x", partition=partition)
         with pytest.raises(UnknownPartition, match=str(partition)):
             producer.append("clicks", pa.table({"value": ["x"]}), partition=partition)
-        with producer.transaction() as transaction:
-            with pytest.raises(UnknownPartition, match=str(partition)):
-                transaction.send("clicks", b"x", partition=partition)
+        transaction = producer.transaction()
+        with pytest.raises(UnknownPartition, match=str(partition)):
+            transaction.send("clicks", b"x", partition=partition)
     with pytest.raises(UnknownPartition, match=str(partition)):
         log.read("clicks", partitions=[partition])
     assert log.topic("clicks").records == 0

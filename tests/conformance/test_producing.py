@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import InvalidRecord, InvalidSetting, MisusedHandle, UnknownPartition
-from headrace.log import Batch, Capability, Log
+from headrace.log import Capability, Log
 from headrace.log.interface import Acks
 from tests.conformance.backends import START, Backend
 from tests.conformance.stage import LONG, Stage, dense, needs, offsets, read, send, values
@@ -180,69 +180,6 @@ def test_acks_that_are_none_are_refused(log: Log) -> None:
         log.producer(acks="all")  # type: ignore[arg-type]
     with pytest.raises(InvalidSetting, match="batch_bytes"):
         log.producer(batch_bytes=0)
-
-
-def test_append_takes_record_batches_and_tables(log: Log) -> None:
-    log.create_topic("clicks")
-    batch = pa.RecordBatch.from_pydict({"value": pa.array([b"a", b"b"], pa.binary())})
-    with log.producer() as producer:
-        receipt = producer.append("clicks", batch)
-        assert receipt.records >= 2
-        producer.append("clicks", pa.table({"key": ["k"], "value": ["c"]}))
-    assert [(r.key, r.value) for r in read(log, "clicks")] == [
-        (None, b"a"), (None, b"b"), (b"k", b"c"),
-    ]  # fmt: skip
-
-
-def test_append_brings_columns_into_the_order_and_types_of_the_topic(log: Log) -> None:
-    with needs(log, TYPED):
-        log.create_topic("orders", schema="id string, amount int, note string")
-        data = pa.table(
-            {
-                "amount": pa.array([1, 2], pa.int64()),
-                "id": pa.array(["a", "b"]).dictionary_encode(),
-            }
-        )
-        with log.producer() as producer:
-            producer.append("orders", data)
-        assert values(log, "orders") == [
-            {"id": "a", "amount": 1, "note": None},
-            {"id": "b", "amount": 2, "note": None},
-        ]
-        (batch,) = log.read("orders")
-        assert batch.data.schema.types == [pa.string(), pa.int32(), pa.string()]
-
-
-def test_append_comes_after_what_was_sent_before_it(log: Log) -> None:
-    log.create_topic("clicks")
-    with log.producer(linger=LONG) as producer:
-        producer.send("clicks", b"first")
-        producer.append("clicks", pa.table({"value": ["second"]}))
-    assert values(log, "clicks") == [b"first", b"second"]
-
-
-@pytest.mark.parametrize("chunks", [0, 1])
-def test_appending_no_rows_makes_no_commit(log: Log, chunks: int) -> None:
-    log.create_topic("clicks")
-    schema = pa.schema([("value", pa.binary())])
-    empty = pa.Table.from_batches([pa.RecordBatch.from_pylist([], schema)] * chunks, schema)
-    with log.producer() as producer:
-        receipt = producer.append("clicks", empty)
-    assert (receipt.commit, receipt.acks, receipt.records) == (None, (), 0)
-    with needs(log, Capability.COMMITS):
-        assert log.head() == 0
-    assert values(log, "clicks") == []
-
-
-def test_more_than_one_commit_may_hold_is_appended_in_several(log: Log) -> None:
-    log.create_topic("clicks")
-    column = pa.array([bytes([n]) * 1_000_000 for n in range(40)])
-    with log.producer(acks="written") as producer:
-        receipt = producer.append("clicks", pa.table({"value": column}))
-    assert receipt.records >= 40
-    found: list[Batch] = list(log.read("clicks"))
-    assert len(found) > 1
-    assert [bytes([n]) for n in range(40)] == [r.value[:1] for b in found for r in b.records()]
 
 
 def test_a_closed_producer_takes_nothing_more(log: Log) -> None:

@@ -137,14 +137,14 @@ def test_only_the_columns_asked_for_are_read(log: Log) -> None:
     assert batch.data.schema.names == ["value"]
     (record,) = batch.records()
     assert (record.key, record.value, record.headers) == (None, b"v", ())
-    with pytest.raises(UnknownColumn, match="valeu.*value"):
+    with pytest.raises(UnknownColumn, match=r"valeu.*value"):
         log.read("raw", columns=["valeu"])
     with needs(log, Capability.TYPED_TOPICS):
         log.create_topic("typed", schema="id string, n int", key="id")
         send(log, "typed", {"id": "a", "n": 1})
         (record,) = read(log, "typed", columns=["n"])
         assert (record.key, record.value) == (None, {"n": 1})
-        with pytest.raises(UnknownColumn, match="it has|Did you mean|It has"):
+        with pytest.raises(UnknownColumn, match="no column 'm'"):
             log.read("typed", columns=["m"])
 
 

@@ -12,7 +12,6 @@ import pytest
 from headrace.clock import to_datetime
 from headrace.errors import (
     InvalidName,
-    InvalidSchema,
     InvalidSetting,
     TopicExists,
     UnknownGroup,
@@ -153,9 +152,7 @@ def test_settings_are_altered_one_by_one(log: Log) -> None:
         ({"max_record_bytes": "none"}, "needs a value"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused(
-    log: Log, settings: dict[str, Any], said: str
-) -> None:
+def test_a_setting_that_cannot_be_is_refused(log: Log, settings: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidSetting, match=said):
         log.create_topic("clicks", settings=settings)
     log.create_topic("clicks")

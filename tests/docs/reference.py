@@ -14,7 +14,7 @@ from typing import Any
 import typer.main
 
 from headrace import errors
-from headrace.cli.main import app
+from headrace.cli.main import COMMANDS, app
 from headrace.log.settings import TopicSettings
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
@@ -31,14 +31,15 @@ def pages() -> dict[str, str]:
 
 
 def _commands() -> str:
-    root = typer.main.get_command(app)
+    root: Any = typer.main.get_command(app)
     lines = [
         "# Commands\n",
         "Errors go to standard error and say what to do next. A mistake in what was asked for "
         "exits with 2, any other failure with 1. `--json` prints JSON on standard output, and "
         "nothing else.\n",
     ]
-    _describe(root, "headrace", lines)
+    for name in sorted(COMMANDS):
+        _describe(root.get_command(typer.Context(root), name), f"headrace {name}", lines)
     return "\n".join(lines)
 
 

@@ -55,7 +55,7 @@ def consume(
     ] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow/--no-follow", "-f/-F", help="Wait for more, until Ctrl-C, or stop."),
+        typer.Option("--follow/--no-follow", "-f", help="Wait for more, until Ctrl-C, or stop."),
     ] = False,
     commit: Annotated[
         Literal["before", "after"] | None,
@@ -80,8 +80,8 @@ def consume(
     """Print the records of a topic.
 
     A POSITION is earliest, latest, an offset (42), a time (2026-01-31T12:00:00Z) or a commit
-    (commit:7). From 10 --to 20 gives the offsets 10 to 19, from commit:10 --to commit:20 the
-    commits 11 to 20.
+    (commit:7). '--from 10 --to 20' gives the offsets 10 to 19, '--from commit:10 --to commit:20'
+    the commits 11 to 20.
 
     With --json, one object per line: topic, partition, offset, key, value, timestamp, headers.
     Bytes that are UTF-8 are shown as text, others as {"base64": "…"}.

@@ -25,8 +25,8 @@ from headrace.log import (
 )
 
 _SESSION = timedelta(seconds=6)
-_PATIENCE = timedelta(seconds=8)
-"""How long to wait for partitions of members that may be dead: a little over a session."""
+_PATIENCE = timedelta(seconds=12)
+"""How long to wait for partitions of members that may be dead: more than a usual session."""
 _POLL = timedelta(milliseconds=200)
 _PAGE = 1_000
 
@@ -132,9 +132,8 @@ def read_as_member(
 class _Ending:
     """Knows when a group has read what was there at the start.
 
-    A member that was killed keeps its partitions until its session has run out, so a partition
-    that is somebody else's and not read yet is waited for that long. If it is still not ours
-    then, its owner is alive.
+    A member that was killed keeps its partitions until its session has run out, and they are
+    waited for. A member whose heart beats reads them itself, and they are not.
     """
 
     def __init__(
@@ -147,26 +146,42 @@ class _Ending:
         self._stops = stops
         self._clock = SystemClock()
         self._deadline = self._clock.now() + micros(_PATIENCE)
+        self._heard: dict[str, int] = {}
 
     def reached(self) -> bool:
         """Whether to stop, now that a poll has brought nothing."""
         assignment = self._consumer.assignment
         if any(self._consumer.position(t, p) < self._stops.get(p, 0) for t, p in assignment):
             return False
-        mine = {partition for _, partition in assignment}
-        read = {
-            lag.partition: lag.committed or 0
+        left = {
+            p: owner for p, owner in self._unread().items() if (self._topic, p) not in assignment
+        }
+        if not left:
+            return True
+        alive = self._alive()
+        if self._clock.now() < self._deadline and not all(who in alive for who in left.values()):
+            return False
+        names = ", ".join(str(partition) for partition in sorted(left))
+        say(f"note: other members of {self._group!r} are reading partition {names}")
+        return True
+
+    def _unread(self) -> dict[int, str | None]:
+        """The partitions that the group has not read to the end, and whose they are."""
+        lags = {
+            lag.partition: lag
             for lag in self._log.group(self._group).lags
             if lag.topic == self._topic
         }
-        left = [p for p in self._stops if p not in mine and read.get(p, 0) < self._stops[p]]
-        if not left:
-            return True
-        if self._clock.now() < self._deadline:
-            return False
-        names = ", ".join(str(partition) for partition in left)
-        say(f"note: other members of {self._group!r} are reading partition {names}")
-        return True
+        return {
+            partition: lags[partition].member if partition in lags else None
+            for partition, stop in self._stops.items()
+            if partition not in lags or (lags[partition].committed or 0) < stop
+        }
+
+    def _alive(self) -> set[str]:
+        """Members that have been heard of since they were first looked at."""
+        beats = {member.id: member.heartbeat for member in self._log.group(self._group).members}
+        return {who for who, beat in beats.items() if beat > self._heard.setdefault(who, beat)}
 
 
 def _offsets(

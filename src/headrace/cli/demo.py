@@ -31,7 +31,7 @@ def demo(
     ] = False,
     events: Annotated[
         int,
-        typer.Option(metavar="N", min=100, help="How many events to write.", show_default=True),
+        typer.Option(metavar="N", min=1, help="How many events to write.", show_default=True),
     ] = 10_000,
     log: Annotated[
         str | None,

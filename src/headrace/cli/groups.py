@@ -53,7 +53,10 @@ def list_groups(log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> None:
 
 @app.command("describe")
 def describe(name: Name, log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> None:
-    """Show a group's members, and its lag in each partition in records and in time."""
+    """Show a group's members and its lag.
+
+    The lag is told for each partition, in records and in time.
+    """
     with open_log(log, create=False) as opened:
         state = opened.group(name)
     if json:

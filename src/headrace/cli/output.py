@@ -76,6 +76,11 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
+def many(number: int, thing: str) -> str:
+    """A number of things: 1 record, 2 records."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
 def size(number: int) -> str:
     """A number of bytes with three digits or so."""
     if number < 1024:
@@ -104,3 +109,8 @@ def moment(micros: int | None) -> str | None:
     digits = "seconds" if micros % SECOND == 0 else "milliseconds"
     digits = digits if micros % 1000 == 0 else "microseconds"
     return to_datetime(micros).replace(tzinfo=None).isoformat(timespec=digits) + "Z"
+
+
+def when(micros: int | None) -> str:
+    """A time for people: in UTC, to the second."""
+    return "-" if micros is None else f"{to_datetime(micros):%Y-%m-%d %H:%M:%SZ}"

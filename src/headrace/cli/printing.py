@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from headrace.cli.records import RecordFormat, headers_json, zulu
+from headrace.cli.records import RecordFormat, headers_json
 from headrace.log import Batch, Record, Topic
 
 _DIM, _KEY, _END = "\x1b[2m", "\x1b[36m", "\x1b[0m"
@@ -45,7 +45,7 @@ class Printer:
                 batch = batch.slice(0, min(len(batch), self._left))
                 self._left -= len(batch)
             if len(batch):
-                sys.stdout.write("\n".join(map(self._line, batch.records())) + "\n")
+                _write("\n".join(map(self._line, batch.records())) + "\n")
 
     def flush(self) -> None:
         """Have what was printed leave this process."""
@@ -53,7 +53,7 @@ class Printer:
 
     def _readable(self, record: Record) -> str:
         place = f"{record.partition}/{record.offset}"
-        time = zulu(record.timestamp)
+        time = f"{record.timestamp:%Y-%m-%d %H:%M:%S}.{record.timestamp.microsecond // 1000:03d}Z"
         key = "-" if record.key is None else _text(self._format.key(record))
         value = "(tombstone)" if record.value is None else _text(self._format.value(record))
         extra = ""
@@ -63,6 +63,13 @@ class Printer:
             return f"{place}  {time}  {key}  {value}{extra}"
         shown = f"{_DIM}{value}{_END}" if record.value is None else value
         return f"{_DIM}{place:>8}  {time}{_END}  {_KEY}{key}{_END}  {shown}{_DIM}{extra}{_END}"
+
+
+def _write(text: str) -> None:
+    """Write all of a text: unbuffered, as under PYTHONUNBUFFERED, `print` would leave the rest."""
+    left = memoryview(text.encode())
+    while left:
+        left = left[sys.stdout.buffer.write(left) :]
 
 
 def _text(value: Any) -> str:

@@ -13,10 +13,11 @@ import typer
 
 from headrace.cli.failures import INTERRUPTED, say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app
-from headrace.cli.output import count, show_json, span
-from headrace.cli.producing import Acks, BadLines, Source, Tally, send_all, send_in_chunks
+from headrace.cli.output import count, many, show_json, span
+from headrace.cli.producing import Acks, Source, send_all, send_in_chunks
 from headrace.cli.progress import watching
 from headrace.cli.records import line_reader
+from headrace.cli.tally import BadLines, Tally
 from headrace.clock import SECOND, SystemClock
 from headrace.errors import HeadraceError, UserError
 from headrace.log import open_log
@@ -138,11 +139,11 @@ def _explained(error: HeadraceError, tally: Tally) -> HeadraceError:
 
 def _summary(topic: str, tally: Tally, seconds: float, skip_bad: Path | None) -> str:
     rate = tally.records / seconds if seconds else 0
-    parts = [
-        f"{count(tally.records)} records to {topic} in {span(seconds)} ({rate:,.0f} records/s)"
-    ]
+    parts = [f"{many(tally.records, 'record')} to {topic} in {span(seconds)}"]
+    if tally.records:
+        parts[0] += f" ({rate:,.0f} records/s)"
     if tally.already:
         parts.append(f"{count(tally.already)} were in the log already")
     if tally.skipped:
-        parts.append(f"{count(tally.skipped)} bad lines went to {skip_bad}")
+        parts.append(f"{many(tally.skipped, 'bad line')} went to {skip_bad}")
     return "; ".join(parts)

@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from headrace.cli.output import count, err, size
-from headrace.cli.producing import Tally
+from headrace.cli.tally import Tally
 from headrace.clock import SECOND, SystemClock
 
 
@@ -35,8 +35,8 @@ def watching(tally: Tally, file: str, *, quiet: bool) -> Iterator[None]:
         if total:
             line.add_row(
                 *cells,
-                ProgressBar(total, tally.bytes, width=24),
-                f"{size(tally.bytes)} of {size(total)}",
+                ProgressBar(total, tally.bytes, width=20),
+                f"{tally.bytes / total:.0%}",
             )
         else:
             line.add_row(*cells, size(tally.bytes))

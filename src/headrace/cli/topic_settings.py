@@ -9,14 +9,14 @@ from headrace.errors import InvalidSetting
 SETTINGS = {
     "retention": "delete records older than this: 12h, 7d, none",
     "retention_bytes": "delete the oldest of a larger partition: 2GiB, none",
-    "cleanup": "delete, compact (the last of each key), compact,delete",
+    "cleanup": "delete, compact (last of each key), compact,delete",
     "tombstone_retention": "compaction leaves tombstones readable for: 1d",
     "segment_bytes": "close a segment at this size: 64MiB",
     "segment_age": "close a segment at this age: 7d, none",
     "max_record_bytes": "refuse a larger record: 1MiB",
     "compression": "of new segments: none, lz4, zstd",
-    "skew": "an event time further ahead of the clock is not believed: 1h, none",
-    "tier": "closed segments go here: a folder, s3://bucket/path, none",
+    "skew": "believe event times up to so far ahead: 1h, none",
+    "tier": "closed segments go to: a folder, s3://bucket/x, none",
     "tier_after": "closed segments stay local for: 0s, 1h",
 }
 

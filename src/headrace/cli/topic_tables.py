@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from headrace.cli.output import count, moment, plain, show, show_json, size, table
+from headrace.cli.output import count, moment, plain, show, show_json, size, table, when
 from headrace.log import Topic, TopicSettings, TopicState, UpkeepReport
 from headrace.schema.ddl import format_schema
 
@@ -83,8 +83,11 @@ def _facts(state: TopicState) -> Table:
 
 
 def _partitions(state: TopicState) -> Table:
+    tiered = any(partition.tiered_segments for partition in state.partitions)
     lines = table(
-        ">partition", ">first", ">end", ">records", ">segments", ">tiered", ">bytes", "last append"
+        *(">partition", ">first", ">end", ">records", ">segments"),
+        *((">tiered",) if tiered else ()),
+        *(">bytes", ">last append"),
     )
     for partition in state.partitions:
         lines.add_row(
@@ -93,9 +96,9 @@ def _partitions(state: TopicState) -> Table:
             count(partition.end),
             count(partition.end - partition.first),
             count(partition.segments),
-            count(partition.tiered_segments),
+            *((count(partition.tiered_segments),) if tiered else ()),
             size(partition.bytes),
-            moment(partition.last_append) or "-",
+            when(partition.last_append),
         )
     return lines
 
@@ -105,8 +108,17 @@ def _settings(settings: TopicSettings) -> Table:
     usual = TopicSettings().to_text()
     for name, value in settings.to_text().items():
         changed = value != usual[name]
-        lines.add_row(name, plain(value, "bold" if changed else ""), plain(usual[name], "dim"))
+        lines.add_row(
+            name,
+            plain(_setting(value), "bold" if changed else ""),
+            plain(_setting(usual[name]), "dim"),
+        )
     return lines
+
+
+def _setting(text: str) -> str:
+    """A setting's value; a whole number is one of bytes."""
+    return size(int(text)).replace(".0 ", " ") if text.isdigit() else text
 
 
 def show_reports(reports: Sequence[UpkeepReport], *, json: bool) -> None:

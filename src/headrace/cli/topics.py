@@ -8,7 +8,7 @@ import typer
 
 from headrace.cli.failures import say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, Yes, confirm, new_app, show_help
-from headrace.cli.output import count, show_json
+from headrace.cli.output import many, show_json
 from headrace.cli.topic_settings import SETTINGS_HELP, read_settings
 from headrace.cli.topic_tables import (
     show_reports,
@@ -89,8 +89,7 @@ def create(
                 say(f"Topic {name!r} is there already and was left as it is")
         else:
             if not json:
-                parts = "1 partition" if partitions == 1 else f"{partitions} partitions"
-                say(f"Created topic {name!r} with {parts} in {opened.url}")
+                say(f"Created topic {name!r} with {many(partitions, 'partition')} in {opened.url}")
         if json:
             show_json(topic_json(topic))
 
@@ -162,12 +161,12 @@ def delete(name: Name, yes: Yes = False, log: LogUrl = DEFAULT_LOG, json: AsJson
     """Delete a topic, its records, and what groups remember of it."""
     with open_log(log, create=False) as opened:
         records = opened.topic(name).records
-        confirm(f"Delete topic {name!r} and its {count(records)} records?", yes=yes)
+        confirm(f"Delete topic {name!r} and its {many(records, 'record')}?", yes=yes)
         opened.delete_topic(name)
     if json:
         show_json({"deleted": name, "records": records})
     else:
-        say(f"Deleted topic {name!r} and its {count(records)} records")
+        say(f"Deleted topic {name!r} and its {many(records, 'record')}")
 
 
 @app.command("compact")
@@ -189,9 +188,9 @@ def upkeep(
     log: LogUrl = DEFAULT_LOG,
     json: AsJson = False,
 ) -> None:
-    """Apply retention, compaction and tiering now, as each topic's settings say.
+    """Apply retention, compaction and tiering now.
 
-    With --json, one object per topic and line.
+    Each topic is treated as its settings say. With --json, one object per line.
     """
     with open_log(log, create=False) as opened:
         reports = opened.upkeep(name)

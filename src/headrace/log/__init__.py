@@ -5,34 +5,31 @@ interface; `open_log` finds the implementation by URL.
 """
 
 from headrace.log.address import open_log
-from headrace.log.interface import (
-    Ack,
-    Capability,
-    Consumer,
-    Delivery,
-    GroupState,
-    Lag,
-    Log,
-    Member,
-    PartitionState,
-    Producer,
-    Receipt,
-    Topic,
-    TopicState,
-    Transaction,
-    UpkeepReport,
-)
+from headrace.log.interface import Capability, Consumer, Delivery, Log, Producer, Transaction
 from headrace.log.position import EARLIEST, LATEST, Commit, Offset, Position, Time, parse_position
 from headrace.log.record import Batch, Header, Record
 from headrace.log.settings import TopicSettings
+from headrace.log.state import (
+    Ack,
+    GroupState,
+    Lag,
+    Member,
+    PartitionState,
+    Receipt,
+    Topic,
+    TopicState,
+    UpkeepReport,
+)
 
 __all__ = [
     "EARLIEST",
     "LATEST",
     "Ack",
+    "Acks",
     "Batch",
     "Capability",
     "Commit",
+    "CommitMode",
     "Consumer",
     "Delivery",
     "GroupState",

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import InvalidRecord, NullKey, RecordTooLarge, UnknownColumn, WrongType
-from headrace.log.interface import Topic
 from headrace.log.record import RAW_SCHEMA
+from headrace.log.state import Topic
 
 
 def conform(topic: Topic, data: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from headrace.errors import InvalidRecord, UnknownColumn, WrongType
 from headrace.log.conform import null_key, too_large, unknown_column
-from headrace.log.interface import Topic
 from headrace.log.record import Header
+from headrace.log.state import Topic
 
 Check = Callable[[Any], Any]
 

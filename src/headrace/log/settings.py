@@ -156,7 +156,7 @@ def format_span(span: timedelta) -> str:
     >>> format_span(timedelta(minutes=90))
     '90m'
     """
-    for unit in ("d", "h", "m", "s", "ms"):
+    for unit in ("d", "h", "m", "s", "ms") if span else ("s",):
         if span % _SPANS[unit] == timedelta(0):
             return f"{span // _SPANS[unit]}{unit}"
     return f"{span // _SPANS['us']}us"

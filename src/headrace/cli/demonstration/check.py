@@ -73,16 +73,14 @@ def in_order(stored: Sequence[Stored]) -> Finding:
             if last.get(customer, (partition, 0)) != (partition, step - 1):
                 wrong += 1
             last[customer] = (partition, step)
-    return Finding(
-        "customers whose events are in order", not wrong, len(last), f"{wrong:,} out of order"
-    )
+    return Finding("customers, each in order", not wrong, len(last), f"{wrong:,} out of order")
 
 
 def all_handled(group: str, numbers: Numbers, events: int) -> Finding:
     """A group has handled each event, some of them again after a crash."""
     distinct = np.unique(numbers)
     missing = events - len(np.intersect1d(distinct, np.arange(events)))
-    remark = f"{missing:,} missing, {len(numbers) - len(distinct):,} again after the crash"
+    remark = f"{missing:,} missing, {len(numbers) - len(distinct):,} repeated"
     return Finding(f"events handled by {group}", not missing, len(distinct), remark)
 
 

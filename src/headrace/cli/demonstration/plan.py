@@ -46,7 +46,10 @@ PRODUCER = "producer"
 
 @dataclass(frozen=True)
 class Plan:
-    """One run. `chunk` events are one transaction, and `rate` events are written each second."""
+    """One run. `chunk` events are one transaction, and `rate` events are written each second.
+
+    `tempo` is 1, or less for a short run, in which everything happens sooner.
+    """
 
     url: str
     folder: str
@@ -55,7 +58,7 @@ class Plan:
     rate: float
     chunk: int
     customers: int
-    pause: float
+    tempo: float
 
     @property
     def producer(self) -> str:
@@ -82,9 +85,9 @@ def make_plan(url: str, folder: str, topic: str, events: int) -> Plan:
         topic,
         events,
         rate,
-        chunk=max(1, round(rate / _COMMITS_PER_SECOND)),
+        chunk=max(1, min(round(rate / _COMMITS_PER_SECOND), events // 20)),
         customers=max(1, min(_CUSTOMERS, events // 5)),
-        pause=min(1.5, events / rate / 8),
+        tempo=min(1.0, events / rate / _SECONDS),
     )
 
 

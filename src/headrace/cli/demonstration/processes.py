@@ -23,6 +23,7 @@ class Process:
         self._plan = plan
         self._errors = Path(plan.folder) / f"{role}.errors"
         self._process: subprocess.Popen[bytes] | None = None
+        self._listener: threading.Thread | None = None
         self._killed = False
 
     def start(self) -> int:
@@ -37,7 +38,8 @@ class Process:
                 stderr=errors,
                 start_new_session=True,  # Ctrl-C is for the demo, which then ends its workers
             )
-        threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, args=(self._process,), daemon=True)
+        self._listener.start()
         return self._process.pid
 
     def kill(self) -> int:
@@ -45,7 +47,7 @@ class Process:
         assert self._process is not None
         self._killed = True
         self._process.kill()
-        self._process.wait()
+        self._gone(self._process)
         return self._process.pid
 
     def end(self) -> None:
@@ -58,7 +60,14 @@ class Process:
             self._process.wait(_END_WITHIN)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+        self._gone(self._process)
+
+    def _gone(self, process: subprocess.Popen[bytes]) -> None:
+        process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+        if self._listener is not None:
+            self._listener.join()
 
     @property
     def status(self) -> str:
@@ -81,6 +90,7 @@ class Process:
 
     def _listen(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            if line.endswith(b"\n"):
-                self.said = int(line)
+        with process.stdout as lines:
+            for line in lines:
+                if line.endswith(b"\n"):
+                    self.said = int(line)

@@ -25,7 +25,10 @@ from headrace.log import Lag, Log
 
 _TICK = 0.1
 _CRASH_AT = 0.35
+_DOWN = 1.5
 _STALLED = 60.0
+
+_END = object()
 
 Kind = Literal["news", "crash", "back"]
 
@@ -104,13 +107,13 @@ class Story:
             for process in self._processes.values():
                 process.start()
             self._note(f"a producer and {len(READERS)} consumer groups, each a process of its own")
-            script = self._script()
+            script, told = self._script(), False
             moved, progress = self._seconds(), -1
-            while not (view := self._look()).over:
+            while not ((view := self._look()).over and told):
                 tell(view)
                 for process in self._processes.values():
                     process.check()
-                next(script, None)
+                told = told or next(script, _END) is _END
                 if (now := _progress(view)) != progress:
                     moved, progress = view.seconds, now
                 elif view.seconds - moved > _STALLED:
@@ -131,10 +134,10 @@ class Story:
             yield
         pid = reader.kill()
         self._note(f"kill -9 {pid}: the consumer of {KILLED} is gone", "crash")
-        yield from self._wait(plan.pause)
+        yield from self._wait(_DOWN * plan.tempo)
         pid = producer.kill()
         self._note(f"kill -9 {pid}: the producer is gone", "crash")
-        yield from self._wait(plan.pause)
+        yield from self._wait(_DOWN * plan.tempo)
         pid = producer.start()
         self._note(f"producer back as {pid}: the log knows its last sequence number", "back")
         pid = reader.start()

@@ -56,12 +56,13 @@ def consume(log: Log, plan: Plan, reader: Reader, stop: threading.Event) -> None
     """Note every event in the group's ledger. The group moves on when a whole poll is noted."""
     clock = SystemClock()
     pace = None if reader.speed is None else Pace(plan.rate * reader.speed)
-    most = int(plan.rate * (reader.speed or 1) * (reader.every or 1))
+    every = reader.every * plan.tempo
+    most = max(1, int(plan.rate * (reader.speed or 1) * (every or 1)))
     portion = max(1, int(plan.rate / _PORTIONS_PER_SECOND))
     ledger = os.open(plan.ledger(reader.group), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     with log.consumer(plan.topic, group=reader.group, instance=reader.group) as consumer:
         while not stop.is_set():
-            due = clock.now() + int(reader.every * SECOND)
+            due = clock.now() + int(every * SECOND)
             for batch in consumer.poll_batches(_WAIT, most):
                 numbers = batch.data.column("number").to_numpy()
                 for start in range(0, len(numbers), portion):

@@ -28,7 +28,7 @@ from headrace.log.file.disk import Disk
 from headrace.log.file.layout import Checksum, Message, encode, header
 from headrace.log.file.segment import SEGMENTS, segment_path
 from headrace.log.file.topics import TopicRow, frontier_at
-from headrace.log.interface import Ack, Receipt
+from headrace.log.state import Ack, Receipt
 
 _UNSYNCED_BYTES = 1 << 30
 

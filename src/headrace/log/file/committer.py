@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import UnknownTopic
+from headrace.errors import UnknownTopic, UserError
 from headrace.log.file.appender import Appender, GroupOffsets, Identity, Piece, StaleTopic
 from headrace.log.file.catalog import Catalog, one
 from headrace.log.file.pending import Rows
 from headrace.log.file.split import Rotation, pieces_of
 from headrace.log.file.topics import TopicRow, find_topic
-from headrace.log.interface import Receipt
 from headrace.log.names import check_name
+from headrace.log.record import Header
+from headrace.log.state import Receipt
 
 Make = Callable[[], list[Piece]]
 """Makes the pieces of a commit ready, and again if a topic was altered meanwhile."""
@@ -78,10 +79,12 @@ class Committer:
             self._after_roll(closed)
         return receipt
 
-    def commit_next(self, make: Make, offsets: GroupOffsets | None = None) -> Receipt:
-        """Commit under the next sequence number."""
+    def commit_next(
+        self, make: Make, offsets: GroupOffsets | None = None, sequence: int | None = None
+    ) -> Receipt:
+        """Commit under the next sequence number, or one that the caller knows to be next."""
         try:
-            return self.commit(make, self.next_sequence, offsets)
+            return self.commit(make, self.next_sequence if sequence is None else sequence, offsets)
         except BaseException:
             self.doubt()
             raise
@@ -97,12 +100,38 @@ class Committer:
         self, topic: str, data: pa.RecordBatch | pa.Table, partition: int | None
     ) -> list[Piece]:
         """Foreign rows, checked and sorted into partitions."""
-        return pieces_of(self.topic(topic), data, partition, self._rotation)
+        row = self.topic(topic)
+        try:
+            return pieces_of(row, data, partition, self._rotation)
+        except UserError:
+            if (new := self.look_again(row)) is None:
+                raise
+            return pieces_of(new, data, partition, self._rotation)
 
-    def pieces_of_rows(self, rows: Rows, taken: list[Any]) -> list[Piece]:
-        """Records that were sent, sorted into partitions."""
-        topic = self.topic(rows.topic.name)
-        if topic.id != rows.topic.id:
+    def look_again(self, known: TopicRow) -> TopicRow | None:
+        """The topic as it is now, if it has changed; it refuses nothing for what it once was."""
+        self._topics.pop(known.name, None)
+        new = self.topic(known.name)
+        return None if (new.id, new.version) == (known.id, known.version) else new
+
+    def add(
+        self,
+        rows: Rows,
+        value: Any,
+        key: Any,
+        headers: Sequence[Header] | None,
+        partition: int | None,
+    ) -> int:
+        """Add a record to those that wait, after its topic may have changed."""
+        new = self.look_again(rows.topic)
+        if new is not None and (new.id == rows.topic.id or rows.empty):
+            rows.topic = new
+        return rows.add(value, key, headers, partition)
+
+    def pieces_of_rows(self, rows: Rows, meant: TopicRow, taken: list[Any]) -> list[Piece]:
+        """Records that were sent to a topic, sorted into the partitions it has now."""
+        topic = self.topic(meant.name)
+        if topic.id != meant.id:
             raise UnknownTopic(
                 f"Topic {topic.name!r} was deleted after records were sent to it; "
                 "there is another of that name now",

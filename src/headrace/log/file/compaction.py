@@ -27,9 +27,9 @@ from headrace.log.file.segment import segment_path
 from headrace.log.file.split import with_tombstones
 from headrace.log.file.topics import TopicRow
 from headrace.log.file.upkeep import discard_segment
-from headrace.log.interface import UpkeepReport
 from headrace.log.partitioner import key_bytes
 from headrace.log.record import Batch
+from headrace.log.state import UpkeepReport
 
 _MERGE_ROWS = 1_000_000
 

@@ -19,13 +19,14 @@ from headrace.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from headrace.log.assignment import Partition
 from headrace.log.file.appender import GroupOffsets
 from headrace.log.file.catalog import Catalog
 from headrace.log.file.cursor import Cursor
 from headrace.log.file.groups import Coordinator, Membership, Place
 from headrace.log.file.reader import Reader, find_offset
 from headrace.log.file.topics import TopicRow, topic_by_id
-from headrace.log.interface import CommitMode, Consumer, Partition
+from headrace.log.interface import CommitMode, Consumer
 from headrace.log.position import Position
 from headrace.log.record import Batch, Record
 

@@ -22,9 +22,9 @@ from headrace.log.file.appender import GroupOffsets, store_offsets
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.reader import find_offset, partition_range
 from headrace.log.file.topics import TopicRow, find_topic, topic_by_id
-from headrace.log.interface import GroupState, Lag, Member
 from headrace.log.names import check_name
 from headrace.log.position import Position
+from headrace.log.state import GroupState, Lag, Member
 
 Place = tuple[int, int]
 """A topic's number and a partition."""

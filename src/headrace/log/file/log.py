@@ -25,21 +25,11 @@ from headrace.log.file.recovery import recover
 from headrace.log.file.segment import SEGMENTS
 from headrace.log.file.topics import TopicRow, check_partition, find_topic
 from headrace.log.file.upkeep import Upkeep
-from headrace.log.interface import (
-    Acks,
-    Capability,
-    CommitMode,
-    Consumer,
-    GroupState,
-    Log,
-    Producer,
-    Topic,
-    TopicState,
-    UpkeepReport,
-)
+from headrace.log.interface import Acks, Capability, CommitMode, Consumer, Log, Producer
 from headrace.log.position import EARLIEST, LATEST, Position
 from headrace.log.record import Batch
 from headrace.log.settings import TopicSettings
+from headrace.log.state import GroupState, Topic, TopicState, UpkeepReport
 
 
 class FileLog(Log):

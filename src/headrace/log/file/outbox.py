@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from headrace.errors import HeadraceError, MisusedHandle, Retryable
+from headrace.errors import HeadraceError, MisusedHandle, Retryable, UserError
 from headrace.log.file.appender import Piece
 from headrace.log.file.committer import Committer
 from headrace.log.file.pending import Rows, waiting_rows
 from headrace.log.file.split import MAX_COMMIT_BYTES
-from headrace.log.interface import Delivery, Producer, Receipt
+from headrace.log.file.topics import TopicRow
+from headrace.log.interface import Delivery, Producer
 from headrace.log.record import Header
+from headrace.log.state import Receipt
 
 _QUEUE = 8
 """Full batches that may gather behind `acks="none"` before `send` blocks."""
@@ -28,7 +31,7 @@ class Sent(Delivery):
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        self.taken: list[tuple[Rows, list[Any]]] = []
+        self.taken: list[tuple[Rows, TopicRow, list[Any]]] = []
         self.sequence: int | None = None
         self.receipt: Receipt | None = None
         self.error: HeadraceError | None = None
@@ -91,7 +94,11 @@ class Outbox(Producer):
         rows = self._rows.get(topic)
         if rows is None:
             rows = self._open(topic)
-        size = self._size = self._size + rows.add(value, key, headers, partition)
+        try:
+            size = self._size = self._size + rows.add(value, key, headers, partition)
+        except UserError:
+            size = self._committer.add(rows, value, key, headers, partition)
+            size = self._size = self._size + size
         return self._sent if size < self._trip else self._tripped()
 
     def flush(self) -> None:
@@ -170,7 +177,7 @@ class Outbox(Producer):
         self._empty = True
         self._overdue = False
         sent, self._sent = self._sent, Sent(self)
-        sent.taken = [(r, taken) for r in tuple(self._rows.values()) if (taken := r.take())]
+        sent.taken = [(r, r.topic, taken) for r in [*self._rows.values()] if (taken := r.take())]
         if sent.taken:
             self._full.append(sent)
         else:
@@ -182,9 +189,14 @@ class Outbox(Producer):
             sent.sequence = self._committer.next_sequence
 
         def make() -> list[Piece]:
-            return [p for r, t in sent.taken for p in self._committer.pieces_of_rows(r, t)]
+            return [p for taken in sent.taken for p in self._committer.pieces_of_rows(*taken)]
 
-        receipt = self._committer.commit(make, sent.sequence)
+        try:
+            receipt = self._committer.commit(make, sent.sequence)
+        finally:
+            for rows, *_ in sent.taken:
+                with contextlib.suppress(HeadraceError):  # it has been deleted
+                    rows.topic = self._committer.topic(rows.topic.name)
         sent.taken = []
         return receipt
 

@@ -35,11 +35,20 @@ class RawRows:
     """Waiting records of a raw topic."""
 
     def __init__(self, topic: TopicRow) -> None:
-        self.topic = topic
         self._cells: list[Any] = []  # key, value, key, value, ...
         self._any_special = False
+        self.topic = topic
+
+    @property
+    def topic(self) -> TopicRow:
+        """The topic that records are checked against. It may be altered while they gather."""
+        return self._topic
+
+    @topic.setter
+    def topic(self, topic: TopicRow) -> None:
         self._limit = topic.topic.settings.max_record_bytes
         self._keyed = topic.topic.settings.compacts
+        self._topic = topic
 
     def add(
         self,
@@ -85,6 +94,11 @@ class RawRows:
             self._cells.extend((key, value))
         return size
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has gathered."""
+        return not self._cells
+
     def take(self) -> list[Any]:
         """What has gathered; it is not here any more."""
         taken = self._cells[: len(self._cells)]
@@ -116,9 +130,20 @@ class TypedRows:
     """Waiting records of a typed topic."""
 
     def __init__(self, topic: TopicRow) -> None:
-        self.topic = topic
-        self._reader = RowReader(topic.topic)
         self._rows: list[tuple[list[Any], bool, int | None]] = []
+        self._topic = topic
+        self._reader = RowReader(topic.topic)
+
+    @property
+    def topic(self) -> TopicRow:
+        """The topic that rows are checked against. It may be altered while they gather."""
+        return self._topic
+
+    @topic.setter
+    def topic(self, topic: TopicRow) -> None:
+        if topic is not self._topic:
+            self._reader = RowReader(topic.topic)
+            self._topic = topic
 
     def add(
         self,
@@ -140,6 +165,11 @@ class TypedRows:
         self._rows.append((row, value is None, partition))
         return sum(len(cell) if isinstance(cell, str | bytes) else 8 for cell in row)
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has gathered."""
+        return not self._rows
+
     def take(self) -> list[Any]:
         """What has gathered; it is not here any more."""
         taken = self._rows[: len(self._rows)]
@@ -150,12 +180,18 @@ class TypedRows:
         """Records that were taken, sorted into the topic's partitions."""
         schema = pa.schema([field.with_nullable(True) for field in topic.schema])
         rows, dead, partitions = zip(*taken, strict=True)
-        columns = list(zip(*rows, strict=True))
-        # Columns that the topic has gained since these rows were sent are null in them.
-        columns += [(None,) * len(rows)] * (len(schema) - len(columns))
-        arrays = [
-            pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)
-        ]
+        # Columns that the topic has gained since a row was sent are null in it.
+        width = len(schema)
+        padded = [row if len(row) == width else row + [None] * (width - len(row)) for row in rows]
+        try:
+            arrays = [
+                pa.array(column, field.type)
+                for column, field in zip(zip(*padded, strict=True), schema, strict=True)
+            ]
+        except (pa.ArrowException, ValueError) as error:
+            raise InvalidRecord(
+                f"Rows for topic {topic.name!r} do not fit it: {error}", topic=topic.name
+            ) from error
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
         stored = with_tombstones(topic, batch, list(dead) if any(dead) else None)
         chosen = {i: partition for i, partition in enumerate(partitions) if partition is not None}
@@ -177,5 +213,5 @@ def _split(
         return [Piece(topic, 0, rows)]
     targets = targets_of(topic, rows, rotation)
     for index, partition in chosen.items():
-        targets[index] = partition
+        targets[index] = check_partition(topic, partition)
     return split_by(topic, rows, targets)

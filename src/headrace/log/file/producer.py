@@ -14,7 +14,8 @@ from headrace.log.file.committer import Committer
 from headrace.log.file.outbox import Outbox
 from headrace.log.file.split import MAX_COMMIT_BYTES, commits_of
 from headrace.log.file.transaction import FileTransaction
-from headrace.log.interface import Acks, Receipt, Transaction
+from headrace.log.interface import Acks, Transaction
+from headrace.log.state import Receipt
 
 
 class FileProducer(Outbox):
@@ -78,9 +79,7 @@ class FileProducer(Outbox):
         def make() -> list[Piece]:
             return [p for b in batches for p in self._committer.pieces(topic, b, partition)]
 
-        if sequence is None:
-            return self._committer.commit_next(make)
-        return self._committer.commit(make, sequence)
+        return self._committer.commit_next(make, sequence=sequence)
 
     def transaction(self) -> Transaction:
         self.check_open()

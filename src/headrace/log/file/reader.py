@@ -108,7 +108,7 @@ def out_of_range(topic: str, partition: int, offset: int, first: int, end: int) 
     return OffsetOutOfRange(
         f"Offset {offset} is not in partition {partition} of {topic!r}, "
         f"which holds the offsets from {first} up to {end}",
-        hint=f"Seek to an offset from {first} to {end}, to a time, or to an end",
+        hint=f"Begin at an offset from {first} to {end}, at a time, or at an end",
         topic=topic,
         partition=partition,
         offset=offset,

@@ -19,10 +19,10 @@ from headrace.errors import (
 )
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.layout import topic_schema
-from headrace.log.interface import PartitionState, Topic, TopicState
 from headrace.log.names import check_name
 from headrace.log.partitioner import key_bytes
 from headrace.log.settings import TopicSettings
+from headrace.log.state import PartitionState, Topic, TopicState
 from headrace.schema.ddl import check_arrow_schema, format_schema, parse_schema
 
 MAX_PARTITIONS = 10_000

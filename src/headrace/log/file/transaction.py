@@ -10,14 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, MisusedHandle
+from headrace.errors import HeadraceError, MisusedHandle, UserError
 from headrace.log.file.appender import Piece
 from headrace.log.file.committer import Committer
 from headrace.log.file.consumer import FileConsumer
 from headrace.log.file.pending import Rows, waiting_rows
 from headrace.log.file.split import check_commit_size
-from headrace.log.interface import Consumer, Delivery, Receipt, Transaction
+from headrace.log.interface import Consumer, Delivery, Transaction
 from headrace.log.record import Header
+from headrace.log.state import Receipt
 
 
 class _Outcome(Delivery):
@@ -64,7 +65,11 @@ class FileTransaction(Transaction):
         rows = self._rows.get(topic)
         if rows is None:
             rows = self._rows[topic] = waiting_rows(self._committer.topic(topic))
-        self._grow(rows.add(value, key, headers, partition))
+        try:
+            size = rows.add(value, key, headers, partition)
+        except UserError:
+            size = self._committer.add(rows, value, key, headers, partition)
+        self._grow(size)
         return self._outcome
 
     def append(
@@ -89,7 +94,11 @@ class FileTransaction(Transaction):
         taken = [(rows, sent) for rows in self._rows.values() if (sent := rows.take())]
 
         def make() -> list[Piece]:
-            pieces = [p for rows, sent in taken for p in self._committer.pieces_of_rows(rows, sent)]
+            pieces = [
+                piece
+                for rows, sent in taken
+                for piece in self._committer.pieces_of_rows(rows, rows.topic, sent)
+            ]
             for topic, data, partition in self._batches:
                 pieces += self._committer.pieces(topic, data, partition)
             return pieces

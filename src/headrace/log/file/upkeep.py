@@ -20,7 +20,7 @@ from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.disk import Disk
 from headrace.log.file.segment import segment_path
 from headrace.log.file.topics import TopicRow, forget_topic, topic_by_id
-from headrace.log.interface import UpkeepReport
+from headrace.log.state import UpkeepReport
 
 _PRODUCER_MEMORY = 7 * 24 * 3600 * 1_000_000
 """How long the log remembers an anonymous producer, for its retries."""

@@ -1,0 +1,132 @@
+"""What a log says of itself: values without behaviour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from headrace.log.assignment import Partition
+from headrace.log.settings import TopicSettings
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What was declared of a topic. `schema` is None for a topic of raw bytes."""
+
+    name: str
+    partitions: int
+    schema: pa.Schema | None = None
+    key: str | None = None
+    event_time: str | None = None
+    settings: TopicSettings = field(default_factory=TopicSettings)
+
+
+@dataclass(frozen=True)
+class PartitionState:
+    """What a partition holds: the offsets from `first` up to, not including, `end`."""
+
+    partition: int
+    first: int
+    end: int
+    segments: int
+    tiered_segments: int
+    bytes: int
+    last_append: int | None
+
+
+@dataclass(frozen=True)
+class TopicState:
+    """A topic and what is in it now."""
+
+    topic: Topic
+    partitions: tuple[PartitionState, ...]
+    frontier: int | None
+
+    @property
+    def records(self) -> int:
+        """Offsets in use; compaction leaves fewer records than that."""
+        return sum(state.end - state.first for state in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        return sum(state.bytes for state in self.partitions)
+
+
+@dataclass(frozen=True)
+class Ack:
+    """The offsets a commit gave to its records in one partition: `first` up to `end`."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The log's answer to a commit. `duplicate` says that it was in the log already."""
+
+    commit: int | None
+    timestamp: int
+    acks: tuple[Ack, ...]
+    duplicate: bool = False
+
+    @property
+    def records(self) -> int:
+        return sum(ack.end - ack.first for ack in self.acks)
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far a group is behind in one partition."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int
+    records: int
+    seconds: float
+    member: str | None
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of a group. `idle` means that there is no partition left for it."""
+
+    id: str
+    instance: str | None
+    topics: tuple[str, ...]
+    partitions: tuple[Partition, ...]
+    heartbeat: int
+
+    @property
+    def idle(self) -> bool:
+        return not self.partitions
+
+
+@dataclass(frozen=True)
+class GroupState:
+    """A consumer group: who is in it and how far it is."""
+
+    name: str
+    generation: int
+    assignor: str
+    members: tuple[Member, ...]
+    lags: tuple[Lag, ...]
+
+    @property
+    def lag(self) -> int:
+        return sum(lag.records for lag in self.lags)
+
+
+@dataclass(frozen=True)
+class UpkeepReport:
+    """What one round of upkeep did to a topic."""
+
+    topic: str
+    segments_deleted: int = 0
+    segments_compacted: int = 0
+    segments_tiered: int = 0
+    records_removed: int = 0
+    bytes_freed: int = 0

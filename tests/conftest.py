@@ -1,0 +1,18 @@
+"""How much Hypothesis tries: `quick` by default, `deep` with HYPOTHESIS_PROFILE=deep."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# Nothing is judged by the wall clock here, and files on a busy disk are slow now and then.
+_CALM = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+settings.register_profile(
+    "quick", max_examples=100, deadline=None, derandomize=True, suppress_health_check=_CALM
+)
+settings.register_profile(
+    "deep", max_examples=2_000, deadline=None, suppress_health_check=_CALM, print_blob=True
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))

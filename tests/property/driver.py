@@ -1,0 +1,117 @@
+"""A log and its model side by side, and what it takes to do the same to both."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from headrace.clock import SECOND, VirtualClock, to_datetime, to_micros
+from headrace.log import Consumer, Log, Position, Producer
+from headrace.log.file.log import FileLog
+from headrace.log.interface import Writer
+from headrace.log.partitioner import partition_of
+from tests.property.model import Entry, LogModel, TopicModel
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SESSION = timedelta(seconds=10)
+SKEW = 3600 * SECOND  # the default of a topic
+
+Row = tuple[str, int | None, int | None]
+"""A key, a number or None for a tombstone, and how many minutes from now it happened."""
+
+
+class Driver:
+    """Does things to a file log, and tells the model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="headrace-model-"))
+        self.clock = VirtualClock(START)
+        self.model = LogModel()
+        self.consumers: dict[str, Consumer] = {}
+        self.start()
+
+    def start(self) -> None:
+        """Open the log, as at the start of a process."""
+        self.log: Log = FileLog(self.folder / "log", clock=self.clock)
+        self.producer: Producer = self.log.producer(id="model", linger=timedelta(hours=1))
+
+    def stop(self) -> None:
+        self.producer.close()
+        self.log.close()
+
+    def clean_up(self) -> None:
+        self.stop()
+        shutil.rmtree(self.folder)
+
+    def topic(self, data: st.DataObject) -> TopicModel:
+        return self.model.topics[data.draw(st.sampled_from(sorted(self.model.topics)))]
+
+    def read(self, topic: TopicModel, partition: int, **where: Position) -> list[Entry]:
+        batches = self.log.read(topic.name, partitions=[partition], **where)  # type: ignore[arg-type]
+        return [Entry.of(record) for batch in batches for record in batch.records()]
+
+    def entry(self, topic: TopicModel, row: Row) -> tuple[Any, Any]:
+        """A row's key and value as a reader gets them."""
+        key, number, minute = row
+        if not topic.typed:
+            return key.encode(), None if number is None else b"%d" % number
+        if number is None:
+            return key, None
+        now = to_datetime(self.clock.now())
+        at = None if minute is None else now + timedelta(minutes=minute)
+        return key, {"k": key, "n": number, "at": at}
+
+    def write(
+        self, writer: Writer, topic: TopicModel, rows: list[Row], by_key: bool = True
+    ) -> list[tuple[int, Any, Any]]:
+        added = []
+        for index, row in enumerate(rows):
+            key, value = self.entry(topic, row)
+            chosen = None if by_key else index % len(topic.partitions)
+            writer.send(topic.name, value, None if topic.typed and value else key, partition=chosen)
+            partition = partition_of(row[0].encode(), len(topic.partitions))
+            added.append((partition if chosen is None else chosen, key, value))
+        return added
+
+    def commit(self, added: list[tuple[TopicModel, list[tuple[int, Any, Any]]]]) -> None:
+        """Have the model hear of one commit of the producer."""
+        model = self.model
+        model.sequence += 1
+        if not any(entries for _, entries in added):
+            return
+        model.head += 1
+        model.last_time = max(model.last_time, self.clock.now())
+        limit = model.last_time + SKEW
+        for topic, entries in added:
+            for number, key, value in entries:
+                time = to_datetime(model.last_time)
+                topic.partitions[number].add(key, value, model.head, time)
+                if topic.typed and value is not None and value["at"] is not None:
+                    at = to_micros(value["at"])
+                    if at <= limit and (topic.frontier is None or at > topic.frontier):
+                        topic.frontier = at
+
+    def open(self, name: str) -> None:
+        """A group's member starts again; the one before it is as good as dead."""
+        group = self.model.groups[name]
+        self.consumers[name] = self.log.consumer(
+            group.topic, group=name, commit="manual", session=SESSION, instance="only"
+        )
+        group.position = dict(group.committed)
+
+    def remember(self, name: str) -> None:
+        group = self.model.groups[name]
+        consumer = self.consumers[name]
+        for number in group.position:
+            # Past what compaction has emptied the log may know of a later place than the model.
+            position = consumer.position(group.topic, number)
+            assert position >= group.position[number]
+            entries = self.model.topics[group.topic].partitions[number].entries
+            assert not [e for e in entries if group.position[number] <= e.offset < position]
+            group.position[number] = group.committed[number] = position
