@@ -41,6 +41,16 @@ class Driver:
         self.log: Log = FileLog(self.folder / "log", clock=self.clock)
         self.producer: Producer = self.log.producer(id="model", linger=timedelta(hours=1))
 
+    def restart_producer(self) -> None:
+        self.producer.close()
+        self.producer = self.log.producer(id="model", linger=timedelta(hours=1))
+
+    def expire(self, span: timedelta = SESSION + timedelta(seconds=1)) -> None:
+        """Let time pass, in which all members go silent and start again."""
+        self.clock.advance(span)
+        for name in self.model.groups:
+            self.open(name)
+
     def stop(self) -> None:
         self.producer.close()
         self.log.close()

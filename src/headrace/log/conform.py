@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from headrace.errors import InvalidRecord, NullKey, RecordTooLarge, UnknownColumn, WrongType
 from headrace.log.record import RAW_SCHEMA
 from headrace.log.state import Topic
+from headrace.schema.ddl import format_type
 
 
 def conform(topic: Topic, data: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
@@ -59,7 +60,7 @@ def _cast(topic: Topic, schema: pa.Schema, data: pa.RecordBatch | pa.Table) -> p
             columns.append(_exact(column, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise WrongType(
-                f"Column {field.name!r} of topic {topic.name!r} is {field.type}, "
+                f"Column {field.name!r} of topic {topic.name!r} is {format_type(field.type)}, "
                 f"and the data's {column.type} does not fit it: {error}",
                 hint="Convert the column before appending it",
                 topic=topic.name,

@@ -20,6 +20,7 @@ from headrace.errors import InvalidRecord, UnknownColumn, WrongType
 from headrace.log.conform import null_key, too_large, unknown_column
 from headrace.log.record import Header
 from headrace.log.state import Topic
+from headrace.schema.ddl import format_type
 
 Check = Callable[[Any], Any]
 
@@ -94,7 +95,7 @@ class RowReader:
 
     def _wrong(self, name: str, value: Any, why: str) -> WrongType:
         assert self._topic.schema is not None
-        kind = self._topic.schema.field(name).type
+        kind = format_type(self._topic.schema.field(name).type)
         return WrongType(
             f"Column {name!r} of topic {self._topic.name!r} is {kind}, "
             f"and {_short(value)} does not fit it: {why}",

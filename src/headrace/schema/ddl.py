@@ -92,6 +92,19 @@ def format_schema(schema: pa.Schema) -> str:
     return ", ".join(_format_field(field, " ") for field in fields)
 
 
+def format_type(kind: pa.DataType) -> str:
+    """A column's type as Spark writes it."""
+    if types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if types.is_list(kind):
+        return f"array<{format_type(kind.value_type)}>"
+    if types.is_map(kind):
+        return f"map<{format_type(kind.key_type)}, {format_type(kind.item_type)}>"
+    if types.is_struct(kind):
+        return f"struct<{', '.join(_format_field(field, ': ') for field in kind)}>"
+    return _SPELLINGS[kind][0]
+
+
 def check_arrow_schema(schema: pa.Schema) -> pa.Schema:
     """The same columns in the one Arrow type that stands for each Spark type.
 
@@ -285,16 +298,4 @@ def _normal_type(kind: pa.DataType, path: str) -> pa.DataType:
 def _format_field(field: pa.Field, separator: str) -> str:
     plain = re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", field.name)
     name = field.name if plain else "`" + field.name.replace("`", "``") + "`"
-    return f"{name}{separator}{_format_type(field.type)}{'' if field.nullable else ' not null'}"
-
-
-def _format_type(kind: pa.DataType) -> str:
-    if types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if types.is_list(kind):
-        return f"array<{_format_type(kind.value_type)}>"
-    if types.is_map(kind):
-        return f"map<{_format_type(kind.key_type)}, {_format_type(kind.item_type)}>"
-    if types.is_struct(kind):
-        return f"struct<{', '.join(_format_field(field, ': ') for field in kind)}>"
-    return _SPELLINGS[kind][0]
+    return f"{name}{separator}{format_type(field.type)}{'' if field.nullable else ' not null'}"
