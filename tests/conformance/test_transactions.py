@@ -222,3 +222,30 @@ def test_a_reader_sees_all_of_a_transaction_or_nothing_at_every_commit(two: Log)
             ]
             whole = [value for value in cut[2] if value != b"between"]
             assert cut[0] == cut[1] == whole
+
+
+def test_a_partition_that_left_with_uncommitted_records_fences_the_transaction(two: Log) -> None:
+    for partition in (0, 1):
+        send(two, "a", b"x", partition=partition)
+    with (
+        two.consumer("a", group="g", commit="manual") as consumer,
+        two.producer() as producer,
+    ):
+        transaction = producer.transaction()
+        for record in consumer.poll():
+            transaction.send("b", record.value)
+        with two.consumer("a", group="g", commit="manual") as other:
+            consumer.poll()  # one of the partitions goes to the other member
+            assert len(consumer.assignment) == 1
+            again = other.poll()
+            transaction.commit_offsets(consumer)
+            with pytest.raises(MemberFenced, match="not committed"):
+                transaction.commit()
+            assert values(two, "b") == []
+            assert [record.value for record in again] == [b"x"]
+            consumer.rewind()
+            with producer.transaction() as second:
+                for record in consumer.poll():
+                    second.send("b", record.value)
+                second.commit_offsets(consumer)
+        assert values(two, "b") == [b"x"]

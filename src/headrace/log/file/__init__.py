@@ -1,7 +1,5 @@
 """The embedded log: metadata in SQLite, data in Arrow segments, all in one folder.
 
-`docs/reference/log-format.md` describes the folder. In the order in which bytes travel: `layout`
-(what a segment holds), `disk` (the system calls durability rests on), `catalog` (the metadata),
-`appender` (the commit protocol), `reader`, then `producer` and `consumer` on top of them, and
-beside them `groups`, `upkeep` and `recovery`.
+`docs/reference/log-format.md` describes the folder, and ARCHITECTURE.md the modules in the order in
+which bytes travel through them. Start reading at `appender`: the commit protocol.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
@@ -11,7 +10,6 @@ from headrace.clock import MILLISECOND, Clock, micros
 from headrace.errors import (
     CorruptSegment,
     HeadraceError,
-    InvalidSetting,
     LogError,
     MemberFenced,
     MisusedHandle,
@@ -22,9 +20,10 @@ from headrace.errors import (
 from headrace.log.assignment import Partition
 from headrace.log.file.appender import GroupOffsets
 from headrace.log.file.catalog import Catalog
+from headrace.log.file.coordinator import Place, Share
 from headrace.log.file.cursor import Cursor
-from headrace.log.file.groups import Coordinator, Membership, Place
 from headrace.log.file.reader import Reader, find_offset
+from headrace.log.file.seat import Seat
 from headrace.log.file.topics import TopicRow, topic_by_id
 from headrace.log.interface import CommitMode, Consumer
 from headrace.log.position import Position
@@ -40,33 +39,20 @@ class FileConsumer(Consumer):
         self,
         catalog: Catalog,
         reader: Reader,
-        coordinator: Coordinator,
         clock: Clock,
         topics: Sequence[TopicRow],
+        seat: Seat | None,
         *,
-        group: str | None,
         start: Position,
         commit: CommitMode,
-        assignor: str,
-        instance: str | None,
-        session: timedelta,
-        max_poll_interval: timedelta,
-        heartbeats: bool,
     ) -> None:
-        if commit not in ("before", "after", "manual"):
-            raise InvalidSetting(f"commit cannot be {commit!r}", hint="Use before, after or manual")
         self._catalog = catalog
         self._reader = reader
-        self._coordinator = coordinator
         self._clock = clock
         self._topics = {topic.id: topic for topic in topics}
-        self._group_name = group
+        self._seat = seat
         self._start = start
         self._mode = commit
-        self._assignor = assignor
-        self._instance = instance
-        self._session = micros(session)
-        self._max_poll_interval = micros(max_poll_interval)
         self._cursors: dict[Place, Cursor] = {}
         self._handled: dict[Place, int] = {}
         self._origins: dict[Place, int] = {}
@@ -74,25 +60,15 @@ class FileConsumer(Consumer):
         self._paused: set[Place] = set()
         self._stopped: set[Place] = set()
         self._deferred: dict[Place, HeadraceError] = {}
+        self._lost: set[Place] = set()
         self._turn = 0
-        self._generation = 0
-        self._membership: Membership | None = None
-        self._synced_at = 0
-        self._polled_at = clock.now()
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
-        if group is None:
-            for topic in topics:
-                for partition in range(topic.topic.partitions):
-                    self._open(topic, partition)
-        else:
-            self._join()
-            self._sync()
-            if heartbeats:
-                self._thread = threading.Thread(
-                    target=self._beat, name="headrace-heartbeat", daemon=True
-                )
-                self._thread.start()
+        self._closed = False
+        if seat is not None:
+            self._follow(seat.sync())
+            return
+        for topic in topics:
+            for partition in range(topic.topic.partitions):
+                self._open(topic, partition)
 
     # Reading
 
@@ -129,10 +105,11 @@ class FileConsumer(Consumer):
                     cursor.seek(self._handled[place])
 
     def _poll(self, timeout: timedelta, max_records: int) -> list[Batch]:
-        if self._closed.is_set():
+        if self._closed:
             raise MisusedHandle("This consumer is closed", hint="Make another: log.consumer()")
-        self._polled_at = self._clock.now()
-        deadline = self._polled_at + micros(timeout)
+        deadline = self._clock.now() + micros(timeout)
+        if self._seat is not None:
+            self._seat.polled()
         if self._mode == "after":
             self._commit_or_rejoin()
         while True:
@@ -185,7 +162,7 @@ class FileConsumer(Consumer):
 
     @property
     def generation(self) -> int:
-        return self._generation
+        return 0 if self._seat is None else self._seat.generation
 
     def position(self, topic: str, partition: int) -> int:
         return self._cursors[self._place(topic, partition)].position
@@ -209,9 +186,7 @@ class FileConsumer(Consumer):
 
     def _open(self, topic: TopicRow, partition: int) -> None:
         place = (topic.id, partition)
-        committed = None
-        if self._membership is not None:
-            committed = self._coordinator.committed(self._membership.group, *place)
+        committed = None if self._seat is None else self._seat.committed(place)
         offset = committed
         if offset is None:
             offset = find_offset(self._catalog.reader(), topic, partition, self._start)
@@ -255,49 +230,57 @@ class FileConsumer(Consumer):
         self.check_group()
         self._commit(synced=True)
 
-    def check_group(self) -> None:
-        """Return if there is a group whose offsets can be committed."""
-        if self._group_name is None:
+    def check_group(self) -> Seat:
+        """The consumer's seat, if there is a group whose offsets can be committed."""
+        if self._seat is None:
             raise MisusedHandle(
                 "A consumer without a group has no offsets to commit",
                 hint="Give it a group: log.consumer(topic, group=...)",
             )
+        return self._seat
 
     def offsets_to_commit(self) -> GroupOffsets | None:
-        """What has been handled since the last commit, for a transaction to take along."""
-        assert self._membership is not None
-        moved = {
-            place: offset
-            for place, offset in self._handled.items()
-            if self._committed.get(place) != offset
-        }
-        if not moved:
-            return None
-        return GroupOffsets(self._membership.group, self._membership.member, moved)
+        """What has been handled since the last commit, for a transaction to take along.
+
+        If a partition was given away with something of it polled and not committed, there is no
+        telling whether the transaction holds results of it, which its next owner will make too.
+        """
+        if self._lost:
+            raise MemberFenced(
+                f"{len(self._lost)} partitions were given to other members with records polled "
+                "from them that are not committed",
+                hint="Call rewind() and go on: what is not committed will be polled again, "
+                "by whoever has its partition now",
+            )
+        return self._moved()
 
     def offsets_committed(self, offsets: GroupOffsets) -> None:
         """Hear that a transaction with these offsets is in the log."""
         self._committed.update(offsets.offsets)
 
     def rewind(self) -> None:
-        self.check_group()
-        assert self._membership is not None
+        seat = self.check_group()
+        self._lost.clear()
         for place, cursor in self._cursors.items():
             # Without a commit yet it is back to where reading began, and not to `start` once
             # more: what is latest now was not so then.
-            committed = self._coordinator.committed(self._membership.group, *place)
+            committed = seat.committed(place)
             if committed is not None:
                 self._committed[place] = committed
             offset = self._origins[place] if committed is None else committed
             cursor.seek(offset)
             self._handled[place] = offset
 
+    def _moved(self) -> GroupOffsets | None:
+        moved = {p: at for p, at in self._handled.items() if self._committed.get(p) != at}
+        return self.check_group().offsets(moved) if moved else None
+
     def _commit(self, *, synced: bool) -> None:
-        if self._membership is None:
+        if self._seat is None:
             return
-        offsets = self.offsets_to_commit()
+        offsets = self._moved()
         if offsets is not None:
-            self._coordinator.commit(offsets, synced=synced)
+            self._seat.commit(offsets, synced=synced)
             self.offsets_committed(offsets)
 
     def _commit_or_rejoin(self) -> None:
@@ -308,44 +291,37 @@ class FileConsumer(Consumer):
 
     # The group
 
-    def _join(self) -> None:
-        assert self._group_name is not None
-        self._membership = self._coordinator.join(
-            self._group_name,
-            list(self._topics.values()),
-            self._assignor,
-            self._instance,
-            self._session,
-        )
-
     def _keep_place(self) -> None:
-        """Beat, and follow a rebalance. Most of the time this only reads."""
-        if self._membership is None:
+        if self._seat is None:
             return
-        due = self._clock.now() - self._synced_at >= self._session // 3
-        if due or self._coordinator.has_news(self._membership, self._generation):
-            try:
-                self._sync()
-            except MemberFenced:
-                self._rejoin()
+        try:
+            share = self._seat.keep()
+            if share is not None:
+                self._follow(share)
+        except MemberFenced:
+            self._rejoin()
 
-    def _sync(self) -> None:
-        assert self._membership is not None
-        share = self._coordinator.sync(self._membership)
-        self._synced_at = self._clock.now()
-        self._generation = share.generation
+    def _follow(self, share: Share) -> None:
+        """Take the partitions that are this member's now, and let go of those that are not."""
+        seat = self.check_group()
         leaving = share.leaving & self._cursors.keys()
         if leaving and self._mode == "after":
             self._commit(synced=False)
         for place in set(self._cursors) - share.owned | leaving:
-            self._drop(place)
+            self._give_up(place)
         if share.leaving:
-            self._coordinator.release(self._membership, share.leaving)
+            seat.release(share.leaving)
         for topic, partition in sorted(share.owned - share.leaving):
             if (topic, partition) not in self._cursors:
                 row = self._look_up(topic)
                 if row is not None:
                     self._open(row, partition)
+
+    def _give_up(self, place: Place) -> None:
+        reached = self._committed.get(place, self._origins[place])
+        if self._mode == "manual" and self._handled[place] != reached:
+            self._lost.add(place)
+        self._drop(place)
 
     def _look_up(self, topic: int) -> TopicRow | None:
         """A topic as it is now: it may have more partitions than when this consumer began, or
@@ -357,34 +333,12 @@ class FileConsumer(Consumer):
         return row
 
     def _rejoin(self) -> None:
-        """Come back as a new member after the group has gone on without this one.
-
-        What was handed out and not committed will be handed out again, here or elsewhere. A
-        static member does not come back if its name is in use by its successor.
-        """
-        assert self._membership is not None
-        if self._instance is not None and self._coordinator.has_instance(
-            self._membership.group, self._instance
-        ):
-            raise MemberFenced(
-                f"Another consumer has taken the instance name {self._instance!r}",
-                hint="Each running consumer needs an instance name of its own",
-            )
+        """What was handed out and not committed will be handed out again, here or elsewhere."""
+        seat = self.check_group()
+        seat.rejoin()
         for place in list(self._cursors):
-            self._drop(place)
-        self._join()
-        self._sync()
-
-    def _beat(self) -> None:
-        """Stay in the group while the caller works on what it polled, within limits."""
-        while not self._closed.wait(self._session / 3 / 1_000_000):
-            if self._clock.now() - self._polled_at > self._max_poll_interval:
-                continue
-            try:
-                if self._membership is not None:
-                    self._coordinator.heartbeat(self._membership)
-            except LogError:
-                continue  # the next poll will meet the same trouble, and tell
+            self._give_up(place)
+        self._follow(seat.sync())
 
     def __exit__(
         self,
@@ -399,18 +353,16 @@ class FileConsumer(Consumer):
         self._end(commit=True)
 
     def _end(self, *, commit: bool) -> None:
-        if self._closed.is_set():
+        if self._closed:
             return
-        self._closed.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._closed = True
         try:
-            if self._membership is not None:
+            if self._seat is not None:
+                self._seat.stop()
                 if commit and self._mode == "after":
-                    try:
-                        self._commit(synced=False)
-                    except MemberFenced:
-                        return
-                self._coordinator.leave(self._membership, static=self._instance is not None)
+                    self._commit(synced=False)
+                self._seat.leave()
+        except MemberFenced:
+            return  # the group has gone on: there is nothing left to leave
         finally:
             self._reader.close()

@@ -10,18 +10,20 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.clock import Clock, SystemClock
-from headrace.errors import InvalidPosition
+from headrace.errors import InvalidPosition, InvalidSetting
 from headrace.log.conform import unknown_column
 from headrace.log.file import storage, topics
 from headrace.log.file.appender import Appender
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.compaction import Compactor
 from headrace.log.file.consumer import FileConsumer
+from headrace.log.file.coordinator import Coordinator
 from headrace.log.file.disk import Disk
-from headrace.log.file.groups import Coordinator
+from headrace.log.file.groups import Groups
 from headrace.log.file.producer import FileProducer
 from headrace.log.file.reader import Reader, find_offset
 from headrace.log.file.recovery import recover
+from headrace.log.file.seat import Seat, Terms
 from headrace.log.file.segment import SEGMENTS
 from headrace.log.file.topics import TopicRow, check_partition, find_topic
 from headrace.log.file.upkeep import Upkeep
@@ -58,6 +60,7 @@ class FileLog(Log):
             self._disk.make_folder(self.folder / SEGMENTS)
         self._appender = Appender(self.folder, self._catalog, self._disk, self._clock)
         self._coordinator = Coordinator(self._catalog, self._clock)
+        self._groups = Groups(self._catalog, self._clock)
         self._upkeep = Upkeep(self.folder, self._catalog, self._appender, self._disk, self._clock)
         self._compactor = Compactor(
             self.folder, self._catalog, self._appender, self._disk, self._clock
@@ -176,21 +179,23 @@ class FileLog(Log):
     ) -> Consumer:
         if not topics:
             raise InvalidPosition("A consumer needs a topic", hint="log.consumer('orders')")
+        if commit not in ("before", "after", "manual"):
+            raise InvalidSetting(f"commit cannot be {commit!r}", hint="Use before, after or manual")
+        rows = [self._row(name) for name in topics]
+        seat = None
+        if group is not None:
+            # A virtual clock does not move by itself, so there a poll is the only heartbeat.
+            beats = isinstance(self._clock, SystemClock)
+            terms = Terms(group, assignor, instance, session, max_poll_interval, beats)
+            seat = Seat(self._coordinator, self._clock, terms, rows)
         return FileConsumer(
             self._catalog,
             Reader(self.folder, self._catalog),
-            self._coordinator,
             self._clock,
-            [self._row(name) for name in topics],
-            group=group,
+            rows,
+            seat,
             start=start,
             commit=commit,
-            assignor=assignor,
-            instance=instance,
-            session=session,
-            max_poll_interval=max_poll_interval,
-            # A virtual clock does not move by itself, so there a poll is the only heartbeat.
-            heartbeats=isinstance(self._clock, SystemClock),
         )
 
     def offset_at(self, topic: str, partition: int, position: Position) -> int:
@@ -231,16 +236,16 @@ class FileLog(Log):
     # Groups
 
     def groups(self) -> list[str]:
-        return self._coordinator.names()
+        return self._groups.names()
 
     def group(self, name: str) -> GroupState:
-        return self._coordinator.describe(name)
+        return self._groups.describe(name)
 
     def reset_group(self, name: str, topic: str, position: Position) -> dict[int, int]:
-        return self._coordinator.reset(name, topic, position)
+        return self._groups.reset(name, topic, position)
 
     def delete_group(self, name: str) -> None:
-        self._coordinator.delete(name)
+        self._groups.delete(name)
 
     # Upkeep
 

@@ -1,0 +1,348 @@
+"""Consumer groups in the catalog: who is in them, and which partition is whose.
+
+Each partition has an owner, who reads it and alone may commit its offset, and a target, who should
+have it. A rebalance only sets targets. A partition then changes hands in two steps: its owner,
+having committed what it has handled, lets go; its target takes it. So nothing is handled twice
+because of a rebalance, and a member that died is passed over once its session has run out.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import apsw
+
+from headrace.clock import Clock
+from headrace.errors import InvalidSetting, MemberFenced, UnknownGroup
+from headrace.log.assignment import ASSIGNORS
+from headrace.log.file.appender import GroupOffsets, store_offsets
+from headrace.log.file.catalog import Catalog, many, one
+from headrace.log.file.topics import TopicRow
+from headrace.log.names import check_name
+
+Place = tuple[int, int]
+"""A topic's number and a partition."""
+
+
+@dataclass(frozen=True)
+class Membership:
+    """A member's ticket to its group."""
+
+    group: int
+    member: str
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a member has to do with which partitions at a generation."""
+
+    generation: int
+    owned: frozenset[Place]
+    leaving: frozenset[Place]
+
+
+class Coordinator:
+    """Every process runs its own; the catalog's write lock makes them take turns."""
+
+    def __init__(self, catalog: Catalog, clock: Clock) -> None:
+        self._catalog = catalog
+        self._clock = clock
+
+    # Membership
+
+    def join(
+        self,
+        name: str,
+        topics: Sequence[TopicRow],
+        assignor: str,
+        instance: str | None,
+        session: int,
+    ) -> Membership:
+        """Become a member. One with the same `instance` is replaced and its partitions kept."""
+        check_name(name, "group")
+        if assignor not in ASSIGNORS:
+            raise InvalidSetting(
+                f"There is no assignor {assignor!r}", hint=f"Use {' or '.join(ASSIGNORS)}"
+            )
+        member = f"{instance or 'member'}-{uuid.uuid4().hex[:12]}"
+        names = json.dumps(sorted(topic.name for topic in topics))
+        with self._catalog.writing() as db:
+            group = ensure_group(db, name, assignor)
+            previous = instance and one(
+                db,
+                "SELECT id, topics FROM member WHERE consumer_group = ? AND instance = ?",
+                group,
+                instance,
+            )
+            if previous:
+                db.execute("DELETE FROM member WHERE id = ?", (previous[0],))
+                for role in ("owner", "target"):
+                    db.execute(
+                        f"UPDATE claim SET {role} = ? WHERE consumer_group = ? AND {role} = ?",
+                        (member, group, previous[0]),
+                    )
+            db.execute(
+                "INSERT INTO member VALUES (?, ?, ?, ?, ?, ?)",
+                (member, group, instance, names, session, self._clock.now()),
+            )
+            expire_members(db, group, self._clock.now())
+            _agree(db, group, member, assignor)
+            if not previous or previous[1] != names:
+                _rebalance(db, group)
+        return Membership(group, member)
+
+    def has_instance(self, group: int, instance: str) -> bool:
+        """Whether a member of that instance name is in the group."""
+        found = one(
+            self._catalog.reader(),
+            "SELECT 1 FROM member WHERE consumer_group = ? AND instance = ?",
+            group,
+            instance,
+        )
+        return found is not None
+
+    def leave(self, membership: Membership, *, static: bool) -> None:
+        """Leave, at once; a static member's place is kept until its session runs out."""
+        if static:
+            return
+        with self._catalog.writing() as db:
+            if _remove(db, membership.group, membership.member):
+                _rebalance(db, membership.group)
+
+    def heartbeat(self, membership: Membership) -> None:
+        """Say that the member is alive."""
+        with self._catalog.writing() as db:
+            db.execute(
+                "UPDATE member SET heartbeat = ? WHERE id = ?",
+                (self._clock.now(), membership.member),
+            )
+
+    def has_news(self, membership: Membership, generation: int) -> bool:
+        """Whether `sync` has anything to say that it has not said at `generation`. Only reads."""
+        found = one(
+            self._catalog.reader(),
+            "SELECT g.generation <> ? OR NOT EXISTS (SELECT 1 FROM member WHERE id = ?) "
+            "OR EXISTS (SELECT 1 FROM claim c WHERE c.consumer_group = g.id AND "
+            "((c.target = ? AND c.owner IS NULL) OR (c.owner = ? AND c.target IS NOT c.owner))) "
+            "FROM consumer_group g WHERE g.id = ?",
+            generation,
+            membership.member,
+            membership.member,
+            membership.member,
+            membership.group,
+        )
+        return found is None or bool(found[0])
+
+    def sync(self, membership: Membership) -> Share:
+        """Take what is free for the member, and hear what it has to let go of."""
+        with self._catalog.writing() as db:
+            group, member = membership.group, membership.member
+            self._check_member(db, membership)
+            db.execute("UPDATE member SET heartbeat = ? WHERE id = ?", (self._clock.now(), member))
+            if expire_members(db, group, self._clock.now()) or _partitions_changed(db, group):
+                _rebalance(db, group)
+            db.execute(
+                "UPDATE claim SET owner = ? WHERE consumer_group = ? AND target = ? "
+                "AND owner IS NULL",
+                (member, group, member),
+            )
+            mine = many(
+                db,
+                "SELECT topic, partition, target = owner FROM claim "
+                "WHERE consumer_group = ? AND owner = ?",
+                group,
+                member,
+            )
+            generation = one(db, "SELECT generation FROM consumer_group WHERE id = ?", group)
+        return Share(
+            generation[0] if generation else 0,
+            frozenset((topic, partition) for topic, partition, _ in mine),
+            frozenset((topic, partition) for topic, partition, stays in mine if not stays),
+        )
+
+    def release(self, membership: Membership, places: Collection[Place]) -> None:
+        """Let go of partitions that are meant for others."""
+        with self._catalog.writing() as db:
+            for topic, partition in places:
+                db.execute(
+                    "UPDATE claim SET owner = NULL WHERE consumer_group = ? AND topic = ? "
+                    "AND partition = ? AND owner = ?",
+                    (membership.group, topic, partition, membership.member),
+                )
+
+    def _check_member(self, db: apsw.Connection, membership: Membership) -> None:
+        if one(db, "SELECT 1 FROM member WHERE id = ?", membership.member) is None:
+            raise MemberFenced(
+                f"The group has gone on without member {membership.member}",
+                hint="It was silent for longer than its session, or another consumer has its "
+                "instance name",
+            )
+
+    # Offsets
+
+    def committed(self, group: int, topic: int, partition: int) -> int | None:
+        """The offset at which a group goes on in a partition."""
+        return committed_offset(self._catalog.reader(), group, topic, partition)
+
+    def commit(self, offsets: GroupOffsets, *, synced: bool) -> None:
+        """Move a group's offsets."""
+        with self._catalog.writing(synced=synced) as db:
+            store_offsets(db, offsets)
+
+
+def find_group(db: apsw.Connection, name: str) -> tuple[int, int, str]:
+    found = one(
+        db,
+        "SELECT id, generation, assignor FROM consumer_group WHERE name = ?",
+        check_name(name, "group"),
+    )
+    if found is None:
+        raise UnknownGroup(
+            f"There is no group {name!r}", hint="'headrace groups list' shows them", group=name
+        )
+    return found[0], found[1], found[2]
+
+
+def ensure_group(db: apsw.Connection, name: str, assignor: str) -> int:
+    db.execute(
+        "INSERT INTO consumer_group (name, assignor) VALUES (?, ?) ON CONFLICT (name) DO NOTHING",
+        (name, assignor),
+    )
+    return find_group(db, name)[0]
+
+
+def _agree(db: apsw.Connection, group: int, member: str, assignor: str) -> None:
+    """Have the group assign as its new member says, or as its others do if it has others."""
+    others = one(
+        db, "SELECT 1 FROM member WHERE consumer_group = ? AND id <> ? LIMIT 1", group, member
+    )
+    known = one(db, "SELECT name, assignor FROM consumer_group WHERE id = ?", group)
+    if others and known and known[1] != assignor:
+        raise InvalidSetting(
+            f"Group {known[0]!r} assigns its partitions by {known[1]}, not by {assignor}",
+            hint="All members of a group need the same assignor",
+        )
+    db.execute("UPDATE consumer_group SET assignor = ? WHERE id = ?", (assignor, group))
+
+
+def expire_members(db: apsw.Connection, group: int, now: int) -> bool:
+    """Take out members whose session has run out; says whether there were any."""
+    gone = many(
+        db,
+        "SELECT id FROM member WHERE consumer_group = ? AND heartbeat + session < ?",
+        group,
+        now,
+    )
+    for (member,) in gone:
+        _remove(db, group, member)
+    return bool(gone)
+
+
+def _remove(db: apsw.Connection, group: int, member: str) -> bool:
+    """Take a member out and free what it owned; says whether it was there."""
+    db.execute("DELETE FROM member WHERE id = ?", (member,))
+    there = db.changes() > 0
+    for role in ("owner", "target"):
+        db.execute(
+            f"UPDATE claim SET {role} = NULL WHERE consumer_group = ? AND {role} = ?",
+            (group, member),
+        )
+    return there
+
+
+def owned_by(db: apsw.Connection, group: int, member: str) -> list[Place]:
+    return [
+        (topic, partition)
+        for topic, partition in many(
+            db,
+            "SELECT topic, partition FROM claim WHERE consumer_group = ? AND owner = ? "
+            "ORDER BY topic, partition",
+            group,
+            member,
+        )
+    ]
+
+
+def committed_offset(db: apsw.Connection, group: int, topic: int, partition: int) -> int | None:
+    found = one(
+        db,
+        "SELECT offset FROM group_offset WHERE consumer_group = ? AND topic = ? AND partition = ?",
+        group,
+        topic,
+        partition,
+    )
+    return None if found is None else int(found[0])
+
+
+def _subscriptions(db: apsw.Connection, group: int) -> dict[str, list[str]]:
+    return {
+        member: json.loads(topics)
+        for member, topics in many(
+            db, "SELECT id, topics FROM member WHERE consumer_group = ?", group
+        )
+    }
+
+
+def _partitions(db: apsw.Connection, names: Collection[str]) -> dict[str, tuple[int, int]]:
+    """Topic number and partition count by name, for those of the names that exist."""
+    found = {}
+    for name in names:
+        row = one(
+            db,
+            "SELECT t.id, (SELECT count(*) FROM partition p WHERE p.topic = t.id) "
+            "FROM topic t WHERE t.name = ?",
+            name,
+        )
+        if row is not None:
+            found[name] = (row[0], row[1])
+    return found
+
+
+def _partitions_changed(db: apsw.Connection, group: int) -> bool:
+    """Whether partitions were added or topics deleted since the last rebalance."""
+    names = {name for topics in _subscriptions(db, group).values() for name in topics}
+    now = {(id, p) for id, count in _partitions(db, names).values() for p in range(count)}
+    then = {
+        (topic, partition)
+        for topic, partition in many(
+            db, "SELECT topic, partition FROM claim WHERE consumer_group = ?", group
+        )
+    }
+    return now != then
+
+
+def _rebalance(db: apsw.Connection, group: int) -> None:
+    """Set anew who should have which partition, and count the generation up."""
+    members = _subscriptions(db, group)
+    known = _partitions(db, {name for topics in members.values() for name in topics})
+    names = {id: name for name, (id, _) in known.items()}
+    previous: dict[str, list[tuple[str, int]]] = {member: [] for member in members}
+    for topic, partition, target in many(
+        db,
+        "SELECT topic, partition, coalesce(target, owner) FROM claim WHERE consumer_group = ?",
+        group,
+    ):
+        if target in previous and topic in names:
+            previous[target].append((names[topic], partition))
+    assignor = one(db, "SELECT assignor FROM consumer_group WHERE id = ?", group)
+    assign = ASSIGNORS[assignor[0] if assignor else "sticky"]
+    counts = {name: count for name, (_, count) in known.items()}
+    targets = assign(members, counts, previous)
+    owners = {
+        (topic, partition): owner
+        for topic, partition, owner in many(
+            db, "SELECT topic, partition, owner FROM claim WHERE consumer_group = ?", group
+        )
+    }
+    db.execute("DELETE FROM claim WHERE consumer_group = ?", (group,))
+    for member, places in targets.items():
+        for name, partition in places:
+            place = (known[name][0], partition)
+            db.execute(
+                "INSERT INTO claim VALUES (?, ?, ?, ?, ?)",
+                (group, *place, owners.get(place), member),
+            )
+    db.execute("UPDATE consumer_group SET generation = generation + 1 WHERE id = ?", (group,))
