@@ -25,6 +25,10 @@ class Clock(ABC):
         """Microseconds since the epoch."""
 
     @abstractmethod
+    def monotonic(self) -> int:
+        """Microseconds that only ever count up, for waiting; they mean nothing by themselves."""
+
+    @abstractmethod
     def sleep(self, micros: int) -> None:
         """Return when `micros` have passed on this clock."""
 
@@ -34,6 +38,9 @@ class SystemClock(Clock):
 
     def now(self) -> int:
         return time.time_ns() // 1_000
+
+    def monotonic(self) -> int:
+        return time.monotonic_ns() // 1_000
 
     def sleep(self, micros: int) -> None:
         time.sleep(micros / SECOND)
@@ -50,15 +57,21 @@ class VirtualClock(Clock):
 
     def __init__(self, start: datetime | int = 0) -> None:
         self._now = start if isinstance(start, int) else to_micros(start)
+        self._passed = 0
         self._lock = threading.Lock()
 
     def now(self) -> int:
         with self._lock:
             return self._now
 
+    def monotonic(self) -> int:
+        with self._lock:
+            return self._passed
+
     def sleep(self, micros: int) -> None:
         with self._lock:
             self._now += micros
+            self._passed += max(0, micros)
 
     def advance(self, by: timedelta) -> None:
         """Move forward, or with a negative `by`, backward, as a badly kept clock does."""

@@ -72,6 +72,11 @@ class LimitedProducer(Producer):
         self._log.require(Capability.SEQUENCES)
         return self._inner.next_sequence
 
+    @property
+    def last_receipt(self) -> Receipt | None:
+        self._log.require(Capability.SEQUENCES)
+        return self._inner.last_receipt
+
     def close(self) -> None:
         self._inner.close()
 

@@ -133,7 +133,8 @@ def test_the_frontier_is_the_highest_event_time_up_to_each_commit(stage: Stage) 
             ((0.5,), 0.5),
         ):
             expected.append((events(stage.log, *minutes), frontier))
-        for log in (stage.log, stage.reopen()):
+        for again in (False, True):
+            log = stage.reopen() if again else stage.log
             for commit, frontier in expected:
                 moment = None if frontier is None else to_micros(at(frontier))
                 assert log.frontier("events", commit) == moment

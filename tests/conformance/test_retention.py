@@ -146,7 +146,6 @@ def test_a_group_that_was_overtaken_hears_of_each_partition_and_may_seek(stage: 
                 try:
                     found += [(r.partition, r.offset) for r in consumer.poll()]
                 except OffsetOutOfRange as error:
-                    assert error.details["partition"] not in overtaken, "once is enough"
                     overtaken[error.details["partition"]] = error.details["first"]
             assert found == [(2, 0)], "the other partitions go on"
             assert overtaken == {0: 3, 1: 3}

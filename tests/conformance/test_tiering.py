@@ -47,6 +47,22 @@ def test_closed_segments_are_moved_and_still_readable(stage: Stage, tier: Path, 
         assert values(stage.reopen(), "clicks") == [b"0", b"1", b"2", b"3"]
 
 
+def test_what_was_only_written_can_be_tiered_and_synced_commits_go_on(
+    stage: Stage, tier: Path
+) -> None:
+    with needs(stage.log, *TIERING):
+        log = declare(stage, tier, count=0)
+        for number in range(3):
+            with log.producer(acks="written") as producer:
+                producer.send("clicks", b"%d" % number)
+            stage.later(MINUTE)
+        log.upkeep()
+        assert len(files(tier)) == 2
+        with log.producer(acks="synced") as producer:
+            producer.send("clicks", b"3")
+        assert values(log, "clicks") == [b"0", b"1", b"2", b"3"]
+
+
 def test_tiering_again_moves_nothing(stage: Stage, tier: Path) -> None:
     with needs(stage.log, *TIERING):
         log = declare(stage, tier)

@@ -146,7 +146,7 @@ def test_settings_are_altered_one_by_one(log: Log) -> None:
         ({"retention": "7 moons"}, "7 moons"),
         ({"retention": 3600}, "3600"),
         ({"retention": timedelta(days=-1)}, "negative"),
-        ({"segment_bytes": 0}, "at least 1"),
+        ({"segment_bytes": 0}, "Choose 1 to"),
         ({"cleanup": "shred"}, "shred"),
         ({"compression": "rar"}, "rar"),
         ({"max_record_bytes": "none"}, "needs a value"),

@@ -180,13 +180,30 @@ def test_offsets_may_be_all_a_transaction_has(two: Log) -> None:
         assert two.head() == 2, "offsets alone are no commit of the log"
 
 
-def test_offsets_are_those_polled_when_the_transaction_commits(two: Log) -> None:
+def test_offsets_are_those_polled_when_they_were_handed_over(two: Log) -> None:
     send(two, "b", b"0", b"1", b"2")
     consumer = two.consumer("b", group="readers", commit="manual")
     with two.producer() as producer, producer.transaction() as transaction:
-        transaction.commit_offsets(consumer)
         consumer.poll(max_records=2)
+        transaction.commit_offsets(consumer)
+        consumer.poll()  # for the next transaction
     assert two.group("readers").lags[0].committed == 2
+
+
+def test_a_transaction_in_a_loop_over_records_covers_the_record_at_hand(two: Log) -> None:
+    send(two, "b", b"0", b"1", b"2")
+    for stop_after in (b"1", b"2"):
+        with (
+            two.consumer("b", group="readers", commit="manual") as consumer,
+            two.producer() as producer,
+        ):
+            for record in consumer:
+                with producer.transaction() as transaction:
+                    transaction.send("a", record.value, partition=0)
+                    transaction.commit_offsets(consumer)
+                if record.value == stop_after:
+                    break
+    assert values(two, "a") == [b"0", b"1", b"2"]
 
 
 def test_the_offsets_of_a_zombie_fence_the_whole_transaction(stage: Stage, two: Log) -> None:
@@ -205,6 +222,32 @@ def test_the_offsets_of_a_zombie_fence_the_whole_transaction(stage: Stage, two: 
             transaction.commit_offsets(successor)
     assert values(two, "a") == [b"by the living"]
     assert two.group("readers").lags[0].committed == 1
+
+
+def test_results_from_a_partition_that_was_given_away_fence_the_whole_transaction(
+    stage: Stage, two: Log
+) -> None:
+    for partition in (0, 1):
+        send(two, "a", b"%d" % partition, partition=partition)
+    first = two.consumer("a", group="readers", commit="manual")
+    polled = first.poll()
+    assert len(polled) == 2
+    second = stage.elsewhere().consumer("a", group="readers", commit="manual")
+    again = stage.settle(first, second)
+    assert len(first.assignment) == len(second.assignment) == 1
+    with two.producer() as producer:
+        # The results of both partitions are in it, and one of those is the other member's now.
+        with pytest.raises(MemberFenced), producer.transaction() as transaction:
+            for record in polled:
+                transaction.send("b", record.value)
+            transaction.commit_offsets(first)
+        first.rewind()
+        for consumer, records in ((first, first.poll()), (second, again)):
+            with producer.transaction() as transaction:
+                for record in records:
+                    transaction.send("b", record.value)
+                transaction.commit_offsets(consumer)
+    assert sorted(values(two, "b")) == [b"0", b"1"], "each once"
 
 
 def test_a_reader_sees_all_of_a_transaction_or_nothing_at_every_commit(two: Log) -> None:
@@ -238,9 +281,9 @@ def test_a_partition_that_left_with_uncommitted_records_fences_the_transaction(t
             consumer.poll()  # one of the partitions goes to the other member
             assert len(consumer.assignment) == 1
             again = other.poll()
-            transaction.commit_offsets(consumer)
             with pytest.raises(MemberFenced, match="not committed"):
-                transaction.commit()
+                transaction.commit_offsets(consumer)
+            transaction.abort()
             assert values(two, "b") == []
             assert [record.value for record in again] == [b"x"]
             consumer.rewind()

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from headrace.clock import SECOND, VirtualClock, to_datetime, to_micros
 from headrace.log import Consumer, Log, Position, Producer
+from headrace.log.file.disk import Disk
 from headrace.log.file.log import FileLog
-from headrace.log.interface import Writer
+from headrace.log.interface import Acks, Writer
 from headrace.log.partitioner import partition_of
 from tests.property.model import Entry, LogModel, TopicModel
 
@@ -25,6 +26,17 @@ Row = tuple[str, int | None, int | None]
 """A key, a number or None for a tombstone, and how many minutes from now it happened."""
 
 
+class Machine(Disk):
+    """The disk of a machine that has been started so many times."""
+
+    def __init__(self, boots: int) -> None:
+        super().__init__()
+        self._boots = boots
+
+    def boot(self) -> str:
+        return f"boot-{self._boots}"
+
+
 class Driver:
     """Does things to a file log, and tells the model."""
 
@@ -34,16 +46,22 @@ class Driver:
         self.clock = VirtualClock(START)
         self.model = LogModel()
         self.consumers: dict[str, Consumer] = {}
+        self.boots = 1
+        self.acks: Acks = "synced"
         self.start()
 
     def start(self) -> None:
         """Open the log, as at the start of a process."""
-        self.log: Log = FileLog(self.folder / "log", clock=self.clock)
-        self.producer: Producer = self.log.producer(id="model", linger=timedelta(hours=1))
+        disk = Machine(self.boots)
+        self.log: Log = FileLog(self.folder / "log", clock=self.clock, disk=disk)
+        self.producer = self.make_producer()
+
+    def make_producer(self) -> Producer:
+        return self.log.producer(id="model", acks=self.acks, linger=timedelta(hours=1))
 
     def restart_producer(self) -> None:
         self.producer.close()
-        self.producer = self.log.producer(id="model", linger=timedelta(hours=1))
+        self.producer = self.make_producer()
 
     def expire(self, span: timedelta = SESSION + timedelta(seconds=1)) -> None:
         """Let time pass, in which all members go silent and start again."""

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headrace.clock import to_datetime
 from headrace.errors import OffsetOutOfRange
 from headrace.log import EARLIEST, LATEST, Commit, Offset, Position, Time
+from headrace.log.interface import Acks
 from tests.property.driver import START, Driver, Row
 from tests.property.model import Entry, GroupModel, PartitionModel, TopicModel, check_polled
 
@@ -44,6 +45,7 @@ class LogMachine(Driver, RuleBasedStateMachine):
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
         self.create(data)
+        self.join(data, GROUPS[0])
 
     @precondition(lambda self: len(self.model.topics) < len(NAMES))
     @rule(data=st.data())
@@ -121,6 +123,7 @@ class LogMachine(Driver, RuleBasedStateMachine):
                     "value": pa.array([value for _, value in expected], pa.binary()),
                 }
             )
+        self.producer.flush()  # or what was sent would take the number
         for again in range(repeats + 1):
             receipt = self.producer.append(
                 topic.name, table, partition=partition, sequence=self.model.sequence
@@ -132,6 +135,8 @@ class LogMachine(Driver, RuleBasedStateMachine):
     def transact(self, data: st.DataObject, rows: list[Row], more: list[Row], aborts: bool) -> None:
         first, second = self.topic(data), self.topic(data)
         group = data.draw(st.sampled_from([None, *self.model.groups]))
+        if group is not None:
+            self.take(group, 3)
         transaction = self.producer.transaction()
         added = [(t, self.write(transaction, t, r)) for t, r in ((first, rows), (second, more))]
         if group is not None:
@@ -160,6 +165,12 @@ class LogMachine(Driver, RuleBasedStateMachine):
     @rule(data=st.data(), count=st.integers(1, 8), commits=st.booleans())
     def poll(self, data: st.DataObject, count: int, commits: bool) -> None:
         name = data.draw(st.sampled_from(sorted(self.model.groups)))
+        if self.take(name, count) and commits:
+            self.consumers[name].commit()
+            self.remember(name)
+
+    def take(self, name: str, count: int) -> bool:
+        """Poll, and compare; says whether nothing was in the way."""
         group, consumer = self.model.groups[name], self.consumers[name]
         topic = self.model.topics[group.topic]
         try:
@@ -169,7 +180,7 @@ class LogMachine(Driver, RuleBasedStateMachine):
             assert group.position[error.details["partition"]] < overtaken.first
             consumer.seek(EARLIEST, topic.name, error.details["partition"])
             group.position[error.details["partition"]] = overtaken.first
-            return
+            return False
         assert len(found) <= count
         for number, partition in enumerate(topic.partitions):
             mine = [record for record in found if record.partition == number]
@@ -177,9 +188,7 @@ class LogMachine(Driver, RuleBasedStateMachine):
         if not found:
             for number, partition in enumerate(topic.partitions):
                 assert not [e for e in partition.entries if e.offset >= group.position[number]]
-        if commits:
-            consumer.commit()
-            self.remember(name)
+        return True
 
     @precondition(lambda self: self.model.groups)
     @rule(data=st.data())
@@ -250,9 +259,15 @@ class LogMachine(Driver, RuleBasedStateMachine):
                 assert set(map(id_of, fully.entries)) <= kept <= before
                 partition.entries = left
 
-    @rule()
-    def reopen(self) -> None:
+    @rule(acks=st.sampled_from(["none", "written", "synced"]))
+    def ask_for(self, acks: Acks) -> None:
+        self.acks = acks
+        self.restart_producer()
+
+    @rule(reboots=st.booleans())
+    def reopen(self, reboots: bool) -> None:
         self.stop()
+        self.boots += reboots  # the machine was down, and its disk had lost nothing
         self.start()
         assert self.producer.next_sequence == self.model.sequence
         self.expire()

@@ -40,8 +40,12 @@ class _Book:
             _apply(self.durable, position, data)
         self.pending.clear()
 
-    def after_crash(self, choose: random.Random) -> bytes:
+    def after_crash(self, choose: random.Random, *, kept: bool) -> bytes:
         content = bytearray(self.durable)
+        if kept:
+            for position, data in self.pending:
+                _apply(content, position, data)
+            return bytes(content)
         for position, data in self.pending:
             if data is None:
                 if choose.random() < 0.5:
@@ -154,17 +158,23 @@ class LossyDisk(Disk):
     # The crash
 
     def crash(self, folder: Path, after: Path, choose: random.Random) -> None:
-        """Make in `after` what might be left of `folder`."""
+        """Make in `after` what might be left of `folder`.
+
+        Half of the time all of SQLite's writes are there, as if the system had written them back
+        by itself: then the catalog speaks of bytes that are lost.
+        """
+        kept = choose.random() < 0.5
         for path, book in [*self._books.items(), *self._removed.items()]:
             if path in self._removed and path in self._books:
                 continue
             if path in self._removed and choose.random() < 0.5:
                 continue
-            if not book.named and choose.random() < 0.5:
+            if not book.named and not (kept and path.parent == folder) and choose.random() < 0.5:
                 continue
             target = after / path.relative_to(folder)
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(book.after_crash(choose))
+            catalog = path.parent == folder
+            target.write_bytes(book.after_crash(choose, kept=kept and catalog))
 
     def _book(self, path: Path) -> _Book:
         return self._books.setdefault(path, _Book())

@@ -5,13 +5,17 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headrace.clock import VirtualClock
 from headrace.errors import HeadraceError
-from headrace.log import Log
+from headrace.log import Consumer, Log
+from headrace.log.file import recovery
 from headrace.log.file.disk import Disk
 from headrace.log.file.log import FileLog
 from tests.recovery.lossy import LossyDisk
@@ -28,30 +32,69 @@ class _NextBoot(Disk):
 
 @dataclass
 class _Story:
-    """What was committed, in order, and up to where it was promised to stay."""
+    """What was done, in order, and up to where it was promised to stay.
+
+    `table` has the values of each key in order, by the number of the commit that set it.
+    """
 
     commits: list[tuple[str, ...]] = field(default_factory=list)
     synced: int = 0
+    table: dict[bytes, list[tuple[int, bytes]]] = field(default_factory=dict)
+
+    def after(self, commits: int) -> dict[bytes, bytes]:
+        """The last value of each key after so many commits."""
+        found = {}
+        for key, values in self.table.items():
+            there = [value for number, value in values if number < commits]
+            if there:
+                found[key] = there[-1]
+        return found
+
+
+def _make(log: Log) -> None:
+    for topic in _TOPICS:
+        log.create_topic(topic, partitions=2, settings={"segment_bytes": "2KiB"})
+    log.create_topic("table", settings={"segment_bytes": "1KiB", "cleanup": "compact"})
+    log.create_topic("in")
+    log.create_topic("out")
+    with log.producer() as producer:
+        for number in range(40):
+            producer.send("in", str(number))
 
 
 def _write(log: Log, choose: random.Random) -> _Story:
-    """Some commits over two topics, some of them synced, with segments closing on the way."""
+    """Commits over several topics, some of them synced, with upkeep on the way."""
     story = _Story()
-    for topic in _TOPICS:
-        log.create_topic(topic, partitions=2, settings={"segment_bytes": "2KiB"})
     written, synced = log.producer(id="w", acks="written"), log.producer(id="s", acks="synced")
-    for number in range(choose.randint(1, 25)):
-        promised = choose.random() < 0.3
+    workers = log.consumer("in", group="workers", commit="manual")
+    for number in range(choose.randint(1, 30)):
+        promised = choose.random() < 0.2
+        producer = synced if promised else written
         topics = tuple(t for t in _TOPICS if choose.random() < 0.7) or _TOPICS[:1]
-        with (synced if promised else written).transaction() as transaction:
+        with producer.transaction() as transaction:
             for topic in topics:
                 for row in range(choose.randint(1, 4)):
                     value = f"{number}:{row}:" + "x" * choose.randint(0, 300)
                     transaction.send(topic, value, key=str(choose.randint(0, 5)))
+            if choose.random() < 0.5:
+                key, value = str(choose.randint(0, 3)), f"{number}:" + "y" * 200
+                transaction.send("table", value, key=key)
+                story.table.setdefault(key.encode(), []).append((number, value.encode()))
+            if choose.random() < 0.2:
+                _work(workers, transaction.send)
+                transaction.commit_offsets(workers)
+                promised = True  # with offsets it always is
         story.commits.append(topics)
         if promised:
             story.synced = number + 1
+        if choose.random() < 0.15 and log.compact("table").segments_compacted:
+            story.synced = number + 1  # what made others superfluous has to stay
     return story
+
+
+def _work(workers: Consumer, send: Callable[[str, bytes], object]) -> None:
+    for record in workers.poll(max_records=3):
+        send("out", record.value)
 
 
 def _left(log: Log) -> list[tuple[str, ...]]:
@@ -70,6 +113,18 @@ def _left(log: Log) -> list[tuple[str, ...]]:
     return [tuple(t for t in _TOPICS if t in topics[n]) for n in range(len(topics))]
 
 
+def _check_table(log: Log, story: _Story, commits: int) -> None:
+    found = {r.key: r.value for batch in log.read("table") for r in batch.records()}
+    assert found == story.after(commits), "the table is not what the commits left make it"
+
+
+def _check_work(log: Log) -> None:
+    done = sorted(int(r.value) for batch in log.read("out") for r in batch.records())
+    lags = log.group("workers").lags if "workers" in log.groups() else ()
+    at = (lags[0].committed or 0) if lags else 0
+    assert done == list(range(at)), f"the group is at {at}, and {done} are done"
+
+
 def _one_crash(home: Path, seed: int, broken: str | None) -> tuple[int, int]:
     """Write, crash, come up again and look; returns the commits made and those left."""
     choose = random.Random(seed)
@@ -77,7 +132,8 @@ def _one_crash(home: Path, seed: int, broken: str | None) -> tuple[int, int]:
     for path in (folder, after):
         shutil.rmtree(path, ignore_errors=True)
     disk = LossyDisk(broken)
-    log = FileLog(folder, disk=disk)
+    log = FileLog(folder, disk=disk, clock=VirtualClock(0))
+    _make(log)
     story = _write(log, choose)
     disk.crash(folder, after, choose)
     log.close()
@@ -85,14 +141,19 @@ def _one_crash(home: Path, seed: int, broken: str | None) -> tuple[int, int]:
         left = _left(again)
         assert len(left) >= story.synced, f"{story.synced} were synced, {len(left)} are left"
         assert left == story.commits[: len(left)], "half a transaction"
+        _check_table(again, story, len(left))
+        _check_work(again)
         with again.producer() as producer:
-            producer.send("left", f"{len(left)}:0:", key="0")
-        assert len(_left(again)) == len(left) + 1
+            for topic in ("left", "right"):
+                for partition in (0, 1):
+                    producer.send(topic, f"{len(left)}:0:", partition=partition)
+        assert len(_left(again)) == len(left) + 1, "the log takes no more"
+        again.upkeep()
     return len(story.commits), len(left)
 
 
 def _crashes(home: Path, count: int, broken: str | None = None) -> tuple[int, int, int]:
-    """So many crashes; returns how often something was lost that may be, and commits in all."""
+    """So many crashes; returns the commits made, those left, and how often some were lost."""
     made = left = short = 0
     for seed in range(count):
         all_of_it, there = _one_crash(home, seed, broken)
@@ -101,20 +162,49 @@ def _crashes(home: Path, count: int, broken: str | None = None) -> tuple[int, in
     return made, left, short
 
 
+class _Recoveries:
+    """Counts how often commits had to be taken back when a log was opened."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.times = 0
+
+        def recover(*arguments: Any) -> int:
+            lost = recovery.recover(*arguments)
+            self.times += lost > 0
+            return lost
+
+        patch.setattr("headrace.log.file.log.recover", recover)
+
+
 def test_what_was_synced_survives_a_power_cut_and_the_rest_is_cut_off_in_order(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, left, short = _crashes(tmp_path, 60)
-    assert short > 5, "nothing was ever lost, so nothing was tested"
+    recoveries = _Recoveries(monkeypatch)
+    made, left, short = _crashes(tmp_path, 80)
+    print(f"commits were taken back {recoveries.times} times")
+    assert short > 10, "nothing was ever lost, so nothing was tested"
+    assert recoveries.times > 10, "the catalog never spoke of lost bytes"
     assert left > made / 4
 
 
 @pytest.mark.slow
-def test_what_was_synced_survives_a_thousand_power_cuts(tmp_path: Path) -> None:
+def test_what_was_synced_survives_a_thousand_power_cuts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recoveries = _Recoveries(monkeypatch)
     _crashes(tmp_path, 1_000)
+    print(f"commits were taken back {recoveries.times} times")
 
 
 @pytest.mark.parametrize("sync", ["segment", "earlier", "folder", "catalog"])
 def test_leaving_out_one_kind_of_sync_loses_what_was_promised(tmp_path: Path, sync: str) -> None:
     with pytest.raises((AssertionError, HeadraceError)):
-        _crashes(tmp_path, 60, broken=sync)
+        _crashes(tmp_path, 80, broken=sync)
+
+
+def test_without_recovery_the_catalog_speaks_of_lost_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.log.file.log.recover", lambda *_: 0)
+    with pytest.raises((AssertionError, HeadraceError)):
+        _crashes(tmp_path, 80)

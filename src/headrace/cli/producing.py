@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-import pyarrow as pa
-
 from headrace.cli.records import Sent
 from headrace.cli.tally import BadLines, Tally
 from headrace.errors import HeadraceError, InvalidRecord, UnknownPartition, UserError
@@ -22,7 +20,6 @@ CHUNK_LINES = 1_000
 _CHUNK_BYTES = 4 << 20
 
 _REFUSALS = (InvalidRecord, UnknownPartition)
-_EMPTY = pa.table({})
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ def send_in_chunks(
     """
     with log.producer(id=id, acks=acks) as producer:
         done, sequence = producer.next_sequence, 0
-        last = _last_receipt(producer, source.topic, done, id)
+        last = _last_chunk(producer, source.topic, id)
         for chunk in _chunks(source.lines):
             transaction = producer.transaction()
             part = Source(source.name, source.topic, (line for _, line in chunk), source.read)
@@ -110,12 +107,11 @@ def send_in_chunks(
             )
 
 
-def _last_receipt(producer: Producer, topic: str, done: int, id: str) -> int | None:
+def _last_chunk(producer: Producer, topic: str, id: str) -> int | None:
     """How many records the producer's last chunk had; None if that cannot be known."""
-    if not done:
+    receipt = producer.last_receipt
+    if receipt is None:
         return None
-    # Repeating a sequence number adds nothing and returns the receipt of the first time.
-    receipt = producer.append(topic, _EMPTY, sequence=done - 1)
     if any(ack.topic != topic for ack in receipt.acks):
         raise UserError(
             f"Producer {id!r} has written to topic {receipt.acks[0].topic!r}",

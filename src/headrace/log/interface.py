@@ -156,6 +156,14 @@ class Producer(_Closing, Writer):
     def next_sequence(self) -> int:
         """The sequence number the log expects next of this producer's id."""
 
+    @property
+    @abstractmethod
+    def last_receipt(self) -> Receipt | None:
+        """The log's answer to the last commit under this id, be it of an earlier process.
+
+        None if there was none, or if retention has taken it away since.
+        """
+
 
 class Consumer(_Closing):
     """Reads topics from a position that it, or its group, keeps."""

@@ -71,9 +71,9 @@ def parse_position(text: str) -> Position:
         return EARLIEST
     if word == "latest":
         return LATEST
-    if re.fullmatch(r"\d+", word):
+    if re.fullmatch(r"\d{1,18}", word):
         return Offset(int(word))
-    if found := re.fullmatch(r"commit:(\d+)", word):
+    if found := re.fullmatch(r"commit:(\d{1,18})", word):
         return Commit(int(found[1]))
     try:
         return Time.at(datetime.fromisoformat(word))

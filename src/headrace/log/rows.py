@@ -43,8 +43,8 @@ class RowReader:
         self._key = topic.key
         self._limit = topic.settings.max_record_bytes
 
-    def read(self, row: Mapping[str, Any]) -> list[Any]:
-        """The row's values in the order of the columns."""
+    def read(self, row: Mapping[str, Any]) -> tuple[list[Any], int]:
+        """The row's values in the order of the columns, and its size."""
         if not isinstance(row, Mapping):
             raise InvalidRecord(
                 f"A record of topic {self._topic.name!r} is a row with its columns by name, "
@@ -73,12 +73,10 @@ class RowReader:
                     raise self._wrong(name, value, str(error)) from None
                 size += _size(value)
             values.append(value)
-        if size > self._limit:
-            raise too_large(self._topic, size)
-        return values
+        return values, self._checked(size)
 
-    def read_key(self, key: Any) -> list[Any]:
-        """The values of a tombstone: the key, and nothing else."""
+    def read_key(self, key: Any) -> tuple[list[Any], int]:
+        """The values of a tombstone, the key and nothing else, and its size."""
         if self._key is None:
             raise InvalidRecord(
                 f"Topic {self._topic.name!r} has no key, so it cannot have tombstones",
@@ -91,7 +89,13 @@ class RowReader:
             value = checks[self._key](key)
         except _UNFIT as error:
             raise self._wrong(self._key, key, str(error)) from None
-        return [value if name == self._key else None for name in self.names]
+        values = [value if name == self._key else None for name in self.names]
+        return values, self._checked(_size(value))
+
+    def _checked(self, size: int) -> int:
+        if size > self._limit:
+            raise too_large(self._topic, size)
+        return size
 
     def _wrong(self, name: str, value: Any, why: str) -> WrongType:
         assert self._topic.schema is not None
@@ -248,7 +252,9 @@ def _struct(value: Any, fields: Mapping[str, Check]) -> dict[str, Any]:
 
 def _size(value: Any) -> int:
     """The bytes of a checked value, near enough to hold a limit against."""
-    if isinstance(value, str | bytes):
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode())
+    if isinstance(value, bytes):
         return len(value)
     if isinstance(value, list | tuple):
         return sum(map(_size, value))

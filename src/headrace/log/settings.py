@@ -19,6 +19,8 @@ _COMPRESSIONS = ("none", "lz4", "zstd")
 
 _OPTIONAL = {"retention", "retention_bytes", "segment_age", "skew", "tier"}
 
+_LARGEST = {"max_record_bytes": 32 * MIB}  # a record has to fit a commit
+
 _SPANS = {
     "us": timedelta(microseconds=1),
     "ms": timedelta(milliseconds=1),
@@ -69,8 +71,11 @@ class TopicSettings:
                 )
             if isinstance(value, timedelta) and value < timedelta(0):
                 raise InvalidSetting(f"{field.name} cannot be negative: {format_span(value)}")
-            if isinstance(value, int) and value < 1:
-                raise InvalidSetting(f"{field.name} must be at least 1: {value}")
+            if isinstance(value, int) and not 1 <= value <= _LARGEST.get(field.name, 1 << 60):
+                raise InvalidSetting(
+                    f"{field.name} cannot be {value:,}",
+                    hint=f"Choose 1 to {_LARGEST.get(field.name, 1 << 60):,}",
+                )
         for name, known in (("cleanup", _CLEANUPS), ("compression", _COMPRESSIONS)):
             if getattr(self, name) not in known:
                 raise InvalidSetting(
@@ -147,7 +152,10 @@ def parse_span(text: str) -> timedelta:
     if not found:
         raise InvalidSetting(f"{text!r} is not a duration", hint="Write 500ms, 30s, 10m, 12h or 7d")
     number = float(found[1]) if "." in found[1] else int(found[1])
-    return number * _SPANS[found[2]]
+    try:
+        return number * _SPANS[found[2]]
+    except OverflowError:
+        raise InvalidSetting(f"{text!r} is too long", hint="Write none for no limit") from None
 
 
 def format_span(span: timedelta) -> str:

@@ -10,7 +10,8 @@ import contextlib
 import os
 import threading
 import uuid
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from headrace.errors import (
     HeadraceError,
     LogBusy,
     LogError,
+    MisusedHandle,
     NewerFormat,
     NotALog,
     ReadOnlyLog,
@@ -44,15 +46,20 @@ class Catalog:
     def __init__(self, folder: Path, disk: Disk, *, create: bool, patience: float) -> None:
         self.folder = folder
         self.path = folder / FILE_NAME
+        self._wal = folder / f"{FILE_NAME}-wal"
         self._disk = disk
         self._patience = patience
         self._lock = threading.RLock()
         self._local = threading.local()
-        self._open: list[apsw.Connection] = []
+        # A thread's connection goes with the thread, and is closed with its last reference.
+        self._open: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
         self._pid = os.getpid()
         self._writer: apsw.Connection | None = None
         self._synchronous = ""
         self.read_only = False
+        self.before_sync: Callable[[apsw.Connection], None] | None = None
+        """Called before a synced transaction commits, to sync what it speaks of."""
+        self._closed = False
         if not self.path.exists() and not create:
             raise NotALog(
                 f"There is no log in {folder}",
@@ -73,10 +80,21 @@ class Catalog:
         """This thread's connection for reading."""
         self._after_fork()
         connection: apsw.Connection | None = getattr(self._local, "connection", None)
-        if connection is None or getattr(self._local, "pid", 0) != os.getpid():
+        state = self._state()
+        if connection is None or getattr(self._local, "state", None) != state:
+            if connection is not None and not connection.in_transaction:
+                connection.close()
             connection = self._writing() if self._disk.exclusive else self._connect()
-            self._local.connection, self._local.pid = connection, os.getpid()
+            self._local.connection, self._local.state = connection, state
         return connection
+
+    def _state(self) -> tuple[int, ...]:
+        """What a connection is good for: this process and, where SQLite cannot see changes
+        by itself because it was told that there are none, the file as it is now."""
+        if not self.read_only or self._wal.exists():
+            return (os.getpid(),)
+        stat = self.path.stat()
+        return (os.getpid(), stat.st_mtime_ns, stat.st_size)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
@@ -114,6 +132,8 @@ class Catalog:
             try:
                 self._disk.step("began")
                 yield connection
+                if synced and self.before_sync is not None:
+                    self.before_sync(connection)
                 self._disk.step("before commit")
                 connection.execute("COMMIT")
             except BaseException:
@@ -124,14 +144,17 @@ class Catalog:
     def changes(self) -> int:
         """A number that differs whenever another connection has committed something."""
         with self._errors():
-            return int(self.reader().execute("PRAGMA data_version").get)
+            version = int(self.reader().execute("PRAGMA data_version").get)
+        return hash((version, self._state())) if self.read_only else version
 
     def close(self) -> None:
+        if self._closed:
+            return
         self._after_fork()
         with self._lock:
-            for connection in self._open:
+            self._closed = True
+            for connection in list(self._open):
                 connection.close()
-            self._open.clear()
             self._writer = None
             self._local = threading.local()
 
@@ -145,11 +168,13 @@ class Catalog:
         return self._writer
 
     def _after_fork(self) -> None:
+        if self._closed:
+            raise MisusedHandle("The log is closed", hint="Open it again: open_log()")
         # SQLite forbids carrying a connection across a fork; the child opens its own and leaves
         # the parent's alone.
         if self._pid != os.getpid():
             self._pid = os.getpid()
-            self._open = []
+            self._open = weakref.WeakSet()
             self._writer = None
             self._lock = threading.RLock()
             self._local = threading.local()
@@ -162,17 +187,17 @@ class Catalog:
         connection.set_busy_timeout(int(self._patience * 1000))
         if self._disk.exclusive:
             connection.execute("PRAGMA locking_mode=EXCLUSIVE")
-        self._open.append(connection)
+        self._open.add(connection)
         return connection
 
     def _connect_read_only(self) -> apsw.Connection:
         # Without a WAL file there is nothing that could change under us, and SQLite may read the
         # database without the shared memory it cannot create in a read-only folder.
-        still = not self.path.with_name(FILE_NAME + "-wal").exists()
+        still = not self._wal.exists()
         uri = self.path.resolve().as_uri() + ("?immutable=1" if still else "")
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         connection = apsw.Connection(uri, flags=flags)
-        self._open.append(connection)
+        self._open.add(connection)
         return connection
 
     def _prepare(self) -> None:
@@ -180,7 +205,7 @@ class Catalog:
         new = not self.path.exists()
         if new:
             self._disk.make_folder(self.folder)
-        if not os.access(self.folder, os.W_OK) or (not new and not os.access(self.path, os.W_OK)):
+        if not _writable(self.folder) or (not new and not _writable(self.path)):
             if new:
                 raise ReadOnlyLog(
                     f"A log cannot be made in {self.folder}: it is not writable",
@@ -236,6 +261,11 @@ class Catalog:
             raise
         except apsw.Error as error:
             raise translate(error, self.path, self._patience) from error
+
+
+def _writable(path: Path) -> bool:
+    # As whoever this process acts, and not as whoever started it.
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def translate(error: apsw.Error, path: Path, patience: float) -> HeadraceError:

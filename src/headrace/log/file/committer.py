@@ -10,10 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import UnknownTopic, UserError
-from headrace.log.file.appender import Appender, GroupOffsets, Identity, Piece, StaleTopic
+from headrace.log.conform import conform
+from headrace.log.file.appender import Appender, Piece, StaleTopic
 from headrace.log.file.catalog import Catalog, one
-from headrace.log.file.pending import Rows
-from headrace.log.file.split import Rotation, pieces_of
+from headrace.log.file.identity import ANONYMOUS, Identity, already
+from headrace.log.file.offsets import GroupOffsets
+from headrace.log.file.pending import Rows, Taken
+from headrace.log.file.split import Rotation, split, with_tombstones
 from headrace.log.file.topics import TopicRow, find_topic
 from headrace.log.names import check_name
 from headrace.log.record import Header
@@ -43,9 +46,11 @@ class Committer:
         self._rotation = Rotation()
         self._epoch = 0
         self._sequence: int | None = 0
+        self.last_own = -1
+        """The last number that a commit of this handle took from here, not from its caller."""
         self.lock = threading.RLock()
         """Held from choosing a sequence number until its commit is known to be in."""
-        self.id = f"anonymous-{uuid.uuid4()}" if id is None else check_name(id, "producer")
+        self.id = f"{ANONYMOUS}{uuid.uuid4()}" if id is None else check_name(id, "producer")
         if id is not None:
             self._register()
 
@@ -59,12 +64,19 @@ class Committer:
             self._sequence = 0 if known is None else known[0] + 1
         return self._sequence
 
+    @property
+    def last_receipt(self) -> Receipt | None:
+        """The receipt of the last commit under this id."""
+        with self._catalog.reading() as db:
+            receipt = already(db, Identity(self.id, self._epoch, self.next_sequence - 1))
+        return None if receipt is None or receipt.commit is None else receipt
+
     def doubt(self) -> None:
         """Ask the log for the next sequence number: whether the last got in is not known."""
         self._sequence = None
 
     def commit(self, make: Make, sequence: int, offsets: GroupOffsets | None = None) -> Receipt:
-        """Commit; with a sequence number that the log has already, nothing is added."""
+        """Commit; under a sequence number that the log has already, nothing is added."""
         identity = Identity(self.id, self._epoch, sequence)
         while True:
             try:
@@ -79,12 +91,11 @@ class Committer:
             self._after_roll(closed)
         return receipt
 
-    def commit_next(
-        self, make: Make, offsets: GroupOffsets | None = None, sequence: int | None = None
-    ) -> Receipt:
-        """Commit under the next sequence number, or one that the caller knows to be next."""
+    def commit_next(self, make: Make, offsets: GroupOffsets | None = None) -> Receipt:
+        """Commit under the next sequence number."""
+        self.last_own = self.next_sequence
         try:
-            return self.commit(make, self.next_sequence if sequence is None else sequence, offsets)
+            return self.commit(make, self.last_own, offsets)
         except BaseException:
             self.doubt()
             raise
@@ -96,17 +107,27 @@ class Committer:
             row = self._topics[name] = find_topic(self._catalog.reader(), name)
         return row
 
-    def pieces(
-        self, topic: str, data: pa.RecordBatch | pa.Table, partition: int | None
-    ) -> list[Piece]:
-        """Foreign rows, checked and sorted into partitions."""
+    def conformed(self, topic: str, data: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
+        """Foreign rows, checked, in the topic's own columns."""
         row = self.topic(topic)
         try:
-            return pieces_of(row, data, partition, self._rotation)
+            return conform(row.topic, data)
         except UserError:
             if (new := self.look_again(row)) is None:
                 raise
-            return pieces_of(new, data, partition, self._rotation)
+            return conform(new.topic, data)
+
+    def pieces(
+        self, topic: str, batches: list[pa.RecordBatch], partition: int | None
+    ) -> list[Piece]:
+        """Rows in the topic's columns, or in those it lately had, sorted into partitions."""
+        row = self.topic(topic)
+        return [
+            piece
+            for given in batches
+            for batch in conform(row.topic, given)
+            for piece in split(row, with_tombstones(row, batch), partition, self._rotation)
+        ]
 
     def look_again(self, known: TopicRow) -> TopicRow | None:
         """The topic as it is now, if it has changed; it refuses nothing for what it once was."""
@@ -128,17 +149,17 @@ class Committer:
             rows.topic = new
         return rows.add(value, key, headers, partition)
 
-    def pieces_of_rows(self, rows: Rows, meant: TopicRow, taken: list[Any]) -> list[Piece]:
+    def pieces_of(self, taken: Taken) -> list[Piece]:
         """Records that were sent to a topic, sorted into the partitions it has now."""
-        topic = self.topic(meant.name)
-        if topic.id != meant.id:
+        topic = self.topic(taken.topic.name)
+        if topic.id != taken.topic.id:
             raise UnknownTopic(
                 f"Topic {topic.name!r} was deleted after records were sent to it; "
                 "there is another of that name now",
                 hint="Send them again if the new topic should have them",
                 topic=topic.name,
             )
-        return rows.pieces(taken, topic, self._rotation)
+        return taken.rows.pieces(taken.records, topic, self._rotation)
 
     def _register(self) -> None:
         """Take the id over from whoever had it."""

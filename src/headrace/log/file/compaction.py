@@ -18,15 +18,14 @@ import pyarrow.compute as pc
 
 from headrace.clock import Clock, micros
 from headrace.errors import InvalidSetting
-from headrace.log.file.appender import Appender
+from headrace.log.file.appender import check_unchanged
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.disk import Disk
 from headrace.log.file.layout import Checksum, Message, encode, stored_schema
 from headrace.log.file.reader import Chunk, Reader
-from headrace.log.file.segment import segment_path
+from headrace.log.file.segments import Segments
 from headrace.log.file.split import with_tombstones
 from headrace.log.file.topics import TopicRow
-from headrace.log.file.upkeep import discard_segment
 from headrace.log.partitioner import key_bytes
 from headrace.log.record import Batch
 from headrace.log.state import UpkeepReport
@@ -49,11 +48,11 @@ class Compactor:
     """Compacts topics whose `cleanup` says so."""
 
     def __init__(
-        self, folder: Path, catalog: Catalog, appender: Appender, disk: Disk, clock: Clock
+        self, folder: Path, catalog: Catalog, segments: Segments, disk: Disk, clock: Clock
     ) -> None:
         self._folder = folder
         self._catalog = catalog
-        self._appender = appender
+        self._segments = segments
         self._disk = disk
         self._clock = clock
 
@@ -91,7 +90,7 @@ class Compactor:
                 partition,
             )
             if found and found[0] is not None:
-                self._appender.close_segment(db, found[0], self._clock.now())
+                self._segments.close(db, found[0], self._clock.now())
 
     def _compact_partition(
         self, reader: Reader, topic: TopicRow, partition: int, *, force: bool
@@ -178,6 +177,7 @@ class Compactor:
         """
         finished = not any(piece.tombstones for piece in rewritten)
         with self._catalog.writing(synced=True) as db:
+            check_unchanged(db, topic)  # or columns it has gained since would be lost
             old = one(
                 db,
                 "SELECT length, created, closed FROM segment WHERE id = ?",
@@ -195,7 +195,7 @@ class Compactor:
                 if kept
                 else 0
             )
-            discard_segment(db, self._folder, topic.id, partition, segment)
+            self._segments.discard(db, segment)
             return int(length) - size
 
     def _write(
@@ -209,10 +209,10 @@ class Compactor:
         closed: int,
     ) -> int:
         """A new closed segment with the chunks given; returns its length."""
-        segment, position = self._appender.create_segment(
+        segment, position = self._segments.create(
             db, topic.id, partition, topic.columns, created, sparse=True
         )
-        path = segment_path(self._folder, topic.id, partition, segment)
+        path = self._segments.path(topic.id, partition, segment)
         for piece in kept:
             assert piece.message is not None
             checksum, size = Checksum(), sum(map(len, piece.message))
@@ -224,12 +224,9 @@ class Compactor:
                  topic.id, partition, piece.chunk.first),
             )  # fmt: skip
             position += size
-        self._disk.sync(path)
-        self._disk.sync_folder(path.parent)
         finished = not any(piece.tombstones for piece in kept)
         db.execute(
-            "UPDATE segment SET length = ?1, synced = ?1, closed = ?2, compacted = ?3 "
-            "WHERE id = ?4",
+            "UPDATE segment SET length = ?, closed = ?, compacted = ? WHERE id = ?",
             (position, closed, finished, segment),
         )
         return position

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
 
@@ -10,6 +11,7 @@ from headrace.clock import MILLISECOND, Clock, micros
 from headrace.errors import (
     CorruptSegment,
     HeadraceError,
+    InvalidSetting,
     LogError,
     MemberFenced,
     MisusedHandle,
@@ -18,18 +20,42 @@ from headrace.errors import (
     UnknownTopic,
 )
 from headrace.log.assignment import Partition
-from headrace.log.file.appender import GroupOffsets
 from headrace.log.file.catalog import Catalog
 from headrace.log.file.coordinator import Place, Share
 from headrace.log.file.cursor import Cursor
+from headrace.log.file.offsets import GroupOffsets
 from headrace.log.file.reader import Reader, find_offset
 from headrace.log.file.seat import Seat
 from headrace.log.file.topics import TopicRow, topic_by_id
 from headrace.log.interface import CommitMode, Consumer
-from headrace.log.position import Position
+from headrace.log.position import EARLIEST, Position
 from headrace.log.record import Batch, Record
 
 _LOOK_AGAIN = 2 * MILLISECOND
+
+
+@dataclass
+class _Assigned:
+    """A partition that this consumer reads, and how far it is with it."""
+
+    cursor: Cursor
+    origin: int
+    """Where reading began."""
+    handled: int
+    """Where the group goes on once this is committed."""
+    committed: int | None
+    paused: bool = False
+    error: HeadraceError | None = None
+    """Why nothing more can be read here, until somebody seeks."""
+
+    @property
+    def uncommitted(self) -> bool:
+        return self.handled != (self.origin if self.committed is None else self.committed)
+
+    def go_to(self, offset: int) -> None:
+        self.cursor.seek(offset)
+        self.handled = offset
+        self.error = None
 
 
 class FileConsumer(Consumer):
@@ -53,22 +79,18 @@ class FileConsumer(Consumer):
         self._seat = seat
         self._start = start
         self._mode = commit
-        self._cursors: dict[Place, Cursor] = {}
-        self._handled: dict[Place, int] = {}
-        self._origins: dict[Place, int] = {}
-        self._committed: dict[Place, int] = {}
-        self._paused: set[Place] = set()
-        self._stopped: set[Place] = set()
-        self._deferred: dict[Place, HeadraceError] = {}
-        self._lost: set[Place] = set()
+        self._assigned: dict[Place, _Assigned] = {}
+        self._lost = False
         self._turn = 0
+        self._told = -1
+        self._seen_changes = catalog.changes()
         self._closed = False
         if seat is not None:
             self._follow(seat.sync())
             return
         for topic in topics:
             for partition in range(topic.topic.partitions):
-                self._open(topic, partition)
+                self._open(topic, partition, start)
 
     # Reading
 
@@ -80,7 +102,8 @@ class FileConsumer(Consumer):
         self, timeout: timedelta = timedelta(0), max_records: int = 100_000
     ) -> list[Batch]:
         batches = self._poll(timeout, max_records)
-        self._mark_all()
+        for mine in self._assigned.values():
+            mine.handled = mine.cursor.position
         if self._mode == "before" and batches:
             self._commit(synced=True)
         return batches
@@ -89,25 +112,30 @@ class FileConsumer(Consumer):
         try:
             while True:
                 for batch in self._poll(timedelta(seconds=1), 500):
-                    place = self._place(batch.topic, batch.partition)
-                    if self._mode == "before":
-                        self._handled[place] = int(batch.offsets[-1]) + 1
-                        self._commit(synced=True)
-                    for record in batch.records():
-                        yield record
-                        if self._mode != "before" and place in self._cursors:
-                            self._handled[place] = record.offset + 1
-                self._mark_all()
+                    yield from self._one_by_one(batch)
         finally:
             # Whoever left the loop early gets the rest, when they read on.
-            for place, cursor in self._cursors.items():
-                if cursor.position != self._handled[place]:
-                    cursor.seek(self._handled[place])
+            self._put_back()
+
+    def _one_by_one(self, batch: Batch) -> Iterator[Record]:
+        mine = self._assigned[self._place(batch.topic, batch.partition)]
+        if self._mode == "before":
+            mine.handled = int(batch.offsets[-1]) + 1
+            self._commit(synced=True)
+        for record in batch.records():
+            if self._mode == "manual":
+                # A commit in the loop's body is meant to cover the record at hand.
+                mine.handled = record.offset + 1
+            yield record
+            if self._mode == "after":
+                mine.handled = record.offset + 1
 
     def _poll(self, timeout: timedelta, max_records: int) -> list[Batch]:
         if self._closed:
             raise MisusedHandle("This consumer is closed", hint="Make another: log.consumer()")
-        deadline = self._clock.now() + micros(timeout)
+        if max_records < 1:
+            raise InvalidSetting(f"max_records cannot be {max_records}", hint="Choose 1 or more")
+        deadline = self._clock.monotonic() + micros(timeout)
         if self._seat is not None:
             self._seat.polled()
         if self._mode == "after":
@@ -115,114 +143,124 @@ class FileConsumer(Consumer):
         while True:
             self._keep_place()
             batches = self._take(max_records)
-            now = self._clock.now()
-            if batches or now >= deadline:
+            now = self._clock.monotonic()
+            if batches:
                 return batches
+            if now >= deadline:
+                self._raise_errors()
+                return []
             self._clock.sleep(min(_LOOK_AGAIN, deadline - now))
 
     def _take(self, max_records: int) -> list[Batch]:
         """Batches from the partitions in turn, so that a busy one does not starve the others."""
-        self._raise_deferred()
-        places = [p for p in self._cursors if p not in self._paused and p not in self._stopped]
+        places = [p for p, mine in self._assigned.items() if not mine.paused and not mine.error]
         changes = self._catalog.changes()
         batches: list[Batch] = []
         left = max_records
-        for index in range(len(places)):
-            if not left:
-                break
-            place = places[(self._turn + index) % len(places)]
-            try:
-                while left and (batch := self._cursors[place].take(left, changes)) is not None:
+        try:
+            for index in range(len(places)):
+                mine = self._assigned[places[(self._turn + index) % len(places)]]
+                while left and (batch := self._read(mine, left, changes)) is not None:
                     batches.append(batch)
                     left -= len(batch)
-            except (CorruptSegment, OffsetOutOfRange, UnknownTopic) as error:
-                # This partition stops here until somebody seeks; the others go on.
-                self._stopped.add(place)
-                self._deferred[place] = error
-            except LogError as error:
-                self._deferred[place] = error  # it may be better next time
+        except BaseException:
+            self._put_back()  # nobody gets to see these, so they come again
+            raise
         self._turn += 1
         if not batches:
-            self._raise_deferred()
+            self._raise_errors()
         return batches
 
-    def _raise_deferred(self) -> None:
-        for place in self._deferred:
-            raise self._deferred.pop(place)
+    def _read(self, mine: _Assigned, rows: int, changes: int) -> Batch | None:
+        try:
+            return mine.cursor.take(rows, changes)
+        except LogError as error:
+            # This partition stops here; the others go on.
+            mine.error = error
+        except (OffsetOutOfRange, UnknownTopic) as error:
+            mine.error = error
+        return None
 
-    def _mark_all(self) -> None:
-        for place, cursor in self._cursors.items():
-            self._handled[place] = cursor.position
+    def _raise_errors(self) -> None:
+        """Tell what is wrong, again and again, for as long as there is nothing else to tell."""
+        wrong = [m for m in self._assigned.values() if m.error is not None and not m.paused]
+        if not wrong:
+            return
+        self._told += 1
+        mine = wrong[self._told % len(wrong)]
+        error = mine.error
+        if not isinstance(error, CorruptSegment | OffsetOutOfRange | UnknownTopic):
+            mine.error = None  # it may be better next time
+        assert error is not None
+        raise error
+
+    def _put_back(self) -> None:
+        for mine in self._assigned.values():
+            if mine.cursor.position != mine.handled:
+                mine.cursor.seek(mine.handled)
 
     # Positions
 
     @property
     def assignment(self) -> frozenset[Partition]:
-        return frozenset((self._topics[t].name, partition) for t, partition in self._cursors)
+        return frozenset((self._topics[t].name, partition) for t, partition in self._assigned)
 
     @property
     def generation(self) -> int:
         return 0 if self._seat is None else self._seat.generation
 
     def position(self, topic: str, partition: int) -> int:
-        return self._cursors[self._place(topic, partition)].position
+        return self._assigned[self._place(topic, partition)].cursor.position
 
     def seek(
         self, position: Position, topic: str | None = None, partition: int | None = None
     ) -> None:
-        for place in self._select(topic, partition):
-            cursor = self._cursors[place]
-            offset = find_offset(self._catalog.reader(), cursor.topic, cursor.partition, position)
-            cursor.seek(offset)
-            self._handled[place] = offset
-            self._stopped.discard(place)
-            self._deferred.pop(place, None)
+        for mine in self._select(topic, partition):
+            cursor = mine.cursor
+            mine.go_to(
+                find_offset(self._catalog.reader(), cursor.topic, cursor.partition, position)
+            )
 
     def pause(self, *partitions: Partition) -> None:
-        self._paused.update(self._places(partitions))
+        for mine in self._named(partitions):
+            mine.paused = True
 
     def resume(self, *partitions: Partition) -> None:
-        self._paused.difference_update(self._places(partitions))
+        for mine in self._named(partitions):
+            mine.paused = False
 
-    def _open(self, topic: TopicRow, partition: int) -> None:
+    def _open(self, topic: TopicRow, partition: int, start: Position) -> None:
         place = (topic.id, partition)
         committed = None if self._seat is None else self._seat.committed(place)
         offset = committed
         if offset is None:
-            offset = find_offset(self._catalog.reader(), topic, partition, self._start)
-        self._origins[place] = offset
-        self._cursors[place] = Cursor(self._reader, topic, partition, offset)
-        self._handled[place] = offset
-        if committed is not None:
-            self._committed[place] = committed
-
-    def _drop(self, place: Place) -> None:
-        for kept in (self._cursors, self._handled, self._committed, self._origins, self._deferred):
-            kept.pop(place, None)
-        self._paused.discard(place)
-        self._stopped.discard(place)
+            offset = find_offset(self._catalog.reader(), topic, partition, start)
+        cursor = Cursor(self._catalog, self._reader, topic, partition, offset)
+        self._assigned[place] = _Assigned(cursor, offset, offset, committed)
 
     def _place(self, topic: str, partition: int) -> Place:
         for id, row in self._topics.items():
-            if row.name == topic and (id, partition) in self._cursors:
+            if row.name == topic and (id, partition) in self._assigned:
                 return (id, partition)
         raise UnknownPartition(
             f"This consumer does not read partition {partition} of {topic!r}",
             hint=f"It reads: {', '.join(f'{t}/{p}' for t, p in sorted(self.assignment)) or 'none'}",
         )
 
-    def _select(self, topic: str | None, partition: int | None) -> list[Place]:
+    def _select(self, topic: str | None, partition: int | None) -> list[_Assigned]:
         if topic is not None and partition is not None:
-            return [self._place(topic, partition)]
+            return [self._assigned[self._place(topic, partition)]]
         return [
-            place
-            for place in self._cursors
+            mine
+            for place, mine in self._assigned.items()
             if (topic is None or self._topics[place[0]].name == topic)
             and (partition is None or place[1] == partition)
         ]
 
-    def _places(self, partitions: Sequence[Partition]) -> list[Place]:
-        return [self._place(*p) for p in partitions] if partitions else list(self._cursors)
+    def _named(self, partitions: Sequence[Partition]) -> list[_Assigned]:
+        if not partitions:
+            return list(self._assigned.values())
+        return [self._assigned[self._place(*partition)] for partition in partitions]
 
     # Committing
 
@@ -239,47 +277,47 @@ class FileConsumer(Consumer):
             )
         return self._seat
 
-    def offsets_to_commit(self) -> GroupOffsets | None:
-        """What has been handled since the last commit, for a transaction to take along.
+    def check_nothing_lost(self) -> None:
+        """Return if no partition was given away with something of it polled and not committed.
 
-        If a partition was given away with something of it polled and not committed, there is no
-        telling whether the transaction holds results of it, which its next owner will make too.
+        There would be no telling whether a transaction holds results of it, which its next owner
+        will make too.
         """
         if self._lost:
             raise MemberFenced(
-                f"{len(self._lost)} partitions were given to other members with records polled "
-                "from them that are not committed",
+                "A partition was given to another member with records polled from it that are "
+                "not committed",
                 hint="Call rewind() and go on: what is not committed will be polled again, "
                 "by whoever has its partition now",
             )
-        return self._moved()
+
+    def offsets_to_commit(self) -> GroupOffsets | None:
+        """What has been handled since the last commit."""
+        moved = {
+            place: mine.handled
+            for place, mine in self._assigned.items()
+            if mine.committed != mine.handled
+        }
+        return self.check_group().offsets(moved) if moved else None
 
     def offsets_committed(self, offsets: GroupOffsets) -> None:
-        """Hear that a transaction with these offsets is in the log."""
-        self._committed.update(offsets.offsets)
+        """Hear that these offsets are in the log."""
+        for place, offset in offsets.offsets.items():
+            if place in self._assigned:
+                self._assigned[place].committed = offset
 
     def rewind(self) -> None:
         seat = self.check_group()
-        self._lost.clear()
-        for place, cursor in self._cursors.items():
+        self._lost = False
+        for place, mine in self._assigned.items():
             # Without a commit yet it is back to where reading began, and not to `start` once
             # more: what is latest now was not so then.
-            committed = seat.committed(place)
-            if committed is not None:
-                self._committed[place] = committed
-            offset = self._origins[place] if committed is None else committed
-            cursor.seek(offset)
-            self._handled[place] = offset
-
-    def _moved(self) -> GroupOffsets | None:
-        moved = {p: at for p, at in self._handled.items() if self._committed.get(p) != at}
-        return self.check_group().offsets(moved) if moved else None
+            mine.committed = seat.committed(place)
+            mine.go_to(mine.origin if mine.committed is None else mine.committed)
 
     def _commit(self, *, synced: bool) -> None:
-        if self._seat is None:
-            return
-        offsets = self._moved()
-        if offsets is not None:
+        offsets = None if self._seat is None else self.offsets_to_commit()
+        if self._seat is not None and offsets is not None:
             self._seat.commit(offsets, synced=synced)
             self.offsets_committed(offsets)
 
@@ -292,36 +330,45 @@ class FileConsumer(Consumer):
     # The group
 
     def _keep_place(self) -> None:
-        if self._seat is None:
-            return
+        """Follow a rebalance, or without a group the topics' growth."""
         try:
-            share = self._seat.keep()
-            if share is not None:
+            if self._seat is None:
+                self._find_new_partitions()
+            elif (share := self._seat.keep()) is not None:
                 self._follow(share)
         except MemberFenced:
             self._rejoin()
 
+    def _find_new_partitions(self) -> None:
+        changes = self._catalog.changes()
+        if changes == self._seen_changes:
+            return
+        self._seen_changes = changes
+        for topic in list(self._topics):
+            row = self._look_up(topic)
+            for partition in range(row.topic.partitions if row is not None else 0):
+                if row is not None and (topic, partition) not in self._assigned:
+                    self._open(row, partition, EARLIEST)
+
     def _follow(self, share: Share) -> None:
         """Take the partitions that are this member's now, and let go of those that are not."""
         seat = self.check_group()
-        leaving = share.leaving & self._cursors.keys()
+        leaving = share.leaving & self._assigned.keys()
         if leaving and self._mode == "after":
             self._commit(synced=False)
-        for place in set(self._cursors) - share.owned | leaving:
+        for place in set(self._assigned) - share.owned | leaving:
             self._give_up(place)
         if share.leaving:
             seat.release(share.leaving)
         for topic, partition in sorted(share.owned - share.leaving):
-            if (topic, partition) not in self._cursors:
+            if (topic, partition) not in self._assigned:
                 row = self._look_up(topic)
                 if row is not None:
-                    self._open(row, partition)
+                    self._open(row, partition, self._start)
 
     def _give_up(self, place: Place) -> None:
-        reached = self._committed.get(place, self._origins[place])
-        if self._mode == "manual" and self._handled[place] != reached:
-            self._lost.add(place)
-        self._drop(place)
+        mine = self._assigned.pop(place)
+        self._lost |= self._mode == "manual" and mine.uncommitted
 
     def _look_up(self, topic: int) -> TopicRow | None:
         """A topic as it is now: it may have more partitions than when this consumer began, or
@@ -336,7 +383,7 @@ class FileConsumer(Consumer):
         """What was handed out and not committed will be handed out again, here or elsewhere."""
         seat = self.check_group()
         seat.rejoin()
-        for place in list(self._cursors):
+        for place in list(self._assigned):
             self._give_up(place)
         self._follow(seat.sync())
 

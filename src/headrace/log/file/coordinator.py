@@ -18,8 +18,8 @@ import apsw
 from headrace.clock import Clock
 from headrace.errors import InvalidSetting, MemberFenced, UnknownGroup
 from headrace.log.assignment import ASSIGNORS
-from headrace.log.file.appender import GroupOffsets, store_offsets
 from headrace.log.file.catalog import Catalog, many, one
+from headrace.log.file.offsets import GroupOffsets, store_offsets
 from headrace.log.file.topics import TopicRow
 from headrace.log.names import check_name
 
@@ -88,19 +88,20 @@ class Coordinator:
                 "INSERT INTO member VALUES (?, ?, ?, ?, ?, ?)",
                 (member, group, instance, names, session, self._clock.now()),
             )
-            expire_members(db, group, self._clock.now())
+            expired = expire_members(db, group, self._clock.now())
             _agree(db, group, member, assignor)
-            if not previous or previous[1] != names:
+            if expired or not previous or previous[1] != names:
                 _rebalance(db, group)
         return Membership(group, member)
 
-    def has_instance(self, group: int, instance: str) -> bool:
-        """Whether a member of that instance name is in the group."""
+    def has_successor(self, membership: Membership, instance: str) -> bool:
+        """Whether another member has taken the instance name of this one."""
         found = one(
             self._catalog.reader(),
-            "SELECT 1 FROM member WHERE consumer_group = ? AND instance = ?",
-            group,
+            "SELECT 1 FROM member WHERE consumer_group = ? AND instance = ? AND id <> ?",
+            membership.group,
             instance,
+            membership.member,
         )
         return found is not None
 
@@ -302,13 +303,15 @@ def _partitions(db: apsw.Connection, names: Collection[str]) -> dict[str, tuple[
 
 
 def _partitions_changed(db: apsw.Connection, group: int) -> bool:
-    """Whether partitions were added or topics deleted since the last rebalance."""
+    """Whether partitions were added, deleted or left without anybody since the last rebalance."""
     names = {name for topics in _subscriptions(db, group).values() for name in topics}
     now = {(id, p) for id, count in _partitions(db, names).values() for p in range(count)}
     then = {
         (topic, partition)
         for topic, partition in many(
-            db, "SELECT topic, partition FROM claim WHERE consumer_group = ?", group
+            db,
+            "SELECT topic, partition FROM claim WHERE consumer_group = ? AND target IS NOT NULL",
+            group,
         )
     }
     return now != then

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
+from headrace.log.file.catalog import Catalog
 from headrace.log.file.reader import Chunk, Reader, clip
-from headrace.log.file.topics import TopicRow
+from headrace.log.file.topics import TopicRow, topic_by_id
 from headrace.log.record import Batch
 
 _AHEAD = 32
@@ -14,7 +15,10 @@ _AHEAD = 32
 class Cursor:
     """Hands out a partition's batches from a position on, in pieces as small as asked for."""
 
-    def __init__(self, reader: Reader, topic: TopicRow, partition: int, position: int) -> None:
+    def __init__(
+        self, catalog: Catalog, reader: Reader, topic: TopicRow, partition: int, position: int
+    ) -> None:
+        self._catalog = catalog
         self.topic = topic
         self.partition = partition
         self.position = position
@@ -48,6 +52,9 @@ class Cursor:
                     self.position = self._reader.past_gap(self.topic, self.partition, self.position)
                     return None
             chunk = self._chunks[0]
+            if chunk.columns != self.topic.columns:
+                # Written with other columns than the topic had when last looked at.
+                self.topic = topic_by_id(self._catalog.reader(), self.topic.id) or self.topic
             batch = self._reader.load(self.topic, self.partition, chunk)
             self._chunks.popleft()
             if batch is not None:

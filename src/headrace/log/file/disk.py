@@ -60,7 +60,13 @@ class Disk:
     def write(self, path: Path, pieces: Iterable[Any], position: int) -> None:
         """Write all of some buffers, one after the other, from a position on."""
         with translated(path):
-            file = self._file(path)
+            try:
+                file = self._file(path)
+            except FileNotFoundError as missing:
+                raise LogError(
+                    f"{path} is missing, and it was still being written",
+                    hint="Somebody has removed it; restore it from a copy",
+                ) from missing
             for piece in pieces:
                 rest = memoryview(piece)
                 while rest:

@@ -8,7 +8,6 @@ import apsw
 
 from headrace.clock import SECOND, Clock
 from headrace.errors import GroupActive
-from headrace.log.file.appender import GroupOffsets, store_offsets
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.coordinator import (
     Place,
@@ -18,6 +17,7 @@ from headrace.log.file.coordinator import (
     find_group,
     owned_by,
 )
+from headrace.log.file.offsets import GroupOffsets, store_offsets
 from headrace.log.file.reader import find_offset, partition_range
 from headrace.log.file.topics import find_topic, topic_by_id
 from headrace.log.names import check_name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +14,7 @@ from headrace.clock import Clock, SystemClock
 from headrace.errors import InvalidPosition, InvalidSetting
 from headrace.log.conform import unknown_column
 from headrace.log.file import storage, topics
-from headrace.log.file.appender import Appender
+from headrace.log.file.appender import Appender, StaleTopic
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.compaction import Compactor
 from headrace.log.file.consumer import FileConsumer
@@ -25,6 +26,7 @@ from headrace.log.file.reader import Reader, find_offset
 from headrace.log.file.recovery import recover
 from headrace.log.file.seat import Seat, Terms
 from headrace.log.file.segment import SEGMENTS
+from headrace.log.file.segments import Segments
 from headrace.log.file.topics import TopicRow, check_partition, find_topic
 from headrace.log.file.upkeep import Upkeep
 from headrace.log.interface import Acks, Capability, CommitMode, Consumer, Log, Producer
@@ -58,16 +60,19 @@ class FileLog(Log):
         self._catalog = Catalog(self.folder, self._disk, create=create, patience=patience)
         if not self._catalog.read_only:
             self._disk.make_folder(self.folder / SEGMENTS)
-        self._appender = Appender(self.folder, self._catalog, self._disk, self._clock)
+        self._handles: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+        segments = Segments(self.folder, self._catalog, self._disk)
+        self._appender = Appender(self._catalog, segments, self._disk, self._clock)
         self._coordinator = Coordinator(self._catalog, self._clock)
         self._groups = Groups(self._catalog, self._clock)
-        self._upkeep = Upkeep(self.folder, self._catalog, self._appender, self._disk, self._clock)
-        self._compactor = Compactor(
-            self.folder, self._catalog, self._appender, self._disk, self._clock
-        )
-        recover(self.folder, self._catalog, self._appender, self._disk)
+        self._upkeep = Upkeep(self.folder, self._catalog, segments, self._disk, self._clock)
+        self._compactor = Compactor(self.folder, self._catalog, segments, self._disk, self._clock)
+        recover(self._catalog, segments, self._disk, self._clock)
 
     def close(self) -> None:
+        """Close the log with its producers, which commit what they have, and its consumers."""
+        for handle in list(self._handles):
+            handle.close()
         self._upkeep.close()
         self._catalog.close()
         self._disk.close()
@@ -124,7 +129,7 @@ class FileLog(Log):
         linger: timedelta = timedelta(milliseconds=10),
         batch_bytes: int = 4 << 20,
     ) -> Producer:
-        return FileProducer(
+        producer = FileProducer(
             self._catalog,
             self._appender,
             self._upkeep.after_roll,
@@ -133,6 +138,8 @@ class FileLog(Log):
             linger=linger,
             batch_bytes=batch_bytes,
         )
+        self._handles.add(producer)
+        return producer
 
     # Reading
 
@@ -147,6 +154,8 @@ class FileLog(Log):
     ) -> Iterator[Batch]:
         with self._catalog.reading() as db:
             row = find_topic(db, topic)
+            if columns is not None and not columns:
+                raise InvalidSetting("No columns were asked for", hint="Leave columns out for all")
             for name in columns or ():
                 if name not in row.schema.names:
                     raise unknown_column(row.topic, name)
@@ -188,7 +197,7 @@ class FileLog(Log):
             beats = isinstance(self._clock, SystemClock)
             terms = Terms(group, assignor, instance, session, max_poll_interval, beats)
             seat = Seat(self._coordinator, self._clock, terms, rows)
-        return FileConsumer(
+        consumer = FileConsumer(
             self._catalog,
             Reader(self.folder, self._catalog),
             self._clock,
@@ -197,6 +206,8 @@ class FileLog(Log):
             start=start,
             commit=commit,
         )
+        self._handles.add(consumer)
+        return consumer
 
     def offset_at(self, topic: str, partition: int, position: Position) -> int:
         with self._catalog.reading() as db:
@@ -256,16 +267,23 @@ class FileLog(Log):
             row = self._row(name)
             done = [self._upkeep.retain(row)]
             if row.topic.settings.compacts:
-                done.append(self._compactor.compact(row, all_segments=False))
+                done.append(self._compacted(name, all_segments=False))
             done.append(self._upkeep.tier(row))
             reports.append(_sum(name, done))
         self._upkeep.collect_garbage()
         return reports
 
     def compact(self, topic: str) -> UpkeepReport:
-        report = self._compactor.compact(self._row(topic), all_segments=True)
+        report = self._compacted(topic, all_segments=True)
         self._upkeep.collect_garbage()
         return report
+
+    def _compacted(self, topic: str, *, all_segments: bool) -> UpkeepReport:
+        while True:
+            try:
+                return self._compactor.compact(self._row(topic), all_segments=all_segments)
+            except StaleTopic:
+                continue  # it was altered meanwhile; what was compacted before stays so
 
     def _row(self, name: str) -> TopicRow:
         with self._catalog.reading() as db:

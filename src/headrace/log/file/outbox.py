@@ -12,9 +12,8 @@ from typing import Any
 from headrace.errors import HeadraceError, MisusedHandle, Retryable, UserError
 from headrace.log.file.appender import Piece
 from headrace.log.file.committer import Committer
-from headrace.log.file.pending import Rows, waiting_rows
+from headrace.log.file.pending import Rows, Taken, take_all, waiting_rows
 from headrace.log.file.split import MAX_COMMIT_BYTES
-from headrace.log.file.topics import TopicRow
 from headrace.log.interface import Delivery, Producer
 from headrace.log.record import Header
 from headrace.log.state import Receipt
@@ -27,11 +26,16 @@ _STEP_IN = 0.001
 
 
 class Sent(Delivery):
-    """One batch of sent records, over all topics. Every `send` into it returns it."""
+    """One batch of sent records, over all topics. Every `send` into it returns it.
 
-    def __init__(self, outbox: Outbox) -> None:
+    A record may have gone with the `previous` batch instead, if that was taken at the very moment
+    of its `send`. So what became of an empty batch is what became of the one before it.
+    """
+
+    def __init__(self, outbox: Outbox, previous: Sent | None) -> None:
         self._outbox = outbox
-        self.taken: list[tuple[Rows, TopicRow, list[Any]]] = []
+        self.previous = previous
+        self.taken: list[Taken] = []
         self.sequence: int | None = None
         self.receipt: Receipt | None = None
         self.error: HeadraceError | None = None
@@ -43,10 +47,19 @@ class Sent(Delivery):
     def wait(self) -> Receipt:
         if not self.done:
             self._outbox.flush()
+        return self._outcome()
+
+    def end(self, receipt: Receipt | None, error: HeadraceError | None) -> None:
+        """Hear what became of the batch."""
+        self.receipt, self.error = receipt, error
+        self.taken, self.previous = [], None
+
+    def _outcome(self) -> Receipt:
         if self.error is not None:
             raise self.error
-        # Without a receipt after a flush, the record had gone with the batch before.
-        return self.receipt or Receipt(None, 0, ())
+        if self.receipt is not None:
+            return self.receipt
+        return Receipt(None, 0, ()) if self.previous is None else self.previous._outcome()
 
 
 class Outbox(Producer):
@@ -70,7 +83,7 @@ class Outbox(Producer):
         self._linger = linger.total_seconds()
         self._batch_bytes = batch_bytes
         self._rows: dict[str, Rows] = {}
-        self._sent = Sent(self)
+        self._sent = Sent(self, None)
         self._full: deque[Sent] = deque()
         self._size = 0
         self._trip = 0  # the size at which `send` has to do more than send
@@ -155,6 +168,11 @@ class Outbox(Producer):
             self._wake.set()
         return sent
 
+    @property
+    def waiting(self) -> bool:
+        """Whether there is anything that was sent and not committed."""
+        return bool(self._full) or not all(rows.empty for rows in [*self._rows.values()])
+
     def _drain(self) -> None:
         """Commit all that was sent, in order. What may succeed later stays first in line."""
         with self._committer.lock:
@@ -162,43 +180,54 @@ class Outbox(Producer):
             while self._full:
                 sent = self._full[0]
                 try:
-                    sent.receipt = self._commit(sent)
+                    receipt, error = self._commit(sent)
                 except Retryable:
                     raise
-                except HeadraceError as error:
-                    sent.error = error
+                except HeadraceError as failure:
+                    receipt, error = None, failure
                     self._committer.doubt()
-                    self._full.popleft()
-                    raise
+                sent.end(receipt, error)
                 self._full.popleft()
+                if error is not None:
+                    raise error
 
     def _seal(self) -> None:
         self._size = self._trip = 0
         self._empty = True
         self._overdue = False
-        sent, self._sent = self._sent, Sent(self)
-        sent.taken = [(r, r.topic, taken) for r in [*self._rows.values()] if (taken := r.take())]
+        sent = self._sent
+        self._sent = following = Sent(self, sent)
+        sent.taken = take_all([*self._rows.values()])
         if sent.taken:
             self._full.append(sent)
         else:
-            sent.receipt = Receipt(None, 0, ())
+            following.previous = sent.previous
 
-    def _commit(self, sent: Sent) -> Receipt:
+    def _commit(self, sent: Sent) -> tuple[Receipt, HeadraceError | None]:
+        """Commit a batch, but for the rows of a topic that is gone: others are not to suffer."""
         # The number stays with the batch, so that trying again after a lost answer adds nothing.
         if sent.sequence is None:
-            sent.sequence = self._committer.next_sequence
+            sent.sequence = self._committer.last_own = self._committer.next_sequence
+        failures: list[UserError] = []
+        topics = [taken.rows for taken in sent.taken]
 
         def make() -> list[Piece]:
-            return [p for taken in sent.taken for p in self._committer.pieces_of_rows(*taken)]
+            pieces = []
+            for taken in list(sent.taken):
+                try:
+                    pieces += self._committer.pieces_of(taken)
+                except UserError as error:
+                    failures.append(error)
+                    sent.taken.remove(taken)
+            return pieces
 
         try:
             receipt = self._committer.commit(make, sent.sequence)
         finally:
-            for rows, *_ in sent.taken:
+            for rows in topics:
                 with contextlib.suppress(HeadraceError):  # it has been deleted
                     rows.topic = self._committer.topic(rows.topic.name)
-        sent.taken = []
-        return receipt
+        return receipt, failures[0] if failures else None
 
     def _run(self) -> None:
         while True:

@@ -7,7 +7,7 @@ interpreter does not interrupt, and so it is either among what is taken or still
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,18 +152,19 @@ class TypedRows:
         headers: Sequence[Header] | None,
         partition: int | None,
     ) -> int:
-        """Take a row, or refuse it; returns its size, roughly."""
+        """Take a row, or refuse it; returns its size."""
         if headers:
             raise InvalidRecord(
                 f"Topic {self.topic.name!r} has columns, and no place for headers",
                 hint="Make a column of what the headers say, or use a topic of raw bytes",
                 topic=self.topic.name,
             )
-        row = self._reader.read_key(key) if value is None else self._reader.read(value)
+        reader = self._reader
+        row, size = reader.read_key(key) if value is None else reader.read(value)
         if partition is not None:
             check_partition(self.topic, partition)
         self._rows.append((row, value is None, partition))
-        return sum(len(cell) if isinstance(cell, str | bytes) else 8 for cell in row)
+        return size
 
     @property
     def empty(self) -> bool:
@@ -199,6 +200,20 @@ class TypedRows:
 
 
 Rows = RawRows | TypedRows
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Records on their way to the log, and the topic that they were sent to."""
+
+    rows: Rows
+    topic: TopicRow
+    records: list[Any]
+
+
+def take_all(waiting: Iterable[Rows]) -> list[Taken]:
+    """What has gathered, topic by topic."""
+    return [Taken(rows, rows.topic, taken) for rows in waiting if (taken := rows.take())]
 
 
 def waiting_rows(topic: TopicRow) -> Rows:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from headrace.errors import InvalidSetting, TransactionTooLarge
+from headrace.errors import InvalidSetting, MisusedHandle, TransactionTooLarge
 from headrace.log.file.appender import Appender, Piece
 from headrace.log.file.catalog import Catalog
 from headrace.log.file.committer import Committer
@@ -38,6 +38,8 @@ class FileProducer(Outbox):
             raise InvalidSetting(
                 f"batch_bytes cannot be {batch_bytes}", hint=f"Choose 1 to {MAX_COMMIT_BYTES}"
             )
+        if linger < timedelta(0):
+            raise InvalidSetting(f"linger cannot be negative: {linger}", hint="0 is at once")
         committer = Committer(catalog, appender, after_roll, id=id, synced=acks == "synced")
         super().__init__(committer, wait=acks != "none", linger=linger, batch_bytes=batch_bytes)
         self.id = committer.id
@@ -45,6 +47,10 @@ class FileProducer(Outbox):
     @property
     def next_sequence(self) -> int:
         return self._committer.next_sequence
+
+    @property
+    def last_receipt(self) -> Receipt | None:
+        return self._committer.last_receipt
 
     def append(
         self,
@@ -55,8 +61,9 @@ class FileProducer(Outbox):
         sequence: int | None = None,
     ) -> Receipt:
         self.check_open()
-        batches = [data] if isinstance(data, pa.RecordBatch) else data.to_batches()
-        groups = list(commits_of(batches))
+        if sequence is not None:
+            self._check_sequence(sequence)
+        groups = list(commits_of(self._committer.conformed(topic, data)))
         if sequence is not None and not groups:
             groups = [[]]  # nothing to add, and yet a number that is used up
         if sequence is not None and len(groups) > 1:
@@ -77,9 +84,27 @@ class FileProducer(Outbox):
         self, topic: str, batches: list[pa.RecordBatch], partition: int | None, sequence: int | None
     ) -> Receipt:
         def make() -> list[Piece]:
-            return [p for b in batches for p in self._committer.pieces(topic, b, partition)]
+            return self._committer.pieces(topic, batches, partition)
 
-        return self._committer.commit_next(make, sequence=sequence)
+        if sequence is None:
+            return self._committer.commit_next(make)
+        try:
+            return self._committer.commit(make, sequence)
+        except BaseException:
+            self._committer.doubt()
+            raise
+
+    def _check_sequence(self, sequence: int) -> None:
+        """Return if a number of the caller's cannot be mistaken for one of this producer's own."""
+        if sequence < 0:
+            raise InvalidSetting(f"A sequence number cannot be {sequence}", hint="Begin with 0")
+        if self.waiting or sequence <= self._committer.last_own:
+            raise MisusedHandle(
+                f"The sequence number {sequence} is, or will be, that of a commit which this "
+                "producer has numbered itself",
+                hint="flush() what was sent, then use next_sequence; or use one producer for "
+                "append(sequence=...) and another for the rest",
+            )
 
     def transaction(self) -> Transaction:
         self.check_open()

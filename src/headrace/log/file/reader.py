@@ -23,6 +23,7 @@ from headrace.log.record import Batch
 
 _PAGE = 256
 _OPEN_FILES = 32
+_ENDLESS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +84,13 @@ def find_offset(db: apsw.Connection, row: TopicRow, partition: int, position: Po
                 "ORDER BY number LIMIT 1",
                 row.id,
                 partition,
-                number,
+                min(number, _ENDLESS),
             )
         case Time(micros):
             after = one(
                 db,
                 "SELECT number FROM commits WHERE time >= ? ORDER BY time, number LIMIT 1",
-                micros,
+                max(-_ENDLESS, min(micros, _ENDLESS)),
             )
             if after is None:
                 return end

@@ -13,16 +13,17 @@ from pathlib import Path
 
 import apsw
 
-from headrace.log.file.appender import Appender
+from headrace.clock import Clock
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.disk import Disk
-from headrace.log.file.layout import Checksum, header
-from headrace.log.file.segment import LocalSegment, segment_path
+from headrace.log.file.layout import Checksum
+from headrace.log.file.segment import LocalSegment
+from headrace.log.file.segments import Segments
 
 log = logging.getLogger(__name__)
 
 
-def recover(folder: Path, catalog: Catalog, appender: Appender, disk: Disk) -> int:
+def recover(catalog: Catalog, segments: Segments, disk: Disk, clock: Clock) -> int:
     """Bring the log to a consistent state if the machine has been down; returns lost commits."""
     boot = disk.boot()
     known = one(catalog.reader(), "SELECT value FROM setting WHERE name = 'boot'")
@@ -32,28 +33,30 @@ def recover(folder: Path, catalog: Catalog, appender: Appender, disk: Disk) -> i
         known = one(db, "SELECT value FROM setting WHERE name = 'boot'")
         if boot and known and known[0] == boot:
             return 0  # another process was faster
-        damaged = _first_damaged(db, folder)
-        lost = 0 if damaged is None else _forget_from(db, damaged)
-        appender.sync_segments(db)
+        damaged = _first_damaged(db, segments)
+        lost = 0
+        if damaged is not None:
+            lost = _forget_from(db, damaged)
+            segments.cut(db, clock.now())
         db.execute("UPDATE setting SET value = ? WHERE name = 'boot'", (boot,))
     if damaged is not None:
         log.warning(
             "the machine went down before %d commits that were not synced had reached the disk; "
             "the log in %s goes back to commit %d",
             lost,
-            folder,
+            catalog.folder,
             damaged - 1,
         )
     return lost
 
 
-def _first_damaged(db: apsw.Connection, folder: Path) -> int | None:
+def _first_damaged(db: apsw.Connection, segments: Segments) -> int | None:
     """The first commit with a chunk, in what was never synced, that cannot be read."""
     worst: int | None = None
     for segment, topic, partition, synced in many(
         db, "SELECT id, topic, partition, synced FROM segment WHERE synced < length"
     ):
-        path = segment_path(folder, topic, partition, segment)
+        path = segments.path(topic, partition, segment)
         for position, length, digest, number in many(
             db,
             "SELECT position, length, checksum, number FROM chunk "
@@ -96,14 +99,6 @@ def _forget_from(db: apsw.Connection, number: int) -> int:
         "UPDATE partition SET end = max(first, coalesce((SELECT max(end) FROM chunk c "
         "WHERE c.topic = partition.topic AND c.partition = partition.partition), first))"
     )
-    for segment, columns, sparse in many(
-        db, "SELECT id, columns, sparse FROM segment WHERE closed IS NULL"
-    ):
-        db.execute(
-            "UPDATE segment SET length = coalesce((SELECT max(position + length) FROM chunk "
-            "WHERE segment = ?1), ?2), synced = 0 WHERE id = ?1",
-            (segment, header(columns, bool(sparse)).size),
-        )
     db.execute(
         "UPDATE group_offset SET offset = min(offset, (SELECT end FROM partition p "
         "WHERE p.topic = group_offset.topic AND p.partition = group_offset.partition))"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from headrace.clock import SECOND, Clock, micros
-from headrace.errors import LogError, MemberFenced
-from headrace.log.file.appender import GroupOffsets
+from headrace.errors import InvalidSetting, LogError, MemberFenced, MisusedHandle
 from headrace.log.file.coordinator import Coordinator, Membership, Place, Share
+from headrace.log.file.offsets import GroupOffsets
 from headrace.log.file.topics import TopicRow
 
 
@@ -33,30 +33,30 @@ class Seat:
     def __init__(
         self, coordinator: Coordinator, clock: Clock, terms: Terms, topics: Sequence[TopicRow]
     ) -> None:
+        if terms.session <= timedelta(0):
+            raise InvalidSetting(
+                f"A session of {terms.session} is over before it begins",
+                hint="Choose some seconds",
+            )
         self._coordinator = coordinator
         self._clock = clock
         self._terms = terms
         self._topics = topics
         self._session = micros(terms.session)
-        self._synced_at = 0
-        self._polled_at = clock.now()
+        self._synced_at = clock.monotonic()
+        self._polled_at = clock.monotonic()
         self._membership = self._join()
         self.generation = 0
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
-        if terms.heartbeats:
-            self._thread = threading.Thread(
-                target=self._beat, name="headrace-heartbeat", daemon=True
-            )
-            self._thread.start()
 
     def polled(self) -> None:
         """Note that the caller is still there."""
-        self._polled_at = self._clock.now()
+        self._polled_at = self._clock.monotonic()
 
     def keep(self) -> Share | None:
         """Beat if it is time to, and hear of a rebalance. Most of the time this only reads."""
-        due = self._clock.now() - self._synced_at >= self._session // 3
+        due = self._clock.monotonic() - self._synced_at >= self._session // 3
         if not due and not self._coordinator.has_news(self._membership, self.generation):
             return None
         return self.sync()
@@ -64,8 +64,13 @@ class Seat:
     def sync(self) -> Share:
         """Take what is free for this member, and hear what it has to let go of."""
         share = self._coordinator.sync(self._membership)
-        self._synced_at = self._clock.now()
+        self._synced_at = self._clock.monotonic()
         self.generation = share.generation
+        if self._terms.heartbeats and self._thread is None:
+            self._thread = threading.Thread(
+                target=self._beat, name="headrace-heartbeat", daemon=True
+            )
+            self._thread.start()
         return share
 
     def release(self, places: Collection[Place]) -> None:
@@ -78,13 +83,12 @@ class Seat:
         A static member does not come back if its name is in use by its successor.
         """
         instance = self._terms.instance
-        if instance is not None and self._coordinator.has_instance(
-            self._membership.group, instance
-        ):
+        if instance is not None and self._coordinator.has_successor(self._membership, instance):
             raise MemberFenced(
                 f"Another consumer has taken the instance name {instance!r}",
                 hint="Each running consumer needs an instance name of its own",
             )
+        self._coordinator.leave(self._membership, static=False)
         self._membership = self._join()
 
     def committed(self, place: Place) -> int | None:
@@ -119,9 +123,11 @@ class Seat:
         """Stay in the group while the caller works on what it polled, within limits."""
         limit = micros(self._terms.max_poll_interval)
         while not self._closed.wait(self._session / 3 / SECOND):
-            if self._clock.now() - self._polled_at > limit:
+            if self._clock.monotonic() - self._polled_at > limit:
                 continue
             try:
                 self._coordinator.heartbeat(self._membership)
+            except MisusedHandle:
+                return  # the log has been closed, and nobody can poll any more
             except LogError:
                 continue  # the next poll will meet the same trouble, and tell

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import TransactionTooLarge
-from headrace.log.conform import conform
 from headrace.log.file.appender import Piece
 from headrace.log.file.layout import stored_schema
 from headrace.log.file.topics import TopicRow, check_partition
@@ -64,20 +63,6 @@ def check_commit_size(size: int) -> None:
             f"{MAX_COMMIT_BYTES:,}",
             hint="Commit more often; appending outside a transaction is cut into commits by itself",
         )
-
-
-def pieces_of(
-    topic: TopicRow,
-    data: pa.RecordBatch | pa.Table,
-    partition: int | None,
-    rotation: Rotation,
-) -> list[Piece]:
-    """Foreign rows, checked and sorted into partitions: by key, or all to one."""
-    return [
-        piece
-        for batch in conform(topic.topic, data)
-        for piece in split(topic, with_tombstones(topic, batch), partition, rotation)
-    ]
 
 
 def with_tombstones(

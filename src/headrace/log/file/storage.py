@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import pyarrow as pa
@@ -12,6 +13,10 @@ from pyarrow import fs
 from headrace.errors import InvalidSetting, StorageUnavailable
 
 _SECRETS = {"access_key", "secret_key", "session_token", "password"}
+
+CONNECT_TIMEOUT = 3.0
+REQUEST_TIMEOUT = 10.0
+"""Seconds to wait for an S3 server, and then once more, before it counts as unavailable."""
 
 
 def tier_url(base: str, name: str) -> str:
@@ -49,6 +54,12 @@ def shown(url: str) -> str:
     """The URL as it may be shown: without its query and without who logs in."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def host(url: str) -> str:
+    """The server that files with URLs like this one need; empty if they need none."""
+    parts = urlsplit(url)
+    return f"{parts.netloc}?{parts.query}" if parts.netloc else ""
 
 
 def store(local: Path, url: str) -> None:
@@ -109,4 +120,25 @@ def _sync(path: Path) -> None:
 
 def _open(url: str) -> tuple[fs.FileSystem, str]:
     filesystem, path = fs.FileSystem.from_uri(url)
+    if filesystem.type_name == "s3":
+        filesystem = _impatient(filesystem, url)
     return filesystem, path
+
+
+def _impatient(filesystem: fs.FileSystem, url: str) -> fs.FileSystem:
+    """The same S3, but given up on after seconds: by itself pyarrow tries a server that takes
+    calls and never answers for more than a minute and a half."""
+    options: dict[str, Any] = {
+        name: value == "true" if value in ("true", "false") else value
+        for name, value in parse_qsl(urlsplit(url).query)
+    }
+    options["region"] = filesystem.region
+    try:
+        return fs.S3FileSystem(
+            **options,
+            connect_timeout=CONNECT_TIMEOUT,
+            request_timeout=REQUEST_TIMEOUT,
+            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=2),
+        )
+    except TypeError:  # an option that only a URL can have
+        return filesystem

@@ -10,12 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, MisusedHandle, UserError
+from headrace.errors import HeadraceError, MisusedHandle, Retryable, UserError
 from headrace.log.file.appender import Piece
 from headrace.log.file.committer import Committer
 from headrace.log.file.consumer import FileConsumer
-from headrace.log.file.pending import Rows, waiting_rows
+from headrace.log.file.offsets import GroupOffsets
+from headrace.log.file.pending import Rows, Taken, take_all, waiting_rows
 from headrace.log.file.split import check_commit_size
+from headrace.log.file.topics import check_partition
 from headrace.log.interface import Consumer, Delivery, Transaction
 from headrace.log.record import Header
 from headrace.log.state import Receipt
@@ -47,8 +49,10 @@ class FileTransaction(Transaction):
         self._committer = committer
         self._flush = flush
         self._rows: dict[str, Rows] = {}
-        self._batches: list[tuple[str, pa.RecordBatch | pa.Table, int | None]] = []
+        self._batches: list[tuple[str, list[pa.RecordBatch], int | None]] = []
+        self._taken: list[Taken] = []
         self._consumer: FileConsumer | None = None
+        self._offsets: GroupOffsets | None = None
         self._size = 0
         self._over = False
         self._outcome = _Outcome()
@@ -76,48 +80,59 @@ class FileTransaction(Transaction):
         self, topic: str, data: pa.RecordBatch | pa.Table, *, partition: int | None = None
     ) -> None:
         self._check_open()
-        self._committer.pieces(topic, data, partition)  # refuse bad data now, not at the end
-        self._grow(data.nbytes)
-        self._batches.append((topic, data, partition))
+        batches = self._committer.conformed(topic, data)
+        if partition is not None:
+            check_partition(self._committer.topic(topic), partition)
+        self._grow(sum(batch.nbytes for batch in batches))
+        self._batches.append((topic, batches, partition))
 
     def commit_offsets(self, consumer: Consumer) -> None:
         self._check_open()
         if not isinstance(consumer, FileConsumer):
             raise MisusedHandle("The consumer is of another log than the producer")
         consumer.check_group()
-        self._consumer = consumer
+        consumer.check_nothing_lost()
+        self._consumer, self._offsets = consumer, consumer.offsets_to_commit()
 
     def commit(self) -> Receipt | None:
         self._check_open()
         check_commit_size(self._size)
-        self._over = True
-        taken = [(rows, sent) for rows in self._rows.values() if (sent := rows.take())]
-
-        def make() -> list[Piece]:
-            pieces = [
-                piece
-                for rows, sent in taken
-                for piece in self._committer.pieces_of_rows(rows, rows.topic, sent)
-            ]
-            for topic, data, partition in self._batches:
-                pieces += self._committer.pieces(topic, data, partition)
-            return pieces
-
-        offsets = None if self._consumer is None else self._consumer.offsets_to_commit()
-        if not taken and not self._batches and offsets is None:
-            self._outcome.receipt = Receipt(None, 0, ())
-            return None
-        self._flush()
-        with self._committer.lock:
-            receipt = self._committer.commit_next(make, offsets)
-        if self._consumer is not None and offsets is not None:
-            self._consumer.offsets_committed(offsets)
-        self._outcome.receipt = receipt
-        return receipt if receipt.acks else None
+        self._taken += take_all(self._rows.values())
+        if not self._taken and not self._batches and self._offsets is None:
+            return self._end(Receipt(None, 0, ()))
+        try:
+            receipt = self._commit()
+        except Retryable:
+            raise  # nothing of it is in the log, and it can be tried again as it is
+        except HeadraceError as error:
+            self._over = True
+            self._outcome.error = error
+            raise
+        if self._consumer is not None and self._offsets is not None:
+            self._consumer.offsets_committed(self._offsets)
+        return self._end(receipt)
 
     def abort(self) -> None:
         self._over = True
         self._outcome.error = MisusedHandle("The transaction was aborted")
+
+    def _commit(self) -> Receipt:
+        def make() -> list[Piece]:
+            pieces = [piece for taken in self._taken for piece in self._committer.pieces_of(taken)]
+            for topic, batches, partition in self._batches:
+                pieces += self._committer.pieces(topic, batches, partition)
+            return pieces
+
+        if self._consumer is not None:
+            self._consumer.check_nothing_lost()
+        self._flush()
+        with self._committer.lock:
+            return self._committer.commit_next(make, self._offsets)
+
+    def _end(self, receipt: Receipt) -> Receipt | None:
+        self._over = True
+        self._outcome.receipt = receipt
+        return receipt if receipt.acks else None
 
     def _grow(self, size: int) -> None:
         self._size += size

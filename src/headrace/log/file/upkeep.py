@@ -1,12 +1,14 @@
 """Keeping a log in bounds: retention, tiering, and taking out the garbage.
 
 Each deletion is first a transaction in the catalog that forgets the segment and notes its file as
-garbage; the file itself goes afterwards. A crash in between leaves a note, not a leak.
+garbage; the file itself goes afterwards. A crash in between leaves a note, not a leak. (Tiering is
+the exception: a crash after the copy and before its transaction leaves a copy that nobody uses.)
 """
 
 from __future__ import annotations
 
 import logging
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,10 +17,10 @@ import apsw
 from headrace.clock import Clock, micros
 from headrace.errors import LogError
 from headrace.log.file import storage
-from headrace.log.file.appender import Appender
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.disk import Disk
-from headrace.log.file.segment import segment_path
+from headrace.log.file.identity import ANONYMOUS
+from headrace.log.file.segments import Segments, note_garbage
 from headrace.log.file.topics import TopicRow, forget_topic, topic_by_id
 from headrace.log.state import UpkeepReport
 
@@ -32,11 +34,11 @@ class Upkeep:
     """Deletes and moves closed segments."""
 
     def __init__(
-        self, folder: Path, catalog: Catalog, appender: Appender, disk: Disk, clock: Clock
+        self, folder: Path, catalog: Catalog, segments: Segments, disk: Disk, clock: Clock
     ) -> None:
         self._folder = folder
         self._catalog = catalog
-        self._appender = appender
+        self._segments = segments
         self._disk = disk
         self._clock = clock
         self._later = ThreadPoolExecutor(1, "headrace-upkeep")
@@ -47,11 +49,14 @@ class Upkeep:
         The commit that closed a segment does not wait for it, nor can it fail because of it.
         """
         for id in topics:
-            self._later.submit(self._tidy, id)
+            if self._disk.exclusive:  # there is one connection, and so one thread
+                self._tidy(id)
+            else:
+                self._later.submit(self._tidy, id)
 
     def _tidy(self, id: int) -> None:
         try:
-            self._appender.sync_closed()
+            self._segments.sync_closed()
             topic = topic_by_id(self._catalog.reader(), id)
             if topic is not None:
                 self.retain(topic)
@@ -70,7 +75,7 @@ class Upkeep:
         ):
             return UpkeepReport(topic.name)
         segments = records = freed = 0
-        with self._catalog.writing() as db:
+        with self._catalog.writing(synced=True) as db:
             now = self._clock.now()
             for partition in range(topic.topic.partitions):
                 for segment, length, removed in self._expired(db, topic, partition, now):
@@ -97,33 +102,33 @@ class Upkeep:
             topic.id,
             limit,
         ):
-            path = segment_path(self._folder, topic.id, partition, segment)
-            url = storage.tier_url(settings.tier, f"{self._log_id()}/{path.name}")
+            path = self._segments.path(topic.id, partition, segment)
+            # A name of its own for each attempt: another process may be at the same segment.
+            name = f"{path.stem}-{uuid.uuid4().hex[:12]}{path.suffix}"
+            url = storage.tier_url(settings.tier, f"{self._log_id()}/{name}")
             try:
                 storage.store(path, url)
             except FileNotFoundError:
                 continue  # compacted or deleted by another process meanwhile
             with self._catalog.writing(synced=True) as db:
                 db.execute(
-                    "UPDATE segment SET location = ? WHERE id = ? AND location IS NULL",
+                    "UPDATE segment SET location = ?, synced = length "
+                    "WHERE id = ? AND location IS NULL",
                     (url, segment),
                 )
                 if db.changes():
-                    _note_garbage(db, path.name)
+                    note_garbage(db, path.name)
                     moved, freed = moved + 1, freed + length
-                elif one(db, "SELECT 1 FROM segment WHERE id = ?", segment) is None:
-                    _note_garbage(db, url)
+                else:
+                    note_garbage(db, url)  # another process was faster, or the segment is gone
         self.collect_garbage()
         return UpkeepReport(topic.name, segments_tiered=moved, bytes_freed=freed)
 
     def delete_topic(self, topic: TopicRow) -> None:
         """Forget a topic and remove its files."""
         with self._catalog.writing(synced=True) as db:
-            for segment, partition, location in many(
-                db, "SELECT id, partition, location FROM segment WHERE topic = ?", topic.id
-            ):
-                path = segment_path(self._folder, topic.id, partition, segment)
-                _note_garbage(db, location or path.name)
+            for (segment,) in many(db, "SELECT id FROM segment WHERE topic = ?", topic.id):
+                self._segments.discard(db, segment)
             forget_topic(db, topic)
         self.collect_garbage()
 
@@ -131,7 +136,11 @@ class Upkeep:
         """Remove the files nothing refers to any more."""
         noted = many(self._catalog.reader(), "SELECT location FROM garbage")
         gone = []
+        down: set[str] = set()
         for (location,) in noted:
+            host = storage.host(location)
+            if host in down:
+                continue  # waiting for it once is enough
             try:
                 if "://" in location:
                     storage.remove(location)
@@ -140,6 +149,8 @@ class Upkeep:
                 gone.append((location,))
             except LogError as error:
                 log.warning("%s; it will be tried again", error)
+                if host:
+                    down.add(host)
         if gone:
             with self._catalog.writing() as db:
                 db.executemany("DELETE FROM garbage WHERE location = ?", gone)
@@ -176,7 +187,7 @@ class Upkeep:
             if not old and not large:
                 break
             if closed is None:
-                self._appender.close_segment(db, segment, now)
+                self._segments.close(db, segment, now)
             total -= length
             expired.append((segment, length, rows or 0))
         return expired
@@ -190,26 +201,11 @@ class Upkeep:
                 "UPDATE partition SET first = max(first, ?) WHERE topic = ? AND partition = ?",
                 (end[0], topic.id, partition),
             )
-        discard_segment(db, self._folder, topic.id, partition, segment)
+        self._segments.discard(db, segment)
 
     def _log_id(self) -> str:
         found = one(self._catalog.reader(), "SELECT value FROM setting WHERE name = 'log_id'")
         return str(found[0]) if found else "log"
-
-
-def discard_segment(
-    db: apsw.Connection, folder: Path, topic: int, partition: int, segment: int
-) -> None:
-    """Forget a segment with what chunks it still has, and note its file as garbage."""
-    location = one(db, "SELECT location FROM segment WHERE id = ?", segment)
-    path = segment_path(folder, topic, partition, segment)
-    _note_garbage(db, (location and location[0]) or path.name)
-    db.execute("DELETE FROM chunk WHERE segment = ?", (segment,))
-    db.execute("DELETE FROM segment WHERE id = ?", (segment,))
-
-
-def _note_garbage(db: apsw.Connection, location: str) -> None:
-    db.execute("INSERT OR IGNORE INTO garbage VALUES (?)", (location,))
 
 
 def _prune(db: apsw.Connection, topic: int, now: int) -> None:
@@ -223,7 +219,8 @@ def _prune(db: apsw.Connection, topic: int, now: int) -> None:
         (topic,),
     )
     db.execute(
-        "DELETE FROM producer WHERE id LIKE 'anonymous-%' AND used < ?", (now - _PRODUCER_MEMORY,)
+        "DELETE FROM producer WHERE id LIKE ? AND used < ?",
+        (f"{ANONYMOUS}%", now - _PRODUCER_MEMORY),
     )
     db.execute(
         "DELETE FROM commits WHERE number < (SELECT min(number) FROM topic_commit) "

@@ -1,0 +1,66 @@
+"""Who commits: producer ids, epochs and sequence numbers, and what they have committed already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import apsw
+
+from headrace.errors import OutOfOrderSequence, ProducerFenced
+from headrace.log.file.catalog import many, one
+from headrace.log.state import Ack, Receipt
+
+ANONYMOUS = "anonymous-"
+"""What the ids of producers begin with that were not given one."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who commits, and which commit of theirs it is."""
+
+    producer: str
+    epoch: int
+    sequence: int
+
+
+def already(db: apsw.Connection, identity: Identity) -> Receipt | None:
+    """The receipt of this very commit, if it was made before."""
+    known = one(db, "SELECT epoch, sequence FROM producer WHERE id = ?", identity.producer)
+    if known is None and identity.producer.startswith(ANONYMOUS):
+        return None  # new, or silent for so long that it was forgotten
+    epoch, sequence = known or (identity.epoch, -1)
+    if epoch > identity.epoch:
+        raise ProducerFenced(
+            f"A newer producer {identity.producer!r} has started",
+            hint="Only one producer with an id can write; stop this one",
+            producer=identity.producer,
+        )
+    if identity.sequence > sequence + 1:
+        raise OutOfOrderSequence(
+            f"Producer {identity.producer!r} sent sequence {identity.sequence}, "
+            f"and {sequence + 1} is next",
+            hint="A batch before this one is missing; send it first",
+            expected=sequence + 1,
+        )
+    if identity.sequence == sequence + 1:
+        return None
+    made = one(
+        db,
+        "SELECT number, time FROM commits WHERE producer = ? AND sequence = ?",
+        identity.producer,
+        identity.sequence,
+    )
+    if made is None:  # so long ago that retention has taken it away
+        return Receipt(None, 0, (), duplicate=True)
+    acks = tuple(
+        Ack(*row)
+        for row in many(
+            db,
+            "SELECT t.name, c.partition, c.first, c.end FROM topic_commit k "
+            "JOIN topic t ON t.id = k.topic JOIN partition p ON p.topic = k.topic "
+            "JOIN chunk c ON c.topic = k.topic AND c.partition = p.partition "
+            "AND c.number = k.number WHERE k.number = ? ORDER BY t.name, c.partition",
+            made[0],
+        )
+    )
+    return Receipt(made[0], made[1], acks, duplicate=True)

@@ -1,0 +1,49 @@
+"""Other processes and small filesystems, for tests of what goes wrong with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import headrace
+from headrace.log import Log
+
+ROOT = os.geteuid() == 0
+
+
+def values(log: Log) -> list[bytes]:
+    return [r.value for batch in log.read("clicks") for r in batch.records()]
+
+
+def python(script: str, *arguments: object) -> subprocess.Popen[str]:
+    """A Python of its own that runs the script."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", script, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # The same headrace as here, installed or not.
+        env={**os.environ, "PYTHONPATH": str(Path(headrace.__file__).parents[1])},
+    )
+
+
+def answer(process: subprocess.Popen[str], said: str = "") -> Any:
+    """What the script printed, as JSON."""
+    out, err = process.communicate(said, timeout=60)
+    assert process.returncode == 0, err
+    return json.loads(out)
+
+
+def mounted(folder: Path, size: str) -> bool:
+    """Whether there is now a filesystem of its own in the folder, of that size."""
+    folder.mkdir()
+    options = ["-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    return (
+        ROOT
+        and subprocess.run(["mount", *options], capture_output=True, check=False).returncode == 0
+    )

@@ -1,0 +1,29 @@
+"""Clocks: the wall may go back, and waiting does not."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from headrace.clock import SystemClock, VirtualClock, to_datetime, to_micros
+
+
+def test_a_virtual_clock_moves_only_when_told() -> None:
+    clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    assert clock.now() == clock.now() == to_micros(datetime(2026, 1, 1, tzinfo=UTC))
+    clock.advance(timedelta(seconds=5))
+    clock.sleep(1)
+    assert to_datetime(clock.now()) == datetime(2026, 1, 1, 0, 0, 5, 1, tzinfo=UTC)
+
+
+def test_waiting_time_never_goes_back_with_the_wall() -> None:
+    clock = VirtualClock(0)
+    clock.advance(timedelta(seconds=5))
+    before = clock.monotonic()
+    clock.advance(timedelta(hours=-1))
+    assert clock.monotonic() == before
+    assert clock.now() < 0
+
+
+def test_the_system_clock_counts_up() -> None:
+    clock = SystemClock()
+    assert clock.monotonic() <= clock.monotonic()
