@@ -31,11 +31,29 @@ class _Special:
     partition: int | None
 
 
-class RawRows:
+class _Gathering:
+    """Records, in whatever shape, until they are taken."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Any] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has gathered."""
+        return not self._waiting
+
+    def take(self) -> list[Any]:
+        """What has gathered; it is not here any more."""
+        taken = self._waiting[: len(self._waiting)]
+        del self._waiting[: len(taken)]
+        return taken
+
+
+class RawRows(_Gathering):
     """Waiting records of a raw topic."""
 
     def __init__(self, topic: TopicRow) -> None:
-        self._cells: list[Any] = []  # key, value, key, value, ...
+        super().__init__()  # key, value, key, value, ...
         self._any_special = False
         self.topic = topic
 
@@ -67,7 +85,7 @@ class RawRows:
         ):
             size = len(value) + len(key)
             if size <= self._limit:
-                self._cells.extend((key, value))
+                self._waiting.extend((key, value))
                 return size
         return self._add(raw_bytes(value), raw_bytes(key), headers, partition)
 
@@ -89,21 +107,10 @@ class RawRows:
             check_partition(self.topic, partition)
         if headers or partition is not None:
             self._any_special = True
-            self._cells.extend((key, _Special(value, headers, partition)))
+            self._waiting.extend((key, _Special(value, headers, partition)))
         else:
-            self._cells.extend((key, value))
+            self._waiting.extend((key, value))
         return size
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing has gathered."""
-        return not self._cells
-
-    def take(self) -> list[Any]:
-        """What has gathered; it is not here any more."""
-        taken = self._cells[: len(self._cells)]
-        del self._cells[: len(taken)]
-        return taken
 
     def pieces(self, taken: list[Any], topic: TopicRow, rotation: Rotation) -> list[Piece]:
         """Records that were taken, sorted into the topic's partitions."""
@@ -126,11 +133,11 @@ class RawRows:
         return _split(topic, rows, chosen, rotation)
 
 
-class TypedRows:
+class TypedRows(_Gathering):
     """Waiting records of a typed topic."""
 
     def __init__(self, topic: TopicRow) -> None:
-        self._rows: list[tuple[list[Any], bool, int | None]] = []
+        super().__init__()  # rows, whether each is a tombstone, and its partition if named
         self._topic = topic
         self._reader = RowReader(topic.topic)
 
@@ -163,19 +170,8 @@ class TypedRows:
         row, size = reader.read_key(key) if value is None else reader.read(value)
         if partition is not None:
             check_partition(self.topic, partition)
-        self._rows.append((row, value is None, partition))
+        self._waiting.append((row, value is None, partition))
         return size
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing has gathered."""
-        return not self._rows
-
-    def take(self) -> list[Any]:
-        """What has gathered; it is not here any more."""
-        taken = self._rows[: len(self._rows)]
-        del self._rows[: len(taken)]
-        return taken
 
     def pieces(self, taken: list[Any], topic: TopicRow, rotation: Rotation) -> list[Piece]:
         """Records that were taken, sorted into the topic's partitions."""
