@@ -18,6 +18,8 @@
     │   ├── GroupActive             the group has members, so its offsets cannot be reset
     │   ├── OffsetOutOfRange        an offset outside what the partition holds; names the range
     │   ├── TransactionTooLarge     more in one transaction than one commit may hold
+    │   ├── InvalidPipeline         a declaration that cannot be run; names the user's line
+    │   │   └── InvalidWindow       a window or a lateness that makes no sense
     │   ├── MisusedHandle           a producer, consumer or transaction used after its end
     │   └── Unsupported             this kind of log lacks the named capability
     └── LogError                    the log could not do it: the command line exits with 1
@@ -135,6 +137,14 @@ class OffsetOutOfRange(UserError):
 
 class TransactionTooLarge(UserError):
     """A transaction is one commit, and a commit has a bounded size."""
+
+
+class InvalidPipeline(UserError):
+    """A pipeline that cannot be run as it was declared."""
+
+
+class InvalidWindow(InvalidPipeline):
+    """A window or a lateness that makes no sense."""
 
 
 class MisusedHandle(UserError):

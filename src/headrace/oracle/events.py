@@ -1,0 +1,69 @@
+"""What the oracle knows of a row: what it says, and where it stands in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.clock import micros, to_micros
+from headrace.log.record import Record
+from headrace.log.state import Topic
+
+
+@dataclass(frozen=True)
+class Event:
+    """A row of a topic, and the topic's `frontier` before its commit. Times are microseconds."""
+
+    topic: Topic
+    commit: int
+    partition: int
+    offset: int
+    append_time: int
+    frontier: int | None
+    row: dict[str, Any]
+
+    @property
+    def event_time(self) -> int | None:
+        assert self.topic.event_time is not None
+        moment = self.row.get(self.topic.event_time)
+        return None if moment is None else to_micros(moment)
+
+    @property
+    def dead(self) -> str | None:
+        """Why the row cannot be counted at all, if it cannot."""
+        if self.event_time is None:
+            return "no event time"
+        skew = self.topic.settings.skew
+        if skew is not None and self.event_time > self.append_time + micros(skew):
+            return "ahead of the clock"
+        return None
+
+
+def events_of(topic: Topic, records: Iterable[Record]) -> list[Event]:
+    """A topic's records, in the order of commits, with the frontier that each of them met.
+
+    Tombstones carry no row, and are left out.
+    """
+    events: list[Event] = []
+    frontier: int | None = None  # after all commits before the present one
+    reached: int | None = None  # after the rows seen so far
+    commit: int | None = None
+    for record in sorted(records, key=lambda r: (r.commit or 0, r.partition, r.offset)):
+        if record.commit != commit:
+            commit, frontier = record.commit, reached
+        if record.value is None:
+            continue
+        event = Event(
+            topic,
+            record.commit or 0,
+            record.partition,
+            record.offset,
+            to_micros(record.timestamp),
+            frontier,
+            record.value,
+        )
+        events.append(event)
+        if event.dead is None and event.event_time is not None:
+            reached = event.event_time if reached is None else max(reached, event.event_time)
+    return events

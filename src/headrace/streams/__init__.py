@@ -1,0 +1,62 @@
+"""What is computed: streams, windows, lateness and aggregates, declared and not run.
+
+Everything here is a small frozen value. What it means is in `headrace.oracle`, in plain Python; how
+it runs is in `headrace.engine`, on Spark. Neither is imported here.
+"""
+
+from headrace.streams.aggregates import (
+    approx_distinct,
+    average,
+    count,
+    distinct,
+    expression,
+    first,
+    last,
+    max,
+    min,
+    quantile,
+    sum,
+)
+from headrace.streams.app import App
+from headrace.streams.stream import (
+    Aggregation,
+    Stream,
+    aggregate,
+    derive,
+    explode,
+    filter,
+    merge,
+    rekey,
+    select,
+    split,
+)
+from headrace.streams.time import Lateness, Window, hopping, tumbling
+
+__all__ = [
+    "Aggregation",
+    "App",
+    "Lateness",
+    "Stream",
+    "Window",
+    "aggregate",
+    "approx_distinct",
+    "average",
+    "count",
+    "derive",
+    "distinct",
+    "explode",
+    "expression",
+    "filter",
+    "first",
+    "hopping",
+    "last",
+    "max",
+    "merge",
+    "min",
+    "quantile",
+    "rekey",
+    "select",
+    "split",
+    "sum",
+    "tumbling",
+]

@@ -1,0 +1,85 @@
+"""What can be computed over the rows of a window.
+
+`average`, `sum` of floating-point numbers, `quantile` and `expression` depend in their last
+digits on the order in which Spark adds up. All others are the same however the work is cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.errors import InvalidPipeline
+
+Kind = Literal[
+    "count", "sum", "average", "min", "max", "distinct", "approx_distinct",
+    "quantile", "first", "last", "expression",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One aggregate: its kind, the expression it is taken of, and what else it needs to know."""
+
+    kind: Kind
+    of: str | None = None
+    parameter: float | None = None
+
+
+def count(of: str | None = None) -> Aggregate:
+    """The number of rows; with an expression, of those where it is not null."""
+    return Aggregate("count", of)
+
+
+def sum(of: str) -> Aggregate:
+    """The sum. Money is decimal: sums of doubles depend on their order."""
+    return Aggregate("sum", of)
+
+
+def average(of: str) -> Aggregate:
+    """The mean of the values that are not null."""
+    return Aggregate("average", of)
+
+
+def min(of: str) -> Aggregate:
+    """The smallest value."""
+    return Aggregate("min", of)
+
+
+def max(of: str) -> Aggregate:
+    """The largest value."""
+    return Aggregate("max", of)
+
+
+def distinct(of: str) -> Aggregate:
+    """The number of different values, exactly. The state holds every one of them."""
+    return Aggregate("distinct", of)
+
+
+def approx_distinct(of: str, *, error: float = 0.02) -> Aggregate:
+    """The number of different values, within a relative standard `error`, in bounded state."""
+    if not 0.001 <= error <= 0.3:
+        raise InvalidPipeline(f"An error of {error} is not between 0.001 and 0.3")
+    return Aggregate("approx_distinct", of, error)
+
+
+def quantile(of: str, fraction: float) -> Aggregate:
+    """The value that `fraction` of the values do not exceed, approximately."""
+    if not 0 <= fraction <= 1:
+        raise InvalidPipeline(f"A quantile of {fraction} is not between 0 and 1")
+    return Aggregate("quantile", of, fraction)
+
+
+def first(of: str) -> Aggregate:
+    """The value of the earliest row, by event time, then commit, partition and offset."""
+    return Aggregate("first", of)
+
+
+def last(of: str) -> Aggregate:
+    """The value of the latest row, by event time, then commit, partition and offset."""
+    return Aggregate("last", of)
+
+
+def expression(sql: str) -> Aggregate:
+    """Any aggregate that Spark SQL has. Whether replays are identical depends on it."""
+    return Aggregate("expression", sql)

@@ -1,0 +1,117 @@
+"""An application: its topics, its views and what it publishes, under one name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.errors import InvalidPipeline
+from headrace.log.names import check_name
+from headrace.log.settings import TopicSettings
+from headrace.log.state import Topic
+from headrace.schema.ddl import parse_schema
+from headrace.streams.stream import Aggregation, Late, Source, Stream
+from headrace.streams.where import Where, caller
+
+
+@dataclass(frozen=True)
+class View:
+    """A table that the application keeps, by key."""
+
+    name: str
+    stream: Aggregation
+    key: tuple[str, ...]
+    where: Where
+
+
+@dataclass(frozen=True)
+class Output:
+    """A topic that the application writes to."""
+
+    topic: str
+    stream: Stream
+    where: Where
+
+
+class App:
+    """A pipeline's declaration. It runs nothing; `headrace run` does, or `headrace.engine`."""
+
+    def __init__(self, name: str, *, log: str | None = None) -> None:
+        self.name = check_name(name, "application")
+        self.log = log
+        self.topics: dict[str, Topic] = {}
+        self.views: dict[str, View] = {}
+        self.outputs: dict[str, Output] = {}
+
+    def topic(
+        self,
+        name: str,
+        *,
+        schema: str,
+        event_time: str,
+        key: str | None = None,
+        partitions: int = 1,
+        settings: TopicSettings | Mapping[str, Any] | None = None,
+    ) -> Source:
+        """A topic as a stream. It is created when the application first runs, if need be."""
+        where = caller()
+        check_name(name, "topic")
+        columns = parse_schema(schema)
+        for what, column in (("event-time", event_time), ("key", key)):
+            if column is not None and column not in columns.names:
+                raise InvalidPipeline(
+                    f"The {what} column {column!r} is not in the schema of topic {name!r}",
+                    hint=f"There are: {', '.join(columns.names)}. See {where}",
+                )
+        if not isinstance(settings, TopicSettings):
+            settings = TopicSettings().change(settings or {})
+        topic = Topic(name, partitions, columns, key, event_time, settings)
+        if name in self.topics and self.topics[name] != topic:
+            raise InvalidPipeline(
+                f"Topic {name!r} is declared twice, differently", hint=f"See {where}"
+            )
+        self.topics[name] = topic
+        return Source(tuple(columns.names), where, topic)
+
+    def view(self, name: str, stream: Aggregation, *, key: Sequence[str] | None = None) -> View:
+        """Keep an aggregation as a table, by its key and window."""
+        where = caller()
+        check_name(name, "view")
+        if not isinstance(stream, Aggregation):
+            raise InvalidPipeline(
+                f"View {name!r} has nothing that makes its rows unique",
+                hint=f"A view is kept of an aggregation; publish() takes any stream. See {where}",
+            )
+        unique = {*stream.by, "window_start"}
+        chosen = tuple(key) if key is not None else (*stream.by, "window_start")
+        for column in chosen:
+            if column not in stream.columns:
+                raise InvalidPipeline(
+                    f"The key of view {name!r} names a column {column!r} that it does not have",
+                    hint=f"There are: {', '.join(stream.columns)}. See {where}",
+                )
+        if not unique <= set(chosen):
+            raise InvalidPipeline(
+                f"The key of view {name!r}, {', '.join(chosen)}, is not unique",
+                hint=f"Add {', '.join(sorted(unique - set(chosen)))}. See {where}",
+            )
+        if name in self.views:
+            raise InvalidPipeline(f"There are two views {name!r}", hint=f"See {where}")
+        view = self.views[name] = View(name, stream, chosen, where)
+        return view
+
+    def publish(self, topic: str, stream: Stream) -> Output:
+        """Write a stream to a topic of the log, exactly once."""
+        where = caller()
+        check_name(topic, "topic")
+        if topic in self.outputs:
+            raise InvalidPipeline(f"Two streams are published to {topic!r}", hint=f"See {where}")
+        late_of = stream.of if isinstance(stream, Late) else None
+        if late_of is not None and not any(v.stream is late_of for v in self.views.values()):
+            raise InvalidPipeline(
+                "The late rows of an aggregation are known where it is kept",
+                hint=f"Declare app.view(...) of the aggregation first. See {where}",
+            )
+        output = self.outputs[topic] = Output(topic, stream, where)
+        return output

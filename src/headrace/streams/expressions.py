@@ -1,0 +1,45 @@
+"""Expressions are Spark SQL, as text or as Columns. Text is looked into before Spark starts."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+
+from headrace.errors import InvalidPipeline
+from headrace.streams.where import Where
+
+Expression = Any
+"""Text, or a callable that returns a Spark Column (which needs a running Spark to be made)."""
+
+
+def columns_in(text: str, where: Where) -> set[str]:
+    """The columns that an expression names."""
+    try:
+        tree = sqlglot.parse_one(text, dialect="spark")
+    except sqlglot.ParseError as error:
+        first = error.errors[0]["description"] if error.errors else str(error)
+        raise InvalidPipeline(f"{text!r} is not Spark SQL: {first}", hint=f"See {where}") from None
+    bound = {name.name for scope in tree.find_all(exp.Lambda) for name in scope.expressions}
+    return {column.parts[0].name for column in tree.find_all(exp.Column)} - bound
+
+
+def check_columns(expression: Expression, columns: Sequence[str], where: Where) -> None:
+    """Return if an expression names only columns that are there. Spark does not mind the case."""
+    if not isinstance(expression, str):
+        return
+    known = {name.lower(): name for name in columns}
+    for name in sorted(columns_in(expression, where)):
+        if name.lower() not in known:
+            near = difflib.get_close_matches(name, columns, 1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(columns)}"
+            raise InvalidPipeline(
+                f"There is no column {name!r} in {expression!r}",
+                hint=f"{hint} See {where}",
+                column=name,
+                file=where.file,
+                line=where.line,
+            )

@@ -1,0 +1,248 @@
+"""Streams, and the steps from one to the next.
+
+Each step is a value that names its input. A step never changes when a row happened: the event time
+is that of the topic the row came from, and so are its commit and its place in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from headrace.errors import InvalidPipeline
+from headrace.log.state import Topic
+from headrace.streams.aggregates import Aggregate
+from headrace.streams.expressions import Expression, check_columns
+from headrace.streams.time import Lateness, Window
+from headrace.streams.where import Where, caller
+
+Emit = Literal["updates", "final"]
+
+WINDOW_START, WINDOW_END = "window_start", "window_end"
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream of rows with these columns, declared at `where`."""
+
+    columns: tuple[str, ...]
+    where: Where = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Source(Stream):
+    """The rows of a topic."""
+
+    topic: Topic
+
+
+@dataclass(frozen=True)
+class Filter(Stream):
+    """The rows for which a condition is true."""
+
+    input: Stream
+    condition: Expression
+
+
+@dataclass(frozen=True)
+class Project(Stream):
+    """Rows with other columns: an expression for each."""
+
+    input: Stream
+    expressions: tuple[tuple[str, Expression], ...]
+
+
+@dataclass(frozen=True)
+class Explode(Stream):
+    """A row for each element of an array."""
+
+    input: Stream
+    array: Expression
+    into: str
+
+
+@dataclass(frozen=True)
+class Merge(Stream):
+    """The rows of several streams that have the same columns."""
+
+    inputs: tuple[Stream, ...]
+
+
+@dataclass(frozen=True)
+class Aggregation(Stream):
+    """Rows counted by key and window. `late` is the stream of those that came too late."""
+
+    input: Stream
+    by: tuple[str, ...]
+    window: Window
+    lateness: Lateness
+    emit: Emit
+    aggregates: tuple[tuple[str, Aggregate], ...]
+
+    @property
+    def late(self) -> Late:
+        """The rows that were too late, with their window, watermark and lateness."""
+        extra = (WINDOW_START, WINDOW_END, "watermark", "late_by")
+        return Late((*self.input.columns, *extra), self.where, self)
+
+
+@dataclass(frozen=True)
+class Late(Stream):
+    """The rows that an aggregation did not count because they came too late."""
+
+    of: Aggregation
+
+
+def filter(stream: Stream, condition: Expression) -> Filter:
+    """The rows for which the condition is true, as SQL's WHERE."""
+    where = caller()
+    check_columns(condition, stream.columns, where)
+    return Filter(stream.columns, where, stream, condition)
+
+
+def select(stream: Stream, *columns: str, **derived: Expression) -> Project:
+    """Rows with only the columns named, and those derived from them."""
+    where = caller()
+    chosen = [(name, f"`{name}`") for name in columns]
+    return _project(stream, [*chosen, *derived.items()], where)
+
+
+def derive(stream: Stream, **derived: Expression) -> Project:
+    """The same rows with more columns, or with some replaced."""
+    kept = [(name, derived.get(name, f"`{name}`")) for name in stream.columns]
+    new = [(name, made) for name, made in derived.items() if name not in stream.columns]
+    return _project(stream, [*kept, *new], caller())
+
+
+def explode(stream: Stream, array: Expression, *, into: str) -> Explode:
+    """A row for each element of an array, in the column `into`. An empty array gives none."""
+    where = caller()
+    check_columns(array, stream.columns, where)
+    _check_new_names([into], where)
+    columns = tuple(name for name in stream.columns if name != into)
+    return Explode((*columns, into), where, stream, array, into)
+
+
+def merge(*streams: Stream) -> Merge:
+    """The rows of all the streams, which need the same columns."""
+    where = caller()
+    if not streams:
+        raise InvalidPipeline("There is nothing to merge", hint=f"See {where}")
+    for stream in streams[1:]:
+        if sorted(stream.columns) != sorted(streams[0].columns):
+            raise InvalidPipeline(
+                f"Streams with different columns cannot be merged: "
+                f"{', '.join(streams[0].columns)} and {', '.join(stream.columns)}",
+                hint=f"Bring them to the same columns with select() first. See {where}",
+            )
+    return Merge(streams[0].columns, where, streams)
+
+
+def split(stream: Stream, **conditions: Expression) -> dict[str, Filter]:
+    """Several streams by name, each with the rows for which its condition is true."""
+    return {name: filter(stream, condition) for name, condition in conditions.items()}
+
+
+def rekey(stream: Stream, **key: Expression) -> Project:
+    """The same rows with a new column to go by; `by=` then names it."""
+    return derive(stream, **key)
+
+
+def aggregate(
+    stream: Stream,
+    *,
+    by: str | Sequence[str],
+    window: Window,
+    lateness: Lateness,
+    emit: Emit = "updates",
+    **aggregates: Aggregate,
+) -> Aggregation:
+    """The rows of a stream, aggregated by key and window of event time.
+
+    `emit` says what a reader gets to see: `updates`, each with a revision, from the first row of
+    a window on, or the `final` result once, when nothing can change it any more.
+    """
+    where = caller()
+    keys = (by,) if isinstance(by, str) else tuple(by)
+    if not aggregates:
+        raise InvalidPipeline(
+            "An aggregation needs an aggregate", hint=f"hits=count()? See {where}"
+        )
+    if isinstance(stream, Late) or _has_aggregation(stream):
+        raise InvalidPipeline(
+            "An aggregation of what is already aggregated has no event time of its own",
+            hint=f"Publish the first to a topic and aggregate that. See {where}",
+        )
+    for key in keys:
+        if key not in stream.columns:
+            check_columns(f"`{key}`", stream.columns, where)
+    for made in aggregates.values():
+        if made.of is not None:
+            check_columns(made.of, stream.columns, where)
+    if emit not in ("updates", "final"):
+        raise InvalidPipeline(f"emit cannot be {emit!r}", hint=f"Use updates or final. See {where}")
+    names = (*keys, WINDOW_START, WINDOW_END, *aggregates)
+    _check_new_names(list(aggregates), where)
+    if len(set(names)) != len(names):
+        raise InvalidPipeline(
+            f"Two columns have the same name: {', '.join(names)}", hint=str(where)
+        )
+    return Aggregation(
+        names, where, stream, keys, window, lateness, emit, tuple(aggregates.items())
+    )
+
+
+def sources(stream: Stream) -> tuple[Source, ...]:
+    """The topics that a stream is made of, each once, in order."""
+    found: Mapping[str, Source] = {s.topic.name: s for s in _sources(stream)}
+    return tuple(found.values())
+
+
+def _sources(stream: Stream) -> list[Source]:
+    match stream:
+        case Source():
+            return [stream]
+        case Merge():
+            return [source for part in stream.inputs for source in _sources(part)]
+        case Filter() | Project() | Explode() | Aggregation():
+            return _sources(stream.input)
+        case Late():
+            return _sources(stream.of)
+        case _:
+            raise TypeError(f"no such stream: {stream}")
+
+
+def _has_aggregation(stream: Stream) -> bool:
+    match stream:
+        case Aggregation() | Late():
+            return True
+        case Merge():
+            return any(_has_aggregation(part) for part in stream.inputs)
+        case Filter() | Project() | Explode():
+            return _has_aggregation(stream.input)
+        case _:
+            return False
+
+
+def _project(
+    stream: Stream, expressions: Sequence[tuple[str, Expression]], where: Where
+) -> Project:
+    for _, expression in expressions:
+        check_columns(expression, stream.columns, where)
+    names = tuple(name for name, _ in expressions)
+    _check_new_names(list(names), where)
+    if len(set(names)) != len(names):
+        raise InvalidPipeline(
+            f"Two columns have the same name: {', '.join(names)}", hint=str(where)
+        )
+    return Project(names, where, stream, tuple(expressions))
+
+
+def _check_new_names(names: list[str], where: Where) -> None:
+    for name in names:
+        if name.startswith("_"):
+            raise InvalidPipeline(
+                f"A column cannot be called {name!r}",
+                hint=f"Names with an underscore in front are the log's own. See {where}",
+            )

@@ -1,0 +1,75 @@
+"""Event time: windows over it, and how long to wait for what comes late.
+
+Windows are half-open: `[start, end)`. A row on a boundary belongs to the later window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from headrace.clock import micros
+from headrace.errors import InvalidWindow
+
+
+@dataclass(frozen=True)
+class Window:
+    """Windows of one `size`, one beginning `every` so often, on a grid through 1970 + `offset`.
+
+    They overlap if `every` is less than `size`; a row is then in several.
+    """
+
+    size: timedelta
+    every: timedelta
+    offset: timedelta = timedelta(0)
+
+    def __post_init__(self) -> None:
+        if self.size <= timedelta(0) or self.every <= timedelta(0):
+            raise InvalidWindow(f"A window needs a size: {self.size}, every {self.every}")
+        if self.every > self.size:
+            raise InvalidWindow(
+                f"Windows of {self.size} every {self.every} leave gaps between them, "
+                "and rows in a gap would be lost",
+                hint="Let `every` be at most the size",
+            )
+        if not timedelta(0) <= self.offset < self.every:
+            raise InvalidWindow(
+                f"The offset {self.offset} is not within the step of {self.every}",
+                hint="Choose an offset from 0 up to, not including, the step",
+            )
+
+    def starts(self, moment: int) -> list[int]:
+        """The starts of all windows that hold a moment, in order; in microseconds, like it."""
+        size, every, offset = micros(self.size), micros(self.every), micros(self.offset)
+        last = (moment - offset) // every * every + offset
+        count = -(-(size - (moment - last)) // every)
+        return [last - every * back for back in reversed(range(count))]
+
+
+def tumbling(size: timedelta, *, offset: timedelta = timedelta(0)) -> Window:
+    """Windows side by side: every row is in exactly one."""
+    return Window(size, size, offset)
+
+
+def hopping(size: timedelta, every: timedelta, *, offset: timedelta = timedelta(0)) -> Window:
+    """Overlapping windows: the last ten minutes, every minute."""
+    return Window(size, every, offset)
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """How late a row may be. There are no defaults, because only you know.
+
+    The watermark of a row is the highest event time in its topic before the row's commit, less
+    `delay`. A window fires when the watermark reaches its end. For `grace` longer, rows still
+    amend it, and the correction is emitted as a new revision. After that a row is late.
+    """
+
+    delay: timedelta
+    grace: timedelta
+
+    def __post_init__(self) -> None:
+        if self.delay < timedelta(0) or self.grace < timedelta(0):
+            raise InvalidWindow(
+                f"Lateness cannot be negative: delay {self.delay}, grace {self.grace}"
+            )
