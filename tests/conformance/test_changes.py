@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from datetime import timedelta
 
 import pyarrow as pa
@@ -171,3 +173,90 @@ def test_a_session_without_length_is_refused(log: Log) -> None:
     log.create_topic("t")
     with pytest.raises(InvalidSetting):
         log.consumer("t", group="g", session=timedelta(0))
+
+
+def test_what_was_polled_and_not_handled_comes_again_after_the_log_was_closed(
+    stage: Stage,
+) -> None:
+    log = stage.log
+    log.create_topic("t")
+    send(log, "t", b"0", b"1")
+    consumer = log.consumer("t", group="g")
+    assert len(consumer.poll()) == 2
+    again = stage.reopen()  # as at the end of `with open_log(...)`, after an error in it
+    with again.consumer("t", group="g") as consumer:
+        assert [record.value for record in consumer.poll()] == [b"0", b"1"]
+
+
+def test_nothing_sent_without_an_error_is_lost_when_another_thread_closes(log: Log) -> None:
+    log.create_topic("t")
+    producer = log.producer(linger=LONG)
+    sent = [0, 0]
+    enough = threading.Event()
+
+    def send_until_refused(mine: int) -> None:
+        with contextlib.suppress(MisusedHandle):
+            while True:
+                producer.send("t", b"x", key=b"k")
+                sent[mine] += 1
+                if sent[mine] == 300:
+                    enough.set()
+
+    threads = [threading.Thread(target=send_until_refused, args=(mine,)) for mine in (0, 1)]
+    for thread in threads:
+        thread.start()
+    enough.wait()
+    producer.close()
+    for thread in threads:
+        thread.join()
+    assert len(values(log, "t")) == sum(sent)
+
+
+def test_rewinding_inside_a_loop_over_records_begins_again(log: Log) -> None:
+    log.create_topic("t")
+    log.create_topic("out")
+    send(log, "t", b"0", b"1", b"2", b"3")
+    seen = []
+    with log.consumer("t", group="g", commit="manual") as consumer, log.producer() as producer:
+        for record in consumer:
+            seen.append(record.value)
+            if seen == [b"0", b"1"]:
+                consumer.rewind()
+                continue
+            if len(seen) > 2:
+                with producer.transaction() as transaction:
+                    transaction.send("out", record.value)
+                    transaction.commit_offsets(consumer)
+            if record.value == b"3":
+                break
+    assert seen == [b"0", b"1", b"0", b"1", b"2", b"3"]
+    assert values(log, "out") == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_topic_made_again_takes_records_again(log: Log) -> None:
+    log.create_topic("t")
+    producer = log.producer(linger=LONG)
+    producer.send("t", b"1")
+    producer.flush()
+    log.delete_topic("t")
+    producer.send("t", b"2")
+    with pytest.raises(UnknownTopic):
+        producer.flush()
+    log.create_topic("t")
+    producer.send("t", b"3")
+    producer.close()
+    assert values(log, "t") == [b"3"]
+
+
+def test_a_delivery_does_not_tell_what_became_of_others(log: Log) -> None:
+    log.create_topic("x")
+    log.create_topic("y")
+    producer = log.producer(linger=LONG, batch_bytes=1)
+    producer.send("y", b"0").wait()
+    producer.send("x", b"0").wait()
+    log.delete_topic("x")
+    with pytest.raises(UnknownTopic):
+        producer.send("x", b"lost")
+    assert producer.send("y", b"1").wait().records == 1
+    producer.close()
+    assert values(log, "y") == [b"0", b"1"]

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -18,6 +19,7 @@ from headrace.log import Offset, Record
 from headrace.log.file.catalog import FILE_NAME
 from headrace.log.file.disk import Disk
 from headrace.log.file.log import FileLog
+from headrace.log.file.reader import Reader
 
 LONG = timedelta(hours=1)
 
@@ -173,6 +175,42 @@ def test_a_consumer_goes_on_with_the_other_partitions_and_past_the_damage(folder
             assert [r.offset for r in found if r.partition == partition] == list(range(10, 20))
         consumer.close()
         assert log.group("readers").lag == 0
+
+
+def test_damage_is_told_even_if_the_other_partitions_never_rest(folder: Path) -> None:
+    (path,) = segments(folder, 0)
+    flip(path, path.stat().st_size - 20)
+    with FileLog(folder) as log, log.consumer("clicks", group="readers") as consumer:
+        told = 0
+        for _ in range(5):
+            write(log, "clicks", 0, 5, partition=1)
+            try:
+                consumer.poll()
+            except CorruptSegment as error:
+                assert error.details["partition"] == 0
+                told += 1
+        assert told == 1
+
+
+def test_a_poll_that_is_interrupted_loses_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = Reader.load
+    calls = 0
+
+    def interrupted(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 7:  # in the second partition, with the first one's records in hand
+            raise KeyboardInterrupt
+        return load(*arguments)
+
+    monkeypatch.setattr(Reader, "load", interrupted)
+    with FileLog(folder) as log, log.consumer("clicks", group="readers") as consumer:
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll()
+        found = [(r.partition, r.offset) for r in consumer.poll()]
+        assert sorted(found) == [(p, offset) for p in range(3) for offset in range(20)]
 
 
 @pytest.mark.parametrize("what", ["missing", "truncated", "empty", "zeroed", "swapped"])

@@ -104,6 +104,25 @@ def test_a_damaged_catalog_is_damage_wherever_it_is_noticed(folder: Path) -> Non
     assert kinds <= {CorruptCatalog, LogError}
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        """UPDATE topic SET settings = '{"retention'""",
+        """UPDATE topic SET settings = '{"retention": "7 moons"}'""",
+        """UPDATE topic SET settings = '{"no_such": "1"}'""",
+        "UPDATE topic SET columns = 'id strong'",
+    ],
+)
+def test_a_topic_that_the_catalog_cannot_spell_is_damage(folder: Path, damage: str) -> None:
+    catalog = apsw.Connection(str(folder / FILE_NAME))
+    catalog.execute(damage)
+    catalog.close()
+    with FileLog(folder) as log:
+        for call in (log.topics, lambda: log.topic("clicks"), lambda: list(log.read("clicks"))):
+            with pytest.raises(CorruptCatalog, match="clicks"):
+                call()
+
+
 def test_a_file_where_the_folder_should_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("not a folder")
     with pytest.raises(NotALog, match="file"):

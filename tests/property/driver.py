@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,11 @@ class Driver:
         self.stop()
         shutil.rmtree(self.folder)
 
-    def topic(self, data: st.DataObject) -> TopicModel:
-        return self.model.topics[data.draw(st.sampled_from(sorted(self.model.topics)))]
+    def topic(
+        self, data: st.DataObject, fits: Callable[[TopicModel], bool] = lambda _: True
+    ) -> TopicModel:
+        names = sorted(name for name, topic in self.model.topics.items() if fits(topic))
+        return self.model.topics[data.draw(st.sampled_from(names))]
 
     def read(self, topic: TopicModel, partition: int, **where: Position) -> list[Entry]:
         batches = self.log.read(topic.name, partitions=[partition], **where)  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ TOMBSTONES = timedelta(minutes=30)
 
 NAMES = ("a", "b", "c")
 GROUPS = ("x", "y")
+ACKS = st.sampled_from(["none", "written", "synced"])
 KEYS = st.sampled_from(["k1", "k2", "k3", "k4"])
 ROWS = st.lists(
     st.tuples(
@@ -42,10 +43,11 @@ class LogMachine(Driver, RuleBasedStateMachine):
 
     # Topics
 
-    @initialize(data=st.data())
-    def begin(self, data: st.DataObject) -> None:
+    @initialize(data=st.data(), acks=ACKS)
+    def begin(self, data: st.DataObject, acks: Acks) -> None:
         self.create(data)
         self.join(data, GROUPS[0])
+        self.ask_for(acks)
 
     @precondition(lambda self: len(self.model.topics) < len(NAMES))
     @rule(data=st.data())
@@ -217,19 +219,19 @@ class LogMachine(Driver, RuleBasedStateMachine):
     def wait(self, minutes: int) -> None:
         self.expire(timedelta(minutes=minutes))
 
+    @precondition(lambda self: any(t.compacts for t in self.model.topics.values()))
     @rule(data=st.data())
     def compact(self, data: st.DataObject) -> None:
-        topic = self.topic(data)
-        if topic.compacts:
-            self.log.compact(topic.name)
-            for partition in topic.partitions:
-                partition.compact(to_datetime(self.clock.now()), TOMBSTONES)
+        topic = self.topic(data, lambda topic: topic.compacts)
+        self.log.compact(topic.name)
+        for partition in topic.partitions:
+            partition.compact(to_datetime(self.clock.now()), TOMBSTONES)
 
-    @rule(data=st.data(), minutes=st.integers(1, 60))
-    def retain(self, data: st.DataObject, minutes: int) -> None:
-        topic = self.topic(data)
-        if topic.compacts:
-            return
+    @precondition(lambda self: not all(t.compacts for t in self.model.topics.values()))
+    @rule(data=st.data(), waited=st.integers(0, 60), minutes=st.integers(1, 60))
+    def retain(self, data: st.DataObject, waited: int, minutes: int) -> None:
+        topic = self.topic(data, lambda topic: not topic.compacts)
+        self.expire(timedelta(minutes=waited))
         self.log.alter_topic(topic.name, settings={"retention": timedelta(minutes=minutes)})
         self.log.upkeep(topic.name)
         self.log.alter_topic(topic.name, settings={"retention": "none"})
@@ -259,7 +261,7 @@ class LogMachine(Driver, RuleBasedStateMachine):
                 assert set(map(id_of, fully.entries)) <= kept <= before
                 partition.entries = left
 
-    @rule(acks=st.sampled_from(["none", "written", "synced"]))
+    @rule(acks=ACKS)
     def ask_for(self, acks: Acks) -> None:
         self.acks = acks
         self.restart_producer()
@@ -324,7 +326,7 @@ def id_of(entry: Entry) -> int:
 
 TestLog = LogMachine.TestCase
 TestLog.settings = settings(
-    max_examples=max(10, settings.default.max_examples // 3),  # type: ignore[union-attr]
+    max_examples=max(10, settings.default.max_examples // 2),  # type: ignore[union-attr]
     stateful_step_count=30,
     report_multiple_bugs=False,
     phases=[phase for phase in Phase if phase is not Phase.explain],

@@ -84,6 +84,9 @@ class Writer(ABC):
 
         In a raw topic `key` and `value` are bytes or text. In a typed one `value` is the row as
         a dict, and its key is in it; a `value` of None with a `key` is a tombstone.
+
+        A record is either refused with an error or taken, once. If the log is busy or full when
+        its batch is due, it stays taken, and `flush` and `close` try again and tell.
         """
 
 
@@ -221,7 +224,11 @@ class Consumer(_Closing):
 
 
 class Log(_Closing):
-    """A durable, partitioned, replayable history."""
+    """A durable, partitioned, replayable history.
+
+    Closing it closes its producers, which commit what they have, and its consumers, which do not
+    commit: what they polled last may not have been handled.
+    """
 
     url: str
     capabilities: frozenset[Capability]

@@ -178,7 +178,7 @@ def check_unchanged(db: apsw.Connection, topic: TopicRow) -> None:
 
 
 class StaleTopic(Exception):
-    """The topic was altered or replaced after its rows were made ready; make them ready again."""
+    """The topic is not what it was when work on it began; begin again with what it is now."""
 
     def __init__(self, topic: TopicRow) -> None:
         super().__init__(topic.name)

@@ -85,7 +85,7 @@ class Committer:
                 )
                 break
             except StaleTopic as stale:
-                self._topics.pop(stale.topic.name, None)
+                self.forget(stale.topic.name)
         self._sequence = max(sequence + 1, self._sequence or 0)
         if closed:
             self._after_roll(closed)
@@ -129,9 +129,13 @@ class Committer:
             for piece in split(row, with_tombstones(row, batch), partition, self._rotation)
         ]
 
+    def forget(self, topic: str) -> None:
+        """Look a topic up anew when it is next asked for."""
+        self._topics.pop(topic, None)
+
     def look_again(self, known: TopicRow) -> TopicRow | None:
         """The topic as it is now, if it has changed; it refuses nothing for what it once was."""
-        self._topics.pop(known.name, None)
+        self.forget(known.name)
         new = self.topic(known.name)
         return None if (new.id, new.version) == (known.id, known.version) else new
 

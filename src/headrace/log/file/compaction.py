@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from headrace.clock import Clock, micros
 from headrace.errors import InvalidSetting
-from headrace.log.file.appender import check_unchanged
+from headrace.log.file.appender import StaleTopic, check_unchanged
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.disk import Disk
 from headrace.log.file.layout import Checksum, Message, encode, stored_schema
@@ -173,7 +173,7 @@ class Compactor:
     ) -> int | None:
         """Put the rewritten chunks in the segment's place; returns the bytes that freed.
 
-        None if there was nothing to gain, or another process was faster.
+        None if there was nothing to gain.
         """
         finished = not any(piece.tombstones for piece in rewritten)
         with self._catalog.writing(synced=True) as db:
@@ -184,7 +184,9 @@ class Compactor:
                 segment,
             )
             if old is None:
-                return None
+                # Another process was here. It may have kept what this one believes superseded,
+                # so what this one knows of the last records of keys is worth nothing now.
+                raise StaleTopic(topic)
             if not any(piece.removed for piece in rewritten):
                 db.execute("UPDATE segment SET compacted = ? WHERE id = ?", (finished, segment))
                 return None

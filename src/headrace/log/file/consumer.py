@@ -64,33 +64,53 @@ class FileConsumer(Consumer):
         self, timeout: timedelta = timedelta(0), max_records: int = 100_000
     ) -> list[Batch]:
         batches = self._poll(timeout, max_records)
+        if self._mode == "before" and batches:
+            reached = {p: m.cursor.position for p, m in self._positions.assigned.items()}
+            self._commit_before(reached)
         for mine in self._positions.assigned.values():
             mine.handled = mine.cursor.position
-        if self._mode == "before" and batches:
-            self._commit(synced=True)
         return batches
 
     def __iter__(self) -> Iterator[Record]:
         try:
             while True:
-                for batch in self._poll(timedelta(seconds=1), 500):
-                    yield from self._one_by_one(batch)
+                batches = self._poll(timedelta(seconds=1), 500)
+                mine = [self._positions.find(batch.topic, batch.partition) for batch in batches]
+                moves = [one.moves for one in mine]
+                for batch, one, move in zip(batches, mine, moves, strict=True):
+                    if one.moves == move:
+                        yield from self._one_by_one(batch, one)
         finally:
             # Whoever left the loop early gets the rest, when they read on.
             self._positions.put_back()
 
-    def _one_by_one(self, batch: Batch) -> Iterator[Record]:
-        mine = self._positions.find(batch.topic, batch.partition)
+    def _one_by_one(self, batch: Batch, mine: Assigned) -> Iterator[Record]:
         if self._mode == "before":
+            place = (mine.cursor.topic.id, mine.cursor.partition)
+            self._commit_before({place: int(batch.offsets[-1]) + 1})
             mine.handled = int(batch.offsets[-1]) + 1
-            self._commit(synced=True)
+        moves = mine.moves
         for record in batch.records():
             if self._mode == "manual":
                 # A commit in the loop's body is meant to cover the record at hand.
                 mine.handled = record.offset + 1
             yield record
+            if mine.moves != moves:
+                return  # somebody has sought elsewhere, so the rest is not what comes next
             if self._mode == "after":
                 mine.handled = record.offset + 1
+
+    def _commit_before(self, reached: dict[Place, int]) -> None:
+        """Commit what is about to be handed out; if that fails, it is not, and comes again."""
+        if self._seat is None:
+            return
+        offsets = self._seat.offsets(reached)
+        try:
+            self._seat.commit(offsets, synced=True)
+        except BaseException:
+            self._positions.put_back()
+            raise
+        self.offsets_committed(offsets)
 
     def _poll(self, timeout: timedelta, max_records: int) -> list[Batch]:
         if self._closed:
@@ -104,6 +124,7 @@ class FileConsumer(Consumer):
             self._commit_or_rejoin()
         while True:
             self._keep_place()
+            self._positions.raise_news()
             batches = self._positions.take(max_records)
             if batches:
                 return batches
@@ -280,6 +301,10 @@ class FileConsumer(Consumer):
 
     def close(self) -> None:
         self._end(commit=True)
+
+    def abandon(self) -> None:
+        """Close without committing what was polled last."""
+        self._end(commit=False)
 
     def _end(self, *, commit: bool) -> None:
         if self._closed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -71,11 +72,14 @@ class FileLog(Log):
 
     def close(self) -> None:
         """Close the log with its producers, which commit what they have, and its consumers."""
-        for handle in list(self._handles):
-            handle.close()
-        self._upkeep.close()
-        self._catalog.close()
-        self._disk.close()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._disk.close)
+            stack.callback(self._catalog.close)
+            stack.callback(self._upkeep.close)
+            for handle in list(self._handles):
+                # What a consumer has polled may not have been handled, so it is not committed.
+                ends = handle.abandon if isinstance(handle, FileConsumer) else handle.close
+                stack.callback(ends)
 
     # Topics
 

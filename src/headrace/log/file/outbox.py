@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -26,16 +26,12 @@ _STEP_IN = 0.001
 
 
 class Sent(Delivery):
-    """One batch of sent records, over all topics. Every `send` into it returns it.
+    """One batch of sent records, over all topics. Every `send` into it returns it."""
 
-    A record may have gone with the `previous` batch instead, if that was taken at the very moment
-    of its `send`. So what became of an empty batch is what became of the one before it.
-    """
-
-    def __init__(self, outbox: Outbox, previous: Sent | None) -> None:
+    def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        self.previous = previous
         self.taken: list[Taken] = []
+        self.size = 0
         self.sequence: int | None = None
         self.receipt: Receipt | None = None
         self.error: HeadraceError | None = None
@@ -46,20 +42,30 @@ class Sent(Delivery):
 
     def wait(self) -> Receipt:
         if not self.done:
-            self._outbox.flush()
-        return self._outcome()
+            self._outbox.flush_for(self)
+        if self.error is not None:
+            raise self.error
+        return self.receipt or Receipt(None, 0, ())
 
     def end(self, receipt: Receipt | None, error: HeadraceError | None) -> None:
         """Hear what became of the batch."""
         self.receipt, self.error = receipt, error
-        self.taken, self.previous = [], None
+        self.taken = []
 
-    def _outcome(self) -> Receipt:
-        if self.error is not None:
-            raise self.error
-        if self.receipt is not None:
-            return self.receipt
-        return Receipt(None, 0, ()) if self.previous is None else self.previous._outcome()
+
+class Either(Delivery):
+    """A record that went with one of two batches; nobody knows which, so both have to get in."""
+
+    def __init__(self, one: Sent, other: Sent) -> None:
+        self._one, self._other = one, other
+
+    @property
+    def done(self) -> bool:
+        return self._one.done and self._other.done
+
+    def wait(self) -> Receipt:
+        first, second = self._one.wait(), self._other.wait()
+        return second if second.acks else first
 
 
 class Outbox(Producer):
@@ -69,10 +75,11 @@ class Outbox(Producer):
     writes too fast. When `linger` has passed it is committed by the next `send`, or if there is
     none by a thread in the background. With `acks="none"` that thread commits them all.
 
-    The order of things matters where threads meet without a lock. `send` puts its record in
-    before it looks at anything else; a commit resets everything before it takes the records. So a
-    record that was not taken is noticed by its own `send`, and the delivery that `send` returns is
-    never done before the record is in the log.
+    The order of things matters where threads meet without a lock. A commit resets everything,
+    puts a new batch in place of the old one, and only then takes the records. `send` looks which
+    batch is current, puts its record in, and looks again. If it is the same batch, the record goes
+    with it; if not, it goes with one of the two. And a record that was not taken finds everything
+    reset, so its own `send` sees to it that it will be.
     """
 
     def __init__(
@@ -83,7 +90,8 @@ class Outbox(Producer):
         self._linger = linger.total_seconds()
         self._batch_bytes = batch_bytes
         self._rows: dict[str, Rows] = {}
-        self._sent = Sent(self, None)
+        self._retired: list[Rows] = []  # nothing new is sent to these, but by those who are at it
+        self._sent = Sent(self)
         self._full: deque[Sent] = deque()
         self._size = 0
         self._trip = 0  # the size at which `send` has to do more than send
@@ -95,6 +103,7 @@ class Outbox(Producer):
         self._thread: threading.Thread | None = None
         self._failure: HeadraceError | None = None
         self._closed = False
+        self._process = os.getpid()
 
     def send(
         self,
@@ -107,12 +116,13 @@ class Outbox(Producer):
         rows = self._rows.get(topic)
         if rows is None:
             rows = self._open(topic)
+        sent = self._sent
         try:
             size = self._size = self._size + rows.add(value, key, headers, partition)
         except UserError:
             size = self._committer.add(rows, value, key, headers, partition)
             size = self._size = self._size + size
-        return self._sent if size < self._trip else self._tripped()
+        return sent if size < self._trip and sent is self._sent else self._tripped(sent)
 
     def flush(self) -> None:
         self._drain()
@@ -120,29 +130,58 @@ class Outbox(Producer):
         if failure is not None:
             raise failure
 
+    def flush_for(self, sent: Sent) -> None:
+        """Have a batch committed. What became of others is left for `flush` to tell."""
+        try:
+            self.flush()
+        except HeadraceError as error:
+            if not sent.done:
+                raise
+            self._failure = None if error is sent.error else error
+
     def check_open(self) -> None:
         """Return if this producer can still be used."""
         if self._closed:
             raise MisusedHandle("This producer is closed", hint="Make another: log.producer()")
+        self.check_process()
+
+    def check_process(self) -> None:
+        """Return if this is the process that the producer was made in."""
+        if os.getpid() != self._process:
+            raise MisusedHandle(
+                "This producer belongs to the process that this one was forked from",
+                hint="Make another: log.producer()",
+            )
 
     def close(self) -> None:
         if self._closed:
             return
+        # First nobody new may send; then what was sent is committed.
+        self._closed = True
+        with self._opening:
+            self._retired += self._rows.values()
+            self._rows = {}
         try:
             self.flush()
         finally:
-            self._closed = True
-            self._rows.clear()
             self._stop.set()
             self._wake.set()
-            if self._thread is not None:
+            if self._thread is not None and os.getpid() == self._process:
                 self._thread.join()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is anything that was sent and not committed."""
+        return bool(self._full) or not all(rows.empty for rows in self._all_rows())
 
     # Inside
 
+    def _all_rows(self) -> list[Rows]:
+        return [*self._rows.values(), *self._retired]
+
     def _open(self, topic: str) -> Rows:
-        self.check_open()
         with self._opening:
+            self.check_open()
             rows = self._rows.get(topic)
             if rows is None:
                 rows = self._rows[topic] = waiting_rows(self._committer.topic(topic))
@@ -153,28 +192,34 @@ class Outbox(Producer):
                 self._thread.start()
         return rows
 
-    def _tripped(self) -> Delivery:
-        """The record is the first of a batch, or fills one, or one has waited for long enough."""
-        sent = self._sent
-        if self._empty:
+    def _tripped(self, before: Sent) -> Delivery:
+        """The record is the first of a batch, or fills one, or one has waited for long enough, or
+        one was taken at this very moment, or the producer is being closed."""
+        self.check_process()
+        now = self._sent
+        delivery = now if now is before else Either(before, now)
+        if self._empty and not self._closed:
             self._empty = False
             self._trip = self._batch_bytes
             self._wake.set()
-        if self._size < self._batch_bytes and not self._overdue:
-            return sent
-        if self._wait or self._size > min(_QUEUE * self._batch_bytes, MAX_COMMIT_BYTES):
-            self._drain()
-        else:
+        if not self._closed and self._size < self._batch_bytes and not self._overdue:
+            return delivery
+        if not self._wait and self._size <= min(_QUEUE * self._batch_bytes, MAX_COMMIT_BYTES):
             self._wake.set()
-        return sent
-
-    @property
-    def waiting(self) -> bool:
-        """Whether there is anything that was sent and not committed."""
-        return bool(self._full) or not all(rows.empty for rows in [*self._rows.values()])
+            return delivery
+        try:
+            self._drain()
+        except Retryable:
+            # The record is in the queue, and raising would have it sent again; `flush` will tell.
+            # But a queue has to end somewhere.
+            if self._closed or sum(sent.size for sent in [*self._full]) > MAX_COMMIT_BYTES:
+                raise
+        return delivery
 
     def _drain(self) -> None:
         """Commit all that was sent, in order. What may succeed later stays first in line."""
+        self.check_process()
+        first: HeadraceError | None = None
         with self._committer.lock:
             self._seal()
             while self._full:
@@ -188,20 +233,22 @@ class Outbox(Producer):
                     self._committer.doubt()
                 sent.end(receipt, error)
                 self._full.popleft()
-                if error is not None:
-                    raise error
+                first = first or error
+        if first is not None:
+            raise first
 
     def _seal(self) -> None:
-        self._size = self._trip = 0
+        size, self._size = self._size, 0
+        self._trip = 0
         self._empty = True
         self._overdue = False
-        sent = self._sent
-        self._sent = following = Sent(self, sent)
-        sent.taken = take_all([*self._rows.values()])
+        sent, self._sent = self._sent, Sent(self)
+        sent.taken = take_all(self._all_rows())
+        sent.size = size
         if sent.taken:
             self._full.append(sent)
         else:
-            following.previous = sent.previous
+            sent.end(Receipt(None, 0, ()), None)
 
     def _commit(self, sent: Sent) -> tuple[Receipt, HeadraceError | None]:
         """Commit a batch, but for the rows of a topic that is gone: others are not to suffer."""
@@ -209,7 +256,6 @@ class Outbox(Producer):
         if sent.sequence is None:
             sent.sequence = self._committer.last_own = self._committer.next_sequence
         failures: list[UserError] = []
-        topics = [taken.rows for taken in sent.taken]
 
         def make() -> list[Piece]:
             pieces = []
@@ -219,15 +265,20 @@ class Outbox(Producer):
                 except UserError as error:
                     failures.append(error)
                     sent.taken.remove(taken)
+                    self._retire(taken)
             return pieces
 
-        try:
-            receipt = self._committer.commit(make, sent.sequence)
-        finally:
-            for rows in topics:
-                with contextlib.suppress(HeadraceError):  # it has been deleted
-                    rows.topic = self._committer.topic(rows.topic.name)
+        receipt = self._committer.commit(make, sent.sequence)
+        for taken in sent.taken:
+            taken.rows.topic = self._committer.topic(taken.topic.name)
         return receipt, failures[0] if failures else None
+
+    def _retire(self, taken: Taken) -> None:
+        """Have the next `send` to a topic that is gone look whether there is one again."""
+        self._committer.forget(taken.topic.name)
+        with self._opening:
+            if self._rows.get(taken.topic.name) is taken.rows:
+                self._retired.append(self._rows.pop(taken.topic.name))
 
     def _run(self) -> None:
         while True:

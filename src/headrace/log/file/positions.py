@@ -32,9 +32,13 @@ class Assigned:
     handled: int
     """Where the group goes on once this is committed."""
     committed: int | None
+    moves: int = 0
+    """How often somebody has moved on or back by hand."""
     paused: bool = False
     error: HeadraceError | None = None
     """Why nothing more can be read here, until somebody seeks."""
+    told: bool = False
+    """Whether somebody has heard of the error."""
 
     @property
     def uncommitted(self) -> bool:
@@ -43,6 +47,7 @@ class Assigned:
     def go_to(self, offset: int) -> None:
         self.cursor.seek(offset)
         self.handled = offset
+        self.moves += 1
         self.error = None
 
 
@@ -133,17 +138,26 @@ class Positions:
         if not wrong:
             return
         self._told += 1
-        mine = wrong[self._told % len(wrong)]
-        error = mine.error
-        assert error is not None
-        if not isinstance(error, CorruptSegment | OffsetOutOfRange | UnknownTopic):
-            mine.error = None  # it may be better next time
-        raise error
+        _tell(wrong[self._told % len(wrong)])
+
+    def raise_news(self) -> None:
+        """Tell what nobody has heard of yet: the other partitions may never have a rest."""
+        for mine in self.assigned.values():
+            if mine.error is not None and not mine.told and not mine.paused:
+                _tell(mine)
+
+
+def _tell(mine: Assigned) -> None:
+    error, mine.told = mine.error, True
+    assert error is not None
+    if not isinstance(error, CorruptSegment | OffsetOutOfRange | UnknownTopic):
+        mine.error = None  # it may be better next time
+    raise error
 
 
 def _read(mine: Assigned, rows: int, changes: int) -> Batch | None:
     try:
         return mine.cursor.take(rows, changes)
     except (LogError, OffsetOutOfRange, UnknownTopic) as error:
-        mine.error = error  # this partition stops here; the others go on
+        mine.error, mine.told = error, False  # this partition stops here; the others go on
         return None

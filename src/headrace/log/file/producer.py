@@ -61,8 +61,6 @@ class FileProducer(Outbox):
         sequence: int | None = None,
     ) -> Receipt:
         self.check_open()
-        if sequence is not None:
-            self._check_sequence(sequence)
         groups = list(commits_of(self._committer.conformed(topic, data)))
         if sequence is not None and not groups:
             groups = [[]]  # nothing to add, and yet a number that is used up
@@ -72,8 +70,10 @@ class FileProducer(Outbox):
                 "and a sequence number is for one",
                 hint=f"Append at most {MAX_COMMIT_BYTES:,} bytes with each sequence number",
             )
-        self.flush()
         with self._committer.lock:
+            if sequence is not None:
+                self._check_sequence(sequence)
+            self.flush()
             receipts = [self._append(topic, group, partition, sequence) for group in groups]
         if not receipts:
             return Receipt(None, 0, ())

@@ -86,6 +86,12 @@ def _intact(path: Path, position: int, length: int, digest: int) -> bool:
 def _forget_from(db: apsw.Connection, number: int) -> int:
     """Take back a commit and all after it; returns how many those were."""
     lost = one(db, "SELECT count(*) FROM commits WHERE number >= ?", number)
+    db.execute(
+        "UPDATE partition SET end = lost.first FROM (SELECT topic, partition, min(first) AS first "
+        "FROM chunk WHERE number >= ? GROUP BY topic, partition) AS lost "
+        "WHERE partition.topic = lost.topic AND partition.partition = lost.partition",
+        (number,),
+    )
     db.execute("DELETE FROM chunk WHERE number >= ?", (number,))
     db.execute("DELETE FROM topic_commit WHERE number >= ?", (number,))
     db.execute(
@@ -95,10 +101,6 @@ def _forget_from(db: apsw.Connection, number: int) -> int:
         (number,),
     )
     db.execute("DELETE FROM commits WHERE number >= ?", (number,))
-    db.execute(
-        "UPDATE partition SET end = max(first, coalesce((SELECT max(end) FROM chunk c "
-        "WHERE c.topic = partition.topic AND c.partition = partition.partition), first))"
-    )
     db.execute(
         "UPDATE group_offset SET offset = min(offset, (SELECT end FROM partition p "
         "WHERE p.topic = group_offset.topic AND p.partition = group_offset.partition))"

@@ -11,11 +11,13 @@ import apsw
 import pyarrow as pa
 
 from headrace.errors import (
+    CorruptCatalog,
     InvalidSchema,
     InvalidSetting,
     TopicExists,
     UnknownPartition,
     UnknownTopic,
+    UserError,
 )
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.layout import topic_schema
@@ -55,15 +57,16 @@ _SELECT = """
 
 def _row(values: tuple[Any, ...]) -> TopicRow:
     id, version, name, columns, key, event_time, settings, partitions = values
-    topic = Topic(
-        name,
-        partitions,
-        None if columns is None else topic_schema(columns),
-        key,
-        event_time,
-        TopicSettings().change(json.loads(settings)),
-    )
-    return TopicRow(id, version, columns, topic)
+    try:
+        schema = None if columns is None else topic_schema(columns)
+        changed = TopicSettings().change(json.loads(settings))
+    except (TypeError, ValueError, UserError) as error:  # it was good when it was stored
+        raise CorruptCatalog(
+            f"What the catalog says of topic {name!r} cannot be read: {error}",
+            hint="Restore the folder from a copy",
+            topic=name,
+        ) from error
+    return TopicRow(id, version, columns, Topic(name, partitions, schema, key, event_time, changed))
 
 
 def find_topic(db: apsw.Connection, name: str) -> TopicRow:

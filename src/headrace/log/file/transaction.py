@@ -125,8 +125,8 @@ class FileTransaction(Transaction):
 
         if self._consumer is not None:
             self._consumer.check_nothing_lost()
-        self._flush()
         with self._committer.lock:
+            self._flush()
             return self._committer.commit_next(make, self._offsets)
 
     def _end(self, receipt: Receipt) -> Receipt | None:

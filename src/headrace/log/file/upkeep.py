@@ -7,6 +7,7 @@ the exception: a crash after the copy and before its transaction leaves a copy t
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -52,7 +53,8 @@ class Upkeep:
             if self._disk.exclusive:  # there is one connection, and so one thread
                 self._tidy(id)
             else:
-                self._later.submit(self._tidy, id)
+                with contextlib.suppress(RuntimeError):  # the log is being closed
+                    self._later.submit(self._tidy, id)
 
     def _tidy(self, id: int) -> None:
         try:
