@@ -120,12 +120,13 @@ class Committer:
     def pieces(
         self, topic: str, batches: list[pa.RecordBatch], partition: int | None
     ) -> list[Piece]:
-        """Rows in the topic's columns, or in those it lately had, sorted into partitions."""
+        """Rows that were `conformed`, sorted into partitions."""
         row = self.topic(topic)
         return [
             piece
             for given in batches
-            for batch in conform(row.topic, given)
+            # The topic may have gained columns since.
+            for batch in ([given] if given.schema == row.schema else conform(row.topic, given))
             for piece in split(row, with_tombstones(row, batch), partition, self._rotation)
         ]
 

@@ -20,8 +20,8 @@ from headrace.schema.ddl import parse_schema
 TOMBSTONE = pa.field("_tombstone", pa.bool_(), nullable=False)
 _COPIED_BYTES = 1 << 18
 """Below this a copy is cheaper than collecting the parts."""
-_PIECE_BYTES = 1 << 18
-"""What fits the cache of one core."""
+_PIECE_BYTES = 1 << 20
+"""What fits a cache, and is large enough for threads not to fight over the interpreter."""
 
 OFFSET = pa.field("_offset", pa.int64(), nullable=False)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,9 @@ from headrace.log.record import Batch
 
 _PAGE = 256
 _OPEN_FILES = 32
+_LARGE = 1 << 20
+_AHEAD = 2
+"""How many large chunks are read before they are asked for; a scan's memory holds one more."""
 _ENDLESS = 1 << 62
 
 
@@ -125,6 +130,8 @@ class Reader:
         self._folder = folder
         self._catalog = catalog
         self._files: OrderedDict[int, SegmentFile] = OrderedDict()
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
 
     def scan(
         self,
@@ -135,19 +142,54 @@ class Reader:
         columns: Sequence[str] | None = None,
     ) -> Iterator[Batch]:
         """The rows with offsets from `start` up to `stop`, a batch for each commit."""
+        wanted = self._chunks_between(topic, partition, start, stop)
+        for batch in self._load_ahead(topic, partition, wanted, columns):
+            if batch is not None and len(clipped := clip(batch, start, stop)):
+                yield clipped
+
+    def _chunks_between(
+        self, topic: TopicRow, partition: int, start: int, stop: int
+    ) -> Iterator[Chunk]:
         while start < stop:
             chunks = self.chunks(topic, partition, start)
+            if not chunks:
+                return
             for chunk in chunks:
                 if chunk.first >= stop:
                     return
-                batch = self.load(topic, partition, chunk, columns)
-                if batch is not None:
-                    batch = clip(batch, start, stop)
-                    if len(batch):
-                        yield batch
+                yield chunk
                 start = chunk.end
-            if not chunks:
-                return
+
+    def _load_ahead(
+        self,
+        topic: TopicRow,
+        partition: int,
+        chunks: Iterable[Chunk],
+        columns: Sequence[str] | None,
+    ) -> Iterator[Batch | None]:
+        """The chunks in order. Large ones are read and checked ahead, by other threads."""
+        ahead: deque[Future[Batch | None]] = deque()
+        try:
+            for chunk in chunks:
+                large = chunk.length >= _LARGE
+                if large:
+                    ahead.append(
+                        self._helpers().submit(self.load, topic, partition, chunk, columns)
+                    )
+                while ahead and (not large or len(ahead) > _AHEAD):
+                    yield ahead.popleft().result()
+                if not large:
+                    yield self.load(topic, partition, chunk, columns)
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for unused in ahead:
+                unused.cancel()
+
+    def _helpers(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_AHEAD, "headrace-reader")
+        return self._pool
 
     def chunks(
         self, topic: TopicRow, partition: int, offset: int, limit: int = _PAGE
@@ -221,6 +263,8 @@ class Reader:
         )
 
     def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
         for file in self._files.values():
             file.close()
         self._files.clear()
@@ -240,18 +284,19 @@ class Reader:
             raise storage.unavailable(chunk.location, error) from error
 
     def _file(self, topic: TopicRow, partition: int, chunk: Chunk) -> SegmentFile:
-        file = self._files.get(chunk.segment)
-        if file is None:
-            if chunk.location is None:
-                path = segment_path(self._folder, topic.id, partition, chunk.segment)
-                file = LocalSegment(path)
-            else:
-                file = TieredSegment(chunk.location)
-            self._files[chunk.segment] = file
-            if len(self._files) > _OPEN_FILES:
-                self._files.popitem(last=False)[1].close()
-        self._files.move_to_end(chunk.segment)
-        return file
+        with self._lock:
+            file = self._files.get(chunk.segment)
+            if file is None:
+                if chunk.location is None:
+                    path = segment_path(self._folder, topic.id, partition, chunk.segment)
+                    file = LocalSegment(path)
+                else:
+                    file = TieredSegment(chunk.location)
+                self._files[chunk.segment] = file
+                if len(self._files) > _OPEN_FILES:
+                    self._files.popitem(last=False)[1].close()
+            self._files.move_to_end(chunk.segment)
+            return file
 
     def _again(self, topic: TopicRow, partition: int, chunk: Chunk) -> Chunk | None:
         db = self._catalog.reader()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import Protocol
 
@@ -43,10 +44,12 @@ class TieredSegment:
 
     def __init__(self, url: str) -> None:
         self._file = storage.open_file(url)
+        self._lock = threading.Lock()
 
     def read_into(self, target: memoryview, position: int) -> int:
-        self._file.seek(position)
-        return int(self._file.readinto(target))
+        with self._lock:
+            self._file.seek(position)
+            return int(self._file.readinto(target))
 
     def close(self) -> None:
         self._file.close()
