@@ -151,3 +151,11 @@ def test_records_of_one_key_keep_their_order(log: Log) -> None:
     for key in range(7):
         mine = [r.value for r in read(log, "clicks") if r.key == b"%d" % key]
         assert mine == [b"%03d" % n for n in range(400) if n % 7 == key]
+
+
+def test_producers_that_live_for_one_record_do_not_all_choose_the_same_partition(log: Log) -> None:
+    log.create_topic("t", partitions=3)
+    for _ in range(9):
+        with log.producer() as producer:
+            producer.send("t", b"x")
+    assert all(state.end > 0 for state in log.topic("t").partitions)

@@ -43,7 +43,7 @@ class Committer:
         self._after_roll = after_roll
         self._synced = synced
         self._topics: dict[str, TopicRow] = {}
-        self._rotation = Rotation()
+        self._rotation = Rotation(self._records_in)
         self._epoch = 0
         self._sequence: int | None = 0
         self.last_own = -1
@@ -165,6 +165,12 @@ class Committer:
                 topic=topic.name,
             )
         return taken.rows.pieces(taken.records, topic, self._rotation)
+
+    def _records_in(self, topic: TopicRow) -> int:
+        found = one(
+            self._catalog.reader(), "SELECT sum(end) FROM partition WHERE topic = ?", topic.id
+        )
+        return int(found[0] or 0) if found else 0
 
     def _register(self) -> None:
         """Take the id over from whoever had it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,14 @@ Targets = np.ndarray[Any, np.dtype[np.int32]]
 
 
 class Rotation:
-    """Hands out partitions in turn to what has no key."""
+    """Hands out partitions in turn to what has no key.
 
-    def __init__(self) -> None:
+    `begin` says where to begin in a topic. It should depend on what the topic holds, or producers
+    that live for one record would all begin, and end, at the same partition.
+    """
+
+    def __init__(self, begin: Callable[[TopicRow], int]) -> None:
+        self._begin = begin
         self._next: dict[int, int] = {}
 
     def one(self, topic: TopicRow) -> int:
@@ -34,8 +39,10 @@ class Rotation:
 
     def many(self, topic: TopicRow, rows: int) -> Targets:
         """The next partitions, one for each row."""
-        start = self._next.get(topic.id, 0)
         count = topic.topic.partitions
+        start = self._next.get(topic.id)
+        if start is None:
+            start = self._begin(topic) % count
         self._next[topic.id] = (start + rows) % count
         return ((start + np.arange(rows)) % count).astype(np.int32)
 
