@@ -159,8 +159,8 @@ class Committer:
         topic = self.topic(taken.topic.name)
         if topic.id != taken.topic.id:
             raise UnknownTopic(
-                f"Topic {topic.name!r} was deleted after records were sent to it; "
-                "there is another of that name now",
+                f"Topic {topic.name!r} was deleted and made again since this producer last looked, "
+                "and the records it had for the old one were not written",
                 hint="Send them again if the new topic should have them",
                 topic=topic.name,
             )
