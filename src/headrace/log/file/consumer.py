@@ -11,9 +11,10 @@ from headrace.errors import InvalidSetting, MemberFenced, MisusedHandle
 from headrace.log.assignment import Partition
 from headrace.log.file.catalog import Catalog
 from headrace.log.file.coordinator import Place, Share
+from headrace.log.file.lookup import find_offset
 from headrace.log.file.offsets import GroupOffsets
 from headrace.log.file.positions import Assigned, Positions
-from headrace.log.file.reader import Reader, find_offset
+from headrace.log.file.reader import Reader
 from headrace.log.file.seat import Seat
 from headrace.log.file.topics import TopicRow
 from headrace.log.interface import CommitMode, Consumer

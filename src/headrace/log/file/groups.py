@@ -17,8 +17,8 @@ from headrace.log.file.coordinator import (
     find_group,
     owned_by,
 )
+from headrace.log.file.lookup import find_offset, partition_range
 from headrace.log.file.offsets import GroupOffsets, store_offsets
-from headrace.log.file.reader import find_offset, partition_range
 from headrace.log.file.topics import find_topic, topic_by_id
 from headrace.log.names import check_name
 from headrace.log.position import Position

@@ -22,8 +22,9 @@ from headrace.log.file.consumer import FileConsumer
 from headrace.log.file.coordinator import Coordinator
 from headrace.log.file.disk import Disk
 from headrace.log.file.groups import Groups
+from headrace.log.file.lookup import find_offset
 from headrace.log.file.producer import FileProducer
-from headrace.log.file.reader import Reader, find_offset
+from headrace.log.file.reader import Reader
 from headrace.log.file.recovery import recover
 from headrace.log.file.seat import Seat, Terms
 from headrace.log.file.segment import SEGMENTS

@@ -12,6 +12,7 @@ from typing import Any
 from headrace.errors import HeadraceError, MisusedHandle, Retryable, UserError
 from headrace.log.file.appender import Piece
 from headrace.log.file.committer import Committer
+from headrace.log.file.delivery import Either, Outcome, Sent
 from headrace.log.file.pending import Rows, Taken, take_all, waiting_rows
 from headrace.log.file.split import MAX_COMMIT_BYTES
 from headrace.log.interface import Delivery, Producer
@@ -23,49 +24,6 @@ _QUEUE = 8
 
 _STEP_IN = 0.001
 """Seconds that the background thread leaves an overdue batch to whoever sends."""
-
-
-class Sent(Delivery):
-    """One batch of sent records, over all topics. Every `send` into it returns it."""
-
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
-        self.taken: list[Taken] = []
-        self.size = 0
-        self.sequence: int | None = None
-        self.receipt: Receipt | None = None
-        self.error: HeadraceError | None = None
-
-    @property
-    def done(self) -> bool:
-        return self.receipt is not None or self.error is not None
-
-    def wait(self) -> Receipt:
-        if not self.done:
-            self._outbox.flush_for(self)
-        if self.error is not None:
-            raise self.error
-        return self.receipt or Receipt(None, 0, ())
-
-    def end(self, receipt: Receipt | None, error: HeadraceError | None) -> None:
-        """Hear what became of the batch."""
-        self.receipt, self.error = receipt, error
-        self.taken = []
-
-
-class Either(Delivery):
-    """A record that went with one of two batches; nobody knows which, so both have to get in."""
-
-    def __init__(self, one: Sent, other: Sent) -> None:
-        self._one, self._other = one, other
-
-    @property
-    def done(self) -> bool:
-        return self._one.done and self._other.done
-
-    def wait(self) -> Receipt:
-        first, second = self._one.wait(), self._other.wait()
-        return second if second.acks else first
 
 
 class Outbox(Producer):
@@ -91,7 +49,7 @@ class Outbox(Producer):
         self._batch_bytes = batch_bytes
         self._rows: dict[str, Rows] = {}
         self._retired: list[Rows] = []  # nothing new is sent to these, but by those who are at it
-        self._sent = Sent(self)
+        self._sent = Sent(self.flush_for)
         self._full: deque[Sent] = deque()
         self._size = 0
         self._trip = 0  # the size at which `send` has to do more than send
@@ -130,7 +88,7 @@ class Outbox(Producer):
         if failure is not None:
             raise failure
 
-    def flush_for(self, sent: Sent) -> None:
+    def flush_for(self, sent: Outcome) -> None:
         """Have a batch committed. What became of others is left for `flush` to tell."""
         try:
             self.flush()
@@ -242,7 +200,7 @@ class Outbox(Producer):
         self._trip = 0
         self._empty = True
         self._overdue = False
-        sent, self._sent = self._sent, Sent(self)
+        sent, self._sent = self._sent, Sent(self.flush_for)
         sent.taken = take_all(self._all_rows())
         sent.size = size
         if sent.taken:

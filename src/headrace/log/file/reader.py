@@ -10,17 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import apsw
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import CorruptSegment, InvalidPosition, OffsetOutOfRange, UnknownTopic
+from headrace.errors import CorruptSegment
 from headrace.log.file import storage
 from headrace.log.file.catalog import Catalog, one
 from headrace.log.file.layout import OFFSET, Checksum, decode, stored_schema, tombstones
+from headrace.log.file.lookup import out_of_range, partition_range
 from headrace.log.file.segment import LocalSegment, SegmentFile, TieredSegment, segment_path
-from headrace.log.file.topics import TopicRow, check_partition
-from headrace.log.position import Commit, Earliest, Latest, Offset, Position, Time
+from headrace.log.file.topics import TopicRow
 from headrace.log.record import Batch
 
 _PAGE = 256
@@ -28,7 +27,6 @@ _OPEN_FILES = 32
 _LARGE = 1 << 20
 _AHEAD = 2
 """How many large chunks are read before they are asked for; a scan's memory holds one more."""
-_ENDLESS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,73 +52,6 @@ _SELECT = """
     FROM chunk c JOIN segment s ON s.id = c.segment JOIN commits m ON m.number = c.number
     WHERE c.topic = ? AND c.partition = ?
 """
-
-
-def partition_range(db: apsw.Connection, row: TopicRow, partition: int) -> tuple[int, int]:
-    """The offsets a partition holds: the first, and the one after the last."""
-    check_partition(row, partition)
-    found = one(
-        db,
-        "SELECT first, end FROM partition WHERE topic = ? AND partition = ?",
-        row.id,
-        partition,
-    )
-    if found is None:
-        raise UnknownTopic(f"Topic {row.name!r} has been deleted meanwhile", topic=row.name)
-    return found[0], found[1]
-
-
-def find_offset(db: apsw.Connection, row: TopicRow, partition: int, position: Position) -> int:
-    """The offset at which reading from a position begins, or up to it ends."""
-    first, end = partition_range(db, row, partition)
-    match position:
-        case Earliest():
-            return first
-        case Latest():
-            return end
-        case Offset(offset):
-            if not first <= offset <= end:
-                raise out_of_range(row.name, partition, offset, first, end)
-            return offset
-        case Commit(number):
-            found = one(
-                db,
-                "SELECT first FROM chunk WHERE topic = ? AND partition = ? AND number > ? "
-                "ORDER BY number LIMIT 1",
-                row.id,
-                partition,
-                min(number, _ENDLESS),
-            )
-        case Time(micros):
-            after = one(
-                db,
-                "SELECT number FROM commits WHERE time >= ? ORDER BY time, number LIMIT 1",
-                max(-_ENDLESS, min(micros, _ENDLESS)),
-            )
-            if after is None:
-                return end
-            return find_offset(db, row, partition, Commit(after[0] - 1))
-        case _:
-            raise InvalidPosition(
-                f"{position!r} is not a position",
-                hint="Use EARLIEST, LATEST, Offset(42), Time.at(...), Commit(7), "
-                "or parse_position for what people type",
-            )
-    return end if found is None else max(first, found[0])
-
-
-def out_of_range(topic: str, partition: int, offset: int, first: int, end: int) -> OffsetOutOfRange:
-    """The error that names the offsets there are."""
-    return OffsetOutOfRange(
-        f"Offset {offset} is not in partition {partition} of {topic!r}, "
-        f"which holds the offsets from {first} up to {end}",
-        hint=f"Begin at an offset from {first} to {end}, at a time, or at an end",
-        topic=topic,
-        partition=partition,
-        offset=offset,
-        first=first,
-        end=end,
-    )
 
 
 class Reader:

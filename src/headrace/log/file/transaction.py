@@ -14,6 +14,7 @@ from headrace.errors import HeadraceError, MisusedHandle, Retryable, UserError
 from headrace.log.file.appender import Piece
 from headrace.log.file.committer import Committer
 from headrace.log.file.consumer import FileConsumer
+from headrace.log.file.delivery import Outcome
 from headrace.log.file.offsets import GroupOffsets
 from headrace.log.file.pending import Rows, Taken, take_all, waiting_rows
 from headrace.log.file.split import check_commit_size
@@ -23,23 +24,8 @@ from headrace.log.record import Header
 from headrace.log.state import Receipt
 
 
-class _Outcome(Delivery):
-    """What becomes of a transaction's records."""
-
-    def __init__(self) -> None:
-        self.receipt: Receipt | None = None
-        self.error: HeadraceError | None = None
-
-    @property
-    def done(self) -> bool:
-        return self.receipt is not None or self.error is not None
-
-    def wait(self) -> Receipt:
-        if self.error is not None:
-            raise self.error
-        if self.receipt is None:
-            raise MisusedHandle("The record is in a transaction that is not committed yet")
-        return self.receipt
+def _too_early() -> None:
+    raise MisusedHandle("The record is in a transaction that is not committed yet")
 
 
 class FileTransaction(Transaction):
@@ -55,7 +41,7 @@ class FileTransaction(Transaction):
         self._offsets: GroupOffsets | None = None
         self._size = 0
         self._over = False
-        self._outcome = _Outcome()
+        self._outcome = Outcome(_too_early)
 
     def send(
         self,
@@ -106,7 +92,7 @@ class FileTransaction(Transaction):
             raise  # nothing of it is in the log, and it can be tried again as it is
         except HeadraceError as error:
             self._over = True
-            self._outcome.error = error
+            self._outcome.end(None, error)
             raise
         if self._consumer is not None and self._offsets is not None:
             self._consumer.offsets_committed(self._offsets)
@@ -114,7 +100,7 @@ class FileTransaction(Transaction):
 
     def abort(self) -> None:
         self._over = True
-        self._outcome.error = MisusedHandle("The transaction was aborted")
+        self._outcome.end(None, MisusedHandle("The transaction was aborted"))
 
     def _commit(self) -> Receipt:
         def make() -> list[Piece]:
@@ -131,7 +117,7 @@ class FileTransaction(Transaction):
 
     def _end(self, receipt: Receipt) -> Receipt | None:
         self._over = True
-        self._outcome.receipt = receipt
+        self._outcome.end(receipt, None)
         return receipt if receipt.acks else None
 
     def _grow(self, size: int) -> None:

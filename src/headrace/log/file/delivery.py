@@ -1,0 +1,63 @@
+"""What becomes of records that were sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.errors import HeadraceError
+from headrace.log.file.pending import Taken
+from headrace.log.interface import Delivery
+from headrace.log.state import Receipt
+
+
+class Outcome(Delivery):
+    """The log's answer, or the error in its place. `hurry` is called by whoever cannot wait."""
+
+    def __init__(self, hurry: Callable[[], None]) -> None:
+        self._hurry = hurry
+        self.receipt: Receipt | None = None
+        self.error: HeadraceError | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.receipt is not None or self.error is not None
+
+    def wait(self) -> Receipt:
+        if not self.done:
+            self._hurry()
+        if self.error is not None:
+            raise self.error
+        return self.receipt or Receipt(None, 0, ())
+
+    def end(self, receipt: Receipt | None, error: HeadraceError | None) -> None:
+        """Hear what the records became."""
+        self.receipt, self.error = receipt, error
+
+
+class Sent(Outcome):
+    """One batch of sent records, over all topics. Every `send` into it returns it."""
+
+    def __init__(self, flush: Callable[[Outcome], None]) -> None:
+        super().__init__(lambda: flush(self))
+        self.taken: list[Taken] = []
+        self.size = 0
+        self.sequence: int | None = None
+
+    def end(self, receipt: Receipt | None, error: HeadraceError | None) -> None:
+        super().end(receipt, error)
+        self.taken = []
+
+
+class Either(Delivery):
+    """A record that went with one of two batches; nobody knows which, so both have to get in."""
+
+    def __init__(self, one: Sent, other: Sent) -> None:
+        self._one, self._other = one, other
+
+    @property
+    def done(self) -> bool:
+        return self._one.done and self._other.done
+
+    def wait(self) -> Receipt:
+        first, second = self._one.wait(), self._other.wait()
+        return second if second.acks else first
