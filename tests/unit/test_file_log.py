@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from headrace.clock import VirtualClock
-from headrace.errors import LogBusy, MisusedHandle
+from headrace.errors import CorruptCatalog, LogBusy, MisusedHandle
 from headrace.log.file.disk import Disk
 from headrace.log.file.log import FileLog
 from headrace.log.interface import Log
@@ -129,3 +129,27 @@ def test_threads_that_end_leave_no_connection_behind(log: FileLog) -> None:
         thread.start()
         thread.join()
     assert count() < before + 10
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_catalog_that_lost_a_chunk_says_so(log: FileLog, lost: int) -> None:
+    with log.producer() as producer:
+        for number in range(3):
+            producer.send("t", str(number)).wait()
+    other = apsw.Connection(str(log.folder / "catalog.db"))
+    other.execute("DELETE FROM chunk WHERE first = ?", (lost,))
+    found = []
+    with pytest.raises(CorruptCatalog, match=f"from offset {lost} on"):
+        for batch in log.read("t"):
+            found += [record.offset for record in batch.records()]
+    assert found == []
+
+
+def test_compaction_may_leave_offsets_out(log: FileLog) -> None:
+    log.alter_topic("t", settings={"cleanup": "compact"})
+    with log.producer() as producer:
+        for number in range(3):
+            producer.send("t", str(number), key="k").wait()
+    log.compact("t")
+    log.alter_topic("t", settings={"cleanup": "delete"})
+    assert values(log, "t") == [b"2"]

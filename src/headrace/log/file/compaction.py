@@ -191,6 +191,10 @@ class Compactor:
                 db.execute("UPDATE segment SET compacted = ? WHERE id = ?", (finished, segment))
                 return None
             length, created, closed = old
+            db.execute(
+                "UPDATE partition SET gaps = 1 WHERE topic = ? AND partition = ?",
+                (topic.id, partition),
+            )
             kept = [piece for piece in rewritten if piece.message is not None]
             size = (
                 self._write(db, topic, partition, kept, created=created, closed=closed)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import CorruptSegment
+from headrace.errors import CorruptCatalog, CorruptSegment
 from headrace.log.file import storage
 from headrace.log.file.catalog import Catalog, one
 from headrace.log.file.layout import OFFSET, Checksum, decode, stored_schema, tombstones
@@ -137,7 +137,17 @@ class Reader:
                 (topic.id, partition, topic.id, partition, offset, limit + 1),
             )
             found = [Chunk(*row) for row in rows]
-        return [chunk for chunk in found if chunk.end > offset][:limit]
+            gaps = one(
+                db,
+                "SELECT gaps FROM partition WHERE topic = ? AND partition = ?",
+                topic.id,
+                partition,
+            )
+        chunks = [chunk for chunk in found if chunk.end > offset][:limit]
+        if gaps == (0,):
+            upto = chunks[-1].end if len(chunks) == limit else end
+            _check_contiguous(topic, partition, chunks, offset, upto)
+        return chunks
 
     def past_gap(self, topic: TopicRow, partition: int, offset: int) -> int:
         """The partition's end, if compaction has left nothing from `offset` up to it."""
@@ -253,6 +263,26 @@ class Reader:
             partition=partition,
             offset=chunk.first,
             end=chunk.end,
+        )
+
+
+def _check_contiguous(
+    topic: TopicRow, partition: int, chunks: Sequence[Chunk], start: int, stop: int
+) -> None:
+    """Return if no offset is missing; where nothing was ever compacted, none may be."""
+    for chunk in chunks:
+        if chunk.first > start:
+            break
+        start = chunk.end
+    if start < stop:
+        raise CorruptCatalog(
+            f"Partition {partition} of {topic.name!r} has lost sight of its records from offset "
+            f"{start} on",
+            hint="The metadata database is damaged: restore the folder from a copy. Other "
+            "partitions are not touched by this",
+            topic=topic.name,
+            partition=partition,
+            offset=start,
         )
 
 

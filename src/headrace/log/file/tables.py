@@ -21,6 +21,7 @@ CREATE TABLE partition (
     first INTEGER NOT NULL DEFAULT 0,
     end INTEGER NOT NULL DEFAULT 0,
     segment INTEGER,
+    gaps INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (topic, partition)
 ) WITHOUT ROWID;
 
