@@ -11,9 +11,10 @@ import apsw
 import pytest
 
 from headrace.clock import VirtualClock
-from headrace.errors import CorruptCatalog, LogBusy, MisusedHandle
+from headrace.errors import CorruptCatalog, LogBusy, MisusedHandle, UnknownTopic
 from headrace.log.file.disk import Disk
 from headrace.log.file.log import FileLog
+from headrace.log.file.producer import FileProducer
 from headrace.log.interface import Log
 
 LONG = timedelta(hours=1)
@@ -58,6 +59,26 @@ def test_a_send_that_found_the_log_busy_has_taken_its_record_once(log: FileLog) 
     other.execute("ROLLBACK")
     producer.close()
     assert values(log, "t") == [b"x"]
+
+
+def test_records_of_a_topic_that_is_gone_are_told_of_even_if_the_log_was_busy_first(
+    log: FileLog,
+) -> None:
+    log.create_topic("x")
+    producer = log.producer(linger=LONG)
+    producer.send("t", b"kept")
+    producer.send("x", b"lost")
+    log.delete_topic("x")
+    assert isinstance(producer, FileProducer)
+    producer._committer.forget("x")  # so that it is missed before the log is found busy
+    other = busy(log)
+    with pytest.raises(LogBusy):
+        producer.flush()
+    other.execute("ROLLBACK")
+    with pytest.raises(UnknownTopic):
+        producer.flush()
+    producer.close()
+    assert values(log, "t") == [b"kept"]
 
 
 @pytest.mark.parametrize("looping", [True, False])

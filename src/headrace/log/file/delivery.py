@@ -42,6 +42,8 @@ class Sent(Outcome):
         self.taken: list[Taken] = []
         self.size = 0
         self.sequence: int | None = None
+        self.refused: HeadraceError | None = None
+        """Why some of its records cannot be committed, whatever becomes of the others."""
 
     def end(self, receipt: Receipt | None, error: HeadraceError | None) -> None:
         super().end(receipt, error)

@@ -213,7 +213,6 @@ class Outbox(Producer):
         # The number stays with the batch, so that trying again after a lost answer adds nothing.
         if sent.sequence is None:
             sent.sequence = self._committer.last_own = self._committer.next_sequence
-        failures: list[UserError] = []
 
         def make() -> list[Piece]:
             pieces = []
@@ -221,7 +220,7 @@ class Outbox(Producer):
                 try:
                     pieces += self._committer.pieces_of(taken)
                 except UserError as error:
-                    failures.append(error)
+                    sent.refused = sent.refused or error
                     sent.taken.remove(taken)
                     self._retire(taken)
             return pieces
@@ -229,7 +228,7 @@ class Outbox(Producer):
         receipt = self._committer.commit(make, sent.sequence)
         for taken in sent.taken:
             taken.rows.topic = self._committer.topic(taken.topic.name)
-        return receipt, failures[0] if failures else None
+        return receipt, sent.refused
 
     def _retire(self, taken: Taken) -> None:
         """Have the next `send` to a topic that is gone look whether there is one again."""
