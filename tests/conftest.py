@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -16,3 +17,6 @@ settings.register_profile(
     "deep", max_examples=2_000, deadline=None, suppress_health_check=_CALM, print_blob=True
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+# A run in the background of a script begins with Ctrl-C ignored, and its children would too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
