@@ -28,6 +28,7 @@
         ├── ReadOnlyLog             the folder cannot be written
         ├── NotALog                 the folder is not a headrace log
         ├── NewerFormat             the folder was written by a newer headrace
+        ├── OlderFormat             the folder has a format that is no longer read
         ├── CorruptSegment          stored bytes do not match their checksum
         ├── CorruptCatalog          the metadata database is damaged
         ├── StorageUnavailable (Retryable)  a tiered segment's filesystem does not answer
@@ -177,6 +178,10 @@ class NotALog(LogError):
 
 class NewerFormat(LogError):
     """The folder was written by a newer headrace, in a format this one does not know."""
+
+
+class OlderFormat(LogError):
+    """The folder has a format from before the first release, which is no longer read."""
 
 
 class CorruptSegment(LogError):

@@ -18,6 +18,7 @@ from headrace.log import (
     Position,
     Producer,
     Topic,
+    TopicCommit,
     TopicSettings,
     TopicState,
     UpkeepReport,
@@ -129,7 +130,7 @@ class LimitedLog(FileLog):
         self.require(Capability.COMMITS)
         return super().commit_time(commit)
 
-    def commits(self, topic: str, after: int, limit: int) -> list[int]:
+    def commits(self, topic: str, after: int, limit: int) -> list[TopicCommit]:
         self.require(Capability.COMMITS)
         return super().commits(topic, after, limit)
 

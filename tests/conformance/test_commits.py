@@ -16,6 +16,10 @@ COMMITS = Capability.COMMITS
 FRONTIERS = (Capability.TYPED_TOPICS, Capability.FRONTIERS)
 
 
+def numbers(log: Log, topic: str, after: int, limit: int) -> list[int]:
+    return [commit.number for commit in log.commits(topic, after, limit)]
+
+
 def test_commits_are_numbered_by_one_over_the_whole_log(log: Log) -> None:
     log.create_topic("a", partitions=2)
     log.create_topic("b")
@@ -24,11 +28,11 @@ def test_commits_are_numbered_by_one_over_the_whole_log(log: Log) -> None:
         for number, topic in enumerate("abba", 1):
             assert send(log, topic, b"x").commit == number
             assert log.head() == number
-        assert log.commits("a", 0, 100) == [1, 4]
-        assert log.commits("b", 0, 100) == [2, 3]
-        assert log.commits("b", 2, 100) == [3]
-        assert log.commits("a", 0, 1) == [1]
-        assert log.commits("a", 4, 100) == []
+        assert numbers(log, "a", 0, 100) == [1, 4]
+        assert numbers(log, "b", 0, 100) == [2, 3]
+        assert numbers(log, "b", 2, 100) == [3]
+        assert numbers(log, "a", 0, 1) == [1]
+        assert numbers(log, "a", 4, 100) == []
 
 
 def test_what_adds_no_records_is_no_commit(stage: Stage) -> None:
@@ -100,9 +104,9 @@ def test_reading_commit_by_commit_gives_each_record_once(log: Log) -> None:
             for number in range(50):
                 producer.send("a", b"%d" % number)
         position, found = 0, []
-        while numbers := log.commits("a", position, 3):
-            found += read(log, "a", start=Commit(position), stop=Commit(numbers[-1]))
-            position = numbers[-1]
+        while some := numbers(log, "a", position, 3):
+            found += read(log, "a", start=Commit(position), stop=Commit(some[-1]))
+            position = some[-1]
         assert position == log.head()
         assert sorted(int(r.value) for r in found) == list(range(50))
 
@@ -140,6 +144,27 @@ def test_the_frontier_is_the_highest_event_time_up_to_each_commit(stage: Stage) 
                 assert log.frontier("events", commit) == moment
             assert log.frontier("events") == log.topic("events").frontier == to_micros(at(0.5))
             assert log.frontier("events", 0) is None
+
+
+def test_a_commit_tells_how_its_rows_stand_in_time(stage: Stage) -> None:
+    with needs(stage.log, *FRONTIERS, COMMITS):
+        stage.log.create_topic(
+            "events", partitions=2, schema="at timestamp", event_time="at", settings={"skew": "10m"}
+        )
+        events(stage.log, 3, -7, 5)
+        events(stage.log, None, 1, 99)
+        events(stage.log, None)
+        bound = to_micros(at(10))
+        told = [
+            (c.rows, c.before, c.after, c.oldest, c.misplaced, c.bound)
+            for c in stage.log.commits("events", 0, 10)
+        ]
+        five, one, minus = to_micros(at(5)), to_micros(at(1)), to_micros(at(-7))
+        assert told == [
+            (3, None, five, minus, 0, bound),
+            (3, five, five, one, 2, bound),
+            (1, five, five, None, 1, bound),
+        ]
 
 
 def test_each_topic_has_a_frontier_of_its_own(log: Log) -> None:

@@ -9,7 +9,14 @@ from pathlib import Path
 import apsw
 import pytest
 
-from headrace.errors import CorruptCatalog, HeadraceError, LogError, NewerFormat, NotALog
+from headrace.errors import (
+    CorruptCatalog,
+    HeadraceError,
+    LogError,
+    NewerFormat,
+    NotALog,
+    OlderFormat,
+)
 from headrace.log.file.catalog import FILE_NAME, FORMAT
 from headrace.log.file.log import FileLog
 
@@ -46,6 +53,17 @@ def test_a_log_of_a_newer_format_is_refused_and_not_touched(folder: Path) -> Non
     with pytest.raises(NewerFormat, match=f"format {FORMAT + 1}") as caught:
         FileLog(folder)
     assert caught.value.details["format"] == FORMAT + 1
+    gc.collect()
+    assert snapshot(folder) == before
+
+
+def test_a_log_of_an_unreleased_older_format_is_refused_and_not_touched(folder: Path) -> None:
+    catalog = apsw.Connection(str(folder / FILE_NAME))
+    catalog.execute(f"PRAGMA user_version={FORMAT - 1}")
+    catalog.close()
+    before = snapshot(folder)
+    with pytest.raises(OlderFormat, match=f"format {FORMAT - 1}"):
+        FileLog(folder)
     gc.collect()
     assert snapshot(folder) == before
 

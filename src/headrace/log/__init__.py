@@ -26,6 +26,7 @@ from headrace.log.state import (
     PartitionState,
     Receipt,
     Topic,
+    TopicCommit,
     TopicState,
     UpkeepReport,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "Record",
     "Time",
     "Topic",
+    "TopicCommit",
     "TopicSettings",
     "TopicState",
     "Transaction",

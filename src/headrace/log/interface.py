@@ -20,7 +20,7 @@ from headrace.log.assignment import Partition
 from headrace.log.position import EARLIEST, LATEST, Position
 from headrace.log.record import Batch, Header, Record
 from headrace.log.settings import TopicSettings
-from headrace.log.state import GroupState, Receipt, Topic, TopicState, UpkeepReport
+from headrace.log.state import GroupState, Receipt, Topic, TopicCommit, TopicState, UpkeepReport
 
 Acks = Literal["none", "written", "synced"]
 CommitMode = Literal["before", "after", "manual"]
@@ -345,8 +345,8 @@ class Log(_Closing):
         """When a commit was made, in microseconds since the epoch."""
 
     @abstractmethod
-    def commits(self, topic: str, after: int, limit: int) -> list[int]:
-        """The numbers of the next commits, at most `limit`, that touch a topic."""
+    def commits(self, topic: str, after: int, limit: int) -> list[TopicCommit]:
+        """The next commits after a number, at most `limit`, that touch a topic."""
 
     @abstractmethod
     def frontier(self, topic: str, commit: int | None = None) -> int | None:

@@ -63,6 +63,24 @@ class Ack:
     end: int
 
 
+@dataclass(frozen=True, slots=True)
+class TopicCommit:
+    """What a commit brought to a topic, in rows and in event time.
+
+    `before` and `after` are the topic's frontier. Event times after `bound`, which is the append
+    time and the topic's skew, are not believed. `misplaced` counts those and the rows without any;
+    `oldest` is the lowest of the others.
+    """
+
+    number: int
+    rows: int
+    before: int | None
+    after: int | None
+    oldest: int | None
+    misplaced: int
+    bound: int | None
+
+
 @dataclass(frozen=True)
 class Receipt:
     """The log's answer to a commit. `duplicate` says that it was in the log already."""

@@ -154,13 +154,20 @@ def _record(commit: _Commit, pieces: Sequence[Piece], identity: Identity | None)
     for piece in pieces:
         by_topic.setdefault(piece.topic.id, []).append(piece)
     for id, mine in by_topic.items():
+        topic = mine[0].topic.topic
         before = after = frontier_at(db, id, None)
-        if mine[0].topic.topic.event_time is not None:
-            seen = (before, *(_newest(piece, time) for piece in mine))
-            after = max((moment for moment in seen if moment is not None), default=None)
+        skew, oldest, misplaced = topic.settings.skew, None, 0
+        bound = None if skew is None else time + micros(skew)
+        if topic.event_time is not None:
+            seen = [_event_times(piece.rows.column(topic.event_time), bound) for piece in mine]
+            misplaced = sum(times.misplaced for times in seen)
+            oldest = min((t.oldest for t in seen if t.oldest is not None), default=None)
+            newest = (before, *(times.newest for times in seen))
+            after = max((moment for moment in newest if moment is not None), default=None)
+        rows = sum(piece.rows.num_rows for piece in mine)
         db.execute(
-            "INSERT INTO topic_commit VALUES (?, ?, ?, ?, ?)",
-            (id, number, sum(piece.rows.num_rows for piece in mine), before, after),
+            "INSERT INTO topic_commit VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (id, number, rows, before, after, oldest, misplaced, bound),
         )
     if identity is not None:
         db.execute(
@@ -185,14 +192,22 @@ class StaleTopic(Exception):
         self.topic = topic
 
 
-def _newest(piece: Piece, time: int) -> int | None:
-    """The highest event time in a piece that its topic's skew believes."""
-    topic = piece.topic.topic
-    times = piece.rows.column(topic.event_time).cast(pa.int64())
-    newest: int | None = pc.max(times).as_py()
-    if newest is None or topic.settings.skew is None:
-        return newest
-    limit = time + micros(topic.settings.skew)
-    if newest > limit:
-        newest = pc.max(times.filter(pc.less_equal(times, limit))).as_py()
-    return newest
+@dataclass(frozen=True)
+class _Times:
+    """The event times of a piece: how far they reach, and how many rows have none to go by."""
+
+    oldest: int | None
+    newest: int | None
+    misplaced: int
+
+
+def _event_times(column: pa.Array, bound: int | None) -> _Times:
+    """The range of the event times up to `bound`. Rows beyond it, or without one, are misplaced."""
+    times = column.cast(pa.int64())
+    misplaced = times.null_count
+    span = pc.min_max(times)
+    if bound is not None and (span["max"].as_py() or bound) > bound:
+        believed = times.filter(pc.less_equal(times, bound))
+        misplaced = len(times) - len(believed)
+        span = pc.min_max(believed)
+    return _Times(span["min"].as_py(), span["max"].as_py(), misplaced)

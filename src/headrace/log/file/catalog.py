@@ -26,12 +26,13 @@ from headrace.errors import (
     MisusedHandle,
     NewerFormat,
     NotALog,
+    OlderFormat,
     ReadOnlyLog,
 )
 from headrace.log.file.disk import Disk
 from headrace.log.file.tables import SCHEMA
 
-FORMAT = 1
+FORMAT = 2
 """The version of the folder's format, in SQLite's user_version."""
 
 APPLICATION = 0x48524C47
@@ -250,6 +251,13 @@ class Catalog:
                 f"The log in {self.folder} has format {version}, and this headrace knows "
                 f"formats up to {FORMAT}",
                 hint="Upgrade headrace; the log has not been touched",
+                format=version,
+            )
+        if version < FORMAT:
+            raise OlderFormat(
+                f"The log in {self.folder} has format {version}, which was never released, and "
+                f"this headrace reads format {FORMAT}",
+                hint="Read it with the headrace that wrote it, and produce its records again",
                 format=version,
             )
 

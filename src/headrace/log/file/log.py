@@ -35,7 +35,7 @@ from headrace.log.interface import Acks, Capability, CommitMode, Consumer, Log, 
 from headrace.log.position import EARLIEST, LATEST, Position
 from headrace.log.record import Batch
 from headrace.log.settings import TopicSettings
-from headrace.log.state import GroupState, Topic, TopicState, UpkeepReport
+from headrace.log.state import GroupState, Topic, TopicCommit, TopicState, UpkeepReport
 
 
 class FileLog(Log):
@@ -234,16 +234,16 @@ class FileLog(Log):
             )
         return int(found[0])
 
-    def commits(self, topic: str, after: int, limit: int) -> list[int]:
+    def commits(self, topic: str, after: int, limit: int) -> list[TopicCommit]:
         rows = many(
             self._catalog.reader(),
-            "SELECT number FROM topic_commit WHERE topic = ? AND number > ? "
-            "ORDER BY number LIMIT ?",
+            "SELECT number, rows, before, after, oldest, misplaced, bound FROM topic_commit "
+            "WHERE topic = ? AND number > ? ORDER BY number LIMIT ?",
             self._row(topic).id,
             after,
             limit,
         )
-        return [number for (number,) in rows]
+        return [TopicCommit(*row) for row in rows]
 
     def frontier(self, topic: str, commit: int | None = None) -> int | None:
         with self._catalog.reading() as db:

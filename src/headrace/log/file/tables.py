@@ -72,6 +72,9 @@ CREATE TABLE topic_commit (
     rows INTEGER NOT NULL,
     before INTEGER,
     after INTEGER,
+    oldest INTEGER,
+    misplaced INTEGER NOT NULL,
+    bound INTEGER,
     PRIMARY KEY (topic, number)
 ) WITHOUT ROWID;
 
