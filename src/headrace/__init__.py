@@ -24,29 +24,101 @@ if TYPE_CHECKING:
         Transaction,
         open_log,
     )
+    from headrace.runner import (
+        Run,
+        run,
+        start,
+    )
+    from headrace.streams import (
+        Aggregation,
+        App,
+        Lateness,
+        Stream,
+        Window,
+        aggregate,
+        approx_distinct,
+        average,
+        count,
+        derive,
+        distinct,
+        explode,
+        expression,
+        filter,
+        first,
+        hopping,
+        last,
+        max,
+        merge,
+        min,
+        quantile,
+        rekey,
+        select,
+        split,
+        sum,
+        tumbling,
+    )
+    from headrace.views import (
+        Views,
+        open_views,
+    )
 
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "Aggregation",
+    "App",
     "Batch",
     "Capability",
     "Commit",
     "Consumer",
+    "Lateness",
     "Log",
     "Offset",
     "Producer",
     "Receipt",
     "Record",
+    "Run",
+    "Stream",
     "Time",
     "Topic",
     "TopicSettings",
     "Transaction",
+    "Views",
+    "Window",
+    "aggregate",
+    "approx_distinct",
+    "average",
+    "count",
+    "derive",
+    "distinct",
+    "explode",
+    "expression",
+    "filter",
+    "first",
+    "hopping",
+    "last",
+    "max",
+    "merge",
+    "min",
     "open_log",
+    "open_views",
+    "quantile",
+    "rekey",
+    "run",
+    "select",
+    "split",
+    "start",
+    "sum",
+    "tumbling",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Load Arrow when something of it is used: `headrace --help` need not wait for it."""
-    if name in __all__:
-        return getattr(importlib.import_module("headrace.log"), name)
+    """Load what is used when it is used: the log needs no Spark, and --help not even Arrow."""
+    if name not in __all__:
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+    for module in ("headrace.log", "headrace.streams", "headrace.views", "headrace.runner"):
+        found = importlib.import_module(module)
+        if name in found.__all__:
+            return getattr(found, name)
     raise AttributeError(f"module 'headrace' has no attribute {name!r}")

@@ -20,8 +20,19 @@
     │   ├── TransactionTooLarge     more in one transaction than one commit may hold
     │   ├── InvalidPipeline         a declaration that cannot be run; names the user's line
     │   │   └── InvalidWindow       a window or a lateness that makes no sense
+    │   ├── AlreadyRunning          the same application is running already
+    │   ├── ChangedPipeline         stored results are of another declaration of the pipeline
+    │   ├── ForeignCheckpoint       the checkpoint belongs to something else
+    │   ├── NoJava                  Spark needs a Java, and there is none that works
+    │   ├── UnknownView             no view of that name
+    │   ├── InvalidQuery            a query that cannot be run, or takes too long
     │   ├── MisusedHandle           a producer, consumer or transaction used after its end
     │   └── Unsupported             this kind of log lacks the named capability
+    ├── PipelineError               a pipeline had to stop: the command line exits with 1
+    │   ├── LawBroken               a batch has rows that cannot be accounted for
+    │   └── PipelineFailed          Spark, or the user's own code in it, failed
+    ├── ViewError                   the database of an application's views could not do it
+    │   └── CorruptView             the database of an application's views is damaged
     └── LogError                    the log could not do it: the command line exits with 1
         ├── LogBusy (Retryable)     another process kept the write lock for too long
         ├── DiskFull (Retryable)    no space left; nothing of the commit is visible
@@ -148,12 +159,56 @@ class InvalidWindow(InvalidPipeline):
     """A window or a lateness that makes no sense."""
 
 
+class AlreadyRunning(UserError):
+    """The same application is running already, in this process or another."""
+
+
+class ChangedPipeline(UserError):
+    """What is stored was computed by another declaration than the present one."""
+
+
+class ForeignCheckpoint(UserError):
+    """A checkpoint of another application, step or log."""
+
+
+class NoJava(UserError):
+    """Spark runs on Java 17 or newer."""
+
+
+class UnknownView(UserError):
+    """No view of that name."""
+
+
+class InvalidQuery(UserError):
+    """A query that SQLite does not understand, that would write, or that takes too long."""
+
+
 class MisusedHandle(UserError):
     """A producer, consumer or transaction used after its end, or two at once."""
 
 
 class Unsupported(UserError):
     """The log lacks a capability; `details["capability"]` names it."""
+
+
+class PipelineError(HeadraceError):
+    """A pipeline had to stop. What it stored before is as it was."""
+
+
+class LawBroken(PipelineError):
+    """Rows in are not rows counted, filtered, late and dead; `details["law"]` has the terms."""
+
+
+class PipelineFailed(PipelineError):
+    """Spark failed, or an expression of the user's did on some row."""
+
+
+class ViewError(HeadraceError):
+    """The database that an application keeps its views in could not do what was asked."""
+
+
+class CorruptView(ViewError):
+    """The database of an application's views is damaged; it can be computed again."""
 
 
 class LogError(HeadraceError):

@@ -1,0 +1,169 @@
+"""The rows that a batch does not count: late ones, dead ones, tombstones.
+
+The log knows for each commit how far back its event times reach and how many of its rows have
+none, so only the few commits that can hold such rows are read a second time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.clock import micros, to_datetime
+from headrace.engine import places
+from headrace.engine.position import Commits, Position
+from headrace.engine.source import in_time, place_column
+from headrace.log import Batch, Commit, Log, Topic, TopicCommit
+from headrace.streams.stream import Aggregation
+
+DEAD_SCHEMA = pa.schema(
+    [
+        ("step", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("commit_number", pa.int64()),
+        ("appended", pa.timestamp("us", tz="UTC")),
+        ("reason", pa.string()),
+        ("row", pa.string()),
+    ]
+)
+"""A dead letter: where the row is in the log, why it cannot be counted, and the row as JSON."""
+
+NO_TIME = "no event time"
+AHEAD = "ahead of the clock"
+
+_PAGE = 10_000
+
+
+@dataclass
+class Aside:
+    """What was found in one topic: rows that may be late, dead letters, and tombstones."""
+
+    candidates: list[pa.RecordBatch] = field(default_factory=list)
+    dead: list[pa.RecordBatch] = field(default_factory=list)
+    tombstones: int = 0
+
+    @property
+    def dead_rows(self) -> int:
+        return sum(batch.num_rows for batch in self.dead)
+
+
+def set_aside(
+    log: Log,
+    step: str,
+    topic: Topic,
+    start: Position,
+    end: Position,
+    aggregation: Aggregation | None,
+) -> Aside:
+    """What the rows of a topic between two positions hold beside those that count."""
+    found = Aside()
+    for commit in _commits(log, topic.name, start.commit, end.commit):
+        late = aggregation is not None and _may_be_late(commit, aggregation)
+        if not late and not commit.misplaced:
+            continue
+        commits = Commits(log, topic.name)
+        for batch in log.read(
+            topic.name,
+            start=Commit(commit.number - 1),
+            stop=Commit(commit.number),
+            columns=topic.schema.names if topic.schema is not None else None,
+        ):
+            good = in_time(batch, topic, commits)
+            if batch.tombstones is not None:
+                found.tombstones += int(batch.tombstones.sum())
+            if not good.all():
+                letters = _dead_letters(step, topic, batch, good)
+                found.dead += [letters] if letters.num_rows else []
+            if late:
+                assert aggregation is not None
+                rows = _candidates(topic, batch, good, commits, aggregation)
+                found.candidates += [rows] if rows.num_rows else []
+    return found
+
+
+def _commits(log: Log, topic: str, after: int, upto: int) -> Iterator[TopicCommit]:
+    while page := log.commits(topic, after, _PAGE):
+        for commit in page:
+            if commit.number > upto:
+                return
+            yield commit
+        after = page[-1].number
+
+
+def _may_be_late(commit: TopicCommit, aggregation: Aggregation) -> bool:
+    if commit.oldest is None or commit.before is None:
+        return False
+    end = aggregation.window.starts(commit.oldest)[0] + micros(aggregation.window.size)
+    return end + _patience(aggregation) <= commit.before
+
+
+def _patience(aggregation: Aggregation) -> int:
+    return micros(aggregation.lateness.delay) + micros(aggregation.lateness.grace)
+
+
+def _candidates(
+    topic: Topic,
+    batch: Batch,
+    good: np.ndarray[Any, np.dtype[np.bool_]],
+    commits: Commits,
+    aggregation: Aggregation,
+) -> pa.RecordBatch:
+    """The rows that are too late for at least the first of their windows, with their places."""
+    assert batch.commit is not None
+    times = pc.fill_null(batch.data.column(topic.event_time).cast(pa.int64()), 0).to_numpy()
+    window = aggregation.window
+    size, every, offset = micros(window.size), micros(window.every), micros(window.offset)
+    last = (times - offset) // every * every + offset
+    first = last - every * (-(-(size - (times - last)) // every) - 1)
+    before = commits[batch.commit].before
+    assert before is not None
+    late = good & (first + size + _patience(aggregation) <= before)
+    rows = pa.RecordBatch.from_arrays(
+        [*batch.data.columns, *(place_column(name, [batch], commits) for name in places.TYPES)],
+        names=[*batch.data.schema.names, *places.TYPES],
+    )
+    return rows.take(pa.array(np.flatnonzero(late)))
+
+
+def _dead_letters(
+    step: str, topic: Topic, batch: Batch, good: np.ndarray[Any, np.dtype[np.bool_]]
+) -> pa.RecordBatch:
+    dead = ~good if batch.tombstones is None else ~good & ~batch.tombstones
+    chosen = np.flatnonzero(dead)
+    data = batch.data.take(pa.array(chosen))
+    # Python's dates end with the year 9999, and a dead letter may be further ahead than that.
+    readable = [c.cast(pa.string()) if pa.types.is_timestamp(c.type) else c for c in data.columns]
+    rows = pa.RecordBatch.from_arrays(readable, names=data.schema.names).to_pylist()
+    count = len(rows)
+    return pa.RecordBatch.from_pydict(
+        {
+            "step": [step] * count,
+            "topic": [topic.name] * count,
+            "partition": [batch.partition] * count,
+            "offset": batch.offsets[chosen],
+            "commit_number": [batch.commit] * count,
+            "appended": [to_datetime(batch.timestamp)] * count,
+            "reason": [NO_TIME if row[topic.event_time] is None else AHEAD for row in rows],
+            "row": [to_json(row) for row in rows],
+        },
+        schema=DEAD_SCHEMA,
+    )
+
+
+def to_json(row: Mapping[str, Any]) -> str:
+    """A row as people read it. Bytes that are no text are written as hex."""
+    return json.dumps(row, default=_readable, ensure_ascii=False)
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

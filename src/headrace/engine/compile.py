@@ -1,0 +1,302 @@
+"""Streams as Spark's own operators.
+
+Every stateless step keeps the columns of `headrace.engine.places`, so that whatever a user makes of
+a row, its event time, its commit and its place in the log stay with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headrace.clock import micros
+from headrace.engine import places
+from headrace.errors import InvalidPipeline
+from headrace.streams.aggregates import Aggregate
+from headrace.streams.expressions import Expression, columns_in
+from headrace.streams.stream import (
+    WINDOW_END,
+    WINDOW_START,
+    Aggregation,
+    Explode,
+    Filter,
+    Merge,
+    Project,
+    Source,
+    Stream,
+)
+from headrace.streams.where import Where
+
+Load = Callable[[Source], DataFrame]
+"""The rows of a topic, with their places."""
+
+
+@dataclass
+class Counters:
+    """Names under which Spark counts what filters take away and what explosions add."""
+
+    filtered: list[str] = field(default_factory=list)
+    exploded: list[str] = field(default_factory=list)
+    paired: list[str] = field(default_factory=list)
+
+    def name(self, kind: list[str], what: str) -> str:
+        kind.append(f"{what}-{len(kind)}")
+        return kind[-1]
+
+    def __bool__(self) -> bool:
+        return bool(self.filtered or self.exploded or self.paired)
+
+
+@dataclass
+class Compiler:
+    """Compiles one step. `ordered` carries along what tells earlier rows from later ones."""
+
+    load: Load
+    ordered: bool = False
+    counters: Counters | None = None
+
+    def rows(self, stream: Stream) -> DataFrame:
+        """A stream without aggregation: its columns, and the places."""
+        match stream:
+            case Source():
+                rows = self.load(stream)
+                return rows.withColumn(places.INDEX, F.expr("array()")) if self.ordered else rows
+            case Filter():
+                return self._filter(stream)
+            case Project():
+                rows = self.rows(stream.input)
+                made = [column(made, stream.where).alias(name) for name, made in stream.expressions]
+                with_places = [F.col(name) for name in rows.columns if name.startswith("_")]
+                return _checked(stream.where, rows.select, *made, *with_places)
+            case Explode():
+                return self._explode(stream)
+            case Merge():
+                parts = [self.rows(part) for part in stream.inputs]
+                rows = parts[0]
+                for part in parts[1:]:
+                    rows = _checked(stream.where, rows.unionByName, part)
+                return rows
+            case _:
+                raise TypeError(f"not a stateless step: {stream}")
+
+    def pairs(self, step: Aggregation) -> DataFrame:
+        """A row for each window that a row is in, before lateness is looked at."""
+        window = step.window
+        rows = self.rows(step.input).withColumn(
+            "_window",
+            F.window(
+                places.TIME,
+                _interval(window.size),
+                _interval(window.every),
+                _interval(window.offset),
+            ),
+        )
+        if self.counters is not None and windows_per_row(step) is None:
+            name = self.counters.name(self.counters.paired, "paired")
+            rows = rows.observe(name, F.count(F.lit(1)).alias("n"))
+        return rows
+
+    def panes(self, step: Aggregation) -> DataFrame:
+        """The aggregation, as Spark's update mode gives it: the panes that have changed."""
+        counted = self.pairs(step).where(~too_late(step))
+        made = [self._aggregate(made, step.where).alias(name) for name, made in step.aggregates]
+        panes = _checked(
+            step.where,
+            counted.groupBy("_window", *(F.col(f"`{key}`") for key in step.by)).agg,
+            *made,
+            F.max(places.COMMIT).alias(places.REVISION),
+            F.count(F.lit(1)).alias(places.ROWS),
+        )
+        return panes.select(
+            *(F.col(f"`{key}`") for key in step.by),
+            F.col("_window.start").alias(WINDOW_START),
+            F.col("_window.end").alias(WINDOW_END),
+            *(F.col(f"`{name}`") for name, _ in step.aggregates),
+            places.REVISION,
+            places.ROWS,
+        )
+
+    def late(self, step: Aggregation) -> DataFrame:
+        """The pairs that came too late, with their window, watermark and by how much."""
+        delay, grace = micros(step.lateness.delay), micros(step.lateness.grace)
+        watermark = F.col(places.FRONTIER) - F.lit(delay)
+        closed = F.unix_micros("_window.end") + F.lit(grace)
+        return (
+            self.pairs(step)
+            .where(too_late(step))
+            .select(
+                *(F.col(f"`{name}`") for name in step.input.columns),
+                F.col("_window.start").alias(WINDOW_START),
+                F.col("_window.end").alias(WINDOW_END),
+                F.timestamp_micros(watermark).alias("watermark"),
+                ((watermark - closed) / F.lit(1_000_000.0)).alias("late_by"),
+            )
+        )
+
+    def _filter(self, stream: Filter) -> DataFrame:
+        rows = self.rows(stream.input)
+        condition = column(stream.condition, stream.where)
+        if self.counters is not None:
+            name = self.counters.name(self.counters.filtered, "filtered")
+            refused = F.count_if(~F.coalesce(condition, F.lit(False))).alias("n")
+            rows = _checked(stream.where, rows.observe, name, refused)
+        return _checked(stream.where, rows.where, condition)
+
+    def _explode(self, stream: Explode) -> DataFrame:
+        rows = self.rows(stream.input)
+        array = column(stream.array, stream.where)
+        if self.counters is not None:
+            name = self.counters.name(self.counters.exploded, "exploded")
+            added = F.sum(F.coalesce(F.size(array), F.lit(0)) - F.lit(1)).alias("n")
+            rows = _checked(stream.where, rows.observe, name, added)
+        kept = [F.col(f"`{name}`") for name in rows.columns if name != stream.into]
+        items = F.posexplode(array).alias("_at", "_item")
+        rows = _checked(stream.where, rows.select, *kept, items)
+        if self.ordered:
+            index = F.concat(places.INDEX, F.array("_at"))
+            rows = rows.withColumn(places.INDEX, index)
+        return rows.withColumnRenamed("_item", stream.into).drop("_at")
+
+    def _aggregate(self, made: Aggregate, where: Where) -> Column:
+        if made.of is None:
+            return F.count(F.lit(1))
+        of = column(made.of, where)
+        order = F.struct(
+            places.TIME, places.COMMIT, places.PARTITION, places.OFFSET, places.TOPIC, places.INDEX
+        ) if made.kind in ("first", "last") else None  # fmt: skip
+        match made.kind:
+            case "count":
+                return F.count(of)
+            case "sum":
+                return F.sum(of)
+            case "average":
+                return F.avg(of)
+            case "min":
+                return F.min(of)
+            case "max":
+                return F.max(of)
+            case "distinct":
+                return F.size(F.collect_set(of)).cast("bigint")
+            case "approx_distinct":
+                return F.approx_count_distinct(of, made.parameter)
+            case "quantile":
+                return F.percentile_approx(of, F.lit(made.parameter), F.lit(10_000))
+            case "first":
+                assert order is not None
+                return F.min_by(of, order)
+            case "last":
+                assert order is not None
+                return F.max_by(of, order)
+            case "expression":
+                return of
+
+
+def too_late(step: Aggregation) -> Column:
+    """Whether a pair's window can change no more, by the frontier that the row met in the log."""
+    patience = micros(step.lateness.delay) + micros(step.lateness.grace)
+    return F.unix_micros("_window.end") + F.lit(patience) <= F.col(places.FRONTIER)
+
+
+def windows_per_row(step: Aggregation) -> int | None:
+    """In how many windows each row is, if in the same number wherever it falls."""
+    return None if step.window.size % step.window.every else step.window.size // step.window.every
+
+
+def needs_order(step: Stream) -> bool:
+    """Whether an aggregate asks which row came first."""
+    return isinstance(step, Aggregation) and any(
+        made.kind in ("first", "last") for _, made in step.aggregates
+    )
+
+
+def needed_columns(step: Stream) -> dict[str, set[str] | None]:
+    """By topic, the columns that a step makes use of; None where that cannot be told.
+
+    A streaming source reads every column it is asked for, so it is asked for no more than these.
+    """
+    found: dict[str, set[str] | None] = {}
+    if isinstance(step, Aggregation):
+        wanted = {*step.by}
+        for _, made in step.aggregates:
+            wanted |= columns_in(made.of, step.where) if made.of is not None else set()
+        _need(step.input, wanted, found)
+    else:
+        _need(step, set(step.columns), found)
+    return found
+
+
+def _need(stream: Stream, wanted: set[str] | None, found: dict[str, set[str] | None]) -> None:
+    match stream:
+        case Source():
+            name, known = stream.topic.name, found.get(stream.topic.name, set())
+            columns = {column.lower(): column for column in stream.columns}
+            if wanted is None or known is None:
+                found[name] = None
+            else:
+                found[name] = known | {columns[column.lower()] for column in wanted}
+        case Filter():
+            _need(stream.input, _with(wanted, stream.condition, stream.where), found)
+        case Project():
+            needed: set[str] | None = set()
+            for name, made in stream.expressions:
+                if wanted is None or name.lower() in {column.lower() for column in wanted}:
+                    needed = _with(needed, made, stream.where)
+            _need(stream.input, needed, found)
+        case Explode():
+            rest = None if wanted is None else wanted - {stream.into}
+            _need(stream.input, _with(rest, stream.array, stream.where), found)
+        case Merge():
+            for part in stream.inputs:
+                _need(part, wanted, found)
+
+
+def _with(wanted: set[str] | None, expression: Expression, where: Where) -> set[str] | None:
+    if wanted is None or not isinstance(expression, str):
+        return None
+    return wanted | columns_in(expression, where)
+
+
+def branches(stream: Stream) -> Mapping[str, int]:
+    """How many ways a topic's rows take to a stream: what was split may be merged again."""
+    found: dict[str, int] = {}
+    match stream:
+        case Source():
+            found[stream.topic.name] = 1
+        case Merge():
+            for part in stream.inputs:
+                for name, ways in branches(part).items():
+                    found[name] = found.get(name, 0) + ways
+        case Filter() | Project() | Explode() | Aggregation():
+            return branches(stream.input)
+    return found
+
+
+def column(expression: Expression, where: Where) -> Column:
+    """An expression as a Column: text is Spark SQL, a callable makes the Column itself."""
+    if isinstance(expression, str):
+        return F.expr(expression)
+    made = expression() if not isinstance(expression, Column) else expression
+    if not isinstance(made, Column):
+        raise InvalidPipeline(
+            f"{expression!r} makes {made!r}, which is no Column", hint=f"See {where}"
+        )
+    return made
+
+
+def _checked(where: Where, make: Callable[..., DataFrame], *parts: Any) -> DataFrame:
+    """What Spark refuses, told at the user's own line."""
+    try:
+        return make(*parts)
+    except AnalysisException as error:
+        message = str(error).split("\n")[0].split(" SQLSTATE")[0].rstrip(" ;.")
+        raise InvalidPipeline(f"Spark cannot do this: {message}", hint=f"See {where}") from None
+
+
+def _interval(span: timedelta) -> str:
+    return f"{micros(span)} microseconds"

@@ -1,0 +1,26 @@
+"""Named points in a batch, so that a test can let the process die at each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Reach = Callable[[str], None]
+"""Called with the name of each point as it is reached."""
+
+POINTS = (
+    "batch began",
+    "computed",
+    "set aside",
+    "stored panes",
+    "stored outputs",
+    "before commit",
+    "committed",
+    "before sending",
+    "sent",
+    "batch ended",
+)
+"""In the order of a batch. `sent` is after each output has been written to its topic."""
+
+
+def nothing(point: str) -> None:
+    """What happens at a point when nobody is testing."""

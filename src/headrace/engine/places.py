@@ -1,0 +1,38 @@
+"""Where a row stands in the log: columns that travel with it through Spark.
+
+Their names begin with an underscore, which no column of a topic may.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+TIME = "_time"
+"""The event time, whatever becomes of the column it came from."""
+
+COMMIT = "_commit"
+FRONTIER = "_frontier"
+"""The topic's frontier before the row's commit, in microseconds."""
+
+PARTITION = "_partition"
+OFFSET = "_offset"
+TOPIC = "_topic"
+INDEX = "_index"
+"""Which of the rows that one record was exploded into."""
+
+REVISION = "_revision"
+"""The highest commit that a row of a view counts."""
+
+ROWS = "_rows"
+"""How many rows a row of a view counts."""
+
+NO_FRONTIER = -(1 << 62)
+"""What FRONTIER says before there is one: lower than any time there is."""
+
+TYPES = {
+    COMMIT: pa.int64(),
+    FRONTIER: pa.int64(),
+    PARTITION: pa.int32(),
+    OFFSET: pa.int64(),
+}
+"""The places that the log itself tells, in the order in which a source gives them."""

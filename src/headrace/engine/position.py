@@ -1,0 +1,92 @@
+"""How far a reader is in a topic: a commit, and the offset it comes to in each partition.
+
+The commit makes it a consistent cut. The offsets make rows that retention took away before they
+were read an error, and tell how many rows there are between two positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.log import Commit, Log, TopicCommit
+
+_PAGE = 10_000
+
+
+@dataclass(frozen=True)
+class Position:
+    """After `commit`, and before `offsets[p]` in partition p."""
+
+    commit: int
+    offsets: tuple[int, ...]
+
+    def rows_after(self, earlier: Position) -> int:
+        """How many rows lie between an earlier position and this one."""
+        return sum(end - start for start, end in earlier.ranges(self))
+
+    def ranges(self, later: Position) -> list[tuple[int, int]]:
+        """The offsets from here to a later position, by partition, of which there may be more."""
+        starts = (*self.offsets, *(0 for _ in later.offsets[len(self.offsets) :]))
+        return list(zip(starts, later.offsets, strict=True))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"commit": self.commit, "offsets": {str(p): o for p, o in enumerate(self.offsets)}}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Position:
+        offsets = data["offsets"]
+        return Position(data["commit"], tuple(offsets[str(p)] for p in range(len(offsets))))
+
+
+def beginning(log: Log, topic: str) -> Position:
+    """Before the oldest row that the topic still has."""
+    return Position(0, tuple(state.first for state in log.topic(topic).partitions))
+
+
+def position_at(log: Log, topic: str, commit: int) -> Position:
+    """After a commit."""
+    partitions = range(log.topic(topic).topic.partitions)
+    return Position(commit, tuple(log.offset_at(topic, p, Commit(commit)) for p in partitions))
+
+
+def next_cut(log: Log, topic: str, after: int, *, rows: int, commits: int, upto: int) -> int:
+    """The commit at which a batch that begins after one should end, and no later than `upto`.
+
+    It takes whole commits until it has so many rows or so many commits. Only commits of the topic
+    count, so that a reader does not wake for what it writes elsewhere itself.
+    """
+    last = after
+    while True:
+        page = log.commits(topic, last, min(commits, _PAGE))
+        for commit in page:
+            if commit.number > upto:
+                return last
+            last = commit.number
+            rows -= commit.rows
+            commits -= 1
+            if rows <= 0 or commits <= 0:
+                return last
+        if len(page) < _PAGE:
+            return last
+
+
+def last_commit(log: Log, topic: str, after: int, upto: int) -> int:
+    """The last commit of a topic up to a number; `after` if there is none after it."""
+    return next_cut(log, topic, after, rows=1 << 60, commits=1 << 60, upto=upto)
+
+
+class Commits:
+    """What the log knows of a topic's commits, looked up in pages as a scan comes to them."""
+
+    def __init__(self, log: Log, topic: str) -> None:
+        self._log = log
+        self._topic = topic
+        self._known: dict[int, TopicCommit] = {}
+
+    def __getitem__(self, number: int) -> TopicCommit:
+        if number not in self._known:
+            page = self._log.commits(self._topic, number - 1, 1_000)
+            self._known = {commit.number: commit for commit in page}
+        return self._known[number]

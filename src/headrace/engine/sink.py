@@ -1,0 +1,51 @@
+"""What a step hands over for each batch, and what keeps it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.engine.law import Law
+from headrace.engine.position import Position
+
+
+@dataclass(frozen=True)
+class Portion:
+    """The results of a step between two positions in its topics.
+
+    `rows` are panes that have changed, each as it is now, or rows to publish. `law` has all of its
+    terms but what the sink alone can tell: how many rows were counted.
+    """
+
+    start: Mapping[str, Position]
+    end: Mapping[str, Position]
+    frontier: int | None
+    rows: pa.Table
+    late: pa.Table | None
+    dead: pa.Table | None
+    law: Law
+
+
+class Sink(ABC):
+    """Keeps the results of a step, and with them how far in the log they reach.
+
+    A sink goes by positions, not by numbers of batches: a portion that it has already is none, and
+    one that overlaps is taken from where the sink is. So it does not matter how a replay is cut.
+    """
+
+    @property
+    @abstractmethod
+    def begun(self) -> Mapping[str, Position]:
+        """Where the step began in each of its topics."""
+
+    @property
+    @abstractmethod
+    def reached(self) -> Mapping[str, Position]:
+        """Up to where everything is stored."""
+
+    @abstractmethod
+    def store(self, portion: Portion) -> Law:
+        """Keep a portion, all of it or nothing, and return what became of its rows."""

@@ -1,0 +1,139 @@
+"""An application as steps: each is one streaming query, with a name that its state hangs on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.clock import micros
+from headrace.engine.compile import column
+from headrace.errors import InvalidPipeline
+from headrace.schema.ddl import format_schema
+from headrace.streams.app import App, View
+from headrace.streams.expressions import Expression
+from headrace.streams.stream import (
+    Aggregation,
+    Explode,
+    Filter,
+    Late,
+    Merge,
+    Project,
+    Source,
+    Stream,
+    sources,
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One query: what it computes, the view it keeps, and the topics it writes to."""
+
+    app: str
+    name: str
+    stream: Stream
+    view: View | None = None
+    outputs: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
+
+    @property
+    def aggregation(self) -> Aggregation | None:
+        return self.stream if isinstance(self.stream, Aggregation) else None
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics it reads."""
+        return tuple(source.topic.name for source in sources(self.stream))
+
+    @property
+    def dead_letters(self) -> str:
+        return dead_letters_of(self.app)
+
+
+def dead_letters_of(app: str) -> str:
+    """The topic that an application's dead letters go to."""
+    return f"{app}.dead"
+
+
+def steps_of(app: App) -> list[Step]:
+    """The steps of an application: a view each, and the streams that are only published."""
+    steps = []
+    published = {topic: output.stream for topic, output in app.outputs.items()}
+    taken: set[str] = set()
+    for view in app.views.values():
+        mine = [t for t, s in published.items() if t not in taken and s == view.stream]
+        late = [
+            t
+            for t, s in published.items()
+            if t not in taken and isinstance(s, Late) and s.of == view.stream
+        ]
+        taken |= {*mine, *late}
+        steps.append(Step(app.name, view.name, view.stream, view, tuple(mine), tuple(late)))
+    for topic, stream in published.items():
+        if topic not in taken:
+            assert not isinstance(stream, Late)
+            steps.append(Step(app.name, topic, stream, None, (topic,)))
+    if not steps:
+        raise InvalidPipeline(
+            f"Application {app.name!r} does nothing",
+            hint="Declare a view, app.view(...), or an output, app.publish(...)",
+        )
+    for step in steps:
+        _check_inputs(step)
+    return steps
+
+
+def _check_inputs(step: Step) -> None:
+    for source in sources(step.stream):
+        if source.topic.name in (*step.outputs, *step.late, step.dead_letters):
+            raise InvalidPipeline(
+                f"Step {step.name!r} would read what it writes to {source.topic.name!r}",
+                hint=f"Write to another topic. See {step.stream.where}",
+            )
+        if source.topic.settings.compacts:
+            raise InvalidPipeline(
+                f"Topic {source.topic.name!r} is compacted, so a replay would find fewer rows",
+                hint=f"Let its cleanup be `delete`. See {source.where}",
+            )
+
+
+def fingerprint(step: Step) -> str:
+    """A digest of what the step computes. Where it was declared makes no difference."""
+    kept = {"stream": describe(step.stream), "key": step.view.key if step.view else None}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+def describe(stream: Stream) -> dict[str, Any]:
+    """What a stream computes, as plain data."""
+    match stream:
+        case Source(topic=topic):
+            schema = format_schema(topic.schema) if topic.schema is not None else None
+            return {"topic": topic.name, "schema": schema, "event_time": topic.event_time}
+        case Filter():
+            return {"filter": _text(stream.condition, stream), "of": describe(stream.input)}
+        case Project():
+            made = [[name, _text(made, stream)] for name, made in stream.expressions]
+            return {"project": made, "of": describe(stream.input)}
+        case Explode():
+            array = [_text(stream.array, stream), stream.into]
+            return {"explode": array, "of": describe(stream.input)}
+        case Merge():
+            return {"merge": [describe(part) for part in stream.inputs]}
+        case Aggregation(window=window, lateness=lateness):
+            return {
+                "by": stream.by,
+                "window": [micros(window.size), micros(window.every), micros(window.offset)],
+                "lateness": [micros(lateness.delay), micros(lateness.grace)],
+                "emit": stream.emit,
+                "aggregates": [
+                    [name, made.kind, made.of, made.parameter] for name, made in stream.aggregates
+                ],
+                "of": describe(stream.input),
+            }
+        case _:
+            raise TypeError(f"no such stream: {stream}")
+
+
+def _text(expression: Expression, stream: Stream) -> str:
+    return expression if isinstance(expression, str) else str(column(expression, stream.where))

@@ -1,0 +1,281 @@
+"""Running an application: its steps as queries of one Spark session, its results in its views.
+
+run(app, until_caught_up=True)
+
+with start(app) as running:
+    running.wait()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from pyspark.sql import SparkSession
+
+from headrace.clock import SECOND, Clock, SystemClock
+from headrace.engine.crash import Reach, nothing
+from headrace.engine.law import Law
+from headrace.engine.position import position_at
+from headrace.engine.query import Portions, Query
+from headrace.engine.session import SparkSettings, spark_session
+from headrace.engine.steps import Step, steps_of
+from headrace.errors import AlreadyRunning, InvalidPipeline, PipelineFailed
+from headrace.log import Log, Topic, open_log
+from headrace.schema.ddl import format_schema
+from headrace.streams.app import App
+from headrace.streams.stream import sources
+from headrace.streams.where import Where
+from headrace.views.database import Database
+from headrace.views.location import app_folder, views_folder
+from headrace.views.outbox import Outbox
+from headrace.views.sink import ViewSink
+
+__all__ = ["Run", "StepProgress", "run", "start"]
+
+DEFAULT_LOG = "file:./data"
+
+_RESTARTS = 3
+"""How often in a row a step is started again after a worker died, without getting any further."""
+
+_DEATHS = ("Python worker exited unexpectedly", "crashed", "Connection reset", "EOFException")
+
+
+@dataclass(frozen=True)
+class StepProgress:
+    """How a step is doing. Times are microseconds."""
+
+    step: str
+    law: Law
+    frontier: int | None
+    lag: int
+    """Rows in the log that it has not stored the results of."""
+
+
+@dataclass
+class _Running:
+    query: Query
+    sink: ViewSink
+    restarts: int = 0
+    ended: bool = False
+
+
+class Run:
+    """An application that runs. Closing it stops it, and it can be started again at any time."""
+
+    def __init__(
+        self,
+        app: App,
+        log: str | Log | None = None,
+        *,
+        until_caught_up: bool = False,
+        spark: SparkSession | None = None,
+        settings: SparkSettings | None = None,
+        portions: Portions | None = None,
+        changelogs: bool = True,
+        clock: Clock | None = None,
+        reach: Reach = nothing,
+    ) -> None:
+        self.app = app
+        self._until_caught_up = until_caught_up
+        self._clock = clock or SystemClock()
+        self._stack = contextlib.ExitStack()
+        steps = steps_of(app)
+        try:
+            if isinstance(log, Log):
+                self.log = log
+            else:
+                self.log = self._stack.enter_context(open_log(log or app.log or DEFAULT_LOG))
+            folder = app_folder(self.log.url, app.name)
+            self._stack.enter_context(_only_run(folder, app.name))
+            for step in steps:
+                _prepare_topics(self.log, step)
+            self._spark = spark or spark_session(settings, log_file=folder / "spark.log")
+            database = Database(views_folder(self.log.url) / f"{app.name}.db", app.name)
+            self._stack.callback(database.close)
+            producer = self.log.producer(id=f"{app.name}.{database.generation}")
+            self._stack.callback(producer.close)
+            outbox = Outbox(database, producer, reach)
+            outbox.send()
+            self._running = []
+            for step in steps:
+                query = Query(
+                    self._spark,
+                    self.log,
+                    step,
+                    folder / "checkpoints" / step.name,
+                    portions=portions,
+                    reach=reach,
+                )
+                sink = ViewSink(
+                    database,
+                    outbox,
+                    self.log,
+                    step,
+                    query.schema,
+                    query.late_schema,
+                    changelog=changelogs,
+                    reach=reach,
+                )
+                self._running.append(_Running(query, sink))
+            self._stack.callback(self._stop)
+            for running in self._running:
+                running.query.start(running.sink, until_caught_up=until_caught_up)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Whether all steps ended by themselves within so many seconds. A failure is raised."""
+        until = None if seconds is None else self._clock.monotonic() + int(seconds * SECOND)
+        while not all(self._ended(running) for running in self._running):
+            if until is not None and self._clock.monotonic() >= until:
+                return False
+        return True
+
+    def progress(self) -> list[StepProgress]:
+        """How each step is doing."""
+        return [self._progress(running) for running in self._running]
+
+    def close(self) -> None:
+        """Stop. What was stored stays, and the rest is for the next run."""
+        self._stack.close()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _ended(self, running: _Running) -> bool:
+        if running.ended:
+            return True
+        before = running.sink.reached
+        try:
+            running.ended = running.query.wait(0.1)
+        except PipelineFailed as failure:
+            running.restarts = running.restarts + 1 if running.sink.reached == before else 1
+            text = str(failure.details.get("trace", ""))
+            if running.restarts > _RESTARTS or not any(death in text for death in _DEATHS):
+                raise
+            running.query.start(running.sink, until_caught_up=self._until_caught_up)
+        return running.ended
+
+    def _progress(self, running: _Running) -> StepProgress:
+        sink = running.sink
+        lag = sum(
+            position_at(self.log, topic, self.log.head()).rows_after(position)
+            for topic, position in sink.reached.items()
+        )
+        return StepProgress(running.query.step.name, sink.law, sink.frontier, lag)
+
+    def _stop(self) -> None:
+        for running in self._running:
+            running.query.stop()
+
+
+def start(
+    app: App,
+    log: str | Log | None = None,
+    *,
+    until_caught_up: bool = False,
+    spark: SparkSession | None = None,
+    settings: SparkSettings | None = None,
+    portions: Portions | None = None,
+) -> Run:
+    """Start an application in the background, to go on until it is closed.
+
+    It runs on `spark`, or on this process's session, which is made as `settings` say if there is
+    none yet. `portions` says how much of the log goes into a batch.
+    """
+    return Run(
+        app,
+        log,
+        until_caught_up=until_caught_up,
+        spark=spark,
+        settings=settings,
+        portions=portions,
+    )
+
+
+def run(
+    app: App,
+    log: str | Log | None = None,
+    *,
+    spark: SparkSession | None = None,
+    settings: SparkSettings | None = None,
+    portions: Portions | None = None,
+) -> list[StepProgress]:
+    """Run an application until it has caught up with the log; returns what became of all rows."""
+    with start(
+        app, log, until_caught_up=True, spark=spark, settings=settings, portions=portions
+    ) as running:
+        running.wait()
+        return running.progress()
+
+
+@contextlib.contextmanager
+def _only_run(folder: Path, app: str) -> Iterator[None]:
+    """Hold the application's lock. It goes with the process, however that ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "run.lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AlreadyRunning(
+                f"Application {app!r} is running already{_holder(file)}",
+                hint="Two runs would do the same work twice; stop the other one first",
+            ) from None
+        file.seek(0)
+        file.truncate()
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _holder(file: IO[str]) -> str:
+    file.seek(0)
+    pid = file.read().strip()
+    return f", as process {pid}" if pid else ""
+
+
+def _prepare_topics(log: Log, step: Step) -> None:
+    """Create what a step reads where it is not there yet, and compare it where it is."""
+    for source in sources(step.stream):
+        known = {topic.name: topic for topic in log.topics()}
+        wanted = source.topic
+        if wanted.name not in known:
+            log.create_topic(
+                wanted.name,
+                partitions=wanted.partitions,
+                schema=wanted.schema,
+                key=wanted.key,
+                event_time=wanted.event_time,
+                settings=wanted.settings,
+            )
+            continue
+        _check_topic(known[wanted.name], wanted, source.where)
+
+
+def _check_topic(there: Topic, wanted: Topic, where: Where) -> None:
+    assert wanted.schema is not None
+    fields = {} if there.schema is None else {field.name: field.type for field in there.schema}
+    wrong = [f.name for f in wanted.schema if fields.get(f.name) != f.type]
+    if wrong or there.event_time != wanted.event_time:
+        schema = "raw bytes" if there.schema is None else format_schema(there.schema)
+        raise InvalidPipeline(
+            f"Topic {there.name!r} is not as declared: it has {schema}, with the event time "
+            f"{there.event_time!r}",
+            hint=f"Bring the declaration in line with the topic, or use another. See {where}",
+        )

@@ -1,0 +1,162 @@
+"""What tests of pipelines need: a log one can script, a clock that stands still, and crashes.
+
+with scripted_log() as log:
+    log.write(pageviews, {"url": "/", "user": "ann", "at": noon})
+    results = log.run(app)
+    assert results.view("hits_per_minute")[0]["hits"] == 1
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from headrace.clock import VirtualClock, to_micros
+from headrace.engine.crash import POINTS, Reach, nothing
+from headrace.engine.law import Law
+from headrace.engine.query import Portions
+from headrace.errors import InvalidSetting
+from headrace.log import Log, Record, open_log
+from headrace.runner import Run, StepProgress
+from headrace.streams.app import App
+from headrace.streams.stream import Source
+from headrace.views import open_views
+
+__all__ = ["POINTS", "Crash", "Results", "ScriptedLog", "crash_at", "kill_at", "scripted_log"]
+
+START = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class Crash(BaseException):
+    """What a simulated crash raises. No handler for ordinary errors catches it."""
+
+
+class ScriptedLog:
+    """A log whose clock stands still until it is told to move, and an application's runs on it."""
+
+    def __init__(self, log: Log, clock: VirtualClock) -> None:
+        self.log = log
+        self.clock = clock
+
+    def write(
+        self, topic: str | Source, *rows: Mapping[str, Any], at: datetime | None = None
+    ) -> int:
+        """Commit rows to a topic, all at once; returns the commit's number. `at` moves the clock.
+
+        A topic that an application declares is created if it is not there yet.
+        """
+        if at is not None:
+            self.clock.sleep(to_micros(at) - self.clock.now())
+        if isinstance(topic, Source):
+            declared = topic.topic
+            if declared.name not in {known.name for known in self.log.topics()}:
+                self.log.create_topic(
+                    declared.name,
+                    partitions=declared.partitions,
+                    schema=declared.schema,
+                    key=declared.key,
+                    event_time=declared.event_time,
+                    settings=declared.settings,
+                )
+            topic = declared.name
+        with self.log.producer() as producer, producer.transaction() as transaction:
+            for row in rows:
+                transaction.send(topic, dict(row))
+        return self.log.head()
+
+    def pass_time(self, by: timedelta) -> None:
+        """Move the clock by which rows are appended."""
+        self.clock.advance(by)
+
+    def run(
+        self,
+        app: App,
+        *,
+        spark: SparkSession | None = None,
+        max_commits: int | None = None,
+        reach: Reach = nothing,
+    ) -> Results:
+        """Run an application until it has caught up. `max_commits` cuts the log into batches."""
+        portions = Portions() if max_commits is None else Portions(max_commits=max_commits)
+        with Run(
+            app, self.log, until_caught_up=True, spark=spark, portions=portions, reach=reach
+        ) as running:
+            running.wait()
+            return Results(self.log, tuple(running.progress()))
+
+    def records(self, topic: str) -> list[Record]:
+        """What is in a topic."""
+        return [record for batch in self.log.read(topic) for record in batch.records()]
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a run has left in views and topics, and what became of every row."""
+
+    log: Log
+    steps: tuple[StepProgress, ...]
+
+    def view(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a view, by its key."""
+        with open_views(self.log.url) as views:
+            return views.rows(name)
+
+    def topic(self, name: str) -> list[Any]:
+        """The rows in a topic."""
+        return [record.value for batch in self.log.read(name) for record in batch.records()]
+
+    def law(self, step: str) -> Law:
+        """What became of the rows that a step read."""
+        return next(progress.law for progress in self.steps if progress.step == step)
+
+
+@contextlib.contextmanager
+def scripted_log(
+    folder: Path | str | None = None, *, start: datetime = START
+) -> Iterator[ScriptedLog]:
+    """A log in a folder, by default a temporary one, with a clock that stands at `start`."""
+    with contextlib.ExitStack() as stack:
+        if folder is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-"))
+        clock = VirtualClock(start)
+        log = stack.enter_context(open_log(f"file:{folder}", clock=clock))
+        yield ScriptedLog(log, clock)
+
+
+def crash_at(point: str, nth: int = 1) -> Reach:
+    """Raise `Crash` when a point is reached for the nth time. The process lives on."""
+
+    def crash() -> None:
+        raise Crash(point)
+
+    return _at(point, nth, crash)
+
+
+def kill_at(point: str, nth: int = 1) -> Reach:
+    """Kill this process, as kill -9 does, when a point is reached for the nth time."""
+    return _at(point, nth, lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def _at(point: str, nth: int, act: Any) -> Reach:
+    if point not in POINTS:
+        raise InvalidSetting(
+            f"There is no point {point!r} in a batch", hint=f"There are: {', '.join(POINTS)}"
+        )
+    times = 0
+
+    def reach(name: str) -> None:
+        nonlocal times
+        times += name == point
+        if name == point and times == nth:
+            act()
+
+    return reach

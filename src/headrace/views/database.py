@@ -1,0 +1,146 @@
+"""The database that an application keeps its views in: one SQLite file, `views/APP.db` in the log.
+
+Beside the tables of the views it holds how far each step is, what became of all rows, and an
+outbox of what has still to be written to topics of the log. One transaction covers them all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+
+from headrace.errors import CorruptView, DiskFull, HeadraceError, LogBusy, ViewError
+
+APPLICATION = 0x48525657
+"""'HRVW': what SQLite's application_id says of a database of views."""
+
+FORMAT = 1
+PREFIX = "_headrace_"
+
+_PATIENCE = 30_000
+
+_SCHEMA = """
+CREATE TABLE _headrace_app (name TEXT NOT NULL, generation TEXT NOT NULL);
+
+CREATE TABLE _headrace_step (
+    name TEXT PRIMARY KEY,
+    fingerprint TEXT NOT NULL,
+    definition TEXT NOT NULL,
+    begun TEXT NOT NULL,
+    reached TEXT NOT NULL,
+    frontier INTEGER,
+    law TEXT NOT NULL,
+    updated INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE _headrace_view (
+    name TEXT PRIMARY KEY,
+    step TEXT NOT NULL,
+    key TEXT NOT NULL,
+    columns TEXT NOT NULL,
+    emit TEXT NOT NULL,
+    delay INTEGER NOT NULL,
+    grace INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE _headrace_law (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    step TEXT NOT NULL,
+    reached TEXT NOT NULL,
+    law TEXT NOT NULL
+);
+
+CREATE TABLE _headrace_outbox (
+    sequence INTEGER PRIMARY KEY,
+    topic TEXT NOT NULL,
+    data BLOB NOT NULL
+);
+CREATE TABLE _headrace_outbox_end (sequence INTEGER NOT NULL);
+"""
+
+
+class Database:
+    """The one writing connection to an application's views. Steps take turns on it."""
+
+    def __init__(self, path: Path, app: str) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with self._errors():
+            self._db = apsw.Connection(str(path))
+            self._db.set_busy_timeout(_PATIENCE)
+            self._prepare(app)
+            self.generation = str(self._db.execute("SELECT generation FROM _headrace_app").get)
+
+    def _prepare(self, app: str) -> None:
+        db = self._db
+        db.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA temp_store=MEMORY")
+        with self.writing():
+            if not db.execute("SELECT count(*) FROM sqlite_schema").get:
+                db.execute(_SCHEMA)
+                db.execute("INSERT INTO _headrace_app VALUES (?, ?)", (app, uuid.uuid4().hex))
+                db.execute("INSERT INTO _headrace_outbox_end VALUES (0)")
+                db.execute(f"PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT}")
+            found = db.execute("PRAGMA application_id").get, db.execute("PRAGMA user_version").get
+            if found != (APPLICATION, FORMAT):
+                raise ViewError(
+                    f"{self.path} does not hold views that this headrace knows",
+                    hint="Move it away; views are computed again from the log",
+                )
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[apsw.Connection]:
+        """A transaction, on the device when the block ends, or not at all."""
+        with self._lock, self._errors():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[apsw.Connection]:
+        """The same connection, for looking things up."""
+        with self._lock, self._errors():
+            yield self._db
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except HeadraceError:
+            raise
+        except apsw.Error as error:
+            raise translate(error, self.path) from error
+
+
+def translate(error: apsw.Error, path: Path) -> HeadraceError:
+    """The headrace error for one of SQLite's."""
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
+        return LogBusy(
+            f"Another process has kept {path} locked for {_PATIENCE // 1000} s",
+            hint="Close the SQLite client that has a transaction open on it",
+        )
+    if isinstance(error, apsw.FullError):
+        return DiskFull(
+            f"No space left for {path}",
+            hint="Free some space and run again. Nothing of this batch is visible",
+        )
+    if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+        return CorruptView(
+            f"{path} is damaged: {error}",
+            hint="Remove it and the application's checkpoints; views are computed from the log",
+        )
+    return ViewError(f"{path}: {error}")

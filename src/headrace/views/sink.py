@@ -1,0 +1,344 @@
+"""Keeps a step's results in SQLite: its view, its outputs and its place in the log, all at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+
+import apsw
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.clock import micros
+from headrace.engine import places
+from headrace.engine.aside import DEAD_SCHEMA
+from headrace.engine.crash import Reach
+from headrace.engine.law import Law
+from headrace.engine.position import Position, beginning
+from headrace.engine.sink import Portion, Sink
+from headrace.engine.steps import Step, describe, fingerprint
+from headrace.errors import ChangedPipeline, InvalidPipeline
+from headrace.log import Log
+from headrace.streams.stream import WINDOW_END, WINDOW_START, sources
+from headrace.views import changelog
+from headrace.views.database import Database
+from headrace.views.outbox import Outbox, put
+from headrace.views.table import PaneTable
+
+_LAWS_KEPT = 1_000
+
+PANE = "pane"
+"""The column of published updates that says whether its window was still open, and so on."""
+
+
+class ViewSink(Sink):
+    """Where one step's results go."""
+
+    def __init__(
+        self,
+        database: Database,
+        outbox: Outbox,
+        log: Log,
+        step: Step,
+        schema: pa.Schema,
+        late_schema: pa.Schema | None,
+        *,
+        changelog: bool,
+        reach: Reach,
+    ) -> None:
+        self._database = database
+        self._outbox = outbox
+        self._log = log
+        self._step = step
+        self._schema = schema
+        self._reach = reach
+        self._table = PaneTable(step, schema) if step.aggregation is not None else None
+        self._changelog = changelog_topic(step) if changelog and step.view is not None else None
+        self._create_topics(late_schema)
+        self._begun: Mapping[str, Position]
+        self._reached: Mapping[str, Position]
+        self._frontier: int | None
+        self._law: Law
+        self._enter()
+
+    @property
+    def begun(self) -> Mapping[str, Position]:
+        return self._begun
+
+    @property
+    def reached(self) -> Mapping[str, Position]:
+        return self._reached
+
+    @property
+    def frontier(self) -> int | None:
+        return self._frontier
+
+    @property
+    def law(self) -> Law:
+        """What became of all rows since the step began."""
+        return self._law
+
+    def store(self, portion: Portion) -> Law:
+        with self._database.writing() as db:
+            counted = self._store_rows(db, portion)
+            for topic in self._step.late:
+                if portion.late is not None:
+                    put(db, topic, portion.late)
+            if portion.dead is not None:
+                put(db, self._step.dead_letters, portion.dead)
+            self._reach("stored outputs")
+            law = portion.law + Law(counted=counted)
+            law.check(self._step.name)
+            total = self._law + law
+            frontier = _later(self._frontier, portion.frontier)
+            self._outbox.forget_sent(db)
+            self._record(db, portion, law, total, frontier)
+            self._reach("before commit")
+        self._reached, self._frontier, self._law = portion.end, frontier, total
+        self._reach("committed")
+        self._outbox.send()
+        return law
+
+    # Rows
+
+    def _store_rows(self, db: apsw.Connection, portion: Portion) -> int:
+        """Store results and what is to be published of them; returns how many rows they count."""
+        if self._table is None:
+            (topic,) = self._step.outputs
+            stored = put(db, topic, portion.rows)
+            self._reach("stored panes")
+            return stored
+        aggregation = self._step.aggregation
+        assert aggregation is not None
+        updates = aggregation.emit == "updates"
+        remember = updates and bool(self._step.outputs or self._changelog)
+        merged = self._table.merge(db, portion.rows, remember=remember)
+        self._reach("stored panes")
+        if not self._step.outputs and self._changelog is None:
+            return merged.counted
+        if updates:
+            self._publish_updates(db, self._table, portion, merged.before or [])
+        else:
+            lateness = aggregation.lateness
+            final = self._ended(db, portion, micros(lateness.delay) + micros(lateness.grace))
+            self._publish(db, final, None, portion)
+        return merged.counted
+
+    def _publish_updates(
+        self,
+        db: apsw.Connection,
+        table: PaneTable,
+        portion: Portion,
+        before: list[tuple[object, ...]],
+    ) -> None:
+        assert self._step.aggregation is not None
+        self._put_changes(db, portion.rows, before, portion)
+        if not self._step.outputs:
+            return
+        delay = micros(self._step.aggregation.lateness.delay)
+        watermark = _less(_later(self._frontier, portion.frontier), delay)
+        fired = self._ended(db, portion, delay)
+        changed = _changed(portion.rows, before)
+        ends = changed.column(WINDOW_END).cast(pa.int64())
+        bound = _less(self._frontier, delay)
+        floor = -(1 << 62)
+        early = pc.greater(ends, watermark if watermark is not None else floor)
+        amended = pc.less_equal(ends, bound if bound is not None else floor)
+        for topic in self._step.outputs:
+            for rows, pane in (
+                (changed.filter(early), "early"),
+                (fired, "on time"),
+                (changed.filter(amended), "late"),
+            ):
+                if rows.num_rows:
+                    put(db, topic, _with_pane(changelog.publish(rows), pane))
+
+    def _publish(
+        self,
+        db: apsw.Connection,
+        rows: pa.Table,
+        before: list[tuple[object, ...]] | None,
+        portion: Portion,
+    ) -> None:
+        if not rows.num_rows:
+            return
+        self._put_changes(db, rows, before, portion)
+        for topic in self._step.outputs:
+            put(db, topic, changelog.publish(rows))
+
+    def _put_changes(
+        self,
+        db: apsw.Connection,
+        rows: pa.Table,
+        before: list[tuple[object, ...]] | None,
+        portion: Portion,
+    ) -> None:
+        view = self._step.view
+        if self._changelog is None or view is None or not rows.num_rows:
+            return
+        newest = max(position.commit for position in portion.end.values())
+        moment = self._log.commit_time(newest) // 1_000
+        made = changelog.changes(self._step.app, view.name, view.key, rows, before, moment)
+        put(db, self._changelog, made)
+
+    def _ended(self, db: apsw.Connection, portion: Portion, after: int) -> pa.Table:
+        """The panes whose window, and so long after it, has ended with this portion."""
+        assert self._table is not None
+        return self._table.ended(
+            db,
+            _less(self._frontier, after),
+            _less(_later(self._frontier, portion.frontier), after),
+        )
+
+    # Bookkeeping
+
+    def _record(
+        self, db: apsw.Connection, portion: Portion, law: Law, total: Law, frontier: int | None
+    ) -> None:
+        step, reached = self._step.name, _positions(portion.end)
+        moment = self._log.commit_time(max(p.commit for p in portion.end.values()))
+        db.execute(
+            "UPDATE _headrace_step SET reached = ?, frontier = ?, law = ?, updated = ? "
+            "WHERE name = ?",
+            (reached, frontier, json.dumps(asdict(total)), moment, step),
+        )
+        db.execute(
+            "INSERT INTO _headrace_law (step, reached, law) VALUES (?, ?, ?)",
+            (step, reached, json.dumps(asdict(law))),
+        )
+        db.execute(
+            "DELETE FROM _headrace_law WHERE step = ? AND id <= "
+            "(SELECT max(id) FROM _headrace_law) - ?",
+            (step, _LAWS_KEPT),
+        )
+
+    def _enter(self) -> None:
+        """Find where the step is, or enter it as a new one."""
+        step, mine = self._step, fingerprint(self._step)
+        with self._database.writing() as db:
+            found = list(
+                db.execute(
+                    "SELECT fingerprint, begun, reached, frontier, law FROM _headrace_step "
+                    "WHERE name = ?",
+                    (step.name,),
+                )
+            )
+            if not found:
+                begun = {topic: beginning(self._log, topic) for topic in step.topics}
+                text = _positions(begun)
+                db.execute(
+                    "INSERT INTO _headrace_step VALUES (?, ?, ?, ?, ?, NULL, ?, 0)",
+                    (
+                        step.name, mine, json.dumps(describe(step.stream)), text, text,
+                        json.dumps(asdict(Law())),
+                    ),
+                )  # fmt: skip
+                if self._table is not None:
+                    self._table.create(db)
+                self._enter_view(db)
+                found = [(mine, text, text, None, json.dumps(asdict(Law())))]
+        ((theirs, begun_text, reached, frontier, law),) = found
+        if theirs != mine:
+            raise ChangedPipeline(
+                f"Step {step.name!r} has stored results of another declaration than this one",
+                hint=f"Give it another name, or remove {self._database.path} and the "
+                "application's checkpoints: everything is then computed again from the log",
+            )
+        self._begun = _read_positions(str(begun_text))
+        self._reached = _read_positions(str(reached))
+        self._frontier = None if frontier is None else int(str(frontier))
+        self._law = Law(**json.loads(str(law)))
+
+    def _enter_view(self, db: apsw.Connection) -> None:
+        view, aggregation = self._step.view, self._step.aggregation
+        if view is None or aggregation is None:
+            return
+        columns = [[f.name, str(f.type)] for f in self._schema if f.name != places.ROWS]
+        db.execute(
+            "INSERT INTO _headrace_view VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                view.name, self._step.name, json.dumps(view.key), json.dumps(columns),
+                aggregation.emit, micros(aggregation.lateness.delay),
+                micros(aggregation.lateness.grace),
+            ),
+        )  # fmt: skip
+
+    # Topics
+
+    def _create_topics(self, late_schema: pa.Schema | None) -> None:
+        step, aggregation = self._step, self._step.aggregation
+        key = aggregation.by[0] if aggregation is not None and len(aggregation.by) == 1 else None
+        times = [source.topic.event_time for source in sources(step.stream)]
+        self._create_topic(step.dead_letters, DEAD_SCHEMA, None, "appended")
+        for topic in step.late:
+            assert late_schema is not None
+            time = next((t for t in times if t in late_schema.names), WINDOW_START)
+            self._create_topic(topic, late_schema, key if key in late_schema.names else None, time)
+        for topic in step.outputs:
+            if aggregation is None:
+                time = next((t for t in times if t in self._schema.names), None)
+                self._create_topic(topic, self._schema, None, time)
+                continue
+            schema = changelog.published(self._schema)
+            if aggregation.emit == "updates":
+                schema = schema.append(pa.field(PANE, pa.string()))
+            self._create_topic(topic, schema, key, WINDOW_START)
+        if self._changelog is not None:
+            self._create_topic(
+                self._changelog, changelog.envelope_schema(self._schema), "key", None
+            )
+
+    def _create_topic(
+        self, name: str, schema: pa.Schema, key: str | None, event_time: str | None
+    ) -> None:
+        for field in schema:
+            if field.name.startswith("_"):
+                raise InvalidPipeline(
+                    f"Topic {name!r} cannot have a column {field.name!r}",
+                    hint="Names with an underscore in front are the log's own",
+                )
+        nullable = pa.schema([field.with_nullable(True) for field in schema])
+        known = {topic.name: topic for topic in self._log.topics()}
+        if name not in known:
+            self._log.create_topic(name, schema=nullable, key=key, event_time=event_time)
+            return
+        there = known[name].schema
+        if there is None or not set(nullable.names) <= set(there.names):
+            raise InvalidPipeline(
+                f"Topic {name!r} is there already and has not the columns that step "
+                f"{self._step.name!r} writes: {', '.join(nullable.names)}",
+                hint="Publish to a topic of another name",
+            )
+
+
+def changelog_topic(step: Step) -> str | None:
+    """The changelog of a step's view, if it has one."""
+    return changelog.topic_of(step.app, step.view.name) if step.view is not None else None
+
+
+def _changed(rows: pa.Table, before: list[tuple[object, ...]]) -> pa.Table:
+    place = rows.schema.get_field_index(places.REVISION)
+    new = rows.column(places.REVISION).to_pylist()
+    keep = [i for i, row in enumerate(before) if row[place] != new[i]]
+    return rows.take(pa.array(keep, pa.int64()))
+
+
+def _with_pane(rows: pa.Table, pane: str) -> pa.Table:
+    return rows.append_column(PANE, pa.array([pane] * rows.num_rows, pa.string()))
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    return max((moment for moment in (one, other) if moment is not None), default=None)
+
+
+def _less(moment: int | None, span: int) -> int | None:
+    return None if moment is None else moment - span
+
+
+def _positions(positions: Mapping[str, Position]) -> str:
+    return json.dumps({topic: position.to_json() for topic, position in positions.items()})
+
+
+def _read_positions(text: str) -> dict[str, Position]:
+    return {topic: Position.from_json(data) for topic, data in json.loads(text).items()}

@@ -1,0 +1,114 @@
+"""The table behind a view: a row for each pane, by key, open ones included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+import pyarrow as pa
+
+from headrace.clock import micros
+from headrace.engine import places
+from headrace.engine.steps import Step
+from headrace.streams.stream import WINDOW_END
+from headrace.views.database import PREFIX
+from headrace.views.values import check_storable, quoted, shown, sql_type, table_from, to_sqlite
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What a batch did to the table: for each of its rows the one before, and the rows counted."""
+
+    before: list[tuple[Any, ...]] | None
+    counted: int
+
+
+class PaneTable:
+    """Panes by key. A reader sees them through an SQL view of the view's own name."""
+
+    def __init__(self, step: Step, schema: pa.Schema) -> None:
+        assert step.aggregation is not None
+        check_storable(schema, f"step {step.name!r}")
+        self._aggregation = step.aggregation
+        self.schema = schema
+        self.key = step.view.key if step.view else (*step.aggregation.by, "window_start")
+        self.name = quoted(f"{PREFIX}panes_{step.name}")
+        self._index = quoted(f"{PREFIX}ends_{step.name}")
+        self._step = step
+        self._columns = [quoted(name) for name in schema.names]
+        self._match = " AND ".join(f"o.{quoted(k)} IS n.{quoted(k)}" for k in self.key)
+
+    def create(self, db: apsw.Connection) -> None:
+        """Make the table, and what a reader sees of it."""
+        columns = ", ".join(f"{quoted(field.name)} {sql_type(field.type)}" for field in self.schema)
+        key = ", ".join(map(quoted, self.key))
+        db.execute(f"CREATE TABLE {self.name} ({columns}, PRIMARY KEY ({key}))")
+        db.execute(f"CREATE INDEX {self._index} ON {self.name} ({WINDOW_END})")
+        if self._step.view is not None:
+            db.execute(f"CREATE VIEW {quoted(self._step.view.name)} AS {self._select()}")
+
+    def merge(self, db: apsw.Connection, rows: pa.Table, *, remember: bool) -> Merged:
+        """Put panes in the place of those with the same key."""
+        names = ", ".join(self._columns)
+        db.execute(f"CREATE TEMP TABLE IF NOT EXISTS {self._new} ({names})")
+        db.execute(f"DELETE FROM {self._new}")
+        marks = ", ".join("?" * len(self._columns))
+        values = [to_sqlite(column) for column in rows.columns]
+        db.executemany(f"INSERT INTO {self._new} VALUES ({marks})", zip(*values, strict=True))
+        join = f"FROM {self._new} n LEFT JOIN {self.name} o ON {self._match}"
+        counted = f"coalesce(sum(n.{places.ROWS} - coalesce(o.{places.ROWS}, 0)), 0)"
+        merged = Merged(
+            [tuple(row) for row in db.execute(f"SELECT o.* {join} ORDER BY n.rowid")]
+            if remember
+            else None,
+            int(db.execute(f"SELECT {counted} {join}").get),
+        )
+        # No key is equal to null, so those rows are replaced by hand.
+        nulls = " OR ".join(f"n.{quoted(k)} IS NULL" for k in self.key)
+        db.execute(
+            f"DELETE FROM {self.name} WHERE rowid IN (SELECT o.rowid FROM {self._new} n "
+            f"JOIN {self.name} o ON {self._match} WHERE {nulls})"
+        )
+        key = ", ".join(map(quoted, self.key))
+        changes = ", ".join(f"{c} = excluded.{c}" for c in self._columns)
+        db.execute(
+            f"INSERT INTO {self.name} SELECT * FROM {self._new} WHERE true "
+            f"ON CONFLICT ({key}) DO UPDATE SET {changes}"
+        )
+        db.execute(f"DELETE FROM {self._new}")
+        return merged
+
+    def ended(self, db: apsw.Connection, after: int | None, upto: int | None) -> pa.Table:
+        """The panes whose window ended after one moment and up to another."""
+        if upto is None:
+            return table_from([], self.schema)
+        rows = db.execute(
+            f"SELECT * FROM {self.name} WHERE {WINDOW_END} > ? AND {WINDOW_END} <= ? "
+            f"ORDER BY {WINDOW_END}, {', '.join(map(quoted, self.key))}",
+            (-(1 << 62) if after is None else after, upto),
+        )
+        return table_from([tuple(row) for row in rows], self.schema)
+
+    @property
+    def _new(self) -> str:
+        return quoted(f"{PREFIX}new_{self._step.name}")
+
+    def _select(self) -> str:
+        lateness = self._aggregation.lateness
+        delay, patience = micros(lateness.delay), micros(lateness.delay) + micros(lateness.grace)
+        columns = ", ".join(
+            f"{shown(quoted(field.name), field.type)} AS {quoted(field.name)}"
+            for field in self.schema
+            if field.name != places.ROWS
+        )
+        step = self._step.name.replace("'", "''")
+        frontier = f"(SELECT frontier FROM {PREFIX}step WHERE name = '{step}')"
+        state = (
+            f"CASE WHEN {WINDOW_END} + {patience} <= {frontier} THEN 'final' "
+            f"WHEN {WINDOW_END} + {delay} <= {frontier} THEN 'fired' ELSE 'open' END AS _state"
+        )
+        final = f" WHERE {WINDOW_END} + {patience} <= {frontier}"
+        return f"SELECT {columns}, {state} FROM {self.name}" + (
+            final if self._aggregation.emit == "final" else ""
+        )

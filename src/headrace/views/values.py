@@ -1,0 +1,116 @@
+"""Arrow columns as SQLite keeps them, and back.
+
+Times are whole microseconds and dates whole days, since 1970, as numbers; decimals and what is
+nested are text. A view's SQL shows them as people write them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from headrace.errors import InvalidPipeline
+
+
+def check_storable(schema: pa.Schema, what: str) -> None:
+    """Return if SQLite can keep such rows and give them back as they were."""
+    for field in schema:
+        if types.is_nested(field.type) and not _plain(field.type):
+            raise InvalidPipeline(
+                f"Column {field.name!r} of {what} is {field.type}, which a view cannot keep",
+                hint="Cast what is inside to strings or numbers, or leave it out",
+            )
+
+
+def _plain(kind: pa.DataType) -> bool:
+    if types.is_list(kind):
+        return _plain(kind.value_type)
+    if types.is_struct(kind):
+        return all(_plain(field.type) for field in kind)
+    return bool(
+        types.is_string(kind) or types.is_integer(kind) or types.is_boolean(kind)
+        or types.is_floating(kind)
+    )  # fmt: skip
+
+
+def sql_type(kind: pa.DataType) -> str:
+    """The SQLite type of a column. It is an affinity, not a check."""
+    if _counts(kind):
+        return "INTEGER"
+    if types.is_floating(kind):
+        return "REAL"
+    return "BLOB" if types.is_binary(kind) else "TEXT"
+
+
+def _counts(kind: pa.DataType) -> bool:
+    return bool(
+        types.is_integer(kind) or types.is_boolean(kind) or types.is_timestamp(kind)
+        or types.is_date(kind)
+    )  # fmt: skip
+
+
+def to_sqlite(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column, for SQLite."""
+    kind = column.type
+    if types.is_timestamp(kind):
+        column = column.cast(pa.int64())
+    elif types.is_date(kind):
+        column = column.cast(pa.int32())
+    values: list[Any] = column.to_pylist()
+    if types.is_decimal(kind):
+        return [None if value is None else str(value) for value in values]
+    if types.is_nested(kind):
+        return [None if value is None else json.dumps(value) for value in values]
+    if types.is_floating(kind) and pc.any(pc.is_nan(column)).as_py():
+        # SQLite has no NaN, and would make it a null.
+        return ["NaN" if value is not None and math.isnan(value) else value for value in values]
+    return values
+
+
+def from_sqlite(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
+    """The column that SQLite was given these values for."""
+    if types.is_timestamp(kind):
+        return pa.array(values, pa.int64()).cast(kind)
+    if types.is_date(kind):
+        return pa.array(values, pa.int32()).cast(kind)
+    if types.is_boolean(kind):
+        return pa.array((None if value is None else bool(value) for value in values), kind)
+    if types.is_decimal(kind):
+        return pa.array((None if value is None else Decimal(value) for value in values), kind)
+    if types.is_nested(kind):
+        return pa.array((None if value is None else json.loads(value) for value in values), kind)
+    if types.is_floating(kind):
+        return pa.array((None if value is None else float(value) for value in values), kind)
+    return pa.array(values, kind)
+
+
+def table_from(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
+    """Rows of SQLite as Arrow."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    return pa.Table.from_arrays(
+        [from_sqlite(values, f.type) for values, f in zip(columns, schema, strict=True)],
+        schema=schema,
+    )
+
+
+def shown(column: str, kind: pa.DataType) -> str:
+    """SQL that shows a stored column as people write its values."""
+    if types.is_timestamp(kind):
+        fraction = f"(({column} % 1000000 + 1000000) % 1000000)"
+        moment = f"strftime('%Y-%m-%d %H:%M:%S', ({column} - {fraction}) / 1000000, 'unixepoch')"
+        return f"{moment} || iif({fraction}, printf('.%06d', {fraction}), '')"
+    if types.is_date(kind):
+        return f"date({column} * 86400, 'unixepoch')"
+    return column
+
+
+def quoted(name: str) -> str:
+    """A name as SQL takes it, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'
