@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.law import Law
-from headrace.engine.position import position_at
+from headrace.engine.position import Position, position_at
 from headrace.engine.query import Portions, Query
 from headrace.engine.session import SparkSettings, spark_session
 from headrace.engine.steps import Step, steps_of
@@ -44,7 +44,13 @@ DEFAULT_LOG = "file:./data"
 _RESTARTS = 3
 """How often in a row a step is started again after a worker died, without getting any further."""
 
-_DEATHS = ("Python worker exited unexpectedly", "crashed", "Connection reset", "EOFException")
+_DEATHS = (
+    "Python worker exited unexpectedly",
+    "Python worker failed to connect back",
+    "crashed",
+    "Connection reset",
+    "EOFException",
+)
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,7 @@ class _Running:
     query: Query
     sink: ViewSink
     restarts: int = 0
+    failed_at: Mapping[str, Position] | None = None
     ended: bool = False
 
 
@@ -124,7 +131,7 @@ class Run:
                     reach=reach,
                 )
                 self._running.append(_Running(query, sink))
-            self._stack.callback(self._stop)
+            self._stack.callback(self.stop)
             for running in self._running:
                 running.query.start(running.sink, until_caught_up=until_caught_up)
         except BaseException:
@@ -134,7 +141,8 @@ class Run:
     def wait(self, seconds: float | None = None) -> bool:
         """Whether all steps ended by themselves within so many seconds. A failure is raised."""
         until = None if seconds is None else self._clock.monotonic() + int(seconds * SECOND)
-        while not all(self._ended(running) for running in self._running):
+        # Every step is looked at, or the failure of a later one would wait for the first to end.
+        while [running for running in self._running if not self._ended(running)]:
             if until is not None and self._clock.monotonic() >= until:
                 return False
         return True
@@ -143,8 +151,13 @@ class Run:
         """How each step is doing."""
         return [self._progress(running) for running in self._running]
 
+    def stop(self) -> None:
+        """Stop computing. What was stored stays, and `progress` can still be asked for."""
+        for running in self._running:
+            running.query.stop()
+
     def close(self) -> None:
-        """Stop. What was stored stays, and the rest is for the next run."""
+        """Stop, and give everything back. The rest of the log is for the next run."""
         self._stack.close()
 
     def __enter__(self) -> Run:
@@ -161,11 +174,12 @@ class Run:
     def _ended(self, running: _Running) -> bool:
         if running.ended:
             return True
-        before = running.sink.reached
         try:
             running.ended = running.query.wait(0.1)
         except PipelineFailed as failure:
-            running.restarts = running.restarts + 1 if running.sink.reached == before else 1
+            stuck = running.sink.reached == running.failed_at
+            running.restarts = running.restarts + 1 if stuck else 1
+            running.failed_at = running.sink.reached
             text = str(failure.details.get("trace", ""))
             if running.restarts > _RESTARTS or not any(death in text for death in _DEATHS):
                 raise
@@ -179,10 +193,6 @@ class Run:
             for topic, position in sink.reached.items()
         )
         return StepProgress(running.query.step.name, sink.law, sink.frontier, lag)
-
-    def _stop(self) -> None:
-        for running in self._running:
-            running.query.stop()
 
 
 def start(

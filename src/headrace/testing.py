@@ -91,7 +91,7 @@ class ScriptedLog:
             app, self.log, until_caught_up=True, spark=spark, portions=portions, reach=reach
         ) as running:
             running.wait()
-            return Results(self.log, tuple(running.progress()))
+            return Results(self.log, app.name, tuple(running.progress()))
 
     def records(self, topic: str) -> list[Record]:
         """What is in a topic."""
@@ -103,11 +103,12 @@ class Results:
     """What a run has left in views and topics, and what became of every row."""
 
     log: Log
+    app: str
     steps: tuple[StepProgress, ...]
 
     def view(self, name: str) -> list[dict[str, Any]]:
         """The rows of a view, by its key."""
-        with open_views(self.log.url) as views:
+        with open_views(self.log.url, app=self.app) as views:
             return views.rows(name)
 
     def topic(self, name: str) -> list[Any]:

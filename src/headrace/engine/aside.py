@@ -21,6 +21,7 @@ from headrace.engine.position import Commits, Position
 from headrace.engine.source import in_time, place_column
 from headrace.log import Batch, Commit, Log, Topic, TopicCommit
 from headrace.streams.stream import Aggregation
+from headrace.streams.time import Window
 
 DEAD_SCHEMA = pa.schema(
     [
@@ -40,6 +41,7 @@ NO_TIME = "no event time"
 AHEAD = "ahead of the clock"
 
 _PAGE = 10_000
+_MOMENT = pa.timestamp("us", tz="UTC")
 
 
 @dataclass
@@ -119,18 +121,49 @@ def _candidates(
     """The rows that are too late for at least the first of their windows, with their places."""
     assert batch.commit is not None
     times = pc.fill_null(batch.data.column(topic.event_time).cast(pa.int64()), 0).to_numpy()
-    window = aggregation.window
-    size, every, offset = micros(window.size), micros(window.every), micros(window.offset)
-    last = (times - offset) // every * every + offset
-    first = last - every * (-(-(size - (times - last)) // every) - 1)
+    first = _first_start(times, aggregation.window)
     before = commits[batch.commit].before
     assert before is not None
-    late = good & (first + size + _patience(aggregation) <= before)
+    end = first + micros(aggregation.window.size)
+    late = good & (end + _patience(aggregation) <= before)
     rows = pa.RecordBatch.from_arrays(
         [*batch.data.columns, *(place_column(name, [batch], commits) for name in places.TYPES)],
         names=[*batch.data.schema.names, *places.TYPES],
     )
     return rows.take(pa.array(np.flatnonzero(late)))
+
+
+def late_pairs(candidates: pa.Table, step: Aggregation, time: str, schema: pa.Schema) -> pa.Table:
+    """The late pairs of rows that go into the windows as they are, without asking Spark."""
+    window, lateness = step.window, step.lateness
+    size, every, grace = micros(window.size), micros(window.every), micros(lateness.grace)
+    times = candidates.column(time).cast(pa.int64()).to_numpy()
+    frontiers = candidates.column(places.FRONTIER).to_numpy()
+    first = _first_start(times, window)
+    parts = []
+    for number in range(-(-size // every)):
+        start = first + number * every
+        late = (start <= times) & (start + size + _patience(step) <= frontiers)
+        chosen = np.flatnonzero(late)
+        watermark = frontiers[chosen] - micros(lateness.delay)
+        end = start[chosen] + size
+        rows = candidates.select(list(step.input.columns)).take(pa.array(chosen))
+        moments = [pa.array(moment).cast(_MOMENT) for moment in (start[chosen], end, watermark)]
+        late_by = pa.array((watermark - grace - end) / 1_000_000.0)
+        parts.append(pa.Table.from_arrays([*rows.columns, *moments, late_by], schema=schema))
+    return pa.concat_tables(parts)
+
+
+def _first_start(
+    times: np.ndarray[Any, np.dtype[np.int64]], window: Window
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The start of the first of the windows that each moment is in."""
+    size, every, offset = micros(window.size), micros(window.every), micros(window.offset)
+    last = (times - offset) // every * every + offset
+    first: np.ndarray[Any, np.dtype[np.int64]] = last - every * (
+        -(-(size - (times - last)) // every) - 1
+    )
+    return first
 
 
 def _dead_letters(

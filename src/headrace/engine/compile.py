@@ -71,16 +71,22 @@ class Compiler:
                 return self._filter(stream)
             case Project():
                 rows = self.rows(stream.input)
-                made = [column(made, stream.where).alias(name) for name, made in stream.expressions]
+                made = [
+                    column(made, stream.where).alias(name)
+                    for name, made in stream.expressions
+                    if _readable(made, rows, stream.where)
+                ]
                 with_places = [F.col(name) for name in rows.columns if name.startswith("_")]
                 return _checked(stream.where, rows.select, *made, *with_places)
             case Explode():
                 return self._explode(stream)
             case Merge():
                 parts = [self.rows(part) for part in stream.inputs]
-                rows = parts[0]
+                common = set.intersection(*(set(part.columns) for part in parts))
+                kept = [F.col(f"`{name}`") for name in parts[0].columns if name in common]
+                rows = parts[0].select(*kept)
                 for part in parts[1:]:
-                    rows = _checked(stream.where, rows.unionByName, part)
+                    rows = _checked(stream.where, rows.unionByName, part.select(*kept))
                 return rows
             case _:
                 raise TypeError(f"not a stateless step: {stream}")
@@ -260,6 +266,14 @@ def _with(wanted: set[str] | None, expression: Expression, where: Where) -> set[
     if wanted is None or not isinstance(expression, str):
         return None
     return wanted | columns_in(expression, where)
+
+
+def _readable(expression: Expression, rows: DataFrame, where: Where) -> bool:
+    """Whether what an expression names was read. What no later step makes use of is not."""
+    if not isinstance(expression, str):
+        return True
+    there = {name.lower() for name in rows.columns}
+    return {name.lower() for name in columns_in(expression, where)} <= there
 
 
 def branches(stream: Stream) -> Mapping[str, int]:

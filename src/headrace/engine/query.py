@@ -6,6 +6,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.clock import micros
 from headrace.engine import places
-from headrace.engine.aside import Aside, set_aside
+from headrace.engine.aside import Aside, late_pairs, set_aside
 from headrace.engine.compile import (
     Compiler,
     Counters,
@@ -181,19 +182,11 @@ class Query:
                 )
             self._run_again(frame)
             return
-        rows = frame.toArrow().cast(self.schema)
-        self._reach("computed")
-        aside = {
-            topic: set_aside(
-                self._log,
-                self.step.name,
-                source.topic,
-                reached[topic],
-                end[topic],
-                self.step.aggregation,
-            )
-            for topic, source in self._sources.items()
-        }
+        with ThreadPoolExecutor(1) as beside:
+            looking = beside.submit(self._set_aside, reached, end)
+            rows = frame.toArrow().cast(self.schema)
+            self._reach("computed")
+            aside = looking.result()
         late = self._late(aside)
         dead = [batch for found in aside.values() for batch in found.dead]
         portion = Portion(
@@ -207,6 +200,22 @@ class Query:
         )
         self._reach("set aside")
         sink.store(portion)
+
+    def _set_aside(
+        self, start: Mapping[str, Position], end: Mapping[str, Position]
+    ) -> dict[str, Aside]:
+        """What is not counted, read from the log while Spark counts the rest."""
+        return {
+            topic: set_aside(
+                self._log,
+                self.step.name,
+                source.topic,
+                start[topic],
+                end[topic],
+                self.step.aggregation,
+            )
+            for topic, source in self._sources.items()
+        }
 
     def _law(
         self,
@@ -241,14 +250,18 @@ class Query:
         step = self.step.aggregation
         if step is None or not any(found.candidates for found in aside.values()):
             return None
+        if isinstance(step.input, Source):
+            topic = step.input.topic
+            assert topic.event_time is not None
+            assert self.late_schema is not None
+            candidates = pa.Table.from_batches(aside[topic.name].candidates)
+            return late_pairs(candidates, step, topic.event_time, self.late_schema)
 
         def load(source: Source) -> DataFrame:
             found = aside[source.topic.name].candidates
-            schema = source.topic.schema
-            assert schema is not None
-            table = pa.Table.from_batches(
-                found, pa.schema([*schema, *((n, t) for n, t in places.TYPES.items())])
-            )
+            if not found:
+                return self._empty(source)
+            table = pa.Table.from_batches(found, _with_places(source))
             return self._placed(self._spark.createDataFrame(table), source)
 
         return Compiler(load, self._ordered).late(step).toArrow()
@@ -343,9 +356,8 @@ class Query:
 
     def _empty(self, source: Source) -> DataFrame:
         """No rows, in the columns of a topic: enough to learn what a step makes of them."""
-        assert source.topic.schema is not None
-        schema = pa.schema([*source.topic.schema, *places.TYPES.items()])
-        return self._placed(self._spark.createDataFrame(schema.empty_table()), source)
+        empty = _with_places(source).empty_table()
+        return self._placed(self._spark.createDataFrame(empty), source)
 
     def _schema(self) -> pa.Schema:
         return _arrow(self._results(Compiler(self._empty, self._ordered)))
@@ -391,6 +403,13 @@ class Query:
             hint="What was stored before is as it was; run it again to go on from there",
             trace=text,
         )
+
+
+def _with_places(source: Source) -> pa.Schema:
+    """The columns of a topic, and after them the places that the log tells."""
+    assert source.topic.schema is not None
+    columns = [field.with_nullable(True) for field in source.topic.schema]
+    return pa.schema([*columns, *places.TYPES.items()])
 
 
 def _arrow(frame: DataFrame) -> pa.Schema:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
 
 from headrace.engine import places
 from headrace.engine.aside import to_json
@@ -57,35 +60,64 @@ def changes(
 ) -> pa.Table:
     """What happened to each pane that has changed, beside what it was before, if anything."""
     schema = envelope_schema(rows.schema)
-    old = _structs(publish(table_from(before, rows.schema))) if before else None
-    revisions = rows.column(places.REVISION).to_pylist()
-    place = rows.schema.get_field_index(places.REVISION)
-    known = [row[place] for row in before] if before else [None] * rows.num_rows
-    changed = [i for i, (new, was) in enumerate(zip(revisions, known, strict=True)) if new != was]
-    absent = pa.array([known[i] is None for i in changed])
-    after = _structs(publish(rows)).take(pa.array(changed, pa.int64()))
+    revisions = rows.column(places.REVISION).combine_chunks()
+    old = table_from(before, rows.schema) if before else rows.schema.empty_table()
+    known = old.column(places.REVISION).combine_chunks() if before else revisions.filter([])
+    if before:
+        changed = pc.fill_null(pc.not_equal(revisions, known), True)
+        rows, old = rows.filter(changed), old.filter(changed)
+        revisions, known = revisions.filter(changed), known.filter(changed)
+    count = rows.num_rows
+    absent = pc.is_null(known) if before else pa.repeat(True, count)
     kind = schema.field("before").type
-    if old is None:
-        earlier = pa.nulls(len(changed), kind)
-    else:
-        taken = old.take(pa.array(changed, pa.int64()))
-        earlier = pa.StructArray.from_arrays(taken.flatten(), fields=list(kind), mask=absent)
-    keys = rows.select(list(key)).take(pa.array(changed, pa.int64()))
-    count = len(changed)
-    source = {"app": app, "view": view}
+    earlier = (
+        pa.StructArray.from_arrays(_columns(publish(old)), fields=list(kind), mask=absent)
+        if before
+        else pa.nulls(count, kind)
+    )
+    after = pa.StructArray.from_arrays(_columns(publish(rows)), fields=list(kind))
+    source = pa.StructArray.from_arrays(
+        [pa.repeat(app, count), pa.repeat(view, count), revisions], fields=list(_SOURCE)
+    )
     return pa.Table.from_arrays(
         [
-            pa.array([to_json(row) for row in keys.to_pylist()], pa.string()),
+            key_texts(rows.select(list(key))),
             earlier,
             after,
-            pa.array([{**source, "commit": revisions[i]} for i in changed], _SOURCE),
-            pa.array(["c" if known[i] is None else "u" for i in changed], pa.string()),
-            pa.array([ts_ms] * count, pa.int64()),
+            source,
+            pc.if_else(absent, "c", "u"),
+            pa.repeat(pa.scalar(ts_ms, pa.int64()), count),
         ],
         schema=schema,
     )
 
 
-def _structs(rows: pa.Table) -> pa.StructArray:
-    columns = [column.combine_chunks() for column in rows.columns]
-    return pa.StructArray.from_arrays(columns, fields=list(rows.schema))
+def key_texts(keys: pa.Table) -> pa.Array:
+    """Each row as a JSON object. The usual types take no Python per row."""
+    parts = [_json(column.combine_chunks()) for column in keys.columns]
+    if any(part is None for part in parts):
+        return pa.array([to_json(row) for row in keys.to_pylist()], pa.string())
+    texts: list[Any] = []
+    for name, part in zip(keys.column_names, parts, strict=True):
+        texts += [f"{', ' if texts else '{'}{json.dumps(name)}: ", part]
+    return pc.binary_join_element_wise(*texts, "}", "")
+
+
+def _json(column: pa.Array) -> pa.Array | None:
+    """A column's values as JSON; None if that is not to be had from Arrow."""
+    kind = column.type
+    if types.is_string(kind):
+        if pc.any(pc.match_substring_regex(column, r'[\x00-\x1f"\\]')).as_py():
+            return None
+        text = pc.binary_join_element_wise('"', column, '"', "")
+    elif types.is_timestamp(kind):
+        text = pc.binary_join_element_wise('"', pc.strftime(column, "%Y-%m-%dT%H:%M:%SZ"), '"', "")
+    elif types.is_integer(kind) or types.is_boolean(kind):
+        text = column.cast(pa.string())
+    else:
+        return None
+    return pc.fill_null(text, "null")
+
+
+def _columns(rows: pa.Table) -> list[pa.Array]:
+    return [column.combine_chunks() for column in rows.columns]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import apsw
 
 from headrace.engine.law import Law
 from headrace.errors import InvalidQuery, UnknownView
+from headrace.streams.stream import WINDOW_START
 from headrace.views.database import APPLICATION
 from headrace.views.location import views_folder
 from headrace.views.values import quoted
@@ -101,6 +102,8 @@ class Views:
             )
             if self._db.execute(f"PRAGMA {quoted(app)}.application_id").get == APPLICATION:
                 self._apps.append(app)
+            else:  # it is being made; the next time it will be there
+                self._db.execute(f"DETACH {quoted(app)}")
 
     def list(self) -> list[ViewState]:
         """All views, by name."""
@@ -128,6 +131,14 @@ class Views:
         name = f"{quoted(state.app)}.{quoted(view)}"
         return self.query(f"SELECT * FROM {name} ORDER BY {order}", limit=None).dicts()
 
+    def newest(self, view: str, limit: int) -> Result:
+        """The rows of the latest windows, the last first."""
+        state = self.state(view)
+        order = ", ".join(quoted(name) for name in state.key if name != WINDOW_START)
+        name = f"{quoted(state.app)}.{quoted(view)}"
+        first = f"{WINDOW_START} DESC" + (f", {order}" if order else "")
+        return self.query(f"SELECT * FROM {name} ORDER BY {first}", limit=limit)
+
     def query(
         self,
         sql: str,
@@ -137,6 +148,8 @@ class Views:
         seconds: float | None = 30.0,
     ) -> Result:
         """The answer to one SELECT, at one moment, with bounds to its rows and its time."""
+        if not sql.strip():
+            raise InvalidQuery("The query is empty", hint="SELECT * FROM a view")
         with self._lock:
             self._attach()
             self._db.set_authorizer(_authorize)
@@ -161,6 +174,7 @@ class Views:
 
     def _query(self, sql: str, values: Sequence[Any], limit: int | None) -> Result:
         cursor = self._db.cursor()
+        cursor.exec_trace = _only_one()
         rows: list[tuple[Any, ...]] = []
         columns: tuple[str, ...] = ()
         for row in cursor.execute(sql, tuple(values)):
@@ -215,6 +229,20 @@ def _authorize(action: int, *details: str | None) -> int:
     function = details[1] if action == apsw.SQLITE_FUNCTION else None
     allowed = action in _ALLOWED and function not in _FORBIDDEN_FUNCTIONS
     return apsw.SQLITE_OK if allowed else apsw.SQLITE_DENY
+
+
+def _only_one() -> Callable[..., bool]:
+    """Lets SQLite go on with the first statement of a text, and refuses a second one."""
+    begun = False
+
+    def trace(*_: object) -> bool:
+        nonlocal begun
+        if begun:
+            raise InvalidQuery("There are several queries", hint="Ask one at a time")
+        begun = True
+        return True
+
+    return trace
 
 
 def _columns(db: apsw.Connection, sql: str) -> tuple[str, ...]:

@@ -267,30 +267,29 @@ class ViewSink(Sink):
     # Topics
 
     def _create_topics(self, late_schema: pa.Schema | None) -> None:
+        # A key may be null, and then it is none to a topic: outputs have one partition, in order.
         step, aggregation = self._step, self._step.aggregation
-        key = aggregation.by[0] if aggregation is not None and len(aggregation.by) == 1 else None
         times = [source.topic.event_time for source in sources(step.stream)]
-        self._create_topic(step.dead_letters, DEAD_SCHEMA, None, "appended")
+        self._create_topic(step.dead_letters, DEAD_SCHEMA, "appended")
         for topic in step.late:
             assert late_schema is not None
             time = next((t for t in times if t in late_schema.names), WINDOW_START)
-            self._create_topic(topic, late_schema, key if key in late_schema.names else None, time)
+            self._create_topic(topic, late_schema, time)
         for topic in step.outputs:
             if aggregation is None:
                 time = next((t for t in times if t in self._schema.names), None)
-                self._create_topic(topic, self._schema, None, time)
+                self._create_topic(topic, self._schema, time)
                 continue
             schema = changelog.published(self._schema)
             if aggregation.emit == "updates":
                 schema = schema.append(pa.field(PANE, pa.string()))
-            self._create_topic(topic, schema, key, WINDOW_START)
+            self._create_topic(topic, schema, WINDOW_START)
         if self._changelog is not None:
-            self._create_topic(
-                self._changelog, changelog.envelope_schema(self._schema), "key", None
-            )
+            schema = changelog.envelope_schema(self._schema)
+            self._create_topic(self._changelog, schema, None, key="key")
 
     def _create_topic(
-        self, name: str, schema: pa.Schema, key: str | None, event_time: str | None
+        self, name: str, schema: pa.Schema, event_time: str | None, key: str | None = None
     ) -> None:
         for field in schema:
             if field.name.startswith("_"):

@@ -57,13 +57,14 @@ class PaneTable:
         values = [to_sqlite(column) for column in rows.columns]
         db.executemany(f"INSERT INTO {self._new} VALUES ({marks})", zip(*values, strict=True))
         join = f"FROM {self._new} n LEFT JOIN {self.name} o ON {self._match}"
-        counted = f"coalesce(sum(n.{places.ROWS} - coalesce(o.{places.ROWS}, 0)), 0)"
-        merged = Merged(
-            [tuple(row) for row in db.execute(f"SELECT o.* {join} ORDER BY n.rowid")]
-            if remember
-            else None,
-            int(db.execute(f"SELECT {counted} {join}").get),
-        )
+        before = None
+        if remember:
+            before = [tuple(row) for row in db.execute(f"SELECT o.* {join} ORDER BY n.rowid")]
+            place = self.schema.get_field_index(places.ROWS)
+            counted = sum(values[place]) - sum(row[place] or 0 for row in before)
+        else:
+            difference = f"sum(n.{places.ROWS} - coalesce(o.{places.ROWS}, 0))"
+            counted = int(db.execute(f"SELECT coalesce({difference}, 0) {join}").get)
         # No key is equal to null, so those rows are replaced by hand.
         nulls = " OR ".join(f"n.{quoted(k)} IS NULL" for k in self.key)
         db.execute(
@@ -77,7 +78,7 @@ class PaneTable:
             f"ON CONFLICT ({key}) DO UPDATE SET {changes}"
         )
         db.execute(f"DELETE FROM {self._new}")
-        return merged
+        return Merged(before, counted)
 
     def ended(self, db: apsw.Connection, after: int | None, upto: int | None) -> pa.Table:
         """The panes whose window ended after one moment and up to another."""

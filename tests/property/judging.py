@@ -1,0 +1,166 @@
+"""Compares what the engine has left in views and topics with what the oracle says."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+from headrace.clock import micros, to_datetime, to_micros
+from headrace.oracle import Event, Meaning, Pane, events_of, meaning
+from headrace.streams import Aggregation
+from headrace.streams.stream import sources
+from headrace.testing import Results
+
+Row = dict[str, Any]
+
+PRIVATE = ("_revision", "_state")
+
+
+def what_it_means(aggregation: Aggregation, results: Results) -> tuple[Meaning, list[Event]]:
+    """The oracle's answer for the rows that are in the log."""
+    events = []
+    for source in sources(aggregation):
+        name = source.topic.name
+        records = [record for batch in results.log.read(name) for record in batch.records()]
+        events += events_of(results.log.topic(name).topic, records)
+    return meaning(aggregation, events), events
+
+
+def frontier_of(aggregation: Aggregation, results: Results) -> int | None:
+    """The lowest frontier of what an aggregation reads."""
+    found = [results.log.frontier(source.topic.name) for source in sources(aggregation)]
+    return min(f for f in found if f is not None) if None not in found else None
+
+
+def check_view(name: str, aggregation: Aggregation, results: Results) -> Meaning:
+    """Every row of a view is the oracle's, and nothing is missing."""
+    found, _ = what_it_means(aggregation, results)
+    frontier = frontier_of(aggregation, results)
+    panes = found.panes if aggregation.emit == "updates" else found.final(aggregation, frontier)
+    rows = {_key(aggregation, row): row for row in results.view(name)}
+    assert set(rows) == set(panes), f"the panes of {name}"
+    for key, pane in panes.items():
+        row = rows[key]
+        _same_values(aggregation, row, pane)
+        assert row["_revision"] == pane.revision
+        assert row["_state"] == state_of(aggregation, pane, frontier)
+    return found
+
+
+def state_of(aggregation: Aggregation, pane: Pane, frontier: int | None) -> str:
+    """Whether nothing can change a pane any more, only late rows can, or any."""
+    lateness = aggregation.lateness
+    if frontier is None or frontier < pane.end + micros(lateness.delay):
+        return "open"
+    final = pane.end + micros(lateness.delay) + micros(lateness.grace) <= frontier
+    return "final" if final else "fired"
+
+
+def check_late(topic: str, aggregation: Aggregation, results: Results) -> None:
+    """The late stream has the oracle's late rows, each with its window and watermark."""
+    found, _ = what_it_means(aggregation, results)
+    size = micros(aggregation.window.size)
+    grace = micros(aggregation.lateness.grace)
+    expected = Counter(
+        _frozen(
+            {
+                **row,
+                "window_start": to_datetime(start),
+                "window_end": to_datetime(start + size),
+                "watermark": to_datetime(watermark),
+                "late_by": (watermark - grace - start - size) / 1_000_000,
+            }
+        )
+        for _, row, start, watermark in found.late
+    )
+    assert Counter(map(_frozen, results.topic(topic))) == expected
+
+
+def check_dead(app: str, step: str, aggregation: Aggregation, results: Results) -> None:
+    """The dead letters of a step are the oracle's, each with its place and its reason."""
+    found, _ = what_it_means(aggregation, results)
+    expected = Counter(
+        (e.topic.name, e.partition, e.offset, e.commit, reason) for e, reason in found.dead
+    )
+    letters = [row for row in results.topic(f"{app}.dead") if row["step"] == step]
+    assert expected == Counter(
+        (r["topic"], r["partition"], r["offset"], r["commit_number"], r["reason"]) for r in letters
+    )
+
+
+def check_published(topic: str, aggregation: Aggregation, results: Results) -> None:
+    """`final` panes come once; of `updates`, the last revision of each pane is the oracle's."""
+    found, _ = what_it_means(aggregation, results)
+    published = results.topic(topic)
+    last: dict[tuple[Any, ...], Row] = {}
+    for row in published:
+        key = _key(aggregation, row)
+        assert key not in last or last[key]["revision"] <= row["revision"]
+        last[key] = row
+    if aggregation.emit == "final":
+        assert len(last) == len(published), "a final pane came twice"
+        panes = found.final(aggregation, frontier_of(aggregation, results))
+    else:
+        panes = found.panes
+    assert set(last) == set(panes)
+    for key, pane in panes.items():
+        _same_values(aggregation, last[key], pane)
+        assert last[key]["revision"] == pane.revision
+
+
+def check_changelog(topic: str, aggregation: Aggregation, results: Results, name: str) -> None:
+    """Applying the changes one by one gives the view, and each says what it found."""
+    table: dict[str, Row] = {}
+    for change in results.topic(topic):
+        assert change["before"] == table.get(change["key"])
+        assert change["op"] == ("u" if change["before"] else "c")
+        table[change["key"]] = change["after"]
+    by_key = {_key(aggregation, row): row for row in table.values()}
+    view = {_key(aggregation, row): row for row in results.view(name)}
+    assert set(by_key) == set(view)
+    assert all(by_key[key]["revision"] == view[key]["_revision"] for key in view)
+
+
+def check_law(step: str, aggregation: Aggregation, results: Results) -> None:
+    """The law's terms are the oracle's counts."""
+    found, _ = what_it_means(aggregation, results)
+    law = results.law(step)
+    assert law.holds
+    assert law.rows == found.rows_in + law.tombstones
+    assert law.dead == len(found.dead)
+    assert law.late == len(found.late)
+    assert law.counted == found.counted
+    assert law.pairs == found.pairs
+
+
+def _same_values(aggregation: Aggregation, row: Row, pane: Pane) -> None:
+    kinds = dict(aggregation.aggregates)
+    for name, expected in pane.result(aggregation.aggregates).items():
+        value = row[name]
+        match kinds[name].kind:
+            case "average":
+                assert value == expected or math.isclose(value, expected), name
+            case "approx_distinct":
+                assert abs(value - expected) <= 1, name
+            case _:
+                assert value == expected, (name, value, expected)
+
+
+def _key(aggregation: Aggregation, row: Row) -> tuple[Any, ...]:
+    return (*(row[name] for name in aggregation.by), _moment(row["window_start"]))
+
+
+def _moment(value: str | datetime) -> int:
+    """A time, as a view shows it or as a topic has it."""
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value).replace(tzinfo=UTC)
+    return to_micros(value)
+
+
+def _frozen(row: Row) -> tuple[tuple[str, Any], ...]:
+    return tuple(
+        (name, tuple(value) if isinstance(value, list) else value)
+        for name, value in sorted(row.items())
+    )

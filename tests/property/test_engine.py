@@ -1,0 +1,286 @@
+"""For any arrival order and any cut into batches, Spark's result is the oracle's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from headrace import streams as hr
+from headrace.clock import micros
+from headrace.oracle import events_of
+from headrace.oracle.steps import rows_of
+from headrace.testing import Results, ScriptedLog, scripted_log
+from tests.property.judging import (
+    check_changelog,
+    check_dead,
+    check_late,
+    check_law,
+    check_published,
+    check_view,
+    what_it_means,
+)
+from tests.spark import shuffling
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+SCHEMA = "k string, n int, tags array<string>, at timestamp"
+LATENESS = hr.Lateness(20 * SECOND, 60 * SECOND)
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+Commit = list[dict[str, Any]]
+
+AGGREGATES = {
+    "rows": hr.count(),
+    "some": hr.count("n"),
+    "total": hr.sum("n"),
+    "mean": hr.average("n"),
+    "low": hr.min("n"),
+    "high": hr.max("n"),
+    "kinds": hr.distinct("n"),
+    "about": hr.approx_distinct("n"),
+    "half": hr.quantile("n", 0.5),
+    "opening": hr.first("n"),
+    "closing": hr.last("n"),
+}
+
+WINDOWS = {
+    "tumbling": hr.tumbling(60 * SECOND),
+    "shifted": hr.tumbling(45 * SECOND, offset=7 * SECOND),
+    "hopping": hr.hopping(90 * SECOND, 30 * SECOND),
+    "uneven": hr.hopping(70 * SECOND, 30 * SECOND),
+}
+
+
+@st.composite
+def scripts(draw: Draw) -> list[Commit]:
+    """Commits whose event times move on by fits and starts, with rows from long before."""
+    moment = NOW - timedelta(hours=2)
+    script: list[Commit] = []
+    back = st.sampled_from([0, 0, 0, 1, 5, 19, 20, 21, 40, 79, 80, 81, 100, 139, 140, 400])
+    for advance in draw(st.lists(st.sampled_from([0, 1, 10, 29, 30, 31, 60, 200]), max_size=14)):
+        moment += advance * SECOND
+        commit: Commit = []
+        for _ in range(draw(st.integers(1, 5))):
+            at: datetime | None = moment - draw(back) * SECOND
+            match draw(st.integers(0, 19)):
+                case 0:
+                    at = None
+                case 1:
+                    at = NOW + 9_000 * SECOND
+            commit.append(
+                {
+                    "k": draw(st.sampled_from(["a", "b", None])),
+                    "n": draw(st.sampled_from([None, -3, 0, 1, 1, 2, 7])),
+                    "tags": draw(st.sampled_from([None, [], ["x"], ["x", "y"], ["y", "y", "z"]])),
+                    "at": at,
+                }
+            )
+        script.append(commit)
+    return script
+
+
+def declare(emit: Any, partitions: int) -> tuple[hr.App, dict[str, hr.Aggregation]]:
+    """An application with a view for each kind of window, and all aggregates in each."""
+    app = hr.App("law")
+    source = app.topic("events", schema=SCHEMA, event_time="at", partitions=partitions)
+    steps = {}
+    for name, window in WINDOWS.items():
+        step = steps[name] = hr.aggregate(
+            source, by="k", window=window, lateness=LATENESS, emit=emit, **AGGREGATES
+        )
+        app.view(name, step)
+        app.publish(f"{name}.out", step)
+        app.publish(f"{name}.late", step.late)
+    return app, steps
+
+
+def write(log: ScriptedLog, app: hr.App, script: list[Commit], topic: str = "events") -> None:
+    declared = app.topics[topic]
+    log.log.create_topic(
+        topic,
+        partitions=declared.partitions,
+        schema=declared.schema,
+        event_time="at",
+    )
+    for commit in script:
+        log.write(topic, *commit)
+
+
+def tally(seen: Counter[str], aggregation: hr.Aggregation, results: Results) -> None:
+    """What kinds of rows and logs have come up."""
+    found, events = what_it_means(aggregation, results)
+    seen["runs"] += 1
+    seen["empty logs"] += not events
+    newest: int | None = None
+    for event in events:
+        if event.event_time is not None and event.dead is None:
+            seen["out of order"] += newest is not None and event.event_time < newest
+            newest = event.event_time if newest is None else max(newest, event.event_time)
+    delay = micros(aggregation.lateness.delay)
+    for pane in found.panes.values():
+        seen["amended panes"] += pane.amended
+        seen["on-time rows"] += len(pane.rows)
+    for event in events:
+        if event.dead is None and event.event_time is not None and event.frontier is not None:
+            ends = [
+                start + micros(aggregation.window.size)
+                for start in aggregation.window.starts(event.event_time)
+            ]
+            within = [end for end in ends if end <= event.frontier - delay]
+            late = [
+                end
+                for end in within
+                if end + micros(aggregation.lateness.grace) <= event.frontier - delay
+            ]
+            seen["rows within grace"] += len(within) - len(late)
+    seen["late rows"] += len(found.late)
+    seen["dead rows"] += len(found.dead)
+
+
+REACHED = ("empty logs", "out of order", "amended panes", "on-time rows", "rows within grace",
+           "late rows", "dead rows")  # fmt: skip
+
+
+def judge(app: hr.App, steps: dict[str, hr.Aggregation], results: Results) -> None:
+    for name, step in steps.items():
+        check_view(name, step, results)
+        check_law(name, step, results)
+        check_late(f"{name}.late", step, results)
+        check_dead(app.name, name, step, results)
+        check_published(f"{name}.out", step, results)
+        check_changelog(f"{app.name}.{name}.changes", step, results, name)
+
+
+def declare_steps() -> tuple[hr.App, dict[str, hr.Aggregation]]:
+    """Stateless steps of every kind before the windows, over two topics, and one taken twice."""
+    app = hr.App("steps")
+    left = app.topic("left", schema=SCHEMA, event_time="at", partitions=2)
+    right = app.topic("right", schema=SCHEMA, event_time="at")
+    chosen = hr.derive(hr.filter(left, "n > 0 or n is null"), tag="upper(k)", n="n + 1")
+    tagged = hr.explode(right, "tags", into="tag")
+    small = hr.split(right, few="n < 2", many="n >= 2")
+    again = hr.rekey(hr.merge(small["few"], small["many"]), tag="'again'")
+    columns = ("k", "n", "tag")
+    both = hr.merge(*(hr.select(part, *columns) for part in (chosen, tagged, again)))
+    steps = {}
+    for name in ("tumbling", "uneven"):
+        step = steps[name] = hr.aggregate(
+            both,
+            by=["tag", "k"],
+            window=WINDOWS[name],
+            lateness=LATENESS,
+            rows=hr.count(),
+            total=hr.sum("n"),
+            opening=hr.first("n"),
+            closing=hr.last("n"),
+        )
+        app.view(name, step)
+        app.publish(f"{name}.late", step.late)
+    app.publish("chosen", hr.select(chosen, "tag", "n"))
+    return app, steps
+
+
+def explore_steps(examples: int) -> Counter[str]:
+    seen: Counter[str] = Counter()
+
+    @settings(
+        max_examples=examples,
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(scripts(), scripts(), st.sampled_from([1, 3, 1_000]))
+    def law(one: list[Commit], other: list[Commit], max_commits: int) -> None:
+        app, steps = declare_steps()
+        with scripted_log(start=NOW) as log:
+            write(log, app, one, "left")
+            write(log, app, other, "right")
+            results = log.run(app, spark=shuffling(2), max_commits=max_commits)
+            for name, step in steps.items():
+                tally(seen, step, results)
+                check_view(name, step, results)
+                check_law(name, step, results)
+                check_late(f"{name}.late", step, results)
+                check_dead(app.name, name, step, results)
+            check_chosen(app, results)
+
+    law()
+    return seen
+
+
+def check_chosen(app: hr.App, results: Results) -> None:
+    """A stream that is only published has exactly its rows, in the order of each partition."""
+    stream = app.outputs["chosen"].stream
+    records = [record for batch in results.log.read("left") for record in batch.records()]
+    events = events_of(results.log.topic("left").topic, records)
+    expected = [row for event in events if event.dead is None for row in rows_of(stream, event)]
+    assert sorted(map(repr, results.topic("chosen"))) == sorted(map(repr, expected))
+    law = results.law("chosen")
+    assert law.holds
+    assert law.counted == len(expected)
+    assert law.rows == law.counted + law.filtered + law.dead
+
+
+def explore(examples: int) -> Counter[str]:
+    seen: Counter[str] = Counter()
+
+    @settings(
+        max_examples=examples,
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(
+        scripts(),
+        st.sampled_from(["updates", "final"]),
+        st.sampled_from([1, 2, 5, 1_000]),
+        st.sampled_from([1, 3]),
+        st.sampled_from([1, 2]),
+    )
+    def law(
+        script: list[Commit], emit: str, max_commits: int, partitions: int, shuffles: int
+    ) -> None:
+        app, steps = declare(emit, partitions)
+        with scripted_log(start=NOW) as log:
+            write(log, app, script)
+            results = log.run(app, spark=shuffling(shuffles), max_commits=max_commits)
+            for step in steps.values():
+                tally(seen, step, results)
+            judge(app, steps, results)
+
+    law()
+    return seen
+
+
+def report(seen: Counter[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print("\n  reached:", ", ".join(f"{what} {n:,}" for what, n in sorted(seen.items())))
+    assert all(seen[what] for what in REACHED), seen
+
+
+@pytest.mark.timeout(600)
+def test_spark_agrees_with_the_oracle(capsys: pytest.CaptureFixture[str]) -> None:
+    report(explore(6), capsys)
+
+
+@pytest.mark.timeout(600)
+def test_spark_agrees_with_the_oracle_on_stateless_steps(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report(explore_steps(4), capsys)
+
+
+@pytest.mark.slow
+def test_spark_agrees_with_the_oracle_on_stateless_steps_at_length(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report(explore_steps(40), capsys)
+
+
+@pytest.mark.slow
+def test_spark_agrees_with_the_oracle_at_length(capsys: pytest.CaptureFixture[str]) -> None:
+    report(explore(60), capsys)

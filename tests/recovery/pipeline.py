@@ -1,0 +1,113 @@
+"""A pipeline to kill, with something of everything, and the rows to feed it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from headrace import streams as hr
+from headrace.testing import Results, ScriptedLog
+from tests.property.judging import (
+    check_changelog,
+    check_dead,
+    check_late,
+    check_law,
+    check_published,
+    check_view,
+)
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+LATENESS = hr.Lateness(10 * SECOND, 60 * SECOND)
+TOPIC = "orders"
+SCHEMA = "shop string, item string, price decimal(10,2), at timestamp"
+
+Steps = dict[str, hr.Aggregation]
+
+
+def declare(name: str) -> tuple[hr.App, Steps]:
+    """An application of that name. All of the name's topics and views are its own."""
+    app = hr.App(name)
+    orders = app.topic(TOPIC, schema=SCHEMA, key="shop", event_time="at", partitions=2)
+    sales = hr.aggregate(
+        hr.filter(orders, "item != 'gift'"),
+        by="shop",
+        window=hr.tumbling(60 * SECOND),
+        lateness=LATENESS,
+        orders=hr.count(),
+        revenue=hr.sum("price"),
+        first=hr.first("item"),
+    )
+    rush = hr.aggregate(
+        orders,
+        by="item",
+        window=hr.hopping(60 * SECOND, 20 * SECOND),
+        lateness=LATENESS,
+        emit="final",
+        orders=hr.count(),
+        shops=hr.distinct("shop"),
+    )
+    app.view("sales", sales)
+    app.publish(f"{name}.sales", sales)
+    app.publish(f"{name}.sales.late", sales.late)
+    app.view("rush", rush)
+    app.publish(f"{name}.rush", rush)
+    app.publish(f"{name}.rush.late", rush.late)
+    app.publish(f"{name}.gifts", hr.select(hr.filter(orders, "item = 'gift'"), "shop", "at"))
+    return app, {"sales": sales, "rush": rush}
+
+
+class Feed:
+    """Rows for the pipeline, without end: mostly in order, some late, some without a time."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._moment = NOW - timedelta(hours=6)
+
+    def commit(self) -> list[dict[str, Any]]:
+        self._moment += self._random.choice([1, 5, 15]) * SECOND
+        return [self._row() for _ in range(self._random.randint(1, 8))]
+
+    def _row(self) -> dict[str, Any]:
+        chance = self._random
+        back = chance.choice([0, 0, 0, 1, 3, 10, 30, 70, 90, 300])
+        at: datetime | None = self._moment - back * SECOND
+        if chance.random() < 0.05:
+            at = chance.choice([None, NOW + timedelta(days=2)])
+        price = f"{chance.randint(1, 9999) / 100:.2f}"
+        return {
+            "shop": chance.choice("abc"),
+            "item": chance.choice(["pen", "ink", "gift"]),
+            "price": price,
+            "at": at,
+        }
+
+
+def create_topic(log: ScriptedLog) -> None:
+    log.log.create_topic(TOPIC, schema=SCHEMA, key="shop", event_time="at", partitions=2)
+
+
+def feed(log: ScriptedLog, source: Feed, commits: int) -> None:
+    for _ in range(commits):
+        log.write(TOPIC, *source.commit())
+
+
+def judge(app: hr.App, steps: Steps, results: Results) -> None:
+    """Everything that the application keeps and writes is what the oracle says."""
+    for name, step in steps.items():
+        check_view(name, step, results)
+        check_law(name, step, results)
+        check_late(f"{app.name}.{name}.late", step, results)
+        check_dead(app.name, name, step, results)
+        check_published(f"{app.name}.{name}", step, results)
+        check_changelog(f"{app.name}.{name}.changes", step, results, name)
+
+
+def everything(app: hr.App, results: Results) -> dict[str, Any]:
+    """All that must not depend on batches, partitions or crashes, as values to compare."""
+    kept: dict[str, Any] = {name: results.view(name) for name in ("sales", "rush")}
+    for topic in ("rush", "sales.late", "rush.late", "gifts", "dead"):
+        kept[topic] = Counter(map(repr, results.topic(f"{app.name}.{topic}")))
+    return kept

@@ -1,0 +1,49 @@
+"""Runs a pipeline in a process of its own, to be killed at a point of a batch or from outside.
+
+    python -m tests.recovery.piping FOLDER APP REACHED POINT NTH
+
+Every point that is reached is written to the file REACHED. POINT `-` kills nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from headrace.engine.query import Portions
+from headrace.engine.session import SparkSettings
+from headrace.log import open_log
+from headrace.runner import Run
+from headrace.testing import kill_at
+from tests.recovery.pipeline import declare
+
+
+def main(folder: str, name: str, reached: str, point: str, nth: str) -> None:
+    app, _ = declare(name)
+    kill = kill_at(point, int(nth)) if point != "-" else None
+    with Path(reached).open("a") as file:
+
+        def reach(name: str) -> None:
+            file.write(name + "\n")
+            file.flush()
+            if kill is not None:
+                kill(name)
+
+        with (
+            open_log(f"file:{folder}") as log,
+            Run(
+                app,
+                log,
+                until_caught_up=True,
+                settings=SparkSettings(shuffle_partitions=2, brief=True),
+                portions=Portions(max_commits=3),
+                reach=reach,
+            ) as running,
+        ):
+            running.wait()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,22 @@
+"""One Spark session for all tests of a process: starting it takes longer than most of them."""
+
+from __future__ import annotations
+
+import functools
+
+from pyspark.sql import SparkSession
+
+from headrace.engine.session import SparkSettings, spark_session
+
+
+@functools.cache
+def shared() -> SparkSession:
+    """The session. It ends with the process."""
+    return spark_session(SparkSettings(shuffle_partitions=2, brief=True))
+
+
+def shuffling(partitions: int) -> SparkSession:
+    """The session, with so many partitions for state in pipelines that start from now on."""
+    spark = shared()
+    spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    return spark
