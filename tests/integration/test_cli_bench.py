@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace.cli import bench
 from tests.integration.test_cli_running import Cli
+from tests.spark import shared
 
 SOURCE = """
 import dataclasses
@@ -78,3 +80,40 @@ def test_without_a_source_checkout_there_are_no_benchmarks(
     monkeypatch.setattr("headrace.__file__", str(tmp_path / "a" / "b" / "headrace" / "__init__.py"))
     done = Cli(tmp_path).run("bench", "log", code=2)
     assert "not part of the installed package" in done.stderr
+
+
+def _results(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The results by name. Each has all its parts, and a ratio that says the same as the values."""
+    for result in told["results"]:
+        assert set(result) == {"name", "value", "unit", "baseline", "baseline_value", "ratio"}
+        assert result["value"] > 0
+        one, other = result["value"], result["baseline_value"]
+        better = one / other if "/s" in result["unit"] else other / one
+        assert result["ratio"] == pytest.approx(better, rel=0.01, abs=1e-3)
+    return {result["name"]: result for result in told["results"]}
+
+
+def test_windows_are_measured_against_hand_written_spark(tmp_path: Path) -> None:
+    shared()
+    told = Cli(tmp_path).json("bench", "windows", "--quick")
+    found = _results(told)
+    queries = {"tumbling", "hopping"}
+    parts = {"", "_without_changelog", "_changelog", "_duckdb"}
+    growth = {"few_events", "few_events_growth", "many_keys", "many_keys_growth"}
+    assert set(found) == {f"{query}{part}" for query in queries for part in parts} | {
+        f"tumbling_{what}" for what in growth
+    }
+    assert {found[query]["baseline"] for query in queries} == {"PySpark by hand"}
+    assert told["settings"]["events"] == 40_000
+
+
+def test_freshness_is_measured_against_hand_written_spark(tmp_path: Path) -> None:
+    shared()
+    told = Cli(tmp_path).json("bench", "freshness", "--quick")
+    found = _results(told)
+    assert set(found) == {
+        f"freshness_{rate}_{share}" for rate in (1_000, 10_000) for share in ("p50", "p99")
+    }
+    assert {result["unit"] for result in found.values()} == {"ms"}
+    for rate in told["settings"]["rates"]:
+        assert found[f"freshness_{rate}_p99"]["value"] >= found[f"freshness_{rate}_p50"]["value"]

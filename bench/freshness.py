@@ -1,0 +1,134 @@
+"""How long after its commit an event can be seen in a view, against hand-written PySpark.
+
+Both count page views by minute and url, with the same session and source, from the same load into
+SQLite. A process of its own appends every 50 ms and looks at the rows that a reader sees. For each
+rate the two sides take turns, each turn on a new log, and their times are put together: `p50` and
+`p99` are of all commits but those of the first seconds of a turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+import headrace as hr
+from bench.baselines import hand_written
+from bench.load import PROBE
+from bench.measure import Progress, Result, cost, report
+from headrace.engine.session import spark_session
+from headrace.log import open_log
+from headrace.views.location import views_folder
+
+SCHEMA = "url string, user string, at timestamp"
+TOPIC = "pageviews"
+PARTITIONS = 2
+RATES = (1_000, 10_000)
+DELAY = timedelta(seconds=10)
+MINUTE = timedelta(minutes=1)
+
+
+def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str, Any]:
+    """All results; `quick` takes a few seconds for each, to see that everything runs."""
+    turns, length, skip = (1, 3.0, 1.0) if quick else (3, 20.0, 5.0)
+    settings = {
+        "rates": list(RATES),
+        "partitions": PARTITIONS,
+        "turns": turns,
+        "seconds_per_turn": length,
+        "skipped_seconds": skip,
+    }
+    results = []
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
+        home = Path(name)
+        spark = spark_session(log_file=home / "spark.log")
+        progress("warming up")
+        for side in (_ours, _by_hand):
+            _turn(side(spark, home), RATES[0], skip, 0)
+        for rate in RATES:
+            ours: list[float] = []
+            by_hand: list[float] = []
+            for turn in range(turns):
+                progress(f"{rate:,} events/s, turn {turn + 1} of {turns}")
+                ours += _turn(_ours(spark, home), rate, length, skip)
+                by_hand += _turn(_by_hand(spark, home), rate, length, skip)
+            results += [_result(rate, share, ours, by_hand) for share in (50, 99)]
+    return report("freshness", settings, results)
+
+
+def _result(rate: int, share: int, ours: list[float], by_hand: list[float]) -> Result:
+    mine, theirs = (float(np.percentile(waits, share)) for waits in (ours, by_hand))
+    return cost(f"freshness_{rate}_p{share}", "ms", mine, hand_written.NAME, theirs)
+
+
+Side = contextlib.AbstractContextManager[tuple[str, Path, str]]
+"""Something that keeps a table up to date: its log, its database, and how to count PROBE there."""
+
+_numbers = itertools.count()
+
+
+@contextlib.contextmanager
+def _ours(spark: SparkSession, home: Path) -> Iterator[tuple[str, Path, str]]:
+    url = _new_log(home)
+    app = hr.App("fresh")
+    views = app.topic(TOPIC, schema=SCHEMA, key="url", event_time="at", partitions=PARTITIONS)
+    hits = hr.aggregate(
+        views,
+        by="url",
+        window=hr.tumbling(MINUTE),
+        lateness=hr.Lateness(delay=DELAY, grace=timedelta(0)),
+        hits=hr.count(),
+    )
+    app.view("hits", hits, key=["url", "window_start"])
+    with hr.start(app, url, spark=spark) as running:
+        try:
+            yield url, views_folder(url) / "fresh.db", "hits"
+        finally:
+            running.wait(0)  # raises what made it fail, if anything did
+
+
+@contextlib.contextmanager
+def _by_hand(spark: SparkSession, home: Path) -> Iterator[tuple[str, Path, str]]:
+    url = _new_log(home)
+    folder = home / f"by-hand-{next(_numbers)}"
+    query = hand_written.start(
+        spark, url, TOPIC, folder, size=MINUTE, every=MINUTE, delay=DELAY, until_caught_up=False
+    )
+    try:
+        yield url, folder / "hits.db", "hits"
+    finally:
+        query.stop()
+
+
+def _turn(side: Side, rate: int, length: float, skip: float) -> list[float]:
+    """The milliseconds that each commit waited to be seen."""
+    with side as (url, database, table):
+        query = f"SELECT sum(hits) FROM {table} WHERE url = '{PROBE}'"
+        words = [url, TOPIC, str(rate), str(length), str(skip), str(database), query]
+        root = Path(__file__).resolve().parents[1]
+        done = subprocess.run(
+            [sys.executable, "-m", "bench.load", *words],
+            env=os.environ | {"PYTHONPATH": str(root)},
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        waits: list[float] = json.loads(done.stdout)
+        return waits
+
+
+def _new_log(home: Path) -> str:
+    url = f"file:{home / f'log-{next(_numbers)}'}"
+    with open_log(url) as log:
+        log.create_topic(TOPIC, partitions=PARTITIONS, schema=SCHEMA, key="url", event_time="at")
+    return url

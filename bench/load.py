@@ -1,0 +1,90 @@
+"""A steady load on a log, and a prober that sees when it has arrived: a process of its own.
+
+    python -m bench.load LOG TOPIC EVENTS_PER_SECOND SECONDS SKIP DATABASE QUERY
+
+Every 50 ms it appends one commit, with one row of the key PROBE in it. QUERY counts the rows of
+that key that a reader of the database sees, so it tells which commits have become visible. What it
+prints is a JSON list of milliseconds from each commit's acknowledgement until then, without the
+commits of the first SKIP seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.log import open_log
+
+PROBE = "probe"
+KEYS = 1_000
+PERIOD = 0.05
+PATIENCE = 60.0
+"""Seconds to wait for what has not become visible yet, once the last commit is made."""
+
+_POLL = 0.001
+
+
+def main(
+    url: str, topic: str, rate: str, length: str, skip: str, database: str, query: str
+) -> None:
+    """Append, watch, and print what was seen."""
+    commits = int(float(length) / PERIOD)
+    acknowledged: list[float] = []
+    appending = threading.Thread(
+        target=_append, args=(url, topic, int(int(rate) * PERIOD), commits, acknowledged)
+    )
+    appending.start()
+    visible = _watch(database, query, commits)
+    appending.join()
+    waits = [(seen - known) * 1e3 for known, seen in zip(acknowledged, visible, strict=True)]
+    print(json.dumps(waits[int(float(skip) / PERIOD) :]))
+
+
+def _append(url: str, topic: str, rows: int, commits: int, acknowledged: list[float]) -> None:
+    random = np.random.default_rng(1)
+    urls = pa.array([f"/page/{n:07d}" for n in range(KEYS)] + [PROBE])
+    users = pa.array([f"user-{n:06d}" for n in range(100_000)])
+    with open_log(url, create=False) as log, log.producer() as producer:
+        start = time.perf_counter()
+        for number in range(commits):
+            pages = random.integers(0, KEYS, rows)
+            pages[0] = KEYS
+            at = np.full(rows, time.time_ns() // 1_000)
+            batch = pa.record_batch(
+                [
+                    urls.take(pa.array(pages)),
+                    users.take(pa.array(random.integers(0, len(users), rows))),
+                    pa.array(at).cast(pa.timestamp("us", tz="UTC")),
+                ],
+                names=["url", "user", "at"],
+            )
+            time.sleep(max(0.0, start + number * PERIOD - time.perf_counter()))
+            producer.append(topic, batch)
+            acknowledged.append(time.perf_counter())
+
+
+def _watch(database: str, query: str, commits: int) -> list[float]:
+    """When each commit was first seen."""
+    db = sqlite3.connect(f"{Path(database).absolute().as_uri()}?mode=ro", uri=True)
+    seen: list[float] = []
+    until = time.perf_counter() + commits * PERIOD + PATIENCE
+    while len(seen) < commits:
+        (count,) = db.execute(query).fetchone()
+        now = time.perf_counter()
+        seen += [now] * (int(count or 0) - len(seen))
+        if now > until:
+            raise TimeoutError(f"only {len(seen)} of {commits} commits became visible")
+        time.sleep(_POLL)
+    db.close()
+    return seen
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
