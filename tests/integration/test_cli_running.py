@@ -77,11 +77,11 @@ def ended(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
-def wait_until(condition: Any) -> None:
+def wait_until(condition: Any, *, seconds: int = 30) -> None:
     clock = SystemClock()
-    deadline = clock.now() + 30 * SECOND
+    deadline = clock.now() + seconds * SECOND
     while not condition():
-        assert clock.now() < deadline, "it did not happen within 30 s"
+        assert clock.now() < deadline, f"it did not happen within {seconds} s"
         clock.sleep(SECOND // 200)
 
 

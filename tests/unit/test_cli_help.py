@@ -35,7 +35,8 @@ def test_every_command_of_the_design_is_there() -> None:
     assert set(LEAVES) == {
         *(f"topics {verb}" for verb in topics),
         *(f"groups {verb}" for verb in groups),
-        *("produce", "consume", "demo", "bench"),
+        *(f"views {verb}" for verb in ("list", "show", "query")),
+        *("produce", "consume", "run", "demo", "bench"),
     }
 
 

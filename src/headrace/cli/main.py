@@ -20,7 +20,9 @@ COMMANDS = {
     "produce": "Write JSON lines to a topic.",
     "consume": "Print the records of a topic.",
     "groups": "List, describe, reset and delete consumer groups.",
-    "demo": "Watch a log at work, kill parts of it, and see that nothing is lost.",
+    "run": "Run an application: its streams on Spark, its results in its views.",
+    "views": "List, show and query the views of a log.",
+    "demo": "Count page views as they come, and see that the counts are right.",
     "bench": "Run a benchmark of the source checkout.",
 }
 """Each is `app` in the module of the same name, which is imported when it is asked for."""

@@ -214,7 +214,7 @@ def _jsonable(kind: pa.DataType) -> Callable[[Any], Any] | None:
     if types.is_binary(kind):
         return lambda data: base64.b64encode(data).decode()
     if types.is_floating(kind):
-        return _number
+        return finite
     if types.is_list(kind):
         item = _optional(_jsonable(kind.value_type))
         return lambda values: [item(value) for value in values]
@@ -237,7 +237,7 @@ def _map_key(key: Any) -> str:
     return key if isinstance(key, str) else _compact(key)
 
 
-def _number(value: float) -> float | str:
+def finite(value: float) -> float | str:
     """JSON has no infinities and no NaN; they become text, as Spark writes them."""
     if math.isfinite(value):
         return value

@@ -35,7 +35,7 @@ def check_columns(expression: Expression, columns: Sequence[str], where: Where) 
     for name in sorted(columns_in(expression, where)):
         if name.lower() not in known:
             near = difflib.get_close_matches(name, columns, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(columns)}"
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(columns)}."
             raise InvalidPipeline(
                 f"There is no column {name!r} in {expression!r}",
                 hint=f"{hint} See {where}",

@@ -28,6 +28,9 @@ _ALLOWED = {
     apsw.SQLITE_FUNCTION,
     apsw.SQLITE_RECURSIVE,
 }
+_PATIENCE = 10_000
+"""Milliseconds to wait for a database that is being made; later no writer is in the way."""
+
 _FORBIDDEN_FUNCTIONS = {"load_extension", "fts3_tokenizer", "readfile", "writefile", "edit"}
 
 
@@ -79,6 +82,7 @@ class Views:
         self._db = apsw.Connection(
             ":memory:", flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI
         )
+        self._db.set_busy_timeout(_PATIENCE)
         self._apps: list[str] = []
         self._attach()
 

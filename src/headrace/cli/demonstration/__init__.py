@@ -1,5 +1,5 @@
-"""The demo: real processes on a real log, two of them killed, and an account of every event.
+"""The demo: page views as they come, counted by event time, and a recount that has to agree.
 
-`plan` says what happens, `worker` is what the processes do, `processes` starts and kills them,
-`run` tells the story, `screen` draws it, and `check` counts at the end.
+`generator` writes page views, `play` runs the pipeline on them, `screen` draws it, `recount` counts
+again in another way, `check` compares, and `stage` is where it all comes together.
 """

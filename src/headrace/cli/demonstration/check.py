@@ -1,24 +1,27 @@
-"""The account at the end: what was acknowledged, what the log holds, what each group handled."""
+"""The account at the end: what the pipeline says against the recount."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
+from headrace.cli.demonstration.recount import Pane, Recount, Rule, late_rows, recount, stored_rows
+from headrace.clock import micros, to_datetime, to_micros
+from headrace.engine.law import Law
+from headrace.streams.app import App
+from headrace.views import Views
 
-from headrace.cli.demonstration.plan import KEY, READERS, Plan
-from headrace.log import Log
-
-Numbers = np.ndarray[Any, np.dtype[np.int64]]
+TOPIC, VIEW = "pageviews", "hits_per_minute"
+LATE, DEAD = "pageviews.late", "pageviews.dead"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that has to hold, whether it does, and what was counted."""
+    """One thing that has to hold, whether it does, and what was found."""
 
     law: str
     holds: bool
@@ -27,76 +30,116 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Stored:
-    """What one partition of the log holds, in order."""
+class Account:
+    """How the demo ended."""
 
-    numbers: Numbers
-    customers: Sequence[str]
-    steps: Numbers
+    log: str
+    written: int
+    seconds: float
+    first_result: float | None
+    findings: Sequence[Finding]
+    top: Sequence[tuple[str, int]]
+
+    @property
+    def holds(self) -> bool:
+        return all(finding.holds for finding in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        first = self.first_result
+        return {
+            "log": self.log,
+            "events": self.written,
+            "seconds": round(self.seconds, 3),
+            "first_result": None if first is None else round(first, 3),
+            "holds": self.holds,
+            "findings": [asdict(finding) for finding in self.findings],
+            "top": [{"url": url, "hits": hits} for url, hits in self.top],
+        }
 
 
-def check(log: Log, plan: Plan, acknowledged: int) -> list[Finding]:
-    """Everything that the demo promises, counted."""
-    stored = [_read(log, plan.topic, p) for p in range(log.topic(plan.topic).topic.partitions)]
+def check(folder: Path, app: App, views: Views, written: int) -> list[Finding]:
+    """Everything that the demo promises, counted again."""
+    law = views.state(VIEW).law
+    again = recount(folder, TOPIC, rule_of(app))
     return [
-        all_acknowledged(acknowledged, plan.events),
-        each_once(stored, acknowledged, plan.events),
-        in_order(stored),
-        *(all_handled(r.group, _handled(plan, r.group), plan.events) for r in READERS),
+        all_read(law, again, written),
+        conserved(law),
+        same_counts(panes_of(views), again),
+        same_late(law, late_rows(folder, LATE), again),
+        same_dead(law, stored_rows(folder, DEAD).num_rows, again),
     ]
 
 
-def all_acknowledged(acknowledged: int, events: int) -> Finding:
-    """The producer has heard from the log about every event."""
-    return Finding("events acknowledged", acknowledged == events, acknowledged, f"of {events:,}")
+def rule_of(app: App) -> Rule:
+    """What the pipeline declares, in numbers."""
+    stream, skew = app.views[VIEW].stream, app.topics[TOPIC].settings.skew
+    assert skew is not None
+    return Rule(
+        micros(stream.window.size),
+        micros(stream.lateness.delay),
+        micros(stream.lateness.grace),
+        micros(skew),
+    )
 
 
-def each_once(stored: Sequence[Stored], acknowledged: int, events: int) -> Finding:
-    """The log has each event that it acknowledged, and no event twice."""
-    numbers = np.concatenate([part.numbers for part in stored])
-    missing = acknowledged - len(np.intersect1d(numbers, np.arange(acknowledged)))
-    twice = len(numbers) - len(np.unique(numbers))
+def panes_of(views: Views) -> dict[Pane, int]:
+    """The counts in the view."""
+    return {(row["url"], _micros(row["window_start"])): row["hits"] for row in views.rows(VIEW)}
+
+
+def all_read(law: Law, again: Recount, written: int) -> Finding:
+    """The pipeline has read what is in the log, and the log has what was written."""
     return Finding(
-        "events in the log, each once",
-        not missing and not twice and len(numbers) <= events,
-        len(numbers),
-        f"{missing:,} missing, {twice:,} twice",
+        "page views read",
+        law.rows == again.rows and again.rows >= written,
+        law.rows,
+        f"{again.rows:,} in the segments",
     )
 
 
-def in_order(stored: Sequence[Stored]) -> Finding:
-    """Each customer's events are in one partition, counting up by one."""
-    last: dict[str, tuple[int, int]] = {}
-    wrong = 0
-    for partition, part in enumerate(stored):
-        for customer, step in zip(part.customers, part.steps.tolist(), strict=True):
-            if last.get(customer, (partition, 0)) != (partition, step - 1):
-                wrong += 1
-            last[customer] = (partition, step)
-    return Finding("customers, each in order", not wrong, len(last), f"{wrong:,} out of order")
+def conserved(law: Law) -> Finding:
+    """Every row is somewhere."""
+    return Finding("page views accounted for", law.holds, law.rows, str(law))
 
 
-def all_handled(group: str, numbers: Numbers, events: int) -> Finding:
-    """A group has handled each event, some of them again after a crash."""
-    distinct = np.unique(numbers)
-    missing = events - len(np.intersect1d(distinct, np.arange(events)))
-    remark = f"{missing:,} missing, {len(numbers) - len(distinct):,} repeated"
-    return Finding(f"events handled by {group}", not missing, len(distinct), remark)
+def same_counts(panes: Mapping[Pane, int], again: Recount) -> Finding:
+    """The view has the counts of the recount, no more and no fewer."""
+    wrong = [
+        pane
+        for pane in sorted(panes.keys() | again.hits.keys())
+        if panes.get(pane) != again.hits.get(pane)
+    ]
+    remark = f"{len(panes):,} counts, {len(wrong):,} differ from the recount"
+    if wrong:
+        url, start = wrong[0]
+        remark += (
+            f"; first {url} at {to_datetime(start):%H:%M}: {panes.get(wrong[0], 0):,} and not "
+            f"{again.hits.get(wrong[0], 0):,}"
+        )
+    return Finding("page views counted in their minute", not wrong, sum(panes.values()), remark)
 
 
-def _read(log: Log, topic: str, partition: int) -> Stored:
-    wanted = ["number", KEY, "step"]
-    batches = [batch.data for batch in log.read(topic, partitions=[partition], columns=wanted)]
-    if not batches:
-        return Stored(np.empty(0, np.int64), [], np.empty(0, np.int64))
-    data = pa.Table.from_batches(batches)
-    return Stored(
-        data.column("number").to_numpy(),
-        data.column(KEY).to_pylist(),
-        data.column("step").to_numpy(),
+def same_late(law: Law, published: Counter[Any], again: Recount) -> Finding:
+    """What the recount calls late is in the late stream, and nothing else."""
+    missing, extra = again.late - published, published - again.late
+    return Finding(
+        f"late ones in {LATE}",
+        not missing and not extra and law.late == again.late.total(),
+        published.total(),
+        f"{again.late.total():,} in the recount, {missing.total():,} missing, "
+        f"{extra.total():,} too many",
     )
 
 
-def _handled(plan: Plan, group: str) -> Numbers:
-    path = plan.ledger(group)
-    return np.fromfile(path, np.int64) if os.path.exists(path) else np.empty(0, np.int64)
+def same_dead(law: Law, published: int, again: Recount) -> Finding:
+    """What has no event time that can be believed is among the dead letters."""
+    return Finding(
+        f"broken ones in {DEAD}",
+        law.dead == published == again.dead,
+        published,
+        f"{again.dead:,} in the recount",
+    )
+
+
+def _micros(shown: str) -> int:
+    return to_micros(datetime.fromisoformat(shown))

@@ -1,121 +1,136 @@
-"""The demo in a terminal."""
+"""The demo in a terminal, and in lines where there is none."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.demonstration.check import Finding
-from headrace.cli.demonstration.run import Note, View
-from headrace.cli.output import span, table
+from headrace.cli.demonstration.check import DEAD, LATE, VIEW, Account
+from headrace.cli.demonstration.play import Results, Scene
+from headrace.cli.output import plain, span, table
+from headrace.clock import to_datetime
 
-_STATUS = {"running": ("●", "green"), "killed": ("✗", "bold red"), "done": ("✓", "green")}
-_NOTE = {"news": "", "crash": "bold red", "back": "green"}
-_NOTES = 7
+_STATES = {"open": "yellow", "fired": "cyan", "final": "green"}
 
 
-def draw(view: View, width: int) -> RenderableType:
+def draw(scene: Scene) -> RenderableType:
     """The whole screen."""
-    return Group(
-        _heading(view),
-        "",
-        _producer(view, width),
-        "",
-        _readers(view, width),
-        "",
-        *(_note(note) for note in view.notes[-_NOTES:]),
-    )
-
-
-def summary(findings: Sequence[Finding], seconds: float) -> RenderableType:
-    """What was counted, and whether it is as it should be."""
-    lines = table("", "what was counted", ">", "")
-    for finding in findings:
-        mark = Text("✓", "bold green") if finding.holds else Text("✗", "bold red")
-        lines.add_row(mark, finding.law, f"{finding.counted:,}", Text(finding.remark, "dim"))
-    if all(finding.holds for finding in findings):
-        verdict = Text(f"Nothing was lost. ({span(seconds)})", "bold green")
+    parts: list[RenderableType] = [_heading(scene), "", _sides(scene), ""]
+    if scene.results is None:
+        parts.append(Text("starting Spark: the first counts appear in a few seconds ...", "dim"))
+    elif not scene.results.minutes:
+        parts.append(Text("the first page views are being counted ...", "dim"))
     else:
-        verdict = Text("This is not as it should be: please report it.", "bold red")
-    return Padding(Group(lines, "", verdict), (1, 0, 0, 0))
+        parts += [_minutes(scene.results), "", *_aside(scene.results)]
+    return Group(*parts)
 
 
-def plain_line(view: View) -> str:
+def plain_line(scene: Scene) -> str:
     """The state in one line, where there is no terminal to draw on."""
-    groups = ", ".join(
-        f"{r.reader.group} {'killed' if r.status == 'killed' else f'{r.lag:,} behind'}"
-        for r in view.readers
-    )
-    return (
-        f"{_clock(view.seconds)}  {view.acknowledged:,} of {view.plan.events:,} written; {groups}"
-    )
-
-
-def plain_note(note: Note) -> str:
-    return f"{_clock(note.seconds)}  {note.text}"
-
-
-def _heading(view: View) -> Text:
-    return Text.assemble(
-        ("headrace demo", "bold"), f"  {_clock(view.seconds)}  ", (f"{view.plan.url}", "dim")
-    )
-
-
-def _producer(view: View, width: int) -> Table:
-    line = Table.grid(padding=(0, 2, 0, 0))
-    line.add_row(
-        Text(f"{'producer':9}", "bold"),
-        _status(view.producer),
-        " ",
-        _bar("blue", view.acknowledged, view.acknowledged, view.plan.events, _bar_width(width)),
-        f"{view.acknowledged:,} of {view.plan.events:,} acked",
-    )
+    said = f"{_clock(scene.seconds)}  {scene.written:,} written"
+    if scene.results is None:
+        return f"{said}; starting Spark ..."
+    step = scene.results.step
+    line = f"{said}; lag {step.lag:,}, watermark {_time(scene.results.watermark)}; {step.law}"
+    if scene.results.top:
+        best = scene.results.top[0]
+        line += f"; now first: {best['url']} with {best['total']:,}"
     return line
 
 
-def _readers(view: View, width: int) -> Table:
-    lines = table("group", "", ">", "█ handled  ▒ waiting", ">offset", ">lag", ">behind")
-    total = sum(lag.end for lag in view.readers[0].lags) or 1
-    for reader in view.readers:
-        for index, lag in enumerate(reader.lags):
-            # How long the partition will be in the end, judged by its share so far.
-            length = max(1.0, lag.end * view.plan.events / total)
-            lines.add_row(
-                Text(f"{reader.reader.group:9}", "bold") if not index else "",
-                _status(reader.status) if not index else "",
-                str(lag.partition),
-                _bar(reader.reader.colour, lag.committed or 0, lag.end, length, _bar_width(width)),
-                f"{lag.committed or 0:,}",
-                Text(f"{lag.records:,}", "yellow" if lag.records else ""),
-                Text(span(lag.seconds), "yellow" if lag.seconds >= 1 else ""),
-            )
-        if not reader.lags:
-            lines.add_row(Text(reader.reader.group, "bold"), Text("starting", "dim"))
+def summary(account: Account) -> RenderableType:
+    """What was counted, and whether the recount agrees."""
+    pages = table("page", ">views", title="most viewed")
+    for url, hits in account.top:
+        pages.add_row(plain(url), f"{hits:,}")
+    lines = table("", "counted again from the log's segments", ">", "")
+    for finding in account.findings:
+        mark = Text("✓", "bold green") if finding.holds else Text("✗", "bold red")
+        lines.add_row(mark, finding.law, f"{finding.counted:,}", Text(finding.remark, "dim"))
+    if account.holds:
+        first = account.first_result
+        early = "" if first is None else f", the first counts after {span(first)}"
+        took = f"({span(account.seconds)}{early})"
+        verdict = Text(f"Every page view is accounted for. {took}", "bold green")
+    else:
+        verdict = Text("This is not as it should be: please report it.", "bold red")
+    return Padding(Group(pages, "", lines, "", verdict), (1, 0, 0, 0))
+
+
+def _heading(scene: Scene) -> Text:
+    return Text.assemble(
+        ("headrace demo", "bold"), f"  {_clock(scene.seconds)}  ", (scene.url, "dim")
+    )
+
+
+def _sides(scene: Scene) -> Table:
+    """The page views as they are written, and as they are counted."""
+    lines = Table.grid(padding=(0, 2, 0, 0))
+    pace = "writing" if scene.writing else "all written"
+    lines.add_row(
+        Text("generator", "bold"),
+        Text(f"● {pace}", "green" if scene.writing else "dim"),
+        f"{scene.written:,} page views",
+        f"event time {_time(scene.event_time)}",
+    )
+    results = scene.results
+    if results is not None:
+        lag = results.step.lag
+        lines.add_row(
+            Text("pipeline", "bold"),
+            Text("● counting" if lag else "● caught up", "green"),
+            f"{results.rate:,.0f} rows/s",
+            f"watermark  {_time(results.watermark)}",
+            Text(f"lag {lag:,} rows", "yellow" if lag else ""),
+        )
     return lines
 
 
-def _bar(colour: str, done: int, there: int, length: float, width: int) -> Text:
-    full = min(width, round(width * done / length))
-    waiting = min(width, max(full, round(width * there / length))) - full
-    bar = Text("█" * full, colour).append("▒" * waiting, "yellow")
-    return bar.append("·" * (width - full - waiting), "bright_black")
+def _minutes(results: Results) -> Table:
+    """The latest minutes, and the pages that were seen most in them."""
+    starts = [str(minute["window_start"]) for minute in results.minutes]
+    lines = table(VIEW, *(f">{start[11:16]}" for start in starts), ">together")
+    states = [str(minute["_state"]) for minute in results.minutes]
+    lines.add_row("", *(Text(state, _STATES.get(state, "")) for state in states), "")
+    for row in results.top:
+        hits = json.loads(row["hits"])
+        counts = (f"{hits[start]:,}" if start in hits else "-" for start in starts)
+        lines.add_row(plain(row["url"], "bold"), *counts, f"{row['total']:,}")
+    totals = [minute["hits"] for minute in results.minutes]
+    lines.add_row(
+        Text("all pages", "dim"), *(f"{hits:,}" for hits in totals), f"{sum(totals):,}", style="dim"
+    )
+    return lines
 
 
-def _bar_width(width: int) -> int:
-    return max(10, min(60, width - 53))
+def _aside(results: Results) -> list[RenderableType]:
+    """What is not counted, and the account of it all."""
+    law = results.step.law
+    return [
+        Text.assemble((f"{law.late:,} too late", "yellow"), f"  in {LATE}"),
+        *(Text(f"  {_late(row)}", "dim") for row in results.late),
+        Text.assemble((f"{law.dead:,} broken", "red"), f"  in {DEAD}"),
+        *(Text(f"  {row['reason']}: {row['row']}", "dim") for row in results.dead[-2:]),
+        "",
+        Text(f"{'✓' if law.holds else '✗'} {law}", "green" if law.holds else "bold red"),
+    ]
 
 
-def _status(status: str) -> Text:
-    mark, style = _STATUS[status]
-    return Text(f"{mark} {status:7}", style)
+def _late(row: Mapping[str, Any]) -> str:
+    return (
+        f"{row['at']:%H:%M:%S}  {row['url']}  {row['user']}: its minute was closed "
+        f"{span(float(row['late_by']))} before"
+    )
 
 
-def _note(note: Note) -> Text:
-    return Text.assemble((_clock(note.seconds), "dim"), "  ", (note.text, _NOTE[note.kind]))
+def _time(moment: int | None) -> str:
+    return "-" if moment is None else f"{to_datetime(moment):%H:%M:%S}"
 
 
 def _clock(seconds: float) -> str:

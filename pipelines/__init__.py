@@ -1,0 +1,1 @@
+"""The reference designs: each a short file that anyone can copy."""

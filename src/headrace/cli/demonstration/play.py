@@ -1,0 +1,147 @@
+"""The demo as it runs: a generator on one side, the pipeline on the other, until both are done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.cli.demonstration.check import DEAD, LATE, VIEW
+from headrace.cli.demonstration.generator import Generator
+from headrace.cli.running import Asked
+from headrace.cli.step_tables import Rates, watermark
+from headrace.clock import SECOND, SystemClock
+from headrace.engine.session import SparkSettings
+from headrace.log import LATEST, Log, Offset
+from headrace.runner import Run, StepProgress
+from headrace.streams.app import App
+from headrace.views import Views, open_views
+
+TOP = 10
+_MINUTES = 5
+_LAST = 4
+_LOOK = 0.4
+
+_LATEST_MINUTES = f"""
+SELECT window_start, _state, sum(hits) AS hits FROM {VIEW}
+GROUP BY window_start ORDER BY window_start DESC LIMIT {_MINUTES}
+"""
+_TOP_NOW = f"""
+SELECT url, json_group_object(window_start, hits) AS hits, sum(hits) AS total FROM {VIEW}
+WHERE window_start >= ? GROUP BY url ORDER BY total DESC, url LIMIT {TOP}
+"""
+_TOP_EVER = f"""
+SELECT url, sum(hits) AS hits FROM {VIEW} GROUP BY url ORDER BY hits DESC, url LIMIT {TOP}
+"""
+
+
+@dataclass(frozen=True)
+class Results:
+    """What there is to see of the pipeline's results at a moment."""
+
+    step: StepProgress
+    watermark: int | None
+    rate: float
+    minutes: Sequence[Mapping[str, Any]] = ()
+    top: Sequence[Mapping[str, Any]] = ()
+    late: Sequence[Mapping[str, Any]] = ()
+    dead: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The whole demo at a moment."""
+
+    url: str
+    seconds: float
+    written: int
+    events: int
+    event_time: int
+    writing: bool
+    results: Results | None
+
+
+class Play:
+    """Runs the demo. A screen may ask for the scene at any time, from a thread of its own."""
+
+    def __init__(self, log: Log, app: App, generator: Generator) -> None:
+        self.first_result: float | None = None
+        """After how many seconds there was something to see."""
+        self._log = log
+        self._app = app
+        self._generator = generator
+        self._clock = SystemClock()
+        self._began = self._clock.monotonic()
+        self._rates = Rates(self._clock)
+        self._results: Results | None = None
+        self._asked = Asked()
+
+    @property
+    def seconds(self) -> float:
+        return (self._clock.monotonic() - self._began) / SECOND
+
+    def scene(self) -> Scene:
+        """What is to be seen now."""
+        generator = self._generator
+        return Scene(
+            self._log.url,
+            self.seconds,
+            generator.written,
+            generator.plan.events,
+            generator.event_time,
+            not generator.ended,
+            self._results,
+        )
+
+    def run(self) -> None:
+        """Run until every page view is written and counted. Ctrl-C ends the writing."""
+        with (
+            self._generator as generator,
+            Run(self._app, self._log.url, settings=SparkSettings(brief=True)) as running,
+            open_views(self._log.url, app=self._app.name) as views,
+            self._asked.listening(),
+        ):
+            while not (generator.ended and self._over()):
+                generator.check()
+                if self._asked.signal:
+                    generator.stop()
+                running.wait(_LOOK)
+                self._results = self._look(running, views)
+                if self.first_result is None and self._results.minutes:
+                    self.first_result = self.seconds
+            running.stop()
+
+    def top(self, views: Views) -> list[tuple[str, int]]:
+        """The pages that were seen most."""
+        return [(row["url"], row["hits"]) for row in views.query(_TOP_EVER).dicts()]
+
+    def _over(self) -> bool:
+        """Whether everything is counted, and published as well, which comes a moment later."""
+        if self._results is None or self._results.step.lag:
+            return False
+        law = self._results.step.law
+        return (
+            self._log.topic(LATE).records == law.late and self._log.topic(DEAD).records == law.dead
+        )
+
+    def _look(self, running: Run, views: Views) -> Results:
+        (step,) = running.progress()
+        self._rates.note([step])
+        minutes = views.query(_LATEST_MINUTES).dicts()[::-1]
+        top = views.query(_TOP_NOW, (minutes[0]["window_start"],)).dicts() if minutes else []
+        return Results(
+            step,
+            watermark(self._app, step),
+            self._rates.of(step.step),
+            minutes,
+            top,
+            _last_rows(self._log, LATE),
+            _last_rows(self._log, DEAD),
+        )
+
+
+def _last_rows(log: Log, topic: str) -> list[dict[str, Any]]:
+    end = log.offset_at(topic, 0, LATEST)
+    start = max(log.topic(topic).partitions[0].first, end - _LAST)
+    batches = log.read(topic, start=Offset(start), stop=Offset(end), partitions=[0])
+    return [record.value for batch in batches for record in batch.records()]

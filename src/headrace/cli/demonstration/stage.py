@@ -1,0 +1,93 @@
+"""Where the demo comes together: a log, the pipeline, a screen, and the check at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.live import Live
+
+import headrace
+from headrace.cli.demonstration.check import TOPIC, Account, check
+from headrace.cli.demonstration.generator import Generator, plan_live, plan_once
+from headrace.cli.demonstration.play import Play
+from headrace.cli.demonstration.screen import draw, plain_line
+from headrace.cli.loading import load_app
+from headrace.cli.output import out
+from headrace.clock import SystemClock
+from headrace.log import Log, Topic, open_log
+from headrace.views import open_views
+from headrace.views.location import folder_of
+
+_LINE_EVERY = 2.0
+
+
+def perform(url: str, *, events: int, once: bool, quiet: bool) -> Account:
+    """Run the demo on a log, and count again at the end."""
+    pipeline = load_app(f"{_pipeline()}:app")
+    topic = pipeline.topics[TOPIC]
+    with open_log(url) as log:
+        _create(log, topic)
+        make_plan = plan_once if once else plan_live
+        plan = make_plan(events, SystemClock().now(), log.frontier(topic.name))
+        play = Play(log, pipeline, Generator(log.url, topic, plan))
+        with _shown(play, quiet=quiet):
+            play.run()
+        with open_views(log.url, app=pipeline.name) as views:
+            written = play.scene().written
+            return Account(
+                log.url,
+                written,
+                play.seconds,
+                play.first_result,
+                check(folder_of(log.url), pipeline, views, written),
+                play.top(views),
+            )
+
+
+def _pipeline() -> Path:
+    """The file that the demo runs: in the package where it is installed, else beside src/."""
+    package = Path(headrace.__file__).resolve().parent
+    installed = package / "pipelines" / "pageviews.py"
+    return installed if installed.exists() else package.parents[1] / "pipelines" / "pageviews.py"
+
+
+def _create(log: Log, topic: Topic) -> None:
+    if topic.name not in {known.name for known in log.topics()}:
+        log.create_topic(
+            topic.name,
+            partitions=topic.partitions,
+            schema=topic.schema,
+            key=topic.key,
+            event_time=topic.event_time,
+            settings=topic.settings,
+        )
+
+
+@contextlib.contextmanager
+def _shown(play: Play, *, quiet: bool) -> Iterator[None]:
+    """Show what is going on, from a thread of its own, since the start of Spark takes a while."""
+    if quiet:
+        yield
+    elif sys.stdout.isatty():
+        with Live(get_renderable=lambda: draw(play.scene()), console=out(), refresh_per_second=4):
+            yield
+    else:
+        over = threading.Event()
+        teller = threading.Thread(target=_tell, args=(play, over), daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            over.set()
+            teller.join()
+            print(plain_line(play.scene()), flush=True)
+
+
+def _tell(play: Play, over: threading.Event) -> None:
+    while not over.is_set():
+        print(plain_line(play.scene()), flush=True)
+        over.wait(_LINE_EVERY)

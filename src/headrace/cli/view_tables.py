@@ -1,0 +1,101 @@
+"""Views and their rows, as tables and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from headrace.cli.failures import say
+from headrace.cli.output import count, many, moment, plain, show, span, table, when
+from headrace.cli.records import finite, text_or_base64
+from headrace.clock import SECOND
+from headrace.views import Result, ViewState
+
+_STATES = {"open": "yellow", "fired": "cyan", "final": "green"}
+
+
+def view_json(state: ViewState) -> dict[str, Any]:
+    """A view, how far it is, and what became of the rows it was made from."""
+    return {
+        "name": state.name,
+        "app": state.app,
+        "key": list(state.key),
+        "columns": dict(state.columns),
+        "emit": state.emit,
+        "delay": state.delay / SECOND,
+        "grace": state.grace / SECOND,
+        "frontier": moment(state.frontier),
+        "watermark": moment(state.watermark),
+        "rows": state.rows,
+        "law": dataclasses.asdict(state.law),
+    }
+
+
+def row_json(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of a view, as JSON can have it."""
+    return {name: _jsonable(value) for name, value in row.items()}
+
+
+def show_views(states: Sequence[ViewState]) -> None:
+    """A table with a view in each line."""
+    lines = table("view", "app", ">rows", "watermark", "emit", "key", ">late", ">dead")
+    for state in states:
+        lines.add_row(
+            plain(state.name, "bold"),
+            plain(state.app),
+            count(state.rows),
+            when(state.watermark),
+            state.emit,
+            plain(", ".join(state.key)),
+            count(state.law.late),
+            count(state.law.dead),
+        )
+    show(lines)
+
+
+def show_view(state: ViewState) -> None:
+    """What is to be known before looking at a view's rows."""
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    facts.add_row("view", plain(f"{state.name} of {state.app}", "bold"))
+    facts.add_row("rows", count(state.rows))
+    facts.add_row(
+        "watermark",
+        f"{when(state.watermark)}  (fires {span(state.delay / SECOND)} after a window's end, and "
+        f"is final {span(state.grace / SECOND)} later)",
+    )
+    facts.add_row("law", plain(str(state.law)))
+    show(facts, "")
+
+
+def show_rows(found: Result) -> None:
+    """The rows of a view or a query."""
+    numbers = {
+        place
+        for place in range(len(found.columns))
+        if any(isinstance(row[place], int | float) for row in found.rows)
+    }
+    lines = table(*(f">{c}" if i in numbers else c for i, c in enumerate(found.columns)))
+    for row in found.rows:
+        lines.add_row(*(_cell(name, value) for name, value in zip(found.columns, row, strict=True)))
+    show(lines)
+    if found.more:
+        say(f"There are more than {many(len(found.rows), 'row')}: --limit N shows up to N")
+
+
+def _cell(name: str, value: Any) -> Text:
+    if value is None:
+        return plain("null", "dim")
+    shown = str(_jsonable(value))
+    return plain(shown, _STATES.get(shown, "") if name == "_state" else "")
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return text_or_base64(value)
+    return finite(value) if isinstance(value, float) else value

@@ -1,0 +1,156 @@
+"""`headrace run`: a pipeline as a process, from the first row to Ctrl-C, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.views import open_views
+from tests.integration.test_cli_running import Cli, ended, wait_until
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+SHOP = """\
+from datetime import timedelta as td
+import headrace as hr
+
+app = hr.App("shop", log="file:./elsewhere")
+orders = app.topic("orders", schema="item string, paid int, at timestamp", event_time="at")
+sold = hr.aggregate(
+    hr.filter(orders, "item != 'nothing'"),
+    by="item",
+    window=hr.tumbling(td(minutes=1)),
+    lateness=hr.Lateness(delay=td(seconds=10), grace=td(minutes=5)),
+    paid=hr.sum("paid"),
+)
+app.view("sold", sold)
+app.publish("orders.late", sold.late)
+"""
+
+
+class Shop(Cli):
+    """The command line in a folder that has a pipeline, `shop:app`."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, text: str = SHOP) -> None:
+        super().__init__(folder)
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        monkeypatch.setattr(sys, "modules", dict(sys.modules))
+        (folder / "shop.py").write_text(text)
+
+    def order(self, *orders: tuple[str, int | None]) -> None:
+        """Commit orders: an item, and how many seconds after noon it was sold."""
+        with self.open() as log, log.producer() as producer:
+            if "orders" not in {topic.name for topic in log.topics()}:
+                schema = "item string, paid int, at timestamp"
+                log.create_topic("orders", schema=schema, event_time="at")
+            for item, second in orders:
+                at = None if second is None else NOON + timedelta(seconds=second)
+                producer.send("orders", {"item": item, "paid": 2, "at": at})
+
+    def law(self) -> dict[str, Any]:
+        with open_views(self.url) as views:
+            return vars(views.list()[0].law) if views.list() else {}
+
+
+@pytest.mark.timeout(300)
+def test_a_pipeline_runs_until_ctrl_c_and_goes_on_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path, monkeypatch)
+    shop.order(("pen", 5), ("nothing", 6), ("cup", None))
+    process = shop.start("run", "shop:app")
+    wait_until(lambda: shop.law().get("rows") == 3, seconds=100)
+
+    refused = shop.run("run", "shop:app", code=2)
+    assert f"running already, as process {process.pid}" in refused.stderr
+    assert refused.stdout == ""
+
+    shop.order(("pen", 400), ("pen", 7))
+    shop.order(("pen", 8))
+    wait_until(lambda: shop.law()["rows"] == 6)
+    process.send_signal(signal.SIGINT)
+    code, out, err = ended(process)
+    assert code == 130, err
+    assert "Starting Spark" in err
+    assert "Traceback" not in err
+    assert [line.split("  ") for line in out.splitlines()][1][:2] == [
+        *("sold", "6 rows = 3 counted + 1 late + 1 filtered + 1 dead"),
+    ]
+    assert "2026-01-31 12:06:30Z" in out
+    assert not (tmp_path / "elsewhere").exists(), "HEADRACE_LOG is stronger than the application"
+
+    shop.order(("pen", 410))
+    process = shop.start("run", "shop.py:app", "--until-caught-up", "--json", "--max-commits", "1")
+    out, err = (text.decode() for text in process.communicate(timeout=150))
+    assert process.returncode == 0, err
+    (line,) = out.splitlines()
+    told = json.loads(line)
+    assert told == {
+        **{"app": "shop", "step": "sold", "rows": 7, "counted": 4, "late": 1, "filtered": 1},
+        **{"dead": 1, "tombstones": 0, "exploded": 0, "pairs": 5, "holds": True, "lag": 0},
+        **{"frontier": "2026-01-31T12:06:50Z", "watermark": "2026-01-31T12:06:40Z"},
+    }
+
+
+@pytest.mark.timeout(300)
+def test_a_pipeline_that_fails_says_why_and_exits_with_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = SHOP.replace("item != 'nothing'", "cast(item as int) > 0")
+    shop = Shop(tmp_path, monkeypatch, text)
+    shop.order(("pen", 5))
+    process = shop.start("run", "shop:app", "--until-caught-up", "--json")
+    out, err = (text.decode() for text in process.communicate(timeout=150))
+    assert (process.returncode, out) == (1, ""), err
+    assert "error: Step 'sold' failed: " in err
+    assert "CAST_INVALID_INPUT" in err
+    assert "Traceback" not in err
+
+
+def test_a_column_that_is_not_there_is_told_with_its_line_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path, monkeypatch, SHOP.replace("item != 'nothing'", "itm != 'nothing'"))
+    done = shop.run("run", "shop:app", code=2)
+    assert done.stderr.startswith("error: There is no column 'itm' in ")
+    assert "→ Did you mean 'item'? See " in done.stderr
+    assert "shop.py:7: hr.filter(orders, \"itm != 'nothing'\")," in done.stderr
+    assert "Spark" not in done.stderr.removeprefix("error: ")
+    assert not (tmp_path / "log").exists()
+
+
+def test_an_application_without_results_is_refused_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path, monkeypatch, "import headrace as hr\napp = hr.App('shop')\n")
+    done = shop.run("run", "shop:app", code=2)
+    assert done.stderr.startswith("error: Application 'shop' does nothing\n")
+
+
+@pytest.mark.parametrize(
+    "reference, said",
+    [
+        ("shop", "'shop' does not name an application"),
+        ("shopp:app", "There is no module 'shopp'"),
+        ("shopp.py:app", "There is no file shopp.py"),
+        ("shop:apps", "'shop' has no 'apps'"),
+        ("shop:orders", "'shop:orders' is not an application, but of type Source"),
+    ],
+)
+def test_what_is_not_an_application_is_the_users_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reference: str, said: str
+) -> None:
+    done = Shop(tmp_path, monkeypatch).run("run", reference, code=2)
+    assert done.stderr.startswith(f"error: {said}\n  → ")
+
+
+def test_a_size_of_memory_has_a_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = Shop(tmp_path, monkeypatch).run("run", "shop:app", "--memory", "lots", code=2)
+    assert done.stderr == "error: 'lots' is not a size of memory\n  → Write 512m or 2g\n"
