@@ -109,7 +109,6 @@ class Run:
             producer = self.log.producer(id=f"{app.name}.{database.generation}")
             self._stack.callback(producer.close)
             outbox = Outbox(database, producer, reach)
-            outbox.send()
             self._running = []
             for step in steps:
                 query = Query(
@@ -131,6 +130,7 @@ class Run:
                     reach=reach,
                 )
                 self._running.append(_Running(query, sink))
+            outbox.send()
             self._stack.callback(self.stop)
             for running in self._running:
                 running.query.start(running.sink, until_caught_up=until_caught_up)

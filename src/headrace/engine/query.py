@@ -150,9 +150,13 @@ class Query:
             else:
                 self._store(self._sink, frame, self._end_of(number - 1), end)
             self._reach("batch ended")
-        except BaseException as error:
+        except Exception as error:
             self._error = error
             raise
+        except BaseException as error:
+            # Spark waits for an answer, and only an ordinary error is one.
+            self._error = error
+            raise PipelineFailed(f"The batch was given up: {error!r}") from error
 
     def _run_again(self, frame: DataFrame) -> None:
         """The sink has it, and yet Spark has to compute it: its own state is not written yet."""
@@ -397,6 +401,8 @@ class Query:
     def _failure(self, error: StreamingQueryException) -> HeadraceError:
         if isinstance(self._error, HeadraceError):
             return self._error
+        if self._error is not None and not isinstance(self._error, Exception):
+            raise self._error
         text = str(self._error or error)
         return PipelineFailed(
             f"Step {self.step.name!r} failed: {_first_line(text)}",

@@ -60,21 +60,20 @@ def changes(
 ) -> pa.Table:
     """What happened to each pane that has changed, beside what it was before, if anything."""
     schema = envelope_schema(rows.schema)
-    revisions = rows.column(places.REVISION).combine_chunks()
-    old = table_from(before, rows.schema) if before else rows.schema.empty_table()
-    known = old.column(places.REVISION).combine_chunks() if before else revisions.filter([])
-    if before:
-        changed = pc.fill_null(pc.not_equal(revisions, known), True)
-        rows, old = rows.filter(changed), old.filter(changed)
-        revisions, known = revisions.filter(changed), known.filter(changed)
-    count = rows.num_rows
-    absent = pc.is_null(known) if before else pa.repeat(True, count)
     kind = schema.field("before").type
-    earlier = (
-        pa.StructArray.from_arrays(_columns(publish(old)), fields=list(kind), mask=absent)
-        if before
-        else pa.nulls(count, kind)
-    )
+    if before:
+        old = table_from(before, rows.schema)
+        known = old.column(places.REVISION)
+        changed = pc.fill_null(pc.not_equal(rows.column(places.REVISION), known), True)
+        rows, old = rows.filter(changed), old.filter(changed)
+        absent = pc.is_null(old.column(places.REVISION).combine_chunks())
+        was = _columns(publish(old))
+        earlier = pa.StructArray.from_arrays(was, fields=list(kind), mask=absent)
+    else:
+        absent = pa.repeat(True, rows.num_rows)
+        earlier = pa.nulls(rows.num_rows, kind)
+    count = rows.num_rows
+    revisions = rows.column(places.REVISION).combine_chunks()
     after = pa.StructArray.from_arrays(_columns(publish(rows)), fields=list(kind))
     source = pa.StructArray.from_arrays(
         [pa.repeat(app, count), pa.repeat(view, count), revisions], fields=list(_SOURCE)

@@ -50,7 +50,8 @@ class Outbox:
         self._database = database
         self._producer = producer
         self._reach = reach
-        self._sent = -1
+        # What the log has under this producer's name was sent, whatever has become of its topic.
+        self._sent = producer.next_sequence - 1
 
     def forget_sent(self, db: apsw.Connection) -> None:
         """Remove what is in the log, in a transaction."""

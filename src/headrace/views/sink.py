@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import apsw
 import pyarrow as pa
@@ -113,6 +113,7 @@ class ViewSink(Sink):
         assert aggregation is not None
         updates = aggregation.emit == "updates"
         remember = updates and bool(self._step.outputs or self._changelog)
+        portion = replace(portion, rows=self._table.sorted(portion.rows))
         merged = self._table.merge(db, portion.rows, remember=remember)
         self._reach("stored panes")
         if not self._step.outputs and self._changelog is None:

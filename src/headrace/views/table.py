@@ -37,6 +37,8 @@ class PaneTable:
         self._index = quoted(f"{PREFIX}ends_{step.name}")
         self._step = step
         self._columns = [quoted(name) for name in schema.names]
+        nested = {field.name for field in schema if pa.types.is_nested(field.type)}
+        self._sortable = [name for name in self.key if name not in nested]
         self._match = " AND ".join(f"o.{quoted(k)} IS n.{quoted(k)}" for k in self.key)
 
     def create(self, db: apsw.Connection) -> None:
@@ -66,19 +68,25 @@ class PaneTable:
             difference = f"sum(n.{places.ROWS} - coalesce(o.{places.ROWS}, 0))"
             counted = int(db.execute(f"SELECT coalesce({difference}, 0) {join}").get)
         # No key is equal to null, so those rows are replaced by hand.
-        nulls = " OR ".join(f"n.{quoted(k)} IS NULL" for k in self.key)
-        db.execute(
-            f"DELETE FROM {self.name} WHERE rowid IN (SELECT o.rowid FROM {self._new} n "
-            f"JOIN {self.name} o ON {self._match} WHERE {nulls})"
-        )
+        if any(rows.column(name).null_count for name in self.key):
+            nulls = " OR ".join(f"n.{quoted(k)} IS NULL" for k in self.key)
+            db.execute(
+                f"DELETE FROM {self.name} WHERE rowid IN (SELECT o.rowid FROM {self._new} n "
+                f"JOIN {self.name} o ON {self._match} WHERE {nulls})"
+            )
         key = ", ".join(map(quoted, self.key))
-        changes = ", ".join(f"{c} = excluded.{c}" for c in self._columns)
+        settled = {*map(quoted, self.key), quoted(WINDOW_END)}
+        changes = ", ".join(f"{c} = excluded.{c}" for c in self._columns if c not in settled)
         db.execute(
             f"INSERT INTO {self.name} SELECT * FROM {self._new} WHERE true "
             f"ON CONFLICT ({key}) DO UPDATE SET {changes}"
         )
         db.execute(f"DELETE FROM {self._new}")
         return Merged(before, counted)
+
+    def sorted(self, rows: pa.Table) -> pa.Table:
+        """Panes by key: neighbours in the table are then written one after the other."""
+        return rows.sort_by([(name, "ascending") for name in self._sortable])
 
     def ended(self, db: apsw.Connection, after: int | None, upto: int | None) -> pa.Table:
         """The panes whose window ended after one moment and up to another."""
