@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -119,7 +118,7 @@ def _turn(side: Side, rate: int, length: float, skip: float) -> list[float]:
         root = Path(__file__).resolve().parents[1]
         done = subprocess.run(
             [sys.executable, "-m", "bench.load", *words],
-            env=os.environ | {"PYTHONPATH": str(root)},
+            cwd=root,
             stdout=subprocess.PIPE,
             check=True,
         )
