@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace.engine.law import Law
 from headrace.engine.query import Query
 from headrace.errors import LawBroken, PipelineError
-from headrace.testing import POINTS, Crash, Results, ScriptedLog, crash_at, scripted_log
+from headrace.testing import POINTS, Crash, ScriptedLog, crash_at, scripted_log
 from headrace.views.location import app_folder
 from headrace.views.sink import ViewSink
 from tests.recovery.pipeline import (
@@ -37,70 +37,80 @@ def log() -> Iterator[ScriptedLog]:
         yield log
 
 
-def crash(log: ScriptedLog, name: str, point: str, nth: int = 1, max_commits: int = 3) -> None:
-    """Run an application until it crashes at a point, or has caught up without reaching it."""
-    app, _ = declare(name)
-    with contextlib.suppress(PipelineError, Crash):
-        log.run(app, spark=shuffling(2), max_commits=max_commits, reach=crash_at(point, nth))
+class Case:
+    """An application on a log, which crashes or finishes, and then is what the oracle says."""
 
+    def __init__(self, log: ScriptedLog, name: str, *, small: bool = True) -> None:
+        self.log = log
+        self.app, self.steps = declare(name, small=small)
 
-def finish(
-    log: ScriptedLog, name: str, *, max_commits: int = 100_000, shuffles: int = 2
-) -> Results:
-    app, steps = declare(name)
-    results = log.run(app, spark=shuffling(shuffles), max_commits=max_commits)
-    judge(app, steps, results)
-    return results
+    def crash(self, point: str, nth: int = 1, max_commits: int = 3) -> None:
+        """Run until it crashes at a point."""
+        reach = crash_at(point, nth)
+        with pytest.raises(Crash):
+            self.log.run(self.app, spark=shuffling(2), max_commits=max_commits, reach=reach)
+
+    def finish(self, *, max_commits: int = 100_000, shuffles: int = 2) -> dict[str, Any]:
+        """Run to the end, and return everything that it has made."""
+        results = self.log.run(self.app, spark=shuffling(shuffles), max_commits=max_commits)
+        judge(self.app, self.steps, results)
+        return everything(self.app, results)
 
 
 def test_a_crash_at_any_point_of_a_batch_changes_nothing(log: ScriptedLog) -> None:
     source = Feed(1)
+    case = Case(log, "crashed")
     for point in POINTS:
         feed(log, source, 4)
-        crash(log, "crashed", point)
+        case.crash(point)
     feed(log, source, 4)
-    crashed = finish(log, "crashed")
-    untouched = finish(log, "untouched")
-    assert everything(declare("crashed")[0], crashed) == everything(
-        declare("untouched")[0], untouched
-    )
+    assert case.finish() == Case(log, "untouched").finish()
+
+
+CUTS = [(1, 1), (100, 4), (100_000, 1)]
 
 
 def test_how_the_log_is_cut_into_batches_makes_no_difference(log: ScriptedLog) -> None:
-    feed(log, Feed(2), 24)
+    feed(log, Feed(2), 16)
+    found = [
+        Case(log, f"cut{number}").finish(max_commits=commits, shuffles=shuffles)
+        for number, (commits, shuffles) in enumerate(CUTS)
+    ]
+    assert all(other == found[0] for other in found[1:])
+
+
+@pytest.mark.slow
+def test_how_a_long_log_is_cut_and_where_it_crashes_makes_no_difference(log: ScriptedLog) -> None:
+    feed(log, Feed(7), 120)
     found = []
-    for number, (max_commits, shuffles) in enumerate(
-        [(1, 1), (100, 4), (100_000, 1), (100_000, 4), (5, 2)]
+    for number, (commits, shuffles) in enumerate(
+        (commits, shuffles) for commits in (1, 100, 100_000) for shuffles in (1, 4)
     ):
-        name = f"cut{number}"
-        if max_commits == 5:
-            crash(log, name, "stored panes", 2, max_commits)
-            crash(log, name, "batch ended", 2, max_commits)
-        results = finish(log, name, max_commits=max_commits, shuffles=shuffles)
-        found.append(everything(declare(name)[0], results))
-        dead = found[-1].pop("dead")
-        assert sum(dead.values()) == sum(progress.law.dead for progress in results.steps)
+        for crashes in (0, 2):
+            case = Case(log, f"cut{number}-{crashes}", small=False)
+            for nth in range(crashes):
+                case.crash("stored panes" if nth else "batch ended", 1, commits)
+            found.append(case.finish(max_commits=commits, shuffles=shuffles))
     assert all(other == found[0] for other in found[1:])
 
 
 def test_a_lost_checkpoint_is_made_up_for_by_reading_the_log_again(log: ScriptedLog) -> None:
     source = Feed(3)
+    case = Case(log, "lost", small=False)
     feed(log, source, 10)
-    finish(log, "lost", max_commits=4)
+    case.finish(max_commits=4)
     feed(log, source, 10)
     shutil.rmtree(app_folder(log.log.url, "lost") / "checkpoints")
-    lost = finish(log, "lost", max_commits=7)
-    untouched = finish(log, "untouched")
-    assert everything(declare("lost")[0], lost) == everything(declare("untouched")[0], untouched)
+    assert case.finish(max_commits=7) == Case(log, "untouched", small=False).finish()
 
 
 def test_results_that_are_behind_their_checkpoint_are_not_gone_on_with(log: ScriptedLog) -> None:
     feed(log, Feed(4), 10)
-    crash(log, "behind", "batch ended", 2)
+    Case(log, "behind").crash("batch ended", 2)
     folder = Path(log.log.url.removeprefix("file:")) / "views"
     for path in folder.glob("behind.db*"):
         path.unlink()
-    app, _ = declare("behind")
+    app, _ = declare("behind", small=True)
     with pytest.raises(PipelineError, match="checkpoint"):
         log.run(app, spark=shuffling(2))
 
@@ -114,12 +124,12 @@ def test_a_row_that_cannot_be_accounted_for_stops_the_pipeline(
     def losing(self: Query, *terms: object) -> Law:
         return honest(self, *terms) + Law(rows=1, pairs=1)  # type: ignore[arg-type]
 
-    app, _ = declare("broken")
+    app, _ = declare("broken", small=True)
     with monkeypatch.context() as patch:
         patch.setattr(Query, "_law", losing)
         with pytest.raises(LawBroken, match=r"cannot account for every row: .* ≠ "):
             log.run(app, spark=shuffling(2))
-    finish(log, "broken")
+    Case(log, "broken").finish()
 
 
 def test_rows_that_a_sink_forgets_stop_the_pipeline(
@@ -132,10 +142,10 @@ def test_rows_that_a_sink_forgets_stop_the_pipeline(
         rows = portion.rows  # type: ignore[attr-defined]
         return honest(self, db, replace(portion, rows=rows.slice(1)))  # type: ignore[arg-type, type-var]
 
-    app, _ = declare("forgetful")
+    app, _ = declare("forgetful", small=True)
     with monkeypatch.context() as patch:
         patch.setattr(ViewSink, "_store_rows", forgetful)
         with pytest.raises(LawBroken):
             log.run(app, spark=shuffling(2))
     assert not log.records("forgetful.sales"), "nothing of the batch was stored"
-    finish(log, "forgetful")
+    Case(log, "forgetful").finish()

@@ -145,10 +145,7 @@ class Query:
             assert self._sink is not None
             self._check_dropped()
             end = self._end_of(number)
-            if end == self._sink.reached:
-                self._run_again(frame)
-            else:
-                self._store(self._sink, frame, self._end_of(number - 1), end)
+            self._store(self._sink, frame, self._end_of(number - 1), end)
             self._reach("batch ended")
         except Exception as error:
             self._error = error
@@ -176,16 +173,16 @@ class Query:
                 f"checkpoint goes on from {_commits(begin)}",
                 hint=f"Remove {self._checkpoint}; what is missing is then computed again",
             )
-        if self._behind(end, reached):
-            if self._behind(reached, end):
-                raise PipelineError(
-                    f"Step {self.step.name!r} has stored results up to {_commits(reached)}, and "
-                    f"its new checkpoint goes up to {_commits(end)}, which is before and after it",
-                    hint="A step with several topics cannot go on without its checkpoint. Remove "
-                    "the application's views, and they are computed again from the log",
-                )
+        if not self._behind(reached, end):
             self._run_again(frame)
             return
+        if begin != reached:
+            raise PipelineError(
+                f"Step {self.step.name!r} has stored results up to {_commits(reached)}, and the "
+                f"batch from {_commits(begin)} to {_commits(end)} lies before and after that",
+                hint="A step with several topics cannot go on without its checkpoint. Remove "
+                "the application's views, and they are computed again from the log",
+            )
         with ThreadPoolExecutor(1) as beside:
             looking = beside.submit(self._set_aside, reached, end)
             rows = frame.toArrow().cast(self.schema)
@@ -342,6 +339,7 @@ class Query:
                 max_rows=self._portions.max_rows,
                 max_commits=self._portions.max_commits,
                 tasks=self._spark.sparkContext.defaultParallelism,
+                seam=self._sink.reached[topic].commit,
             )
             rows = self._spark.readStream.format(FORMAT).options(**wish.options()).load()
             rows = self._placed(rows, source)

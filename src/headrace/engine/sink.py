@@ -32,8 +32,8 @@ class Portion:
 class Sink(ABC):
     """Keeps the results of a step, and with them how far in the log they reach.
 
-    A sink goes by positions, not by numbers of batches: a portion that it has already is none, and
-    one that overlaps is taken from where the sink is. So it does not matter how a replay is cut.
+    A sink goes by positions, not by numbers of batches: what it has already is not handed to it
+    again, however a replay is cut, and the next portion begins where it is.
     """
 
     @property

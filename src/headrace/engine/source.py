@@ -77,12 +77,14 @@ class Wish:
     max_rows: int = MAX_ROWS
     max_commits: int = _ANY
     tasks: int = 2
+    seam: int = 0
+    """A commit that a batch from before it does not go beyond: up to there all is stored."""
 
     @staticmethod
     def from_options(options: Mapping[str, str]) -> Wish:
         """What a user wrote after `.option`; Spark has made the names lower case."""
         known = {"log", "topic", "columns", "places", "clean", "start", "max_rows", "max_commits"}
-        if unknown := set(options) - known - {"tasks", "path"}:
+        if unknown := set(options) - known - {"tasks", "seam", "path"}:
             raise InvalidSetting(
                 f"The source {FORMAT!r} has no option {min(unknown)!r}",
                 hint=f"There are: {', '.join(sorted(known))}",
@@ -104,6 +106,7 @@ class Wish:
             _number(options, "max_rows", MAX_ROWS),
             _number(options, "max_commits", _ANY),
             _number(options, "tasks", 2),
+            int(options.get("seam", "0")),
         )
 
     def options(self) -> dict[str, str]:
@@ -116,6 +119,7 @@ class Wish:
             "max_rows": str(self.max_rows),
             "max_commits": str(self.max_commits),
             "tasks": str(self.tasks),
+            "seam": str(self.seam),
         }
         if self.columns is not None:
             made["columns"] = json.dumps(self.columns)
@@ -211,13 +215,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         wish, log, after = self._wish, opened(self._wish.log), start["commit"]
         everything = isinstance(limit, ReadAllAvailable)
+        upto = _ANY if self._until is None else self._until
         commit = next_cut(
             log,
             wish.topic,
             after,
             rows=_ANY if everything else wish.max_rows,
             commits=_ANY if everything else wish.max_commits,
-            upto=_ANY if self._until is None else self._until,
+            upto=min(upto, wish.seam) if after < wish.seam else upto,
         )
         return start if commit == after else self._offset(position_at(log, wish.topic, commit))
 
