@@ -50,6 +50,8 @@ _DEATHS = (
     "crashed",
     "Connection reset",
     "EOFException",
+    "Stream closed",
+    "Broken pipe",
 )
 
 
@@ -70,6 +72,7 @@ class _Running:
     sink: ViewSink
     restarts: int = 0
     failed_at: Mapping[str, Position] | None = None
+    started: bool = False
     ended: bool = False
 
 
@@ -134,6 +137,7 @@ class Run:
             self._stack.callback(self.stop)
             for running in self._running:
                 running.query.start(running.sink, until_caught_up=until_caught_up)
+                running.started = True
         except BaseException:
             self._stack.close()
             raise
@@ -175,15 +179,19 @@ class Run:
         if running.ended:
             return True
         try:
+            if not running.started:
+                running.query.start(running.sink, until_caught_up=self._until_caught_up)
+                running.started = True
             running.ended = running.query.wait(0.1)
         except PipelineFailed as failure:
+            running.started = False
             stuck = running.sink.reached == running.failed_at
             running.restarts = running.restarts + 1 if stuck else 1
             running.failed_at = running.sink.reached
             text = str(failure.details.get("trace", ""))
             if running.restarts > _RESTARTS or not any(death in text for death in _DEATHS):
                 raise
-            running.query.start(running.sink, until_caught_up=self._until_caught_up)
+            self._clock.sleep(SECOND // 2)
         return running.ended
 
     def _progress(self, running: _Running) -> StepProgress:

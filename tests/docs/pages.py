@@ -1,7 +1,8 @@
 """The examples of a page of documentation, as something that can be run.
 
-Blocks marked `python` run one after the other in one namespace. Blocks marked `console` hold
-commands after `$ `, continued after `> `, each followed by what it prints; `...` stands for
+Blocks marked `python` run one after the other in one namespace, but for those whose first line is
+the comment `# name.py`: they are files of that name, for commands to use. Blocks marked `console`
+hold commands after `$ `, continued after `> `, each followed by what it prints; `...` stands for
 anything.
 """
 
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"# (\w+\.py)\n")
 
 
 @dataclass
@@ -31,6 +33,12 @@ class Block:
     line: int
     text: str
     commands: list[Command] = field(default_factory=list)
+
+    @property
+    def file(self) -> str | None:
+        """The file that the block is, if it is one."""
+        named = _FILE.match(self.text) if self.kind == "python" else None
+        return named[1] if named else None
 
 
 def blocks(page: Path) -> Iterator[Block]:

@@ -19,7 +19,11 @@ PAGES = [
     if any(blocks(page))
 ]
 
+_PATIENCE = 180
+"""Seconds for a command. One that starts Spark takes most of a minute on a busy machine."""
 
+
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_examples_of_a_page_do_what_they_say(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -31,6 +35,9 @@ def test_the_examples_of_a_page_do_what_they_say(
     namespace: dict[str, Any] = {"__name__": "page"}
     for block in blocks(page):
         where = f"{page.name}:{block.line}"
+        if block.file is not None:
+            Path(block.file).write_text(block.text)
+            continue
         if block.kind == "python":
             code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
             exec(code, namespace)  # noqa: S102 - our own documentation
@@ -42,7 +49,7 @@ def test_the_examples_of_a_page_do_what_they_say(
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
-                timeout=60,
+                timeout=_PATIENCE,
                 check=False,
             )
             assert same(command.expected, done.stdout), (

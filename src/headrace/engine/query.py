@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace import errors
 from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.aside import Aside, late_pairs, set_aside
@@ -93,20 +96,25 @@ class Query:
     def start(self, sink: Sink, *, until_caught_up: bool) -> None:
         """Start in the background, to go on and on, or until what is in the log now is done."""
         self._sink = sink
+        self._error = None
         self._check_checkpoint(sink)
         self._counters = Counters()
         self._loaded = {}
+        self._started.clear()
         compiler = Compiler(self._load_stream, self._ordered, self._counters)
-        writer = (
-            self._results(compiler)
-            .writeStream.outputMode("update" if self.step.aggregation else "append")
-            .queryName(f"{self.step.app}.{self.step.name}")
-            .option("checkpointLocation", str(self._checkpoint))
-            .foreachBatch(self._batch)
-        )
-        if until_caught_up:
-            writer = writer.trigger(availableNow=True)
-        self._query = writer.start()
+        try:
+            writer = (
+                self._results(compiler)
+                .writeStream.outputMode("update" if self.step.aggregation else "append")
+                .queryName(f"{self.step.app}.{self.step.name}")
+                .option("checkpointLocation", str(self._checkpoint))
+                .foreachBatch(self._batch)
+            )
+            if until_caught_up:
+                writer = writer.trigger(availableNow=True)
+            self._query = writer.start()
+        except (Py4JError, PySparkException) as error:
+            raise self._failure(error) from None
         self._started.set()
 
     @property
@@ -396,12 +404,14 @@ class Query:
                 "changed pipeline another name",
             )
 
-    def _failure(self, error: StreamingQueryException) -> HeadraceError:
+    def _failure(self, error: Exception) -> HeadraceError:
         if isinstance(self._error, HeadraceError):
             return self._error
         if self._error is not None and not isinstance(self._error, Exception):
             raise self._error
         text = str(self._error or error)
+        if (told := _told_by_worker(text)) is not None:
+            return told
         return PipelineFailed(
             f"Step {self.step.name!r} failed: {_first_line(text)}",
             hint="What was stored before is as it was; run it again to go on from there",
@@ -421,6 +431,15 @@ def _arrow(frame: DataFrame) -> pa.Schema:
     changes cannot, for there may be no row before."""
     schema = to_arrow_schema(frame.schema, timezone="UTC")
     return pa.schema([field.with_nullable(True) for field in schema])
+
+
+def _told_by_worker(text: str) -> HeadraceError | None:
+    """Our own error, where a worker raised it and Spark has only its text."""
+    found = re.search(r"headrace\.errors\.(\w+): (.+)", text)
+    kind = getattr(errors, found[1], None) if found else None
+    if found is None or not (isinstance(kind, type) and issubclass(kind, HeadraceError)):
+        return None
+    return kind(found[2].rstrip("."))
 
 
 def _commits(positions: Mapping[str, Position]) -> str:

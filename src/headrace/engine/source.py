@@ -41,8 +41,9 @@ from headrace.schema.ddl import format_schema
 
 FORMAT = "headrace"
 
-MAX_ROWS = 1_000_000
-"""Rows in a batch, unless one commit alone has more."""
+MAX_ROWS = 4_000_000
+"""Rows in a batch, unless one commit alone has more. A batch costs half a second whatever is in it,
+and what is held of it in memory are its results."""
 
 _ARROW_ROWS = 65_536
 _SPLIT_ROWS = 131_072

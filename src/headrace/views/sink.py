@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import apsw
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.clock import micros
 from headrace.engine import places
@@ -20,16 +19,14 @@ from headrace.engine.sink import Portion, Sink
 from headrace.engine.steps import Step, describe, fingerprint
 from headrace.errors import ChangedPipeline, InvalidPipeline
 from headrace.log import Log
-from headrace.streams.stream import WINDOW_END, WINDOW_START, sources
+from headrace.streams.stream import WINDOW_START, sources
 from headrace.views import changelog
 from headrace.views.database import Database
 from headrace.views.outbox import Outbox, put
+from headrace.views.publishing import PANE, Passage, Publisher
 from headrace.views.table import PaneTable
 
 _LAWS_KEPT = 1_000
-
-PANE = "pane"
-"""The column of published updates that says whether its window was still open, and so on."""
 
 
 class ViewSink(Sink):
@@ -55,6 +52,7 @@ class ViewSink(Sink):
         self._reach = reach
         self._table = PaneTable(step, schema) if step.aggregation is not None else None
         self._changelog = changelog_topic(step) if changelog and step.view is not None else None
+        self._publisher = Publisher(step, self._changelog)
         self._create_topics(late_schema)
         self._begun: Mapping[str, Position]
         self._reached: Mapping[str, Position]
@@ -111,86 +109,25 @@ class ViewSink(Sink):
             return stored
         aggregation = self._step.aggregation
         assert aggregation is not None
+        passage = Passage(self._frontier, _later(self._frontier, portion.frontier))
+        watermark = passage.less(micros(aggregation.lateness.delay))
+        moment = self._log.commit_time(_newest(portion)) // 1_000
         updates = aggregation.emit == "updates"
-        remember = updates and bool(self._step.outputs or self._changelog)
-        portion = replace(portion, rows=self._table.sorted(portion.rows))
-        merged = self._table.merge(db, portion.rows, remember=remember)
+        counted = 0
+        for rows in self._table.slices(portion.rows):
+            remember = updates and self._publisher.wanted
+            merged = self._table.merge(db, rows, remember=remember)
+            counted += merged.counted
+            if remember:
+                self._publisher.updates(db, rows, merged.before or [], watermark, moment)
         self._reach("stored panes")
-        if not self._step.outputs and self._changelog is None:
-            return merged.counted
-        if updates:
-            self._publish_updates(db, self._table, portion, merged.before or [])
-        else:
-            lateness = aggregation.lateness
-            final = self._ended(db, portion, micros(lateness.delay) + micros(lateness.grace))
-            self._publish(db, final, None, portion)
-        return merged.counted
-
-    def _publish_updates(
-        self,
-        db: apsw.Connection,
-        table: PaneTable,
-        portion: Portion,
-        before: list[tuple[object, ...]],
-    ) -> None:
-        assert self._step.aggregation is not None
-        self._put_changes(db, portion.rows, before, portion)
-        if not self._step.outputs:
-            return
-        delay = micros(self._step.aggregation.lateness.delay)
-        watermark = _less(_later(self._frontier, portion.frontier), delay)
-        fired = self._ended(db, portion, delay)
-        changed = _changed(portion.rows, before)
-        ends = changed.column(WINDOW_END).cast(pa.int64())
-        bound = _less(self._frontier, delay)
-        floor = -(1 << 62)
-        early = pc.greater(ends, watermark if watermark is not None else floor)
-        amended = pc.less_equal(ends, bound if bound is not None else floor)
-        for topic in self._step.outputs:
-            for rows, pane in (
-                (changed.filter(early), "early"),
-                (fired, "on time"),
-                (changed.filter(amended), "late"),
-            ):
-                if rows.num_rows:
-                    put(db, topic, _with_pane(changelog.publish(rows), pane))
-
-    def _publish(
-        self,
-        db: apsw.Connection,
-        rows: pa.Table,
-        before: list[tuple[object, ...]] | None,
-        portion: Portion,
-    ) -> None:
-        if not rows.num_rows:
-            return
-        self._put_changes(db, rows, before, portion)
-        for topic in self._step.outputs:
-            put(db, topic, changelog.publish(rows))
-
-    def _put_changes(
-        self,
-        db: apsw.Connection,
-        rows: pa.Table,
-        before: list[tuple[object, ...]] | None,
-        portion: Portion,
-    ) -> None:
-        view = self._step.view
-        if self._changelog is None or view is None or not rows.num_rows:
-            return
-        newest = max(position.commit for position in portion.end.values())
-        moment = self._log.commit_time(newest) // 1_000
-        made = changelog.changes(self._step.app, view.name, view.key, rows, before, moment)
-        put(db, self._changelog, made)
-
-    def _ended(self, db: apsw.Connection, portion: Portion, after: int) -> pa.Table:
-        """The panes whose window, and so long after it, has ended with this portion."""
-        assert self._table is not None
-        return self._table.ended(
-            db,
-            _less(self._frontier, after),
-            _less(_later(self._frontier, portion.frontier), after),
-        )
+        if updates and self._step.outputs:
+            self._publisher.fired(db, self._table.ended(db, watermark.before, watermark.after))
+        elif not updates and self._publisher.wanted:
+            closed = watermark.less(micros(aggregation.lateness.grace))
+            final = self._table.ended(db, closed.before, closed.after)
+            self._publisher.final(db, final, moment)
+        return counted
 
     # Bookkeeping
 
@@ -198,7 +135,7 @@ class ViewSink(Sink):
         self, db: apsw.Connection, portion: Portion, law: Law, total: Law, frontier: int | None
     ) -> None:
         step, reached = self._step.name, _positions(portion.end)
-        moment = self._log.commit_time(max(p.commit for p in portion.end.values()))
+        moment = self._log.commit_time(_newest(portion))
         db.execute(
             "UPDATE _headrace_step SET reached = ?, frontier = ?, law = ?, updated = ? "
             "WHERE name = ?",
@@ -317,23 +254,12 @@ def changelog_topic(step: Step) -> str | None:
     return changelog.topic_of(step.app, step.view.name) if step.view is not None else None
 
 
-def _changed(rows: pa.Table, before: list[tuple[object, ...]]) -> pa.Table:
-    place = rows.schema.get_field_index(places.REVISION)
-    new = rows.column(places.REVISION).to_pylist()
-    keep = [i for i, row in enumerate(before) if row[place] != new[i]]
-    return rows.take(pa.array(keep, pa.int64()))
-
-
-def _with_pane(rows: pa.Table, pane: str) -> pa.Table:
-    return rows.append_column(PANE, pa.array([pane] * rows.num_rows, pa.string()))
-
-
 def _later(one: int | None, other: int | None) -> int | None:
     return max((moment for moment in (one, other) if moment is not None), default=None)
 
 
-def _less(moment: int | None, span: int) -> int | None:
-    return None if moment is None else moment - span
+def _newest(portion: Portion) -> int:
+    return max(position.commit for position in portion.end.values())
 
 
 def _positions(positions: Mapping[str, Position]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +16,8 @@ from headrace.engine.steps import Step
 from headrace.streams.stream import WINDOW_END
 from headrace.views.database import PREFIX
 from headrace.views.values import check_storable, quoted, shown, sql_type, table_from, to_sqlite
+
+_ROWS_AT_ONCE = 100_000
 
 
 @dataclass(frozen=True)
@@ -84,20 +88,23 @@ class PaneTable:
         db.execute(f"DELETE FROM {self._new}")
         return Merged(before, counted)
 
-    def sorted(self, rows: pa.Table) -> pa.Table:
-        """Panes by key: neighbours in the table are then written one after the other."""
-        return rows.sort_by([(name, "ascending") for name in self._sortable])
+    def slices(self, rows: pa.Table) -> Iterator[pa.Table]:
+        """Panes in portions that Python can hold as rows, and by key, as the table has them."""
+        rows = rows.sort_by([(name, "ascending") for name in self._sortable])
+        for first in range(0, rows.num_rows, _ROWS_AT_ONCE):
+            yield rows.slice(first, _ROWS_AT_ONCE)
 
-    def ended(self, db: apsw.Connection, after: int | None, upto: int | None) -> pa.Table:
+    def ended(self, db: apsw.Connection, after: int | None, upto: int | None) -> Iterator[pa.Table]:
         """The panes whose window ended after one moment and up to another."""
         if upto is None:
-            return table_from([], self.schema)
+            return
         rows = db.execute(
             f"SELECT * FROM {self.name} WHERE {WINDOW_END} > ? AND {WINDOW_END} <= ? "
             f"ORDER BY {WINDOW_END}, {', '.join(map(quoted, self.key))}",
             (-(1 << 62) if after is None else after, upto),
         )
-        return table_from([tuple(row) for row in rows], self.schema)
+        while some := [tuple(row) for row in itertools.islice(rows, _ROWS_AT_ONCE)]:
+            yield table_from(some, self.schema)
 
     @property
     def _new(self) -> str:
