@@ -155,6 +155,11 @@ class Run:
         """How each step is doing."""
         return [self._progress(running) for running in self._running]
 
+    @property
+    def queries(self) -> list[Query]:
+        """The streaming query of each step, for what Spark has to tell of it."""
+        return [running.query for running in self._running]
+
     def stop(self) -> None:
         """Stop computing. What was stored stays, and `progress` can still be asked for."""
         for running in self._running:

@@ -108,21 +108,21 @@ def recount(results: Results) -> None:
         db.execute("SET TimeZone = 'UTC'")
         db.execute(
             "CREATE TABLE r (number BIGINT, shop TEXT, item TEXT, price DECIMAL(10,2), "
-            "at TIMESTAMPTZ)"
+            "moment TIMESTAMPTZ)"
         )
         db.executemany("INSERT INTO r VALUES (?, ?, ?, ?, ?)", rows)
         counted = db.execute(
             f"""
-            WITH commits AS (SELECT number, max(at) AS newest FROM r GROUP BY number),
+            WITH commits AS (SELECT number, max(moment) AS newest FROM r GROUP BY number),
             frontiers AS (
                 SELECT number, max(newest) OVER (
                     ORDER BY number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS frontier
                 FROM commits)
-            SELECT shop, strftime(time_bucket(INTERVAL 1 MINUTE, at), '%Y-%m-%d %H:%M:%S') AS w,
+            SELECT shop, strftime(time_bucket(INTERVAL 1 MINUTE, moment), '%Y-%m-%d %H:%M:%S') AS w,
                 count(*), sum(price)
             FROM r JOIN frontiers USING (number)
             WHERE item != 'gift' AND (frontier IS NULL OR
-                time_bucket(INTERVAL 1 MINUTE, at) + INTERVAL 1 MINUTE
+                time_bucket(INTERVAL 1 MINUTE, moment) + INTERVAL 1 MINUTE
                     + INTERVAL {wait} SECOND > frontier)
             GROUP BY ALL ORDER BY ALL
             """
