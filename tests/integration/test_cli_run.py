@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from datetime import UTC, datetime, timedelta
@@ -57,6 +58,36 @@ class Shop(Cli):
     def law(self) -> dict[str, Any]:
         with open_views(self.url) as views:
             return vars(views.list()[0].law) if views.list() else {}
+
+
+def java_of(pid: int) -> int:
+    """The Java process that a Python process has started."""
+    (found,) = (
+        int(path.parent.name)
+        for path in Path("/proc").glob("[0-9]*/stat")
+        if path.read_text().rpartition(")")[2].split()[1] == str(pid)
+        and "(java)" in path.read_text()
+    )
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_a_killed_driver_is_told_of_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path, monkeypatch)
+    shop.order(("pen", 5))
+    process = shop.start("run", "shop:app")
+    wait_until(lambda: shop.law().get("rows") == 1, seconds=100)
+    shop.order(("pen", 6))
+    os.kill(java_of(process.pid), signal.SIGKILL)
+    code, _, err = ended(process)
+    assert code == 1
+    assert "the Java process that Spark runs in is gone" in err
+    assert "Traceback" not in err
+
+    done = shop.run("run", "shop:app", "--until-caught-up")
+    assert "2 rows = 2 counted" in done.stdout
 
 
 @pytest.mark.timeout(300)

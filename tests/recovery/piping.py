@@ -11,12 +11,13 @@ import os
 import sys
 from pathlib import Path
 
+from headrace.clock import VirtualClock
 from headrace.engine.query import Portions
 from headrace.engine.session import SparkSettings
 from headrace.log import open_log
 from headrace.runner import Run
 from headrace.testing import kill_at
-from tests.recovery.pipeline import declare
+from tests.recovery.pipeline import NOW, declare
 
 
 def main(folder: str, name: str, reached: str, point: str, nth: str) -> None:
@@ -31,7 +32,8 @@ def main(folder: str, name: str, reached: str, point: str, nth: str) -> None:
                 kill(name)
 
         with (
-            open_log(f"file:{folder}") as log,
+            # The clock of those who feed it, or its own commits would make theirs later.
+            open_log(f"file:{folder}", clock=VirtualClock(NOW)) as log,
             Run(
                 app,
                 log,

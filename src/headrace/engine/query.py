@@ -128,6 +128,11 @@ class Query:
             ended = bool(self._query._jsq.awaitTermination(int(seconds * 1000)))
         except StreamingQueryException as error:
             raise self._failure(error) from self._error
+        except (Py4JError, OSError) as error:
+            raise PipelineFailed(
+                f"Step {self.step.name!r} failed: the Java process that Spark runs in is gone",
+                hint="Was it killed, or short of memory? Run it again to go on from where it was",
+            ) from error
         if ended:
             self._check_dropped()
         return ended
@@ -135,7 +140,7 @@ class Query:
     def stop(self) -> None:
         """Stop, once the batch under way is done or given up."""
         if self._query is not None:
-            with contextlib.suppress(PySparkException):
+            with contextlib.suppress(PySparkException, Py4JError, OSError):
                 self._query.stop()
 
     @property
