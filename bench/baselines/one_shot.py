@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.log import open_log
 
 
 def count(log: str, topic: str, *, size: int, every: int) -> int:
-    """Count the rows of a topic by url and window, in seconds; returns the number of panes."""
+    """Count the rows of a topic by url and window, in seconds; returns the sum of all counts."""
 
     def rows() -> Iterator[pa.RecordBatch]:
         with open_log(log, create=False) as opened:
@@ -31,4 +32,4 @@ def count(log: str, topic: str, *, size: int, every: int) -> int:
         """
     ).to_arrow_table()
     db.close()
-    return int(panes.num_rows)
+    return int(pc.sum(panes.column("hits")).as_py())
