@@ -113,6 +113,9 @@ def test_a_checkpoint_of_something_else_is_refused(log: ScriptedLog) -> None:
     shutil.copytree(mine, theirs)
     with pytest.raises(ForeignCheckpoint, match="'counts' of 'app'"):
         log.run(other, spark=shared())
+    (theirs / "headrace.json").write_text("")
+    with pytest.raises(ForeignCheckpoint, match="something else"):
+        log.run(other, spark=shared())
     (theirs / "headrace.json").unlink()
     with pytest.raises(ForeignCheckpoint, match="something else"):
         log.run(other, spark=shared())

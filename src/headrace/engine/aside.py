@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.clock import micros, to_datetime
 from headrace.engine import places
+from headrace.engine.lateness import Closing
 from headrace.engine.position import Commits, Position
-from headrace.engine.source import in_time, place_column
+from headrace.engine.source import event_times, in_time, place_column
 from headrace.log import Batch, Commit, Log, Topic, TopicCommit
 from headrace.streams.stream import Aggregation
-from headrace.streams.time import Window
 
 DEAD_SCHEMA = pa.schema(
     [
@@ -67,8 +66,9 @@ def set_aside(
 ) -> Aside:
     """What the rows of a topic between two positions hold beside those that count."""
     found = Aside()
+    closing = Closing.of(aggregation) if aggregation is not None else None
     for commit in _commits(log, topic.name, start.commit, end.commit):
-        late = aggregation is not None and _may_be_late(commit, aggregation)
+        late = closing is not None and closing.touches(commit)
         if not late and not commit.misplaced:
             continue
         commits = Commits(log, topic.name)
@@ -85,8 +85,8 @@ def set_aside(
                 letters = _dead_letters(step, topic, batch, good)
                 found.dead += [letters] if letters.num_rows else []
             if late:
-                assert aggregation is not None
-                rows = _candidates(topic, batch, good, commits, aggregation)
+                assert closing is not None
+                rows = _candidates(topic, batch, good, commits, closing)
                 found.candidates += [rows] if rows.num_rows else []
     return found
 
@@ -100,32 +100,19 @@ def _commits(log: Log, topic: str, after: int, upto: int) -> Iterator[TopicCommi
         after = page[-1].number
 
 
-def _may_be_late(commit: TopicCommit, aggregation: Aggregation) -> bool:
-    if commit.oldest is None or commit.before is None:
-        return False
-    end = aggregation.window.starts(commit.oldest)[0] + micros(aggregation.window.size)
-    return end + _patience(aggregation) <= commit.before
-
-
-def _patience(aggregation: Aggregation) -> int:
-    return micros(aggregation.lateness.delay) + micros(aggregation.lateness.grace)
-
-
 def _candidates(
     topic: Topic,
     batch: Batch,
     good: np.ndarray[Any, np.dtype[np.bool_]],
     commits: Commits,
-    aggregation: Aggregation,
+    closing: Closing,
 ) -> pa.RecordBatch:
     """The rows that are too late for at least the first of their windows, with their places."""
     assert batch.commit is not None
-    times = pc.fill_null(batch.data.column(topic.event_time).cast(pa.int64()), 0).to_numpy()
-    first = _first_start(times, aggregation.window)
+    times = event_times(batch, topic)
     before = commits[batch.commit].before
     assert before is not None
-    end = first + micros(aggregation.window.size)
-    late = good & (end + _patience(aggregation) <= before)
+    late = good & closing.closed(closing.first_start(times), before)
     rows = pa.RecordBatch.from_arrays(
         [*batch.data.columns, *(place_column(name, [batch], commits) for name in places.TYPES)],
         names=[*batch.data.schema.names, *places.TYPES],
@@ -135,35 +122,22 @@ def _candidates(
 
 def late_pairs(candidates: pa.Table, step: Aggregation, time: str, schema: pa.Schema) -> pa.Table:
     """The late pairs of rows that go into the windows as they are, without asking Spark."""
-    window, lateness = step.window, step.lateness
-    size, every, grace = micros(window.size), micros(window.every), micros(lateness.grace)
+    closing = Closing.of(step)
+    delay, grace = micros(step.lateness.delay), micros(step.lateness.grace)
     times = candidates.column(time).cast(pa.int64()).to_numpy()
     frontiers = candidates.column(places.FRONTIER).to_numpy()
-    first = _first_start(times, window)
+    first = closing.first_start(times)
     parts = []
-    for number in range(-(-size // every)):
-        start = first + number * every
-        late = (start <= times) & (start + size + _patience(step) <= frontiers)
-        chosen = np.flatnonzero(late)
-        watermark = frontiers[chosen] - micros(lateness.delay)
-        end = start[chosen] + size
+    for number in range(closing.windows):
+        start = first + number * closing.every
+        chosen = np.flatnonzero((start <= times) & closing.closed(start, frontiers))
+        watermark = frontiers[chosen] - delay
+        end = start[chosen] + closing.size
         rows = candidates.select(list(step.input.columns)).take(pa.array(chosen))
         moments = [pa.array(moment).cast(_MOMENT) for moment in (start[chosen], end, watermark)]
         late_by = pa.array((watermark - grace - end) / 1_000_000.0)
         parts.append(pa.Table.from_arrays([*rows.columns, *moments, late_by], schema=schema))
     return pa.concat_tables(parts)
-
-
-def _first_start(
-    times: np.ndarray[Any, np.dtype[np.int64]], window: Window
-) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The start of the first of the windows that each moment is in."""
-    size, every, offset = micros(window.size), micros(window.every), micros(window.offset)
-    last = (times - offset) // every * every + offset
-    first: np.ndarray[Any, np.dtype[np.int64]] = last - every * (
-        -(-(size - (times - last)) // every) - 1
-    )
-    return first
 
 
 def _dead_letters(

@@ -55,10 +55,15 @@ class Counters:
 
 @dataclass
 class Compiler:
-    """Compiles one step. `ordered` carries along what tells earlier rows from later ones."""
+    """Compiles one step.
+
+    `ordered` carries along what tells earlier rows from later ones. `cleared` says that rows too
+    late for all of their windows were not loaded.
+    """
 
     load: Load
     ordered: bool = False
+    cleared: bool = False
     counters: Counters | None = None
 
     def rows(self, stream: Stream) -> DataFrame:
@@ -110,7 +115,9 @@ class Compiler:
 
     def panes(self, step: Aggregation) -> DataFrame:
         """The aggregation, as Spark's update mode gives it: the panes that have changed."""
-        counted = self.pairs(step).where(~too_late(step))
+        counted = self.pairs(step)
+        if not self.cleared or step.window.size > step.window.every:
+            counted = counted.where(~too_late(step))
         made = [self._aggregate(made, step.where).alias(name) for name, made in step.aggregates]
         panes = _checked(
             step.where,

@@ -24,6 +24,7 @@ from headrace import errors
 from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.aside import Aside, late_pairs, set_aside
+from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.compile import (
     Compiler,
     Counters,
@@ -33,13 +34,13 @@ from headrace.engine.compile import (
     windows_per_row,
 )
 from headrace.engine.crash import Reach, nothing
+from headrace.engine.lateness import Closing
 from headrace.engine.law import Law
 from headrace.engine.position import Position
 from headrace.engine.sink import Portion, Sink
 from headrace.engine.source import FORMAT, Wish
 from headrace.engine.steps import Step, fingerprint
 from headrace.errors import (
-    ForeignCheckpoint,
     HeadraceError,
     LawBroken,
     PipelineError,
@@ -47,8 +48,6 @@ from headrace.errors import (
 )
 from headrace.log import Log
 from headrace.streams.stream import Source, sources
-
-_IDENTITY = "headrace.json"
 
 
 @dataclass(frozen=True)
@@ -75,13 +74,20 @@ class Query:
         self._spark = spark
         self._log = log
         self.step = step
-        self._checkpoint = checkpoint
+        self._checkpoint = Checkpoint(checkpoint)
         self._portions = portions or Portions()
         self._reach = reach
         self._counters = Counters()
         self._sources = {source.topic.name: source for source in sources(step.stream)}
         self._needed = needed_columns(step.stream)
         self._ordered = needs_order(step.stream)
+        # Where nothing stands between a topic and the windows, late rows need not come to Spark,
+        # unless it is Spark that counts how many windows they are in.
+        self._clears = (
+            step.aggregation is not None
+            and isinstance(step.aggregation.input, Source)
+            and windows_per_row(step.aggregation) is not None
+        )
         self._loaded: dict[str, DataFrame] = {}
         self._query: StreamingQuery | None = None
         self._started = threading.Event()
@@ -97,17 +103,17 @@ class Query:
         """Start in the background, to go on and on, or until what is in the log now is done."""
         self._sink = sink
         self._error = None
-        self._check_checkpoint(sink)
+        self._claim_checkpoint(sink)
         self._counters = Counters()
         self._loaded = {}
         self._started.clear()
-        compiler = Compiler(self._load_stream, self._ordered, self._counters)
+        compiler = Compiler(self._load_stream, self._ordered, self._clears, self._counters)
         try:
             writer = (
                 self._results(compiler)
                 .writeStream.outputMode("update" if self.step.aggregation else "append")
                 .queryName(f"{self.step.app}.{self.step.name}")
-                .option("checkpointLocation", str(self._checkpoint))
+                .option("checkpointLocation", str(self._checkpoint.path))
                 .foreachBatch(self._batch)
             )
             if until_caught_up:
@@ -180,12 +186,6 @@ class Query:
         end: Mapping[str, Position],
     ) -> None:
         reached = sink.reached
-        if self._behind(reached, begin):
-            raise PipelineError(
-                f"Step {self.step.name!r} has stored results up to {_commits(reached)}, and its "
-                f"checkpoint goes on from {_commits(begin)}",
-                hint=f"Remove {self._checkpoint}; what is missing is then computed again",
-            )
         if not self._behind(reached, end):
             self._run_again(frame)
             return
@@ -193,8 +193,8 @@ class Query:
             raise PipelineError(
                 f"Step {self.step.name!r} has stored results up to {_commits(reached)}, and the "
                 f"batch from {_commits(begin)} to {_commits(end)} lies before and after that",
-                hint="A step with several topics cannot go on without its checkpoint. Remove "
-                "the application's views, and they are computed again from the log",
+                hint="A step with several topics cannot go on without its checkpoint. Remove the "
+                "application's views and checkpoints, and they are computed again from the log",
             )
         with ThreadPoolExecutor(1) as beside:
             looking = beside.submit(self._set_aside, reached, end)
@@ -311,14 +311,10 @@ class Query:
                     hint="This is a fault of headrace: please report it, with the pipeline",
                 )
 
-    def _end_of(self, number: int) -> dict[str, Position]:
-        """Up to where a batch goes, as Spark has written it down before it began."""
-        if number < 0:
-            assert self._sink is not None
-            return dict(self._sink.begun)
-        lines = (self._checkpoint / "offsets" / str(number)).read_text().splitlines()
-        offsets = [json.loads(line) for line in lines if '"topic"' in line]
-        return {offset["topic"]: Position.from_json(offset) for offset in offsets}
+    def _end_of(self, number: int) -> Mapping[str, Position]:
+        """Up to where a batch goes; before the first, where the step began."""
+        assert self._sink is not None
+        return self._checkpoint.end_of(number) if number >= 0 else self._sink.begun
 
     @staticmethod
     def _behind(one: Mapping[str, Position], other: Mapping[str, Position]) -> bool:
@@ -342,21 +338,27 @@ class Query:
                 wanted = {*needed, source.topic.event_time}
                 columns = tuple(name for name in source.columns if name in wanted)
             assert self._sink is not None
+            step = self.step.aggregation
+            told: tuple[str, ...] = (places.COMMIT, places.FRONTIER)
+            if self._ordered:
+                told = tuple(places.TYPES)
+            elif self._clears and step is not None and step.window.size == step.window.every:
+                told = (places.COMMIT,)
             wish = Wish(
                 self._log.url,
                 topic,
                 columns,
-                tuple(places.TYPES) if self._ordered else (places.COMMIT, places.FRONTIER),
+                told,
                 clean=True,
                 start=self._sink.begun[topic],
                 max_rows=self._portions.max_rows,
                 max_commits=self._portions.max_commits,
                 tasks=self._spark.sparkContext.defaultParallelism,
+                closing=Closing.of(step) if self._clears and step is not None else None,
                 seam=self._sink.reached[topic].commit,
             )
             rows = self._spark.readStream.format(FORMAT).options(**wish.options()).load()
             rows = self._placed(rows, source)
-            step = self.step.aggregation
             if step is not None:
                 patience = micros(step.lateness.delay) + micros(step.lateness.grace)
                 rows = rows.withWatermark(places.TIME, f"{patience} microseconds")
@@ -383,30 +385,21 @@ class Query:
             return None
         return _arrow(Compiler(self._empty, self._ordered).late(step))
 
-    def _check_checkpoint(self, sink: Sink) -> None:
-        """A checkpoint says whose it is, and nobody else goes on with it."""
-        mine = {
-            "app": self.step.app,
-            "step": self.step.name,
-            "fingerprint": fingerprint(self.step),
-            "begun": {topic: position.to_json() for topic, position in sink.begun.items()},
-        }
-        identity = self._checkpoint / _IDENTITY
-        if identity.exists():
-            found = json.loads(identity.read_text())
-        elif (self._checkpoint / "offsets").exists():
-            found = None
-        else:
-            self._checkpoint.mkdir(parents=True, exist_ok=True)
-            identity.write_text(json.dumps(mine))
-            return
-        if found != mine:
-            whose = f"step {found['step']!r} of {found['app']!r}" if found else "something else"
-            raise ForeignCheckpoint(
-                f"The checkpoint in {self._checkpoint} belongs to {whose}, as it was declared "
-                "then, and not to this pipeline",
-                hint="Remove it and the pipeline is computed again from the log; or give the "
-                "changed pipeline another name",
+    def _claim_checkpoint(self, sink: Sink) -> None:
+        """Return if the checkpoint is this step's, and the sink has all that was done with it."""
+        self._checkpoint.claim(
+            {
+                "app": self.step.app,
+                "step": self.step.name,
+                "fingerprint": fingerprint(self.step),
+                "begun": {topic: position.to_json() for topic, position in sink.begun.items()},
+            }
+        )
+        if self._behind(sink.reached, begin := self._end_of(self._checkpoint.last_done())):
+            raise PipelineError(
+                f"Step {self.step.name!r} has stored results up to {_commits(sink.reached)}, and "
+                f"its checkpoint goes on from {_commits(begin)}",
+                hint=f"Remove {self._checkpoint.path}; what is missing is then computed again",
             )
 
     def _failure(self, error: Exception) -> HeadraceError:
@@ -419,7 +412,9 @@ class Query:
             return told
         return PipelineFailed(
             f"Step {self.step.name!r} failed: {_first_line(text)}",
-            hint="What was stored before is as it was; run it again to go on from there",
+            hint="What was stored before is as it was; run it again to go on from there. If it "
+            f"fails in the same way at once, {self._checkpoint.path} may be damaged: without it, "
+            "everything is computed again from the log",
             trace=text,
         )
 

@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.engine import places
+from headrace.engine.lateness import Closing, Moments
 from headrace.engine.position import Commits, Position, beginning, next_cut, position_at
 from headrace.errors import InvalidSetting, OffsetOutOfRange, UnknownColumn
 from headrace.log import Batch, Log, Offset, Topic, open_log
@@ -66,7 +67,8 @@ def opened(url: str) -> Log:
 class Wish:
     """What is asked of a topic: its columns, the places to go with them, and in what portions.
 
-    `clean` leaves out tombstones and rows whose event time is missing or not to be believed.
+    `clean` leaves out tombstones and rows whose event time is missing or not to be believed, and
+    `closing` those that are too late for all of their windows.
     """
 
     log: str
@@ -78,6 +80,7 @@ class Wish:
     max_rows: int = MAX_ROWS
     max_commits: int = _ANY
     tasks: int = 2
+    closing: Closing | None = None
     seam: int = 0
     """A commit that a batch from before it does not go beyond: up to there all is stored."""
 
@@ -85,7 +88,7 @@ class Wish:
     def from_options(options: Mapping[str, str]) -> Wish:
         """What a user wrote after `.option`; Spark has made the names lower case."""
         known = {"log", "topic", "columns", "places", "clean", "start", "max_rows", "max_commits"}
-        if unknown := set(options) - known - {"tasks", "seam", "path"}:
+        if unknown := set(options) - known - {"tasks", "closing", "seam", "path"}:
             raise InvalidSetting(
                 f"The source {FORMAT!r} has no option {min(unknown)!r}",
                 hint=f"There are: {', '.join(sorted(known))}",
@@ -107,6 +110,7 @@ class Wish:
             _number(options, "max_rows", MAX_ROWS),
             _number(options, "max_commits", _ANY),
             _number(options, "tasks", 2),
+            Closing(*json.loads(options["closing"])) if "closing" in options else None,
             int(options.get("seam", "0")),
         )
 
@@ -124,6 +128,8 @@ class Wish:
         }
         if self.columns is not None:
             made["columns"] = json.dumps(self.columns)
+        if self.closing is not None:
+            made["closing"] = json.dumps(astuple(self.closing))
         if self.start is not None:
             made["start"] = json.dumps(self.start.to_json())
         return made
@@ -261,7 +267,7 @@ def read_rows(wish: Wish, span: Span) -> Iterator[pa.RecordBatch]:
     waiting: list[Batch] = []
     for batch in read_span(log, wish.topic, span, [*names, *extra]):
         if wish.clean:
-            batch = cleaned(batch, topic, commits)
+            batch = cleaned(batch, topic, commits, wish.closing)
         if len(batch):
             waiting.append(batch)
         if sum(map(len, waiting)) >= _ARROW_ROWS:
@@ -290,12 +296,19 @@ def read_span(log: Log, topic: str, span: Span, columns: Sequence[str]) -> Itera
         ) from None
 
 
-def cleaned(batch: Batch, topic: Topic, commits: Commits) -> Batch:
+def cleaned(batch: Batch, topic: Topic, commits: Commits, closing: Closing | None) -> Batch:
     """The rows that have a place in time. Only where the log knows of others is it looked at."""
     assert batch.commit is not None
-    if batch.tombstones is None and not commits[batch.commit].misplaced:
+    commit = commits[batch.commit]
+    late = closing is not None and closing.touches(commit)
+    if batch.tombstones is None and not commit.misplaced and not late:
         return batch
-    keep = np.flatnonzero(in_time(batch, topic, commits))
+    good = in_time(batch, topic, commits)
+    if late:
+        assert closing is not None
+        assert commit.before is not None
+        good &= ~closing.closed(closing.last_start(event_times(batch, topic)), commit.before)
+    keep = np.flatnonzero(good)
     return Batch(
         batch.topic,
         batch.partition,
@@ -307,6 +320,13 @@ def cleaned(batch: Batch, topic: Topic, commits: Commits) -> Batch:
         batch.timestamp,
         batch.commit,
     )
+
+
+def event_times(batch: Batch, topic: Topic) -> Moments:
+    """The event time of each row; 0 where there is none."""
+    times = batch.data.column(topic.event_time).cast(pa.int64())
+    moments: Moments = pc.fill_null(times, 0).to_numpy()
+    return moments
 
 
 def in_time(batch: Batch, topic: Topic, commits: Commits) -> np.ndarray[Any, np.dtype[np.bool_]]:
