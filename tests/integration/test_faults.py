@@ -242,6 +242,21 @@ def test_a_row_over_the_limit_is_found_in_a_batch(log: FileLog) -> None:
     assert error.details["size"] >= 1001
 
 
+def test_a_row_over_the_limit_is_found_inside_a_struct(tmp_path: Path) -> None:
+    with FileLog(tmp_path / "other") as log:
+        schema = "place struct<name: string, at: struct<street: string>>"
+        log.create_topic("nested", schema=schema, settings={"max_record_bytes": 1000})
+        small = {"place": {"name": "x" * 300, "at": {"street": "y" * 300}}}
+        large = {"place": {"name": "x" * 500, "at": {"street": "y" * 600}}}
+        kind = log.topic("nested").topic.schema
+        with log.producer() as producer:
+            producer.append("nested", pa.Table.from_pylist([small] * 500, schema=kind))
+        assert log.topic("nested").records == 500
+        rows = pa.Table.from_pylist([small, large], schema=kind)
+        error = refused_table(log, RecordTooLarge, "nested", rows)
+        assert 1100 <= error.details["size"] <= 1200
+
+
 def test_a_record_at_the_limit_is_taken(tmp_path: Path) -> None:
     with FileLog(tmp_path / "other") as log:
         log.create_topic("raw", settings={"max_record_bytes": 1000})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -154,17 +155,25 @@ def _longest(column: pa.Array) -> int:
         ends = np.frombuffer(column.buffers()[1], np.int32)
         ends = ends[column.offset : column.offset + len(column) + 1]
         return int(np.diff(ends).max())
+    if pa.types.is_struct(column.type):
+        return 1 + sum(map(_longest, column.flatten()))
     return column.nbytes if pa.types.is_nested(column.type) else 16
 
 
 def row_sizes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The bytes of each row, near enough to hold a limit against."""
-    total = np.zeros(batch.num_rows, np.int64)
-    for column in batch.columns:
+    return _sizes(batch.columns, batch.num_rows)
+
+
+def _sizes(columns: Sequence[pa.Array], rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    total = np.zeros(rows, np.int64)
+    for column in columns:
         if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
             total += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
         elif not pa.types.is_nested(column.type):
             total += max(1, column.type.bit_width // 8)
+        elif pa.types.is_struct(column.type):
+            total += _sizes(column.flatten(), rows)
         elif column.null_count < len(column):
             total += np.fromiter(
                 (column.slice(i, 1).nbytes for i in range(len(column))), np.int64, len(column)
