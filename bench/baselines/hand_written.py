@@ -55,6 +55,7 @@ def start(
         .option("log", log)
         .option("topic", topic)
         .option("columns", '["url", "at"]')
+        .option("tasks", spark.sparkContext.defaultParallelism)
         .load()
         .withWatermark("at", _sql(delay))
         .groupBy(F.window("at", _sql(size), _sql(every)), "url")
