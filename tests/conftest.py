@@ -18,5 +18,8 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
+# Pipelines of tests run for seconds.
+os.environ["HEADRACE_BRIEF"] = "1"
+
 # A run in the background of a script begins with Ctrl-C ignored, and its children would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)

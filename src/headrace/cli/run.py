@@ -73,6 +73,16 @@ def run(
             "when an application first runs.",
         ),
     ] = 0,
+    brief: Annotated[
+        bool,
+        typer.Option(
+            "--brief",
+            envvar="HEADRACE_BRIEF",
+            show_envvar=True,
+            help="For a run of minutes: Java compiles less, and is sooner at its best, which is "
+            "less.",
+        ),
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Run an application: its streams on Spark, its results in its views.
@@ -95,7 +105,7 @@ def run(
         declared,
         log or declared.log or DEFAULT_LOG,
         until_caught_up=until_caught_up,
-        settings=SparkSettings(cores, memory, shuffle_partitions, state),
+        settings=SparkSettings(cores, memory, shuffle_partitions, state, brief),
         portions=Portions(max_rows or usual.max_rows, max_commits or usual.max_commits),
     )
     if json:

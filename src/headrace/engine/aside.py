@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from headrace.clock import micros, to_datetime
 from headrace.engine import places
-from headrace.engine.lateness import Closing
+from headrace.engine.lateness import Closing, Mask
 from headrace.engine.position import Commits, Position
-from headrace.engine.source import event_times, in_time, place_column
+from headrace.engine.source import chosen, event_times, in_time, place_column
 from headrace.log import Batch, Commit, Log, Topic, TopicCommit
 from headrace.streams.stream import Aggregation
 
@@ -103,7 +103,7 @@ def _commits(log: Log, topic: str, after: int, upto: int) -> Iterator[TopicCommi
 def _candidates(
     topic: Topic,
     batch: Batch,
-    good: np.ndarray[Any, np.dtype[np.bool_]],
+    good: Mask,
     commits: Commits,
     closing: Closing,
 ) -> pa.RecordBatch:
@@ -112,12 +112,11 @@ def _candidates(
     times = event_times(batch, topic)
     before = commits[batch.commit].before
     assert before is not None
-    late = good & closing.closed(closing.first_start(times), before)
-    rows = pa.RecordBatch.from_arrays(
-        [*batch.data.columns, *(place_column(name, [batch], commits) for name in places.TYPES)],
-        names=[*batch.data.schema.names, *places.TYPES],
+    rows = chosen(batch, good & closing.closed(closing.first_start(times), before))
+    return pa.RecordBatch.from_arrays(
+        [*rows.data.columns, *(place_column(name, [rows], commits) for name in places.TYPES)],
+        names=[*rows.data.schema.names, *places.TYPES],
     )
-    return rows.take(pa.array(np.flatnonzero(late)))
 
 
 def late_pairs(candidates: pa.Table, step: Aggregation, time: str, schema: pa.Schema) -> pa.Table:
@@ -130,22 +129,20 @@ def late_pairs(candidates: pa.Table, step: Aggregation, time: str, schema: pa.Sc
     parts = []
     for number in range(closing.windows):
         start = first + number * closing.every
-        chosen = np.flatnonzero((start <= times) & closing.closed(start, frontiers))
-        watermark = frontiers[chosen] - delay
-        end = start[chosen] + closing.size
-        rows = candidates.select(list(step.input.columns)).take(pa.array(chosen))
-        moments = [pa.array(moment).cast(_MOMENT) for moment in (start[chosen], end, watermark)]
+        late = np.flatnonzero((start <= times) & closing.closed(start, frontiers))
+        watermark = frontiers[late] - delay
+        end = start[late] + closing.size
+        rows = candidates.select(list(step.input.columns)).take(pa.array(late))
+        moments = [pa.array(moment).cast(_MOMENT) for moment in (start[late], end, watermark)]
         late_by = pa.array((watermark - grace - end) / 1_000_000.0)
         parts.append(pa.Table.from_arrays([*rows.columns, *moments, late_by], schema=schema))
     return pa.concat_tables(parts)
 
 
-def _dead_letters(
-    step: str, topic: Topic, batch: Batch, good: np.ndarray[Any, np.dtype[np.bool_]]
-) -> pa.RecordBatch:
+def _dead_letters(step: str, topic: Topic, batch: Batch, good: Mask) -> pa.RecordBatch:
     dead = ~good if batch.tombstones is None else ~good & ~batch.tombstones
-    chosen = np.flatnonzero(dead)
-    data = batch.data.take(pa.array(chosen))
+    letters = chosen(batch, dead)
+    data = letters.data
     # Python's dates end with the year 9999, and a dead letter may be further ahead than that.
     readable = [c.cast(pa.string()) if pa.types.is_timestamp(c.type) else c for c in data.columns]
     rows = pa.RecordBatch.from_arrays(readable, names=data.schema.names).to_pylist()
@@ -155,7 +152,7 @@ def _dead_letters(
             "step": [step] * count,
             "topic": [topic.name] * count,
             "partition": [batch.partition] * count,
-            "offset": batch.offsets[chosen],
+            "offset": letters.offsets,
             "commit_number": [batch.commit] * count,
             "appended": [to_datetime(batch.timestamp)] * count,
             "reason": [NO_TIME if row[topic.event_time] is None else AHEAD for row in rows],

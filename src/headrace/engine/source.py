@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.engine import places
-from headrace.engine.lateness import Closing, Moments
+from headrace.engine.lateness import Closing, Mask, Moments
 from headrace.engine.position import Commits, Position, beginning, next_cut, position_at
 from headrace.errors import InvalidSetting, OffsetOutOfRange, UnknownColumn
 from headrace.log import Batch, Log, Offset, Topic, open_log
@@ -208,6 +208,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, wish: Wish) -> None:
         self._wish = wish
         self._until: int | None = None
+        self._idle: tuple[int, int] | None = None
+        """The log's head and a position, when there was nothing new for it: Spark asks often."""
 
     def initialOffset(self) -> dict[str, Any]:
         start = self._wish.start or beginning(opened(self._wish.log), self._wish.topic)
@@ -221,6 +223,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         wish, log, after = self._wish, opened(self._wish.log), start["commit"]
+        head = log.head()
+        if (head, after) == self._idle:
+            return start
+        self._idle = None
         everything = isinstance(limit, ReadAllAvailable)
         upto = _ANY if self._until is None else self._until
         commit = next_cut(
@@ -231,7 +237,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             commits=_ANY if everything else wish.max_commits,
             upto=min(upto, wish.seam) if after < wish.seam else upto,
         )
-        return start if commit == after else self._offset(position_at(log, wish.topic, commit))
+        if commit > after:
+            return self._offset(position_at(log, wish.topic, commit))
+        self._idle = (head, after)
+        return start
 
     def _offset(self, position: Position) -> dict[str, Any]:
         """A position as Spark writes it into its checkpoint, from where a sink reads it."""
@@ -308,17 +317,17 @@ def cleaned(batch: Batch, topic: Topic, commits: Commits, closing: Closing | Non
         assert closing is not None
         assert commit.before is not None
         good &= ~closing.closed(closing.last_start(event_times(batch, topic)), commit.before)
-    keep = np.flatnonzero(good)
-    return Batch(
-        batch.topic,
-        batch.partition,
-        batch.offsets[keep],
-        batch.data.take(pa.array(keep)),
-        None,
-        batch.raw,
-        batch.key,
-        batch.timestamp,
-        batch.commit,
+    return chosen(batch, good)
+
+
+def chosen(batch: Batch, rows: Mask) -> Batch:
+    """Some rows of a batch, of which none is a tombstone."""
+    keep = np.flatnonzero(rows)
+    return replace(
+        batch,
+        offsets=batch.offsets[keep],
+        data=batch.data.take(pa.array(keep)),
+        tombstones=None,
     )
 
 
@@ -329,7 +338,7 @@ def event_times(batch: Batch, topic: Topic) -> Moments:
     return moments
 
 
-def in_time(batch: Batch, topic: Topic, commits: Commits) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def in_time(batch: Batch, topic: Topic, commits: Commits) -> Mask:
     """For each row, whether it has an event time that is to be believed."""
     assert batch.commit is not None
     times = batch.data.column(topic.event_time).cast(pa.int64())
@@ -337,7 +346,7 @@ def in_time(batch: Batch, topic: Topic, commits: Commits) -> np.ndarray[Any, np.
     bound = commits[batch.commit].bound
     if bound is not None:
         good = pc.and_(good, pc.fill_null(pc.less_equal(times, bound), False))
-    mask: np.ndarray[Any, np.dtype[np.bool_]] = good.to_numpy(zero_copy_only=False)
+    mask: Mask = good.to_numpy(zero_copy_only=False)
     return mask if batch.tombstones is None else mask & ~batch.tombstones
 
 
