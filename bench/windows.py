@@ -114,7 +114,8 @@ def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str
         "partitions": PARTITIONS,
         "delay_seconds": DELAY.total_seconds(),
         "late": f"1 in {LATE:,}",
-        "rounds": 1 if quick else 4,
+        "rounds": 1 if quick else 5,
+        "growth_rounds": 1 if quick else 2,
     }
     rounds = int(str(settings["rounds"]))
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
@@ -138,7 +139,9 @@ def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str
         base = next(result for result in results if result.name == "tumbling")
         for what in ("few_events", "many_keys"):
             job = Job(spark, logs[what], events // 10, minute, minute)
-            results += _growth(f"tumbling_{what}", job, rounds, base, progress)
+            results += _growth(
+                f"tumbling_{what}", job, int(str(settings["growth_rounds"])), base, progress
+            )
     return report("windows", settings, results)
 
 

@@ -67,28 +67,40 @@ def set_aside(
     """What the rows of a topic between two positions hold beside those that count."""
     found = Aside()
     closing = Closing.of(aggregation) if aggregation is not None else None
-    for commit in _commits(log, topic.name, start.commit, end.commit):
-        late = closing is not None and closing.touches(commit)
-        if not late and not commit.misplaced:
-            continue
-        commits = Commits(log, topic.name)
+    commits = Commits(log, topic.name)
+    for first, last in _suspects(log, topic.name, start.commit, end.commit, closing):
         for batch in log.read(
             topic.name,
-            start=Commit(commit.number - 1),
-            stop=Commit(commit.number),
+            start=Commit(first - 1),
+            stop=Commit(last),
             columns=topic.schema.names if topic.schema is not None else None,
         ):
+            assert batch.commit is not None
             good = in_time(batch, topic, commits)
             if batch.tombstones is not None:
                 found.tombstones += int(batch.tombstones.sum())
             if not good.all():
                 letters = _dead_letters(step, topic, batch, good)
                 found.dead += [letters] if letters.num_rows else []
-            if late:
-                assert closing is not None
+            if closing is not None and closing.touches(commits[batch.commit]):
                 rows = _candidates(topic, batch, good, commits, closing)
                 found.candidates += [rows] if rows.num_rows else []
     return found
+
+
+def _suspects(
+    log: Log, topic: str, after: int, upto: int, closing: Closing | None
+) -> Iterator[tuple[int, int]]:
+    """Runs of commits, first and last, that may hold rows which are not counted."""
+    run: tuple[int, int] | None = None
+    for commit in _commits(log, topic, after, upto):
+        if commit.misplaced or (closing is not None and closing.touches(commit)):
+            run = (run[0] if run else commit.number, commit.number)
+        elif run:
+            yield run
+            run = None
+    if run:
+        yield run
 
 
 def _commits(log: Log, topic: str, after: int, upto: int) -> Iterator[TopicCommit]:
@@ -112,7 +124,7 @@ def _candidates(
     times = event_times(batch, topic)
     before = commits[batch.commit].before
     assert before is not None
-    rows = chosen(batch, good & closing.closed(closing.first_start(times), before))
+    rows = chosen(batch, good & (times < closing.all_open_from(before)))
     return pa.RecordBatch.from_arrays(
         [*rows.data.columns, *(place_column(name, [rows], commits) for name in places.TYPES)],
         names=[*rows.data.schema.names, *places.TYPES],

@@ -39,24 +39,28 @@ class Closing:
         """In how many windows a row is at most."""
         return -(-self.size // self.every)
 
-    def last_start(self, times: Moments) -> Moments:
-        """The start of the last of the windows that each moment is in."""
-        started: Moments = (times - self.offset) // self.every * self.every + self.offset
-        return started
+    def first_open(self, frontier: int) -> int:
+        """The start of the first window that the frontier has not closed."""
+        closed = frontier - self.size - self.patience
+        return (closed - self.offset) // self.every * self.every + self.offset + self.every
+
+    def all_open_from(self, frontier: int) -> int:
+        """The moment from which on a row is in open windows only."""
+        return self.first_open(frontier) - self.every + self.size
 
     def first_start(self, times: Moments) -> Moments:
         """The start of the first of the windows that each moment is in."""
-        last = self.last_start(times)
+        last = (times - self.offset) // self.every * self.every + self.offset
         first: Moments = last - self.every * (-(-(self.size - (times - last)) // self.every) - 1)
         return first
 
-    def closed(self, starts: Moments, frontier: int | Moments) -> Mask:
-        """Whether the frontier has closed the windows that begin then."""
-        mask: Mask = starts + self.size + self.patience <= frontier
+    def closed(self, starts: Moments, frontiers: Moments) -> Mask:
+        """Whether frontiers have closed the windows that begin then."""
+        mask: Mask = starts + self.size + self.patience <= frontiers
         return mask
 
     def touches(self, commit: TopicCommit) -> bool:
         """Whether a commit may hold a row that is too late for one of its windows."""
         if commit.oldest is None or commit.before is None:
             return False
-        return bool(self.closed(self.first_start(np.array([commit.oldest])), commit.before)[0])
+        return commit.oldest < self.all_open_from(commit.before)

@@ -316,17 +316,16 @@ def cleaned(batch: Batch, topic: Topic, commits: Commits, closing: Closing | Non
     if late:
         assert closing is not None
         assert commit.before is not None
-        good &= ~closing.closed(closing.last_start(event_times(batch, topic)), commit.before)
+        good = good & (event_times(batch, topic) >= closing.first_open(commit.before))
     return chosen(batch, good)
 
 
 def chosen(batch: Batch, rows: Mask) -> Batch:
     """Some rows of a batch, of which none is a tombstone."""
-    keep = np.flatnonzero(rows)
     return replace(
         batch,
-        offsets=batch.offsets[keep],
-        data=batch.data.take(pa.array(keep)),
+        offsets=batch.offsets[rows],
+        data=batch.data.filter(pa.array(rows)),
         tombstones=None,
     )
 
@@ -334,13 +333,15 @@ def chosen(batch: Batch, rows: Mask) -> Batch:
 def event_times(batch: Batch, topic: Topic) -> Moments:
     """The event time of each row; 0 where there is none."""
     times = batch.data.column(topic.event_time).cast(pa.int64())
-    moments: Moments = pc.fill_null(times, 0).to_numpy()
+    moments: Moments = (pc.fill_null(times, 0) if times.null_count else times).to_numpy()
     return moments
 
 
 def in_time(batch: Batch, topic: Topic, commits: Commits) -> Mask:
     """For each row, whether it has an event time that is to be believed."""
     assert batch.commit is not None
+    if batch.tombstones is None and not commits[batch.commit].misplaced:
+        return np.ones(len(batch), np.bool_)
     times = batch.data.column(topic.event_time).cast(pa.int64())
     good = pc.is_valid(times)
     bound = commits[batch.commit].bound

@@ -12,7 +12,6 @@ from pyarrow import types
 
 from headrace.engine import places
 from headrace.engine.aside import to_json
-from headrace.views.values import table_from
 
 _SOURCE = pa.struct([("app", pa.string()), ("view", pa.string()), ("commit", pa.int64())])
 
@@ -55,19 +54,17 @@ def changes(
     view: str,
     key: Sequence[str],
     rows: pa.Table,
-    before: Sequence[tuple[Any, ...]] | None,
+    before: pa.Table | None,
     ts_ms: int,
 ) -> pa.Table:
     """What happened to each pane that has changed, beside what it was before, if anything."""
     schema = envelope_schema(rows.schema)
     kind = schema.field("before").type
-    if before:
-        old = table_from(before, rows.schema)
-        known = old.column(places.REVISION)
-        changed = pc.fill_null(pc.not_equal(rows.column(places.REVISION), known), True)
-        rows, old = rows.filter(changed), old.filter(changed)
-        absent = pc.is_null(old.column(places.REVISION).combine_chunks())
-        was = _columns(publish(old))
+    if before is not None:
+        changed = changed_rows(rows, before)
+        rows, before = rows.filter(changed), before.filter(changed)
+        absent = pc.is_null(before.column(places.REVISION).combine_chunks())
+        was = _columns(publish(before))
         earlier = pa.StructArray.from_arrays(was, fields=list(kind), mask=absent)
     else:
         absent = pa.repeat(True, rows.num_rows)
@@ -89,6 +86,12 @@ def changes(
         ],
         schema=schema,
     )
+
+
+def changed_rows(rows: pa.Table, before: pa.Table) -> pa.ChunkedArray:
+    """For each pane, whether it is another than before."""
+    known = before.column(places.REVISION)
+    return pc.fill_null(pc.not_equal(rows.column(places.REVISION), known), True)
 
 
 def key_texts(keys: pa.Table) -> pa.Array:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import apsw
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.engine import places
 from headrace.engine.steps import Step
 from headrace.streams.stream import WINDOW_END
 from headrace.views import changelog
@@ -50,7 +48,7 @@ class Publisher:
         self,
         db: apsw.Connection,
         rows: pa.Table,
-        before: list[tuple[Any, ...]],
+        before: pa.Table,
         watermark: Passage,
         ts_ms: int,
     ) -> None:
@@ -58,7 +56,7 @@ class Publisher:
         self._changes(db, rows, before, ts_ms)
         if not self._step.outputs:
             return
-        changed = _changed(rows, before)
+        changed = rows.filter(changelog.changed_rows(rows, before))
         ends = changed.column(WINDOW_END).cast(pa.int64())
         early = pc.greater(ends, _NEVER if watermark.after is None else watermark.after)
         late = pc.less_equal(ends, _NEVER if watermark.before is None else watermark.before)
@@ -87,16 +85,10 @@ class Publisher:
         self,
         db: apsw.Connection,
         rows: pa.Table,
-        before: list[tuple[Any, ...]] | None,
+        before: pa.Table | None,
         ts_ms: int,
     ) -> None:
         view = self._step.view
         if self._changelog is not None and view is not None and rows.num_rows:
             made = changelog.changes(self._step.app, view.name, view.key, rows, before, ts_ms)
             put(db, self._changelog, made)
-
-
-def _changed(rows: pa.Table, before: list[tuple[Any, ...]]) -> pa.Table:
-    place = rows.schema.get_field_index(places.REVISION)
-    known = pa.array([row[place] for row in before], pa.int64())
-    return rows.filter(pc.fill_null(pc.not_equal(rows.column(places.REVISION), known), True))

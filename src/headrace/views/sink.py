@@ -118,8 +118,8 @@ class ViewSink(Sink):
             remember = updates and self._publisher.wanted
             merged = self._table.merge(db, rows, remember=remember)
             counted += merged.counted
-            if remember:
-                self._publisher.updates(db, rows, merged.before or [], watermark, moment)
+            if merged.before is not None:
+                self._publisher.updates(db, rows, merged.before, watermark, moment)
         self._reach("stored panes")
         if updates and self._step.outputs:
             self._publisher.fired(db, self._table.ended(db, watermark.before, watermark.after))

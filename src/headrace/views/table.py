@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import apsw
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.clock import micros
 from headrace.engine import places
@@ -22,9 +23,12 @@ _ROWS_AT_ONCE = 100_000
 
 @dataclass(frozen=True)
 class Merged:
-    """What a batch did to the table: for each of its rows the one before, and the rows counted."""
+    """What a batch did to the table: for each of its rows the one before, and the rows counted.
 
-    before: list[tuple[Any, ...]] | None
+    Where there was none before, all of its columns are null.
+    """
+
+    before: pa.Table | None
     counted: int
 
 
@@ -62,15 +66,18 @@ class PaneTable:
         marks = ", ".join("?" * len(self._columns))
         values = [to_sqlite(column) for column in rows.columns]
         db.executemany(f"INSERT INTO {self._new} VALUES ({marks})", zip(*values, strict=True))
-        join = f"FROM {self._new} n LEFT JOIN {self.name} o ON {self._match}"
+        join = f"FROM {self._new} n JOIN {self.name} o ON {self._match}"
+        counted = pc.sum(rows.column(places.ROWS)).as_py()
         before = None
         if remember:
-            before = [tuple(row) for row in db.execute(f"SELECT o.* {join} ORDER BY n.rowid")]
-            place = self.schema.get_field_index(places.ROWS)
-            counted = sum(values[place]) - sum(row[place] or 0 for row in before)
+            there = [tuple(row) for row in db.execute(f"SELECT n.rowid, o.* {join}")]
+            places_of = np.full(rows.num_rows, -1)
+            places_of[[row[0] - 1 for row in there]] = range(len(there))
+            old = table_from([row[1:] for row in there], self.schema)
+            counted -= pc.sum(old.column(places.ROWS)).as_py() or 0
+            before = old.take(pa.array(places_of, mask=places_of < 0))
         else:
-            difference = f"sum(n.{places.ROWS} - coalesce(o.{places.ROWS}, 0))"
-            counted = int(db.execute(f"SELECT coalesce({difference}, 0) {join}").get)
+            counted -= db.execute(f"SELECT coalesce(sum(o.{places.ROWS}), 0) {join}").get
         # No key is equal to null, so those rows are replaced by hand.
         if any(rows.column(name).null_count for name in self.key):
             nulls = " OR ".join(f"n.{quoted(k)} IS NULL" for k in self.key)
