@@ -44,16 +44,6 @@ DEFAULT_LOG = "file:./data"
 _RESTARTS = 3
 """How often in a row a step is started again after a worker died, without getting any further."""
 
-_DEATHS = (
-    "Python worker exited unexpectedly",
-    "Python worker failed to connect back",
-    "crashed",
-    "Connection reset",
-    "EOFException",
-    "Stream closed",
-    "Broken pipe",
-)
-
 
 @dataclass(frozen=True)
 class StepProgress:
@@ -193,8 +183,7 @@ class Run:
             stuck = running.sink.reached == running.failed_at
             running.restarts = running.restarts + 1 if stuck else 1
             running.failed_at = running.sink.reached
-            text = str(failure.details.get("trace", ""))
-            if running.restarts > _RESTARTS or not any(death in text for death in _DEATHS):
+            if running.restarts > _RESTARTS or not failure.details.get("by_chance"):
                 raise
             self._clock.sleep(SECOND // 2)
         return running.ended

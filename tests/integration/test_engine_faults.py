@@ -243,7 +243,7 @@ def test_killed_python_workers_are_replaced(log: ScriptedLog) -> None:
 
 
 def python_workers() -> list[int]:
-    """Spark's Python processes, of this test's own JVM."""
+    """Spark's Python processes that work on rows or ask the log, of this test's own JVM."""
     parents, commands = {}, {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -254,4 +254,9 @@ def python_workers() -> list[int]:
     mine = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
         mine |= more
-    return [pid for pid in mine if b"-m\0pyspark" in commands.get(pid, b"")]
+    return [
+        pid
+        for pid in mine
+        if b"streaming_source_runner" in commands.get(pid, b"")
+        or b"pyspark.daemon" in commands.get(parents.get(pid, 0), b"")
+    ]

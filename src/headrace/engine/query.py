@@ -49,6 +49,17 @@ from headrace.errors import (
 from headrace.log import Log
 from headrace.streams.stream import Source, sources
 
+_DEATHS = (
+    "Python worker exited unexpectedly",
+    "Python worker failed to connect back",
+    "crashed",
+    "Connection reset",
+    "EOFException",
+    "Stream closed",
+    "Broken pipe",
+)
+"""How Spark tells that a Python worker has died."""
+
 
 @dataclass(frozen=True)
 class Portions:
@@ -416,6 +427,8 @@ class Query:
             f"fails in the same way at once, {self._checkpoint.path} may be damaged: without it, "
             "everything is computed again from the log",
             trace=text,
+            # What a batch of ours did not raise, or a worker's end, may not happen again.
+            by_chance=self._error is None or any(death in text for death in _DEATHS),
         )
 
 
