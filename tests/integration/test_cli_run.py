@@ -86,8 +86,12 @@ def test_a_killed_driver_is_told_of_and_nothing_is_lost(
     assert "the Java process that Spark runs in is gone" in err
     assert "Traceback" not in err
 
-    done = shop.run("run", "shop:app", "--until-caught-up")
-    assert "2 rows = 2 counted" in done.stdout
+    again = shop.start("run", "shop:app")
+    wait_until(lambda: shop.law().get("rows") == 2, seconds=100)
+    again.send_signal(signal.SIGINT)
+    code, out, err = ended(again)
+    assert code == 130, err
+    assert "2 rows = 2 counted" in out
 
 
 @pytest.mark.timeout(300)
