@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import sys
@@ -114,7 +115,8 @@ def spark_session(
                 f"Spark did not start: {error}",
                 hint=f"It needs Java 17 or newer, at JAVA_HOME or on the PATH. See {log_file}",
             ) from None
-        # It would print a traceback if Java were killed, which a pipeline tells of by itself.
+        # These would print a traceback if Java were killed, which a pipeline tells of by itself.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
         if (server := getattr(spark.sparkContext, "_accumulatorServer", None)) is not None:
             server.handle_error = lambda *_: None
     spark.dataSource.register(LogSource)
