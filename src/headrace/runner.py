@@ -21,9 +21,10 @@ from pyspark.sql import SparkSession
 
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.engine.crash import Reach, nothing
+from headrace.engine.frames import Portions
 from headrace.engine.law import Law
 from headrace.engine.position import Position, position_at
-from headrace.engine.query import Portions, Query
+from headrace.engine.query import Query
 from headrace.engine.session import SparkSettings, spark_session
 from headrace.engine.steps import Step, steps_of
 from headrace.errors import AlreadyRunning, InvalidPipeline, PipelineFailed
@@ -117,8 +118,8 @@ class Run:
                     outbox,
                     self.log,
                     step,
-                    query.schema,
-                    query.late_schema,
+                    query.frames.schema,
+                    query.frames.late_schema,
                     changelog=changelogs,
                     reach=reach,
                 )
@@ -265,19 +266,7 @@ def _holder(file: IO[str]) -> str:
 def _prepare_topics(log: Log, step: Step) -> None:
     """Create what a step reads where it is not there yet, and compare it where it is."""
     for source in sources(step.stream):
-        known = {topic.name: topic for topic in log.topics()}
-        wanted = source.topic
-        if wanted.name not in known:
-            log.create_topic(
-                wanted.name,
-                partitions=wanted.partitions,
-                schema=wanted.schema,
-                key=wanted.key,
-                event_time=wanted.event_time,
-                settings=wanted.settings,
-            )
-            continue
-        _check_topic(known[wanted.name], wanted, source.where)
+        _check_topic(log.ensure_topic(source.topic), source.topic, source.where)
 
 
 def _check_topic(there: Topic, wanted: Topic, where: Where) -> None:

@@ -1,9 +1,9 @@
 """What tests of pipelines need: a log one can script, a clock that stands still, and crashes.
 
-with scripted_log() as log:
-    log.write(pageviews, {"url": "/", "user": "ann", "at": noon})
-    results = log.run(app)
-    assert results.view("hits_per_minute")[0]["hits"] == 1
+    with scripted_log() as log:
+        log.write(pageviews, {"url": "/", "user": "ann", "at": noon})
+        results = log.run(app)
+        assert results.view("hits_per_minute")[0]["hits"] == 1
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 
 from headrace.clock import VirtualClock, to_micros
 from headrace.engine.crash import POINTS, Reach, nothing
+from headrace.engine.frames import Portions
 from headrace.engine.law import Law
-from headrace.engine.query import Portions
 from headrace.errors import InvalidSetting
 from headrace.log import Log, Record, open_log
 from headrace.runner import Run, StepProgress
@@ -57,17 +57,7 @@ class ScriptedLog:
         if at is not None:
             self.clock.sleep(to_micros(at) - self.clock.now())
         if isinstance(topic, Source):
-            declared = topic.topic
-            if declared.name not in {known.name for known in self.log.topics()}:
-                self.log.create_topic(
-                    declared.name,
-                    partitions=declared.partitions,
-                    schema=declared.schema,
-                    key=declared.key,
-                    event_time=declared.event_time,
-                    settings=declared.settings,
-                )
-            topic = declared.name
+            topic = self.log.ensure_topic(topic.topic).name
         with self.log.producer() as producer, producer.transaction() as transaction:
             for row in rows:
                 transaction.send(topic, dict(row))

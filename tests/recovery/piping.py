@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from headrace.clock import VirtualClock
-from headrace.engine.query import Portions
+from headrace.engine.frames import Portions
 from headrace.engine.session import SparkSettings
 from headrace.log import open_log
 from headrace.runner import Run

@@ -97,7 +97,7 @@ def run(
     # Only now, when there is something to run: this brings Spark's own modules.
     from headrace.cli.running import run_watched
     from headrace.cli.step_tables import step_json, summary
-    from headrace.engine.query import Portions
+    from headrace.engine.frames import Portions
     from headrace.engine.session import SparkSettings
 
     usual = Portions()

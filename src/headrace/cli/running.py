@@ -18,7 +18,7 @@ from headrace.cli.failures import INTERRUPTED, say
 from headrace.cli.output import span
 from headrace.cli.step_tables import Rates, live_table, plain_line
 from headrace.clock import SECOND, Clock, SystemClock
-from headrace.engine.query import Portions
+from headrace.engine.frames import Portions
 from headrace.engine.session import SparkSettings
 from headrace.engine.steps import steps_of
 from headrace.runner import Run, StepProgress

@@ -72,11 +72,6 @@ def next_cut(log: Log, topic: str, after: int, *, rows: int, commits: int, upto:
             return last
 
 
-def last_commit(log: Log, topic: str, after: int, upto: int) -> int:
-    """The last commit of a topic up to a number; `after` if there is none after it."""
-    return next_cut(log, topic, after, rows=1 << 60, commits=1 << 60, upto=upto)
-
-
 class Commits:
     """What the log knows of a topic's commits, looked up in pages as a scan comes to them."""
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,57 +14,21 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace import errors
-from headrace.clock import micros
-from headrace.engine import places
-from headrace.engine.aside import Aside, late_pairs, set_aside
+from headrace.engine.aside import Aside, set_aside
 from headrace.engine.checkpoint import Checkpoint
-from headrace.engine.compile import (
-    Compiler,
-    Counters,
-    branches,
-    needed_columns,
-    needs_order,
-    windows_per_row,
-)
+from headrace.engine.compile import Counters, branches, windows_per_row
 from headrace.engine.crash import Reach, nothing
-from headrace.engine.lateness import Closing
+from headrace.engine.failures import failure_of, java_is_gone
+from headrace.engine.frames import Frames, Portions
 from headrace.engine.law import Law
 from headrace.engine.position import Position
 from headrace.engine.sink import Portion, Sink
-from headrace.engine.source import FORMAT, Wish
 from headrace.engine.steps import Step, fingerprint
-from headrace.errors import (
-    HeadraceError,
-    LawBroken,
-    PipelineError,
-    PipelineFailed,
-)
+from headrace.errors import HeadraceError, LawBroken, PipelineError, PipelineFailed
 from headrace.log import Log
-from headrace.streams.stream import Source, sources
-
-_DEATHS = (
-    "Python worker exited unexpectedly",
-    "Python worker failed to connect back",
-    "crashed",
-    "Connection reset",
-    "EOFException",
-    "Stream closed",
-    "Broken pipe",
-)
-"""How Spark tells that a Python worker has died."""
-
-
-@dataclass(frozen=True)
-class Portions:
-    """How much of the log goes into a batch: whole commits, until either is reached."""
-
-    max_rows: int = Wish.max_rows
-    max_commits: int = Wish.max_commits
+from headrace.streams.stream import sources
 
 
 class Query:
@@ -82,31 +44,17 @@ class Query:
         portions: Portions | None = None,
         reach: Reach = nothing,
     ) -> None:
-        self._spark = spark
         self._log = log
         self.step = step
         self._checkpoint = Checkpoint(checkpoint)
         self._portions = portions or Portions()
         self._reach = reach
+        self.frames = Frames(spark, log.url, step)
         self._counters = Counters()
-        self._sources = {source.topic.name: source for source in sources(step.stream)}
-        self._needed = needed_columns(step.stream)
-        self._ordered = needs_order(step.stream)
-        # Where nothing stands between a topic and the windows, late rows need not come to Spark,
-        # unless it is Spark that counts how many windows they are in.
-        self._clears = (
-            step.aggregation is not None
-            and isinstance(step.aggregation.input, Source)
-            and windows_per_row(step.aggregation) is not None
-        )
-        self._loaded: dict[str, DataFrame] = {}
         self._query: StreamingQuery | None = None
         self._started = threading.Event()
         self._sink: Sink | None = None
         self._error: BaseException | None = None
-        self.schema = self._schema()
-        """The columns of the results, in Arrow's types."""
-        self.late_schema = self._late_schema()
 
     # Running
 
@@ -115,14 +63,11 @@ class Query:
         self._sink = sink
         self._error = None
         self._claim_checkpoint(sink)
-        self._counters = Counters()
-        self._loaded = {}
         self._started.clear()
-        compiler = Compiler(self._load_stream, self._ordered, self._clears, self._counters)
         try:
+            results, self._counters = self.frames.stream(sink, self._portions)
             writer = (
-                self._results(compiler)
-                .writeStream.outputMode("update" if self.step.aggregation else "append")
+                results.writeStream.outputMode("update" if self.step.aggregation else "append")
                 .queryName(f"{self.step.app}.{self.step.name}")
                 .option("checkpointLocation", str(self._checkpoint.path))
                 .foreachBatch(self._batch)
@@ -134,10 +79,6 @@ class Query:
             raise self._failure(error) from None
         self._started.set()
 
-    @property
-    def active(self) -> bool:
-        return self._query is not None and self._query.isActive
-
     def wait(self, seconds: float) -> bool:
         """Whether it has ended by itself within so many seconds; its failure is raised."""
         assert self._query is not None
@@ -146,10 +87,7 @@ class Query:
         except StreamingQueryException as error:
             raise self._failure(error) from self._error
         except (Py4JError, OSError) as error:
-            raise PipelineFailed(
-                f"Step {self.step.name!r} failed: the Java process that Spark runs in is gone",
-                hint="Was it killed, or short of memory? Run it again to go on from where it was",
-            ) from error
+            raise java_is_gone(self.step.name) from error
         if ended:
             self._check_dropped()
         return ended
@@ -209,10 +147,10 @@ class Query:
             )
         with ThreadPoolExecutor(1) as beside:
             looking = beside.submit(self._set_aside, reached, end)
-            rows = frame.toArrow().cast(self.schema)
+            rows = frame.toArrow().cast(self.frames.schema)
             self._reach("computed")
             aside = looking.result()
-        late = self._late(aside)
+        late = self.frames.late(aside)
         dead = [batch for found in aside.values() for batch in found.dead]
         portion = Portion(
             reached,
@@ -231,15 +169,15 @@ class Query:
     ) -> dict[str, Aside]:
         """What is not counted, read from the log while Spark counts the rest."""
         return {
-            topic: set_aside(
+            topic.name: set_aside(
                 self._log,
                 self.step.name,
-                source.topic,
-                start[topic],
-                end[topic],
+                topic,
+                start[topic.name],
+                end[topic.name],
                 self.step.aggregation,
             )
-            for topic, source in self._sources.items()
+            for topic in (source.topic for source in sources(self.step.stream))
         }
 
     def _law(
@@ -270,26 +208,6 @@ class Query:
         else:
             pairs = law.passed * per_row
         return law + Law(pairs=pairs)
-
-    def _late(self, aside: Mapping[str, Aside]) -> pa.Table | None:
-        step = self.step.aggregation
-        if step is None or not any(found.candidates for found in aside.values()):
-            return None
-        if isinstance(step.input, Source):
-            topic = step.input.topic
-            assert topic.event_time is not None
-            assert self.late_schema is not None
-            candidates = pa.Table.from_batches(aside[topic.name].candidates)
-            return late_pairs(candidates, step, topic.event_time, self.late_schema)
-
-        def load(source: Source) -> DataFrame:
-            found = aside[source.topic.name].candidates
-            if not found:
-                return self._empty(source)
-            table = pa.Table.from_batches(found, _with_places(source))
-            return self._placed(self._spark.createDataFrame(table), source)
-
-        return Compiler(load, self._ordered).late(step).toArrow()
 
     def _frontier(self, end: Mapping[str, Position]) -> int | None:
         """The lowest of the frontiers of all topics; none before each of them has one."""
@@ -331,71 +249,6 @@ class Query:
     def _behind(one: Mapping[str, Position], other: Mapping[str, Position]) -> bool:
         return any(one[topic].commit < other[topic].commit for topic in one)
 
-    # Building
-
-    def _results(self, compiler: Compiler) -> DataFrame:
-        step = self.step.aggregation
-        if step is not None:
-            return compiler.panes(step)
-        rows = compiler.rows(self.step.stream)
-        return rows.select(*(F.col(f"`{name}`") for name in self.step.stream.columns))
-
-    def _load_stream(self, source: Source) -> DataFrame:
-        topic = source.topic.name
-        if topic not in self._loaded:
-            needed = self._needed[topic]
-            columns = None
-            if needed is not None:
-                wanted = {*needed, source.topic.event_time}
-                columns = tuple(name for name in source.columns if name in wanted)
-            assert self._sink is not None
-            step = self.step.aggregation
-            told: tuple[str, ...] = (places.COMMIT, places.FRONTIER)
-            if self._ordered:
-                told = tuple(places.TYPES)
-            elif self._clears and step is not None and step.window.size == step.window.every:
-                told = (places.COMMIT,)
-            wish = Wish(
-                self._log.url,
-                topic,
-                columns,
-                told,
-                clean=True,
-                start=self._sink.begun[topic],
-                max_rows=self._portions.max_rows,
-                max_commits=self._portions.max_commits,
-                tasks=self._spark.sparkContext.defaultParallelism,
-                closing=Closing.of(step) if self._clears and step is not None else None,
-                seam=self._sink.reached[topic].commit,
-            )
-            rows = self._spark.readStream.format(FORMAT).options(**wish.options()).load()
-            rows = self._placed(rows, source)
-            if step is not None:
-                patience = micros(step.lateness.delay) + micros(step.lateness.grace)
-                rows = rows.withWatermark(places.TIME, f"{patience} microseconds")
-            self._loaded[topic] = rows
-        return self._loaded[topic]
-
-    def _placed(self, rows: DataFrame, source: Source) -> DataFrame:
-        rows = rows.withColumn(places.TIME, F.col(f"`{source.topic.event_time}`"))
-        if self._ordered:
-            rows = rows.withColumn(places.TOPIC, F.lit(source.topic.name))
-        return rows
-
-    def _empty(self, source: Source) -> DataFrame:
-        """No rows, in the columns of a topic: enough to learn what a step makes of them."""
-        empty = _with_places(source).empty_table()
-        return self._placed(self._spark.createDataFrame(empty), source)
-
-    def _schema(self) -> pa.Schema:
-        return _arrow(self._results(Compiler(self._empty, self._ordered)))
-
-    def _late_schema(self) -> pa.Schema | None:
-        step = self.step.aggregation
-        if step is None:
-            return None
-        return _arrow(Compiler(self._empty, self._ordered).late(step))
-
     def _claim_checkpoint(self, sink: Sink) -> None:
         """Return if the checkpoint is this step's, and the sink has all that was done with it."""
         self._checkpoint.claim(
@@ -414,52 +267,10 @@ class Query:
             )
 
     def _failure(self, error: Exception) -> HeadraceError:
-        if isinstance(self._error, HeadraceError):
-            return self._error
         if self._error is not None and not isinstance(self._error, Exception):
             raise self._error
-        text = str(self._error or error)
-        if (told := _told_by_worker(text)) is not None:
-            return told
-        return PipelineFailed(
-            f"Step {self.step.name!r} failed: {_first_line(text)}",
-            hint="What was stored before is as it was; run it again to go on from there. If it "
-            f"fails in the same way at once, {self._checkpoint.path} may be damaged: without it, "
-            "everything is computed again from the log",
-            trace=text,
-            # What a batch of ours did not raise, or a worker's end, may not happen again.
-            by_chance=self._error is None or any(death in text for death in _DEATHS),
-        )
-
-
-def _with_places(source: Source) -> pa.Schema:
-    """The columns of a topic, and after them the places that the log tells."""
-    assert source.topic.schema is not None
-    columns = [field.with_nullable(True) for field in source.topic.schema]
-    return pa.schema([*columns, *places.TYPES.items()])
-
-
-def _arrow(frame: DataFrame) -> pa.Schema:
-    """A frame's columns in Arrow's types. Spark knows that a count is never null; a topic of
-    changes cannot, for there may be no row before."""
-    schema = to_arrow_schema(frame.schema, timezone="UTC")
-    return pa.schema([field.with_nullable(True) for field in schema])
-
-
-def _told_by_worker(text: str) -> HeadraceError | None:
-    """Our own error, where a worker raised it and Spark has only its text."""
-    found = re.search(r"headrace\.errors\.(\w+): (.+)", text)
-    kind = getattr(errors, found[1], None) if found else None
-    if found is None or not (isinstance(kind, type) and issubclass(kind, HeadraceError)):
-        return None
-    return kind(found[2].rstrip("."))
+        return failure_of(self.step.name, self._checkpoint.path, self._error, error)
 
 
 def _commits(positions: Mapping[str, Position]) -> str:
     return ", ".join(f"commit {position.commit} of {t}" for t, position in positions.items())
-
-
-def _first_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    chosen = next((line for line in lines if line.startswith("[") or "Error" in line), "")
-    return (chosen or (lines[0] if lines else "unknown")).split(" SQLSTATE")[0][:500]

@@ -6,6 +6,7 @@ of log cannot do is a `Capability` it does not list, and asking for it raises `U
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -15,7 +16,7 @@ from typing import Any, Literal, Self
 
 import pyarrow as pa
 
-from headrace.errors import Unsupported
+from headrace.errors import TopicExists, Unsupported
 from headrace.log.assignment import Partition
 from headrace.log.position import EARLIEST, LATEST, Position
 from headrace.log.record import Batch, Header, Record
@@ -256,6 +257,19 @@ class Log(_Closing):
         settings: TopicSettings | Mapping[str, Any] | None = None,
     ) -> Topic:
         """Declare a topic: typed if it has a `schema`, else raw bytes."""
+
+    def ensure_topic(self, declared: Topic) -> Topic:
+        """The topic of that name: made as declared, or as it was if it is there already."""
+        with contextlib.suppress(TopicExists):
+            return self.create_topic(
+                declared.name,
+                partitions=declared.partitions,
+                schema=declared.schema,
+                key=declared.key,
+                event_time=declared.event_time,
+                settings=declared.settings,
+            )
+        return self.topic(declared.name).topic
 
     @abstractmethod
     def topics(self) -> list[Topic]:

@@ -18,7 +18,7 @@ from headrace.engine.position import Position, beginning
 from headrace.engine.sink import Portion, Sink
 from headrace.engine.steps import Step, describe, fingerprint
 from headrace.errors import ChangedPipeline, InvalidPipeline
-from headrace.log import Log
+from headrace.log import Log, Topic
 from headrace.streams.stream import WINDOW_START, sources
 from headrace.views import changelog
 from headrace.views.database import Database
@@ -236,11 +236,8 @@ class ViewSink(Sink):
                     hint="Names with an underscore in front are the log's own",
                 )
         nullable = pa.schema([field.with_nullable(True) for field in schema])
-        known = {topic.name: topic for topic in self._log.topics()}
-        if name not in known:
-            self._log.create_topic(name, schema=nullable, key=key, event_time=event_time)
-            return
-        there = known[name].schema
+        topic = Topic(name, 1, nullable, key, event_time)
+        there = self._log.ensure_topic(topic).schema
         if there is None or not set(nullable.names) <= set(there.names):
             raise InvalidPipeline(
                 f"Topic {name!r} is there already and has not the columns that step "

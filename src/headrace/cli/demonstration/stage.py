@@ -18,7 +18,7 @@ from headrace.cli.demonstration.screen import draw, plain_line
 from headrace.cli.loading import load_app
 from headrace.cli.output import out
 from headrace.clock import SystemClock
-from headrace.log import Log, Topic, open_log
+from headrace.log import open_log
 from headrace.views import open_views
 from headrace.views.location import folder_of
 
@@ -30,7 +30,7 @@ def perform(url: str, *, events: int, once: bool, quiet: bool) -> Account:
     pipeline = load_app(f"{_pipeline()}:app")
     topic = pipeline.topics[TOPIC]
     with open_log(url) as log:
-        _create(log, topic)
+        log.ensure_topic(topic)
         make_plan = plan_once if once else plan_live
         plan = make_plan(events, SystemClock().now(), log.frontier(topic.name))
         play = Play(log, pipeline, Generator(log.url, topic, plan))
@@ -53,18 +53,6 @@ def _pipeline() -> Path:
     package = Path(headrace.__file__).resolve().parent
     installed = package / "pipelines" / "pageviews.py"
     return installed if installed.exists() else package.parents[1] / "pipelines" / "pageviews.py"
-
-
-def _create(log: Log, topic: Topic) -> None:
-    if topic.name not in {known.name for known in log.topics()}:
-        log.create_topic(
-            topic.name,
-            partitions=topic.partitions,
-            schema=topic.schema,
-            key=topic.key,
-            event_time=topic.event_time,
-            settings=topic.settings,
-        )
 
 
 @contextlib.contextmanager

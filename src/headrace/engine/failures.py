@@ -1,0 +1,64 @@
+"""What made a streaming query fail, told as an error of ours."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from headrace import errors
+from headrace.errors import HeadraceError, PipelineFailed
+
+_DEATHS = (
+    "Python worker exited unexpectedly",
+    "Python worker failed to connect back",
+    "crashed",
+    "Connection reset",
+    "EOFException",
+    "Stream closed",
+    "Broken pipe",
+)
+"""How Spark tells that a Python worker has died."""
+
+
+def failure_of(
+    step: str, checkpoint: Path, ours: Exception | None, sparks: Exception
+) -> HeadraceError:
+    """The error to raise for what a batch of ours raised, if it did, or else for what Spark says.
+
+    Its detail `by_chance` says that it may not happen again.
+    """
+    if isinstance(ours, HeadraceError):
+        return ours
+    text = str(ours or sparks)
+    if (told := _told_by_worker(text)) is not None:
+        return told
+    return PipelineFailed(
+        f"Step {step!r} failed: {_first_line(text)}",
+        hint="What was stored before is as it was; run it again to go on from there. If it fails "
+        f"in the same way at once, {checkpoint} may be damaged: without it, everything is "
+        "computed again from the log",
+        by_chance=ours is None or any(death in text for death in _DEATHS),
+    )
+
+
+def java_is_gone(step: str) -> PipelineFailed:
+    """The error for a Spark that does not answer any more."""
+    return PipelineFailed(
+        f"Step {step!r} failed: the Java process that Spark runs in is gone",
+        hint="Was it killed, or short of memory? Run it again to go on from where it was",
+    )
+
+
+def _told_by_worker(text: str) -> HeadraceError | None:
+    """Our own error, where a worker raised it and Spark has only its text."""
+    found = re.search(r"headrace\.errors\.(\w+): (.+)", text)
+    kind = getattr(errors, found[1], None) if found else None
+    if found is None or not (isinstance(kind, type) and issubclass(kind, HeadraceError)):
+        return None
+    return kind(found[2].rstrip("."))
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    chosen = next((line for line in lines if line.startswith("[") or "Error" in line), "")
+    return (chosen or (lines[0] if lines else "unknown")).split(" SQLSTATE")[0][:500]

@@ -1,0 +1,170 @@
+"""The data frames of one step: its stream from the log, and its late rows by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from headrace.engine import places
+from headrace.engine.aside import Aside, late_pairs
+from headrace.engine.compile import (
+    Compiler,
+    Counters,
+    needed_columns,
+    needs_order,
+    windows_per_row,
+)
+from headrace.engine.lateness import Closing
+from headrace.engine.sink import Sink
+from headrace.engine.source import FORMAT, Wish
+from headrace.engine.steps import Step
+from headrace.streams.stream import Source
+
+
+@dataclass(frozen=True)
+class Portions:
+    """How much of the log goes into a batch: whole commits, until either is reached."""
+
+    max_rows: int = Wish.max_rows
+    max_commits: int = Wish.max_commits
+
+
+class Frames:
+    """Makes the frames of a step. Making them tells what its results look like."""
+
+    def __init__(self, spark: SparkSession, url: str, step: Step) -> None:
+        self._spark = spark
+        self._url = url
+        self._step = step
+        self._needed = needed_columns(step.stream)
+        self._ordered = needs_order(step.stream)
+        self._closing = _closing_at_source(step)
+        self.schema = _arrow(self._results(Compiler(self._empty, self._ordered)))
+        """The columns of the results, in Arrow's types."""
+        self.late_schema = self._late_schema()
+        """The columns of late rows, of a step that can have any."""
+
+    def stream(self, sink: Sink, portions: Portions) -> tuple[DataFrame, Counters]:
+        """The step as a stream that begins where its sink did, and the counters in it."""
+        loaded: dict[str, DataFrame] = {}
+
+        def load(source: Source) -> DataFrame:
+            # A topic that is read on two ways is one source, and so has one position.
+            name = source.topic.name
+            if name not in loaded:
+                loaded[name] = self._load_stream(source, sink, portions)
+            return loaded[name]
+
+        counters = Counters()
+        cleared = self._closing is not None
+        return self._results(Compiler(load, self._ordered, cleared, counters)), counters
+
+    def late(self, aside: Mapping[str, Aside]) -> pa.Table | None:
+        """The late pairs among the rows that were set aside; None if there can be none."""
+        step = self._step.aggregation
+        if step is None or not any(found.candidates for found in aside.values()):
+            return None
+        if isinstance(step.input, Source):
+            topic = step.input.topic
+            assert topic.event_time is not None
+            assert self.late_schema is not None
+            candidates = pa.Table.from_batches(aside[topic.name].candidates)
+            return late_pairs(candidates, step, topic.event_time, self.late_schema)
+
+        def load(source: Source) -> DataFrame:
+            found = aside[source.topic.name].candidates
+            if not found:
+                return self._empty(source)
+            table = pa.Table.from_batches(found, _with_places(source))
+            return self._placed(self._spark.createDataFrame(table), source)
+
+        return Compiler(load, self._ordered).late(step).toArrow()
+
+    def _results(self, compiler: Compiler) -> DataFrame:
+        step = self._step.aggregation
+        if step is not None:
+            return compiler.panes(step)
+        rows = compiler.rows(self._step.stream)
+        return rows.select(*(F.col(f"`{name}`") for name in self._step.stream.columns))
+
+    def _load_stream(self, source: Source, sink: Sink, portions: Portions) -> DataFrame:
+        topic = source.topic.name
+        needed, columns = self._needed[topic], None
+        if needed is not None:
+            wanted = {*needed, source.topic.event_time}
+            columns = tuple(name for name in source.columns if name in wanted)
+        wish = Wish(
+            self._url,
+            topic,
+            columns,
+            self._places(),
+            clean=True,
+            start=sink.begun[topic],
+            max_rows=portions.max_rows,
+            max_commits=portions.max_commits,
+            tasks=self._spark.sparkContext.defaultParallelism,
+            closing=self._closing,
+            seam=sink.reached[topic].commit,
+        )
+        rows = self._spark.readStream.format(FORMAT).options(**wish.options()).load()
+        rows = self._placed(rows, source)
+        step = self._step.aggregation
+        if step is None:
+            return rows
+        return rows.withWatermark(places.TIME, f"{Closing.of(step).patience} microseconds")
+
+    def _places(self) -> tuple[str, ...]:
+        """Which places the plan makes use of."""
+        if self._ordered:
+            return tuple(places.TYPES)
+        if self._closing is not None and self._closing.windows == 1:
+            return (places.COMMIT,)
+        return (places.COMMIT, places.FRONTIER)
+
+    def _placed(self, rows: DataFrame, source: Source) -> DataFrame:
+        rows = rows.withColumn(places.TIME, F.col(f"`{source.topic.event_time}`"))
+        if self._ordered:
+            rows = rows.withColumn(places.TOPIC, F.lit(source.topic.name))
+        return rows
+
+    def _empty(self, source: Source) -> DataFrame:
+        """No rows, in the columns of a topic: enough to learn what a step makes of them."""
+        empty = _with_places(source).empty_table()
+        return self._placed(self._spark.createDataFrame(empty), source)
+
+    def _late_schema(self) -> pa.Schema | None:
+        step = self._step.aggregation
+        if step is None:
+            return None
+        return _arrow(Compiler(self._empty, self._ordered).late(step))
+
+
+def _closing_at_source(step: Step) -> Closing | None:
+    """When rows are so late that they need not come to Spark, if the source can tell.
+
+    It can where nothing stands between a topic and the windows, unless it is Spark that counts how
+    many windows a row is in.
+    """
+    aggregation = step.aggregation
+    if aggregation is None or not isinstance(aggregation.input, Source):
+        return None
+    return Closing.of(aggregation) if windows_per_row(aggregation) is not None else None
+
+
+def _with_places(source: Source) -> pa.Schema:
+    """The columns of a topic, and after them the places that the log tells."""
+    assert source.topic.schema is not None
+    columns = [field.with_nullable(True) for field in source.topic.schema]
+    return pa.schema([*columns, *places.TYPES.items()])
+
+
+def _arrow(frame: DataFrame) -> pa.Schema:
+    """A frame's columns in Arrow's types. Spark knows that a count is never null; a topic of
+    changes cannot, for there may be no row before."""
+    schema = to_arrow_schema(frame.schema, timezone="UTC")
+    return pa.schema([field.with_nullable(True) for field in schema])
