@@ -4,6 +4,8 @@
         log.write(pageviews, {"url": "/", "user": "ann", "at": noon})
         results = log.run(app)
         assert results.view("hits_per_minute")[0]["hits"] == 1
+
+Every run takes the whole way through Spark, and goes on from where the one before has come to.
 """
 
 from __future__ import annotations

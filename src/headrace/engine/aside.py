@@ -20,7 +20,7 @@ from headrace.engine.lateness import Closing, Mask
 from headrace.engine.position import Commits, Position
 from headrace.engine.source import chosen, event_times, in_time, place_column
 from headrace.log import Batch, Commit, Log, Topic, TopicCommit
-from headrace.streams.stream import Aggregation
+from headrace.streams.stream import WINDOW_END, WINDOW_START, Aggregation
 
 DEAD_SCHEMA = pa.schema(
     [
@@ -36,11 +36,20 @@ DEAD_SCHEMA = pa.schema(
 )
 """A dead letter: where the row is in the log, why it cannot be counted, and the row as JSON."""
 
+_MOMENT = pa.timestamp("us", tz="UTC")
+
+LATE_FIELDS = [
+    pa.field(WINDOW_START, _MOMENT),
+    pa.field(WINDOW_END, _MOMENT),
+    pa.field("watermark", _MOMENT),
+    pa.field("late_by", pa.float64()),
+]
+"""What is told of a late row beside its own columns."""
+
 NO_TIME = "no event time"
 AHEAD = "ahead of the clock"
 
 _PAGE = 10_000
-_MOMENT = pa.timestamp("us", tz="UTC")
 
 
 @dataclass

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.engine import places
-from headrace.engine.aside import Aside, late_pairs
+from headrace.engine.aside import LATE_FIELDS, Aside, late_pairs
 from headrace.engine.compile import (
     Compiler,
     Counters,
@@ -141,6 +141,10 @@ class Frames:
         step = self._step.aggregation
         if step is None:
             return None
+        if isinstance(step.input, Source):
+            assert step.input.topic.schema is not None
+            columns = [field.with_nullable(True) for field in step.input.topic.schema]
+            return pa.schema([*columns, *LATE_FIELDS])
         return _arrow(Compiler(self._empty, self._ordered).late(step))
 
 

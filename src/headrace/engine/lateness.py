@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headrace.clock import micros
 from headrace.log import TopicCommit
-from headrace.streams.stream import Aggregation
+
+if TYPE_CHECKING:  # Spark's workers read columns, and have no need of declarations.
+    from headrace.streams.stream import Aggregation
 
 Moments = np.ndarray[Any, np.dtype[np.int64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
