@@ -89,7 +89,7 @@ def create(
                 say(f"Topic {name!r} is there already and was left as it is")
         else:
             if not json:
-                say(f"Created topic {name!r} with {many(partitions, 'partition')} in {opened.url}")
+                say(f"Created topic {name!r} with {many(partitions, 'partition')} in {log}")
         if json:
             show_json(topic_json(topic))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -31,7 +30,11 @@ from headrace.streams.stream import (
     Source,
     Stream,
 )
+from headrace.streams.time import Window
 from headrace.streams.where import Where
+
+_END = "_window_end"
+_WATERMARKED = "spark.watermarkDelayMs"
 
 Load = Callable[[Source], DataFrame]
 """The rows of a topic, with their places."""
@@ -98,16 +101,12 @@ class Compiler:
 
     def pairs(self, step: Aggregation) -> DataFrame:
         """A row for each window that a row is in, before lateness is looked at."""
-        window = step.window
-        rows = self.rows(step.input).withColumn(
-            "_window",
-            F.window(
-                places.TIME,
-                _interval(window.size),
-                _interval(window.every),
-                _interval(window.offset),
-            ),
-        )
+        rows = self.rows(step.input)
+        kept = [F.col(f"`{name}`") for name in rows.columns]
+        ends = window_ends(step.window)
+        rows = rows.select(*kept, (F.explode(F.array(*ends)) if ends[1:] else ends[0]).alias(_END))
+        if windows_per_row(step) is None:
+            rows = rows.where(F.col(_END) > F.unix_micros(places.TIME))
         if self.counters is not None and windows_per_row(step) is None:
             name = self.counters.name(self.counters.paired, "paired")
             rows = rows.observe(name, F.count(F.lit(1)).alias("n"))
@@ -121,15 +120,14 @@ class Compiler:
         made = [self._aggregate(made, step.where).alias(name) for name, made in step.aggregates]
         panes = _checked(
             step.where,
-            counted.groupBy("_window", *(F.col(f"`{key}`") for key in step.by)).agg,
+            counted.groupBy(_evicted_by(_END), *(F.col(f"`{key}`") for key in step.by)).agg,
             *made,
             F.max(places.COMMIT).alias(places.REVISION),
             F.count(F.lit(1)).alias(places.ROWS),
         )
         return panes.select(
             *(F.col(f"`{key}`") for key in step.by),
-            F.col("_window.start").alias(WINDOW_START),
-            F.col("_window.end").alias(WINDOW_END),
+            *_window(step.window, F.unix_micros(_END)),
             *(F.col(f"`{name}`") for name, _ in step.aggregates),
             places.REVISION,
             places.ROWS,
@@ -139,14 +137,13 @@ class Compiler:
         """The pairs that came too late, with their window, watermark and by how much."""
         delay, grace = micros(step.lateness.delay), micros(step.lateness.grace)
         watermark = F.col(places.FRONTIER) - F.lit(delay)
-        closed = F.unix_micros("_window.end") + F.lit(grace)
+        closed = F.col(_END) + F.lit(grace)
         return (
             self.pairs(step)
             .where(too_late(step))
             .select(
                 *(F.col(f"`{name}`") for name in step.input.columns),
-                F.col("_window.start").alias(WINDOW_START),
-                F.col("_window.end").alias(WINDOW_END),
+                *_window(step.window, F.col(_END)),
                 F.timestamp_micros(watermark).alias("watermark"),
                 ((watermark - closed) / F.lit(1_000_000.0)).alias("late_by"),
             )
@@ -213,7 +210,32 @@ class Compiler:
 def too_late(step: Aggregation) -> Column:
     """Whether a pair's window can change no more, by the frontier that the row met in the log."""
     patience = micros(step.lateness.delay) + micros(step.lateness.grace)
-    return F.unix_micros("_window.end") + F.lit(patience) <= F.col(places.FRONTIER)
+    return F.col(_END) + F.lit(patience) <= F.col(places.FRONTIER)
+
+
+def window_ends(window: Window) -> list[Column]:
+    """The ends of the windows that a row may be in, the latest first, in microseconds.
+
+    Spark's own `window` computes each start and end from the time anew, and makes a struct of them,
+    which its fast aggregation cannot take as a key.
+    """
+    size, every, offset = map(micros, (window.size, window.every, window.offset))
+    time = F.unix_micros(places.TIME)
+    last = time - F.pmod(time - F.lit(offset), F.lit(every))
+    return [last + F.lit(size - number * every) for number in range(-(-size // every))]
+
+
+def _evicted_by(end: str) -> Column:
+    """The end of a window as a key of Spark's state, forgotten once the watermark has come to it.
+
+    Spark knows such a key by a note on its column, which `withWatermark` makes and a sum loses.
+    """
+    return F.timestamp_micros(end).alias(end, metadata={_WATERMARKED: 0})
+
+
+def _window(window: Window, end: Column) -> tuple[Column, Column]:
+    start = F.timestamp_micros(end - F.lit(micros(window.size)))
+    return start.alias(WINDOW_START), F.timestamp_micros(end).alias(WINDOW_END)
 
 
 def windows_per_row(step: Aggregation) -> int | None:
@@ -317,7 +339,3 @@ def _checked(where: Where, make: Callable[..., DataFrame], *parts: Any) -> DataF
     except AnalysisException as error:
         message = str(error).split("\n")[0].split(" SQLSTATE")[0].rstrip(" ;.")
         raise InvalidPipeline(f"Spark cannot do this: {message}", hint=f"See {where}") from None
-
-
-def _interval(span: timedelta) -> str:
-    return f"{micros(span)} microseconds"

@@ -1,4 +1,4 @@
-"""A topic of the embedded log as a source of Spark, batch and streaming.
+"""A topic of the embedded log as a source of Spark, batch and streaming, and as a sink.
 
     spark.dataSource.register(LogSource)
     spark.read.format("headrace").option("log", "file:./data").option("topic", "orders").load()
@@ -23,6 +23,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -36,6 +38,7 @@ from pyspark.sql.types import StructType
 from headrace.engine import places
 from headrace.engine.lateness import Closing, Mask, Moments
 from headrace.engine.position import Commits, Position, beginning, next_cut, position_at
+from headrace.engine.writer import JobWriter, StreamWriter, Target
 from headrace.errors import InvalidSetting, OffsetOutOfRange, UnknownColumn
 from headrace.log import Batch, Log, Offset, Topic, open_log
 from headrace.schema.ddl import format_schema
@@ -178,6 +181,18 @@ class LogSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(Wish.from_options(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return JobWriter(self._target(schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        target = self._target(schema, overwrite)
+        return StreamWriter(target, self.options.get("checkpointLocation"))
+
+    def _target(self, schema: StructType, overwrite: bool) -> Target:
+        target = Target.from_options(self.options, FORMAT)
+        target.check(schema, overwrite=overwrite)
+        return target
 
 
 @dataclass

@@ -56,7 +56,7 @@ class FileLog(Log):
         disk: Disk | None = None,
     ) -> None:
         self.folder = Path(folder)
-        self.url = f"file:{folder}"
+        self.url = f"file:{self.folder.absolute()}"
         self._clock = clock or SystemClock()
         self._disk = disk or Disk()
         self._catalog = Catalog(self.folder, self._disk, create=create, patience=patience)
