@@ -120,6 +120,7 @@ class Run:
                     step,
                     query.frames.schema,
                     query.frames.late_schema,
+                    query.frames.session_schema,
                     changelog=changelogs,
                     reach=reach,
                 )

@@ -55,14 +55,15 @@ def state_of(aggregation: Aggregation, pane: Pane, frontier: int | None) -> str:
     lateness = aggregation.lateness
     if frontier is None or frontier < pane.end + micros(lateness.delay):
         return "open"
-    final = pane.end + micros(lateness.delay) + micros(lateness.grace) <= frontier
+    settled = micros(aggregation.patience) + micros(aggregation.window.settles)
+    final = pane.end + settled <= frontier
     return "final" if final else "fired"
 
 
 def check_late(topic: str, aggregation: Aggregation, results: Results) -> None:
     """The late stream has the oracle's late rows, each with its window and watermark."""
     found, _ = what_it_means(aggregation, results)
-    size = micros(aggregation.window.size)
+    size = micros(aggregation.window.length)
     grace = micros(aggregation.lateness.grace)
     expected = Counter(
         _frozen(
@@ -99,7 +100,10 @@ def check_published(topic: str, aggregation: Aggregation, results: Results) -> N
     for row in published:
         key = _key(aggregation, row)
         assert key not in last or last[key]["revision"] <= row["revision"]
-        last[key] = row
+        if row.get("pane") == "retracted":
+            assert last.pop(key)["revision"] == row["revision"]
+        else:
+            last[key] = row
     if aggregation.emit == "final":
         assert len(last) == len(published), "a final pane came twice"
         panes = found.final(aggregation, frontier_of(aggregation, results))
@@ -116,8 +120,12 @@ def check_changelog(topic: str, aggregation: Aggregation, results: Results, name
     table: dict[str, Row] = {}
     for change in results.topic(topic):
         assert change["before"] == table.get(change["key"])
-        assert change["op"] == ("u" if change["before"] else "c")
-        table[change["key"]] = change["after"]
+        if change["after"] is None:
+            assert change["op"] == "d"
+            del table[change["key"]]
+        else:
+            assert change["op"] == ("u" if change["before"] else "c")
+            table[change["key"]] = change["after"]
     by_key = {_key(aggregation, row): row for row in table.values()}
     view = {_key(aggregation, row): row for row in results.view(name)}
     assert set(by_key) == set(view)

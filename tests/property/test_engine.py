@@ -49,11 +49,13 @@ AGGREGATES = {
     "closing": hr.last("n"),
 }
 
-WINDOWS = {
+WINDOWS: dict[str, hr.Window | hr.Sliding | hr.Session] = {
     "tumbling": hr.tumbling(60 * SECOND),
     "shifted": hr.tumbling(45 * SECOND, offset=7 * SECOND),
     "hopping": hr.hopping(90 * SECOND, 30 * SECOND),
     "uneven": hr.hopping(70 * SECOND, 30 * SECOND),
+    "sliding": hr.sliding(50 * SECOND),
+    "session": hr.session(30 * SECOND),
 }
 
 
@@ -128,10 +130,7 @@ def tally(seen: Counter[str], aggregation: hr.Aggregation, results: Results) -> 
         seen["on-time rows"] += len(pane.rows)
     for event in events:
         if event.dead is None and event.event_time is not None and event.frontier is not None:
-            ends = [
-                start + micros(aggregation.window.size)
-                for start in aggregation.window.starts(event.event_time)
-            ]
+            ends = aggregation.window.ends(event.event_time)
             within = [end for end in ends if end <= event.frontier - delay]
             late = [
                 end
@@ -169,7 +168,7 @@ def declare_steps() -> tuple[hr.App, dict[str, hr.Aggregation]]:
     columns = ("k", "n", "tag")
     both = hr.merge(*(hr.select(part, *columns) for part in (chosen, tagged, again)))
     steps = {}
-    for name in ("tumbling", "uneven"):
+    for name in ("tumbling", "uneven", "sliding", "session"):
         step = steps[name] = hr.aggregate(
             both,
             by=["tag", "k"],

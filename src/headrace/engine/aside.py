@@ -16,11 +16,12 @@ import pyarrow as pa
 
 from headrace.clock import micros, to_datetime
 from headrace.engine import places
-from headrace.engine.lateness import Closing, Mask
+from headrace.engine.lateness import Closing, Mask, Moments
 from headrace.engine.position import Commits, Position
 from headrace.engine.source import chosen, event_times, in_time, place_column
 from headrace.log import Batch, Commit, Log, Topic, TopicCommit
 from headrace.streams.stream import WINDOW_END, WINDOW_START, Aggregation
+from headrace.streams.time import AnyWindow, Window
 
 DEAD_SCHEMA = pa.schema(
     [
@@ -65,6 +66,18 @@ class Aside:
         return sum(batch.num_rows for batch in self.dead)
 
 
+def closing_of(step: Aggregation) -> Closing:
+    """When the windows of a row are closed to it."""
+    window, patience = step.window, micros(step.patience)
+    if isinstance(window, Window):
+        size, every, offset = map(micros, (window.size, window.every, window.offset))
+        return Closing(size, every, offset, patience)
+    # A row has one window of its own, which ends so long after it. On a grid of microseconds that
+    # is the window of its moment, which ends one later.
+    (after,) = window.ends(0)
+    return Closing(1, 1, 0, patience + after - 1)
+
+
 def set_aside(
     log: Log,
     step: str,
@@ -75,7 +88,7 @@ def set_aside(
 ) -> Aside:
     """What the rows of a topic between two positions hold beside those that count."""
     found = Aside()
-    closing = Closing.of(aggregation) if aggregation is not None else None
+    closing = closing_of(aggregation) if aggregation is not None else None
     commits = Commits(log, topic.name)
     for first, last in _suspects(log, topic.name, start.commit, end.commit, closing):
         for batch in log.read(
@@ -142,22 +155,32 @@ def _candidates(
 
 def late_pairs(candidates: pa.Table, step: Aggregation, time: str, schema: pa.Schema) -> pa.Table:
     """The late pairs of rows that go into the windows as they are, without asking Spark."""
-    closing = Closing.of(step)
-    delay, grace = micros(step.lateness.delay), micros(step.lateness.grace)
+    patience = micros(step.patience)
+    delay, length = micros(step.lateness.delay), micros(step.window.length)
     times = candidates.column(time).cast(pa.int64()).to_numpy()
     frontiers = candidates.column(places.FRONTIER).to_numpy()
-    first = closing.first_start(times)
     parts = []
-    for number in range(closing.windows):
-        start = first + number * closing.every
-        late = np.flatnonzero((start <= times) & closing.closed(start, frontiers))
-        watermark = frontiers[late] - delay
-        end = start[late] + closing.size
+    for ends, there in _window_ends(step.window, times):
+        late = np.flatnonzero(there & (ends + patience <= frontiers))
+        watermark, end = frontiers[late] - delay, ends[late]
         rows = candidates.select(list(step.input.columns)).take(pa.array(late))
-        moments = [pa.array(moment).cast(_MOMENT) for moment in (start[late], end, watermark)]
-        late_by = pa.array((watermark - grace - end) / 1_000_000.0)
+        moments = [pa.array(moment).cast(_MOMENT) for moment in (end - length, end, watermark)]
+        late_by = pa.array((frontiers[late] - patience - end) / 1_000_000.0)
         parts.append(pa.Table.from_arrays([*rows.columns, *moments, late_by], schema=schema))
     return pa.concat_tables(parts)
+
+
+def _window_ends(window: AnyWindow, times: Moments) -> Iterator[tuple[Moments, Mask]]:
+    """The ends of the windows that moments may be in, and for which of them that is so."""
+    if not isinstance(window, Window):
+        (after,) = window.ends(0)
+        yield times + after, np.ones(len(times), np.bool_)
+        return
+    size, every, offset = map(micros, (window.size, window.every, window.offset))
+    last = (times - offset) // every * every + offset
+    for number in range(-(-size // every)):
+        ends = last + size - number * every
+        yield ends, ends > times
 
 
 def _dead_letters(step: str, topic: Topic, batch: Batch, good: Mask) -> pa.RecordBatch:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -15,13 +16,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headrace.clock import micros
-from headrace.engine import places
+from headrace.engine import places, sliding
+from headrace.engine.partials import partial_of
+from headrace.engine.sessions import Sessions
+from headrace.engine.windows import each, evicted_by, window_columns, window_ends
 from headrace.errors import InvalidPipeline
 from headrace.streams.aggregates import Aggregate
 from headrace.streams.expressions import Expression, columns_in
 from headrace.streams.stream import (
-    WINDOW_END,
-    WINDOW_START,
     Aggregation,
     Explode,
     Filter,
@@ -30,11 +32,21 @@ from headrace.streams.stream import (
     Source,
     Stream,
 )
-from headrace.streams.time import Window
+from headrace.streams.time import Session, Sliding, Window
 from headrace.streams.where import Where
 
 _END = "_window_end"
-_WATERMARKED = "spark.watermarkDelayMs"
+_ORDER = (
+    places.TIME, places.COMMIT, places.PARTITION, places.OFFSET, places.TOPIC, places.INDEX
+)  # fmt: skip
+"""What tells earlier rows from later ones."""
+
+Over = Callable[[Column], Column]
+
+
+def _as_it_is(column: Column) -> Column:
+    return column
+
 
 Load = Callable[[Source], DataFrame]
 """The rows of a topic, with their places."""
@@ -103,31 +115,62 @@ class Compiler:
         """A row for each window that a row is in, before lateness is looked at."""
         rows = self.rows(step.input)
         kept = [F.col(f"`{name}`") for name in rows.columns]
-        ends = window_ends(step.window)
-        rows = rows.select(*kept, (F.explode(F.array(*ends)) if ends[1:] else ends[0]).alias(_END))
+        rows = rows.select(*kept, each(window_ends(step.window)).alias(_END))
         if windows_per_row(step) is None:
             rows = rows.where(F.col(_END) > F.unix_micros(places.TIME))
-        if self.counters is not None and windows_per_row(step) is None:
-            name = self.counters.name(self.counters.paired, "paired")
-            rows = rows.observe(name, F.count(F.lit(1)).alias("n"))
+            if self.counters is not None:
+                name = self.counters.name(self.counters.paired, "paired")
+                rows = rows.observe(name, F.count(F.lit(1)).alias("n"))
         return rows
 
-    def panes(self, step: Aggregation) -> DataFrame:
-        """The aggregation, as Spark's update mode gives it: the panes that have changed."""
+    def streamed(self, step: Aggregation) -> DataFrame:
+        """The aggregation as far as Spark keeps state for it: what has changed, in update mode."""
         counted = self.pairs(step)
-        if not self.cleared or step.window.size > step.window.every:
+        if not self.cleared or windows_per_row(step) != 1:
             counted = counted.where(~too_late(step))
-        made = [self._aggregate(made, step.where).alias(name) for name, made in step.aggregates]
+        match step.window:
+            case Sliding():
+                return sliding.hold(counted.drop(_END), step)
+            case Session():
+                return counted.drop(_END, places.FRONTIER)
+            case _:
+                return self._panes(counted, step)
+
+    def results(self, step: Aggregation, streamed: DataFrame, since: int) -> DataFrame:
+        """The panes of a batch, from what was streamed; what is as it was at a commit may lack."""
+        match step.window:
+            case Sliding():
+                made = partial(self._aggregates, step)
+                return _checked(step.where, sliding.slide, streamed, step, made, since)
+            case _:
+                return streamed
+
+    def sessions(self, step: Aggregation) -> Sessions:
+        """What makes sessions of the rows that are streamed."""
+        rows = self.streamed(step)
+        taken = [F.lit(1) if made.of is None else column(made.of, step.where)
+                 for _, made in step.aggregates]  # fmt: skip
+        kinds = [field.dataType for field in _checked(step.where, rows.select, *taken).schema]
+        partials = tuple(
+            partial_of(number, made, None if made.of is None else of, kind, step.where)
+            for number, ((_, made), of, kind) in enumerate(
+                zip(step.aggregates, taken, kinds, strict=True)
+            )
+        )
+        types = _checked(step.where, rows.groupBy().agg, *self._aggregates(step)).schema
+        return Sessions(step, partials, types)
+
+    def _panes(self, counted: DataFrame, step: Aggregation) -> DataFrame:
         panes = _checked(
             step.where,
-            counted.groupBy(_evicted_by(_END), *(F.col(f"`{key}`") for key in step.by)).agg,
-            *made,
+            counted.groupBy(evicted_by(_END), *(F.col(f"`{key}`") for key in step.by)).agg,
+            *self._aggregates(step),
             F.max(places.COMMIT).alias(places.REVISION),
             F.count(F.lit(1)).alias(places.ROWS),
         )
         return panes.select(
             *(F.col(f"`{key}`") for key in step.by),
-            *_window(step.window, F.unix_micros(_END)),
+            *window_columns(step.window, F.unix_micros(_END)),
             *(F.col(f"`{name}`") for name, _ in step.aggregates),
             places.REVISION,
             places.ROWS,
@@ -143,7 +186,7 @@ class Compiler:
             .where(too_late(step))
             .select(
                 *(F.col(f"`{name}`") for name in step.input.columns),
-                *_window(step.window, F.col(_END)),
+                *window_columns(step.window, F.col(_END)),
                 F.timestamp_micros(watermark).alias("watermark"),
                 ((watermark - closed) / F.lit(1_000_000.0)).alias("late_by"),
             )
@@ -173,74 +216,51 @@ class Compiler:
             rows = rows.withColumn(places.INDEX, index)
         return rows.withColumnRenamed("_item", stream.into).drop("_at")
 
-    def _aggregate(self, made: Aggregate, where: Where) -> Column:
-        if made.of is None:
-            return F.count(F.lit(1))
-        of = column(made.of, where)
-        order = F.struct(
-            places.TIME, places.COMMIT, places.PARTITION, places.OFFSET, places.TOPIC, places.INDEX
-        ) if made.kind in ("first", "last") else None  # fmt: skip
-        match made.kind:
-            case "count":
-                return F.count(of)
-            case "sum":
-                return F.sum(of)
-            case "average":
-                return F.avg(of)
-            case "min":
-                return F.min(of)
-            case "max":
-                return F.max(of)
-            case "distinct":
-                return F.size(F.collect_set(of)).cast("bigint")
-            case "approx_distinct":
-                return F.approx_count_distinct(of, made.parameter)
-            case "quantile":
-                return F.percentile_approx(of, F.lit(made.parameter), F.lit(10_000))
-            case "first":
-                assert order is not None
-                return F.min_by(of, order)
-            case "last":
-                assert order is not None
-                return F.max_by(of, order)
-            case "expression":
-                return of
+    def _aggregates(self, step: Aggregation, over: Over = _as_it_is) -> list[Column]:
+        """The aggregates of a step under their names; `over` what Spark aggregates of each."""
+        return [_aggregate(made, step.where, over).alias(name) for name, made in step.aggregates]
+
+
+def _aggregate(made: Aggregate, where: Where, over: Over) -> Column:
+    if made.of is None:
+        return over(F.count(F.lit(1)))
+    of = column(made.of, where)
+    match made.kind:
+        case "count":
+            return over(F.count(of))
+        case "sum":
+            return over(F.sum(of))
+        case "average":
+            return over(F.avg(of))
+        case "min":
+            return over(F.min(of))
+        case "max":
+            return over(F.max(of))
+        case "distinct":
+            return F.size(over(F.collect_set(of))).cast("bigint")
+        case "approx_distinct":
+            return over(F.approx_count_distinct(of, made.parameter))
+        case "quantile":
+            return over(F.percentile_approx(of, F.lit(made.parameter), F.lit(10_000)))
+        case "first":
+            return over(F.min_by(of, F.struct(*_ORDER)))
+        case "last":
+            return over(F.max_by(of, F.struct(*_ORDER)))
+        case "expression":
+            return over(of)
 
 
 def too_late(step: Aggregation) -> Column:
     """Whether a pair's window can change no more, by the frontier that the row met in the log."""
-    patience = micros(step.lateness.delay) + micros(step.lateness.grace)
-    return F.col(_END) + F.lit(patience) <= F.col(places.FRONTIER)
-
-
-def window_ends(window: Window) -> list[Column]:
-    """The ends of the windows that a row may be in, the latest first, in microseconds.
-
-    Spark's own `window` computes each start and end from the time anew, and makes a struct of them,
-    which its fast aggregation cannot take as a key.
-    """
-    size, every, offset = map(micros, (window.size, window.every, window.offset))
-    time = F.unix_micros(places.TIME)
-    last = time - F.pmod(time - F.lit(offset), F.lit(every))
-    return [last + F.lit(size - number * every) for number in range(-(-size // every))]
-
-
-def _evicted_by(end: str) -> Column:
-    """The end of a window as a key of Spark's state, forgotten once the watermark has come to it.
-
-    Spark knows such a key by a note on its column, which `withWatermark` makes and a sum loses.
-    """
-    return F.timestamp_micros(end).alias(end, metadata={_WATERMARKED: 0})
-
-
-def _window(window: Window, end: Column) -> tuple[Column, Column]:
-    start = F.timestamp_micros(end - F.lit(micros(window.size)))
-    return start.alias(WINDOW_START), F.timestamp_micros(end).alias(WINDOW_END)
+    return F.col(_END) + F.lit(micros(step.patience)) <= F.col(places.FRONTIER)
 
 
 def windows_per_row(step: Aggregation) -> int | None:
     """In how many windows each row is, if in the same number wherever it falls."""
-    return None if step.window.size % step.window.every else step.window.size // step.window.every
+    window = step.window
+    if not isinstance(window, Window):
+        return 1
+    return None if window.size % window.every else window.size // window.every
 
 
 def needs_order(step: Stream) -> bool:

@@ -10,8 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from headrace.clock import micros
 from headrace.engine import places
-from headrace.engine.aside import LATE_FIELDS, Aside, late_pairs
+from headrace.engine.aside import LATE_FIELDS, Aside, closing_of, late_pairs
 from headrace.engine.compile import (
     Compiler,
     Counters,
@@ -20,10 +21,12 @@ from headrace.engine.compile import (
     windows_per_row,
 )
 from headrace.engine.lateness import Closing
+from headrace.engine.sessions import GROUP, Sessions, grouped
 from headrace.engine.sink import Sink
 from headrace.engine.source import FORMAT, Wish
 from headrace.engine.steps import Step
 from headrace.streams.stream import Source
+from headrace.streams.time import Session
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,15 @@ class Portions:
 
     max_rows: int = Wish.max_rows
     max_commits: int = Wish.max_commits
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a batch comes to; of sessions also their parts, and the sessions they replace."""
+
+    rows: pa.Table
+    sessions: pa.Table | None = None
+    replaced: pa.Table | None = None
 
 
 class Frames:
@@ -44,10 +56,26 @@ class Frames:
         self._needed = needed_columns(step.stream)
         self._ordered = needs_order(step.stream)
         self._closing = _closing_at_source(step)
-        self.schema = _arrow(self._results(Compiler(self._empty, self._ordered)))
-        """The columns of the results, in Arrow's types."""
+        compiler = Compiler(self._empty, self._ordered)
+        streamed = self._streamed(compiler)
+        self._sessions = _sessions_of(step, compiler)
+        self.session_schema: pa.Schema | None = None
+        """The columns of sessions in parts, of a step that has any."""
+        if self._sessions is None:
+            self.schema = _arrow(self._results(streamed, 0))
+            """The columns of the results, in Arrow's types."""
+        else:
+            parts = self._sessions.of_rows(streamed)
+            self.session_schema = _arrow(parts)
+            self.schema = _arrow(self._sessions.results(parts.withColumn(GROUP, F.lit(0))))
         self.late_schema = self._late_schema()
         """The columns of late rows, of a step that can have any."""
+
+    @property
+    def mode(self) -> str:
+        """What Spark gives of a batch: what its state has of it now, or the rows themselves."""
+        stateful = self._step.aggregation is not None and self._sessions is None
+        return "update" if stateful else "append"
 
     def stream(self, sink: Sink, portions: Portions) -> tuple[DataFrame, Counters]:
         """The step as a stream that begins where its sink did, and the counters in it."""
@@ -62,7 +90,29 @@ class Frames:
 
         counters = Counters()
         cleared = self._closing is not None
-        return self._results(Compiler(load, self._ordered, cleared, counters)), counters
+        return self._streamed(Compiler(load, self._ordered, cleared, counters)), counters
+
+    def results(self, batch: DataFrame, sink: Sink) -> Results:
+        """The results of a batch of the stream, of which a sink has what came before."""
+        if self._sessions is None:
+            since = min(position.commit for position in sink.reached.values())
+            return Results(self._results(batch, since).toArrow().cast(self.schema))
+        assert self.session_schema is not None
+        found = self._sessions.of_rows(batch).toArrow().cast(self.session_schema)
+        before = sink.overlapping(found)
+        every = grouped(pa.concat_tables([before, found]), self._sessions.step.by)
+        made = self._sessions.together(self._spark.createDataFrame(every)).toArrow()
+        rows, parts = (
+            made.select(schema.names).cast(schema) for schema in (self.schema, self.session_schema)
+        )
+        return Results(rows, parts, before)
+
+    def _results(self, streamed: DataFrame, since: int) -> DataFrame:
+        """What has nothing new since a commit may lack."""
+        step = self._step.aggregation
+        if step is None:
+            return streamed
+        return Compiler(self._empty, self._ordered).results(step, streamed, since)
 
     def late(self, aside: Mapping[str, Aside]) -> pa.Table | None:
         """The late pairs among the rows that were set aside; None if there can be none."""
@@ -85,10 +135,10 @@ class Frames:
 
         return Compiler(load, self._ordered).late(step).toArrow()
 
-    def _results(self, compiler: Compiler) -> DataFrame:
+    def _streamed(self, compiler: Compiler) -> DataFrame:
         step = self._step.aggregation
         if step is not None:
-            return compiler.panes(step)
+            return compiler.streamed(step)
         rows = compiler.rows(self._step.stream)
         return rows.select(*(F.col(f"`{name}`") for name in self._step.stream.columns))
 
@@ -114,9 +164,9 @@ class Frames:
         rows = self._spark.readStream.format(FORMAT).options(**wish.options()).load()
         rows = self._placed(rows, source)
         step = self._step.aggregation
-        if step is None:
-            return rows
-        return rows.withWatermark(places.TIME, f"{Closing.of(step).patience} microseconds")
+        if step is None or self._sessions is not None:
+            return rows  # there is no state for Spark to forget
+        return rows.withWatermark(places.TIME, f"{micros(step.patience)} microseconds")
 
     def _places(self) -> tuple[str, ...]:
         """Which places the plan makes use of."""
@@ -148,6 +198,13 @@ class Frames:
         return _arrow(Compiler(self._empty, self._ordered).late(step))
 
 
+def _sessions_of(step: Step, compiler: Compiler) -> Sessions | None:
+    aggregation = step.aggregation
+    if aggregation is None or not isinstance(aggregation.window, Session):
+        return None
+    return compiler.sessions(aggregation)
+
+
 def _closing_at_source(step: Step) -> Closing | None:
     """When rows are so late that they need not come to Spark, if the source can tell.
 
@@ -157,7 +214,7 @@ def _closing_at_source(step: Step) -> Closing | None:
     aggregation = step.aggregation
     if aggregation is None or not isinstance(aggregation.input, Source):
         return None
-    return Closing.of(aggregation) if windows_per_row(aggregation) is not None else None
+    return closing_of(aggregation) if windows_per_row(aggregation) is not None else None
 
 
 def _with_places(source: Source) -> pa.Schema:

@@ -65,9 +65,9 @@ class Query:
         self._claim_checkpoint(sink)
         self._started.clear()
         try:
-            results, self._counters = self.frames.stream(sink, self._portions)
+            streamed, self._counters = self.frames.stream(sink, self._portions)
             writer = (
-                results.writeStream.outputMode("update" if self.step.aggregation else "append")
+                streamed.writeStream.outputMode(self.frames.mode)
                 .queryName(f"{self.step.app}.{self.step.name}")
                 .option("checkpointLocation", str(self._checkpoint.path))
                 .foreachBatch(self._batch)
@@ -147,7 +147,7 @@ class Query:
             )
         with ThreadPoolExecutor(1) as beside:
             looking = beside.submit(self._set_aside, reached, end)
-            rows = frame.toArrow().cast(self.frames.schema)
+            results = self.frames.results(frame, sink)
             self._reach("computed")
             aside = looking.result()
         late = self.frames.late(aside)
@@ -156,10 +156,12 @@ class Query:
             reached,
             end,
             self._frontier(end),
-            rows,
+            results.rows,
             late,
             pa.Table.from_batches(dead) if dead else None,
             self._law(reached, end, aside, late),
+            results.sessions,
+            results.replaced,
         )
         self._reach("set aside")
         sink.store(portion)

@@ -17,7 +17,8 @@ class Portion:
     """The results of a step between two positions in its topics.
 
     `rows` are panes that have changed, each as it is now, or rows to publish. `law` has all of its
-    terms but what the sink alone can tell: how many rows were counted.
+    terms but what the sink alone can tell: how many rows were counted. `sessions` are those that
+    the rows show, in parts, and `replaced` the ones they were made of.
     """
 
     start: Mapping[str, Position]
@@ -27,6 +28,8 @@ class Portion:
     late: pa.Table | None
     dead: pa.Table | None
     law: Law
+    sessions: pa.Table | None = None
+    replaced: pa.Table | None = None
 
 
 class Sink(ABC):
@@ -45,6 +48,10 @@ class Sink(ABC):
     @abstractmethod
     def reached(self) -> Mapping[str, Position]:
         """Up to where everything is stored."""
+
+    @abstractmethod
+    def overlapping(self, sessions: pa.Table) -> pa.Table:
+        """The sessions it has, in parts, that overlap any of these and can still change."""
 
     @abstractmethod
     def store(self, portion: Portion) -> Law:

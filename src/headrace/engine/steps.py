@@ -24,6 +24,7 @@ from headrace.streams.stream import (
     Stream,
     sources,
 )
+from headrace.streams.time import AnyWindow, Session, Sliding, Window
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def describe(stream: Stream) -> dict[str, Any]:
         case Aggregation(window=window, lateness=lateness):
             return {
                 "by": stream.by,
-                "window": [micros(window.size), micros(window.every), micros(window.offset)],
+                "window": _describe_window(window),
                 "lateness": [micros(lateness.delay), micros(lateness.grace)],
                 "emit": stream.emit,
                 "aggregates": [
@@ -133,6 +134,16 @@ def describe(stream: Stream) -> dict[str, Any]:
             }
         case _:
             raise TypeError(f"no such stream: {stream}")
+
+
+def _describe_window(window: AnyWindow) -> list[Any]:
+    match window:
+        case Window():
+            return [micros(window.size), micros(window.every), micros(window.offset)]
+        case Sliding():
+            return ["sliding", micros(window.size)]
+        case Session():
+            return ["session", micros(window.gap)]
 
 
 def _text(expression: Expression, stream: Stream) -> str:

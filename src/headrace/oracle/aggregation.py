@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,21 +13,45 @@ from headrace.oracle.expressions import compile_sql
 from headrace.oracle.steps import rows_of
 from headrace.streams.aggregates import Aggregate
 from headrace.streams.stream import Aggregation
+from headrace.streams.time import AnyWindow, Session, Sliding, Window
 
 PaneKey = tuple[Any, ...]
 """The values of `by`, then the window's start."""
 
 
-@dataclass
+@dataclass(frozen=True)
+class Counted:
+    """A row that came in time, where it stands in the log, and the watermark that it met."""
+
+    moment: int
+    commit: int
+    partition: int
+    offset: int
+    row: dict[str, Any]
+    watermark: int | None
+
+    @property
+    def order(self) -> tuple[int, int, int, int]:
+        return (self.moment, self.commit, self.partition, self.offset)
+
+
+@dataclass(frozen=True)
 class Pane:
-    """The rows of one key in one window, as they have come so far."""
+    """The rows of one key in one window."""
 
     start: int
     end: int
-    revision: int = 0
-    fired: bool = False
-    amended: bool = False
-    rows: list[tuple[tuple[int, int, int, int], dict[str, Any]]] = field(default_factory=list)
+    rows: list[Counted] = field(default_factory=list)
+
+    @property
+    def revision(self) -> int:
+        """The highest commit that it counts."""
+        return max(row.commit for row in self.rows)
+
+    @property
+    def amended(self) -> bool:
+        """Whether a row came after the window had fired."""
+        return any(row.watermark is not None and self.end <= row.watermark for row in self.rows)
 
     def result(self, aggregates: Iterable[tuple[str, Aggregate]]) -> dict[str, Any]:
         """The pane's columns."""
@@ -51,7 +75,7 @@ class Meaning:
 
     def final(self, aggregation: Aggregation, frontier: int | None) -> dict[PaneKey, Pane]:
         """The panes that nothing can change once the frontier has come so far."""
-        closed = micros(aggregation.lateness.delay) + micros(aggregation.lateness.grace)
+        closed = micros(aggregation.patience) + micros(aggregation.window.settles)
         return {
             key: pane
             for key, pane in self.panes.items()
@@ -62,12 +86,9 @@ class Meaning:
 def meaning(aggregation: Aggregation, events: Iterable[Event]) -> Meaning:
     """The result of an aggregation over events in the order of their commits."""
     found = Meaning()
-    lateness = aggregation.lateness
-    delay, grace, size = (
-        micros(lateness.delay),
-        micros(lateness.grace),
-        micros(aggregation.window.size),
-    )
+    delay, patience = micros(aggregation.lateness.delay), micros(aggregation.patience)
+    length = micros(aggregation.window.length)
+    counted: dict[PaneKey, dict[int, list[Counted]]] = {}
     for event in sorted(events, key=lambda e: (e.commit, e.topic.name, e.partition, e.offset)):
         found.rows_in += 1
         if event.dead is not None:
@@ -77,29 +98,53 @@ def meaning(aggregation: Aggregation, events: Iterable[Event]) -> Meaning:
         assert moment is not None
         rows = list(rows_of(aggregation.input, event))
         found.filtered += not rows
+        watermark = None if event.frontier is None else event.frontier - delay
+        place = (moment, event.commit, event.partition, event.offset)
         for row in rows:
-            for start in aggregation.window.starts(moment):
+            for end in aggregation.window.ends(moment):
                 found.pairs += 1
-                end = start + size
-                watermark = None if event.frontier is None else event.frontier - delay
-                if watermark is not None and end + grace <= watermark:
-                    found.late.append((event, row, start, watermark))
+                if event.frontier is not None and end + patience <= event.frontier:
+                    assert watermark is not None
+                    found.late.append((event, row, end - length, watermark))
                     continue
-                key = (*(row[name] for name in aggregation.by), start)
-                pane = found.panes.setdefault(key, Pane(start, end))
-                pane.amended |= watermark is not None and end <= watermark
-                pane.revision = max(pane.revision, event.commit)
-                pane.rows.append(((moment, event.commit, event.partition, event.offset), row))
+                key = tuple(row[name] for name in aggregation.by)
+                ends = counted.setdefault(key, {})
+                ends.setdefault(end, []).append(Counted(*place, row, watermark))
                 found.counted += 1
+    for key, ends in counted.items():
+        for pane in _panes(aggregation.window, ends):
+            found.panes[(*key, pane.start)] = pane
     return found
+
+
+def _panes(window: AnyWindow, rows: dict[int, list[Counted]]) -> Iterator[Pane]:
+    """The windows of one key, from its rows by the end of each one's own window."""
+    match window:
+        case Window():
+            for end, held in rows.items():
+                yield Pane(end - micros(window.size), end, held)
+        case Sliding():
+            every = [row for held in rows.values() for row in held]
+            for end in rows:
+                start = end - micros(window.size)
+                yield Pane(start, end, [row for row in every if start <= row.moment <= end])
+        case Session():
+            merged: list[Pane] = []
+            for end in sorted(rows):
+                start = end - micros(window.gap)
+                if merged and start < merged[-1].end:
+                    before = merged.pop()
+                    merged.append(Pane(before.start, end, before.rows + rows[end]))
+                else:
+                    merged.append(Pane(start, end, rows[end]))
+            yield from merged
 
 
 def _value(made: Aggregate, pane: Pane) -> Any:
     if made.of is None:
         return len(pane.rows)
     evaluate = compile_sql(made.of)
-    ordered = sorted(pane.rows, key=lambda placed: placed[0])
-    values = [evaluate(row) for _, row in ordered]
+    values = [evaluate(counted.row) for counted in sorted(pane.rows, key=lambda row: row.order)]
     there = [value for value in values if value is not None]
     match made.kind:
         case "count":

@@ -30,12 +30,23 @@ from headrace.streams.stream import (
     select,
     split,
 )
-from headrace.streams.time import Lateness, Window, hopping, tumbling
+from headrace.streams.time import (
+    Lateness,
+    Session,
+    Sliding,
+    Window,
+    hopping,
+    session,
+    sliding,
+    tumbling,
+)
 
 __all__ = [
     "Aggregation",
     "App",
     "Lateness",
+    "Session",
+    "Sliding",
     "Stream",
     "Window",
     "aggregate",
@@ -56,6 +67,8 @@ __all__ = [
     "quantile",
     "rekey",
     "select",
+    "session",
+    "sliding",
     "split",
     "sum",
     "tumbling",

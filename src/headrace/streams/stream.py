@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Literal
 
 from headrace.errors import InvalidPipeline
 from headrace.log.state import Topic
 from headrace.streams.aggregates import Aggregate
 from headrace.streams.expressions import Expression, check_columns
-from headrace.streams.time import Lateness, Window
+from headrace.streams.time import AnyWindow, Lateness
 from headrace.streams.where import Where, caller
 
 Emit = Literal["updates", "final"]
@@ -75,10 +76,15 @@ class Aggregation(Stream):
 
     input: Stream
     by: tuple[str, ...]
-    window: Window
+    window: AnyWindow
     lateness: Lateness
     emit: Emit
     aggregates: tuple[tuple[str, Aggregate], ...]
+
+    @property
+    def patience(self) -> timedelta:
+        """How long after the end of its window a row may come and still count."""
+        return self.lateness.delay + self.lateness.grace
 
     @property
     def late(self) -> Late:
@@ -153,7 +159,7 @@ def aggregate(
     stream: Stream,
     *,
     by: str | Sequence[str],
-    window: Window,
+    window: AnyWindow,
     lateness: Lateness,
     emit: Emit = "updates",
     **aggregates: Aggregate,

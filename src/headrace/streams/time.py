@@ -1,6 +1,7 @@
 """Event time: windows over it, and how long to wait for what comes late.
 
-Windows are half-open: `[start, end)`. A row on a boundary belongs to the later window.
+Windows on a grid and sessions are half-open: `[start, end)`. A row on a boundary belongs to the
+later one. A sliding window is the last while up to an event, both ends included.
 """
 
 from __future__ import annotations
@@ -38,12 +39,85 @@ class Window:
                 hint="Choose an offset from 0 up to, not including, the step",
             )
 
-    def starts(self, moment: int) -> list[int]:
-        """The starts of all windows that hold a moment, in order; in microseconds, like it."""
+    @property
+    def length(self) -> timedelta:
+        """From the start of a window to its end."""
+        return self.size
+
+    @property
+    def settles(self) -> timedelta:
+        """How long after its end and the grace a window can still change."""
+        return timedelta(0)
+
+    def ends(self, moment: int) -> list[int]:
+        """The ends of all windows that hold a moment, in order; in microseconds, like it."""
         size, every, offset = micros(self.size), micros(self.every), micros(self.offset)
         last = (moment - offset) // every * every + offset
         count = -(-(size - (moment - last)) // every)
-        return [last - every * back for back in reversed(range(count))]
+        return [last - every * back + size for back in reversed(range(count))]
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """For each event, the window of that `size` that ends with it. There is no grid.
+
+    Events of one key at the same moment have one window between them.
+    """
+
+    size: timedelta
+
+    def __post_init__(self) -> None:
+        if self.size <= timedelta(0):
+            raise InvalidWindow(f"A window needs a size: {self.size}")
+
+    @property
+    def length(self) -> timedelta:
+        """From the start of a window to its end."""
+        return self.size
+
+    @property
+    def settles(self) -> timedelta:
+        """How long after its end and the grace a window can still change."""
+        return timedelta(0)
+
+    def ends(self, moment: int) -> list[int]:
+        """The end of the window that is an event's own."""
+        return [moment]
+
+
+@dataclass(frozen=True)
+class Session:
+    """Events of a key that follow each other in less than `gap`.
+
+    An event by itself is a session from its moment to `gap` later; sessions that overlap are one.
+    """
+
+    gap: timedelta
+
+    def __post_init__(self) -> None:
+        if self.gap <= timedelta(0):
+            raise InvalidWindow(f"A session needs a gap: {self.gap}")
+
+    @property
+    def length(self) -> timedelta:
+        """From the start to the end of a session of one event."""
+        return self.gap
+
+    @property
+    def settles(self) -> timedelta:
+        """How long after its end and the grace a session can still change.
+
+        An event that is just in time by itself may have happened up to `gap` before, and then makes
+        an older session longer.
+        """
+        return self.gap
+
+    def ends(self, moment: int) -> list[int]:
+        """Where the session of an event by itself would end."""
+        return [moment + micros(self.gap)]
+
+
+AnyWindow = Window | Sliding | Session
 
 
 def tumbling(size: timedelta, *, offset: timedelta = timedelta(0)) -> Window:
@@ -54,6 +128,16 @@ def tumbling(size: timedelta, *, offset: timedelta = timedelta(0)) -> Window:
 def hopping(size: timedelta, every: timedelta, *, offset: timedelta = timedelta(0)) -> Window:
     """Overlapping windows: the last ten minutes, every minute."""
     return Window(size, every, offset)
+
+
+def sliding(size: timedelta) -> Sliding:
+    """The last while before each event: more than three failures within ten minutes."""
+    return Sliding(size)
+
+
+def session(gap: timedelta) -> Session:
+    """As long as events follow each other in less than `gap`: one visit to a site."""
+    return Session(gap)
 
 
 @dataclass(frozen=True)

@@ -58,8 +58,7 @@ def changes(
     ts_ms: int,
 ) -> pa.Table:
     """What happened to each pane that has changed, beside what it was before, if anything."""
-    schema = envelope_schema(rows.schema)
-    kind = schema.field("before").type
+    kind = envelope_schema(rows.schema).field("before").type
     if before is not None:
         changed = changed_rows(rows, before)
         rows, before = rows.filter(changed), before.filter(changed)
@@ -69,22 +68,45 @@ def changes(
     else:
         absent = pa.repeat(True, rows.num_rows)
         earlier = pa.nulls(rows.num_rows, kind)
+    after = pa.StructArray.from_arrays(_columns(publish(rows)), fields=list(kind))
+    op = pc.if_else(absent, "c", "u")
+    return _envelopes(app, view, rows, key, earlier, after, op, ts_ms)
+
+
+def deletions(app: str, view: str, key: Sequence[str], rows: pa.Table, ts_ms: int) -> pa.Table:
+    """That panes are no more."""
+    kind = envelope_schema(rows.schema).field("before").type
+    before = pa.StructArray.from_arrays(_columns(publish(rows)), fields=list(kind))
+    after = pa.nulls(rows.num_rows, kind)
+    op = pa.repeat("d", rows.num_rows)
+    return _envelopes(app, view, rows, key, before, after, op, ts_ms)
+
+
+def _envelopes(
+    app: str,
+    view: str,
+    rows: pa.Table,
+    key: Sequence[str],
+    before: pa.Array,
+    after: pa.Array,
+    op: pa.Array,
+    ts_ms: int,
+) -> pa.Table:
     count = rows.num_rows
     revisions = rows.column(places.REVISION).combine_chunks()
-    after = pa.StructArray.from_arrays(_columns(publish(rows)), fields=list(kind))
     source = pa.StructArray.from_arrays(
         [pa.repeat(app, count), pa.repeat(view, count), revisions], fields=list(_SOURCE)
     )
     return pa.Table.from_arrays(
         [
             key_texts(rows.select(list(key))),
-            earlier,
+            before,
             after,
             source,
-            pc.if_else(absent, "c", "u"),
+            op,
             pa.repeat(pa.scalar(ts_ms, pa.int64()), count),
         ],
-        schema=schema,
+        schema=envelope_schema(rows.schema),
     )
 
 

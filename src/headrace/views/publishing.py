@@ -63,6 +63,14 @@ class Publisher:
         self._panes(db, changed.filter(early), "early")
         self._panes(db, changed.filter(late), "late")
 
+    def retracted(self, db: apsw.Connection, panes: pa.Table, ts_ms: int) -> None:
+        """Publish that panes are no more: they have become part of others."""
+        view = self._step.view
+        if self._changelog is not None and view is not None:
+            made = changelog.deletions(self._step.app, view.name, view.key, panes, ts_ms)
+            put(db, self._changelog, made)
+        self._panes(db, panes, "retracted")
+
     def fired(self, db: apsw.Connection, panes: Iterable[pa.Table]) -> None:
         """Publish panes whose windows have reached their end, changed or not."""
         for rows in panes:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import apsw
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.clock import micros
 from headrace.engine import places
@@ -24,7 +25,8 @@ from headrace.views import changelog
 from headrace.views.database import Database
 from headrace.views.outbox import Outbox, put
 from headrace.views.publishing import PANE, Passage, Publisher
-from headrace.views.table import PaneTable
+from headrace.views.sessions import OpenSessions
+from headrace.views.table import PaneTable, without
 
 _LAWS_KEPT = 1_000
 
@@ -40,6 +42,7 @@ class ViewSink(Sink):
         step: Step,
         schema: pa.Schema,
         late_schema: pa.Schema | None,
+        session_schema: pa.Schema | None,
         *,
         changelog: bool,
         reach: Reach,
@@ -51,6 +54,7 @@ class ViewSink(Sink):
         self._schema = schema
         self._reach = reach
         self._table = PaneTable(step, schema) if step.aggregation is not None else None
+        self._sessions = OpenSessions(step, session_schema) if session_schema is not None else None
         self._changelog = changelog_topic(step) if changelog and step.view is not None else None
         self._publisher = Publisher(step, self._changelog)
         self._create_topics(late_schema)
@@ -76,6 +80,11 @@ class ViewSink(Sink):
     def law(self) -> Law:
         """What became of all rows since the step began."""
         return self._law
+
+    def overlapping(self, sessions: pa.Table) -> pa.Table:
+        assert self._sessions is not None
+        with self._database.reading() as db:
+            return self._sessions.overlapping(db, sessions)
 
     def store(self, portion: Portion) -> Law:
         with self._database.writing() as db:
@@ -112,8 +121,9 @@ class ViewSink(Sink):
         passage = Passage(self._frontier, _later(self._frontier, portion.frontier))
         watermark = passage.less(micros(aggregation.lateness.delay))
         moment = self._log.commit_time(_newest(portion)) // 1_000
+        closed = watermark.less(micros(aggregation.lateness.grace + aggregation.window.settles))
         updates = aggregation.emit == "updates"
-        counted = 0
+        counted = self._replace_sessions(db, portion, closed, moment)
         for rows in self._table.slices(portion.rows):
             remember = updates and self._publisher.wanted
             merged = self._table.merge(db, rows, remember=remember)
@@ -124,10 +134,27 @@ class ViewSink(Sink):
         if updates and self._step.outputs:
             self._publisher.fired(db, self._table.ended(db, watermark.before, watermark.after))
         elif not updates and self._publisher.wanted:
-            closed = watermark.less(micros(aggregation.lateness.grace))
             final = self._table.ended(db, closed.before, closed.after)
             self._publisher.final(db, final, moment)
         return counted
+
+    def _replace_sessions(
+        self, db: apsw.Connection, portion: Portion, closed: Passage, moment: int
+    ) -> int:
+        """Keep the open sessions, and take away what is now part of others; returns minus its rows.
+
+        What a session was before it grew stays in the table under its key, and is merged with.
+        """
+        if self._sessions is None or portion.sessions is None or portion.replaced is None:
+            return 0
+        assert self._table is not None
+        assert self._step.aggregation is not None
+        self._sessions.replace(db, portion.replaced, portion.sessions)
+        self._sessions.forget(db, closed.after)
+        gone = self._table.remove(db, without(portion.replaced, portion.rows, self._table.key))
+        if gone.num_rows and self._step.aggregation.emit == "updates":
+            self._publisher.retracted(db, gone, moment)
+        return -(pc.sum(gone.column(places.ROWS)).as_py() or 0)
 
     # Bookkeeping
 
@@ -174,6 +201,8 @@ class ViewSink(Sink):
                 )  # fmt: skip
                 if self._table is not None:
                     self._table.create(db)
+                if self._sessions is not None:
+                    self._sessions.create(db)
                 self._enter_view(db)
                 found = [(mine, text, text, None, json.dumps(asdict(Law())))]
         ((theirs, begun_text, reached, frontier, law),) = found

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import apsw
 import numpy as np
@@ -15,8 +16,17 @@ from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.steps import Step
 from headrace.streams.stream import WINDOW_END
+from headrace.streams.time import Session
 from headrace.views.database import PREFIX
-from headrace.views.values import check_storable, quoted, shown, sql_type, table_from, to_sqlite
+from headrace.views.values import (
+    check_storable,
+    insert,
+    quoted,
+    shown,
+    sql_type,
+    table_from,
+    to_sqlite,
+)
 
 _ROWS_AT_ONCE = 100_000
 
@@ -44,6 +54,7 @@ class PaneTable:
         self.name = quoted(f"{PREFIX}panes_{step.name}")
         self._index = quoted(f"{PREFIX}ends_{step.name}")
         self._step = step
+        self._grows = isinstance(step.aggregation.window, Session)
         self._columns = [quoted(name) for name in schema.names]
         nested = {field.name for field in schema if pa.types.is_nested(field.type)}
         self._sortable = [name for name in self.key if name not in nested]
@@ -60,24 +71,46 @@ class PaneTable:
 
     def merge(self, db: apsw.Connection, rows: pa.Table, *, remember: bool) -> Merged:
         """Put panes in the place of those with the same key."""
-        names = ", ".join(self._columns)
-        db.execute(f"CREATE TEMP TABLE IF NOT EXISTS {self._new} ({names})")
-        db.execute(f"DELETE FROM {self._new}")
-        marks = ", ".join("?" * len(self._columns))
-        values = [to_sqlite(column) for column in rows.columns]
-        db.executemany(f"INSERT INTO {self._new} VALUES ({marks})", zip(*values, strict=True))
-        join = f"FROM {self._new} n JOIN {self.name} o ON {self._match}"
         counted = pc.sum(rows.column(places.ROWS)).as_py()
+        known = self._may_be_known(db, rows)
+        insert(db, self.name, rows.filter(pa.array(~known)))
+        if not known.any():
+            return Merged(self._no_rows(rows.num_rows) if remember else None, counted)
+        db.execute(f"CREATE TEMP TABLE IF NOT EXISTS {self._new} ({', '.join(self._columns)})")
+        db.execute(f"DELETE FROM {self._new}")
+        some = rows.filter(pa.array(known))
+        insert(db, self._new, some)
+        join = f"FROM {self._new} n JOIN {self.name} o ON {self._match}"
         before = None
         if remember:
             there = [tuple(row) for row in db.execute(f"SELECT n.rowid, o.* {join}")]
-            places_of = np.full(rows.num_rows, -1)
-            places_of[[row[0] - 1 for row in there]] = range(len(there))
             old = table_from([row[1:] for row in there], self.schema)
             counted -= pc.sum(old.column(places.ROWS)).as_py() or 0
-            before = old.take(pa.array(places_of, mask=places_of < 0))
+            found = np.full(rows.num_rows, -1)
+            found[np.flatnonzero(known)[[row[0] - 1 for row in there]]] = range(len(there))
+            before = old.take(pa.array(found, mask=found < 0))
         else:
             counted -= db.execute(f"SELECT coalesce(sum(o.{places.ROWS}), 0) {join}").get
+        self._replace(db, some)
+        db.execute(f"DELETE FROM {self._new}")
+        return Merged(before, counted)
+
+    def _may_be_known(self, db: apsw.Connection, rows: pa.Table) -> np.ndarray[Any, Any]:
+        """For each pane, whether one of its key may be there: none is of a window after the last.
+
+        Most are of newer windows while a pipeline catches up, and to put those in is all there is
+        to do. A session may end after all others and be there nevertheless.
+        """
+        if self._grows:
+            return np.ones(rows.num_rows, np.bool_)
+        newest = db.execute(f"SELECT max({WINDOW_END}) FROM {self.name}").get
+        if newest is None:
+            return np.zeros(rows.num_rows, np.bool_)
+        ends = rows.column(WINDOW_END).cast(pa.int64()).to_numpy()
+        known: np.ndarray[Any, Any] = ends <= newest
+        return known
+
+    def _replace(self, db: apsw.Connection, rows: pa.Table) -> None:
         # No key is equal to null, so those rows are replaced by hand.
         if any(rows.column(name).null_count for name in self.key):
             nulls = " OR ".join(f"n.{quoted(k)} IS NULL" for k in self.key)
@@ -86,14 +119,27 @@ class PaneTable:
                 f"JOIN {self.name} o ON {self._match} WHERE {nulls})"
             )
         key = ", ".join(map(quoted, self.key))
-        settled = {*map(quoted, self.key), quoted(WINDOW_END)}
+        settled = {*map(quoted, self.key), *([] if self._grows else [quoted(WINDOW_END)])}
         changes = ", ".join(f"{c} = excluded.{c}" for c in self._columns if c not in settled)
         db.execute(
             f"INSERT INTO {self.name} SELECT * FROM {self._new} WHERE true "
             f"ON CONFLICT ({key}) DO UPDATE SET {changes}"
         )
-        db.execute(f"DELETE FROM {self._new}")
-        return Merged(before, counted)
+
+    def _no_rows(self, count: int) -> pa.Table:
+        """As many rows of nothing but nulls."""
+        nulls = [pa.nulls(count, field.type) for field in self.schema]
+        return pa.Table.from_arrays(nulls, schema=self.schema)
+
+    def remove(self, db: apsw.Connection, keys: pa.Table) -> pa.Table:
+        """Take panes away by key; returns them as they were."""
+        found = []
+        where = " AND ".join(f"{quoted(name)} IS ?" for name in self.key)
+        for key in _keys(keys, self.key):
+            rows = db.execute(f"SELECT * FROM {self.name} WHERE {where}", key)
+            found += [tuple(row) for row in rows]
+            db.execute(f"DELETE FROM {self.name} WHERE {where}", key)
+        return table_from(found, self.schema)
 
     def slices(self, rows: pa.Table) -> Iterator[pa.Table]:
         """Panes in portions that Python can hold as rows, and by key, as the table has them."""
@@ -119,7 +165,8 @@ class PaneTable:
 
     def _select(self) -> str:
         lateness = self._aggregation.lateness
-        delay, patience = micros(lateness.delay), micros(lateness.delay) + micros(lateness.grace)
+        delay = micros(lateness.delay)
+        patience = micros(self._aggregation.patience) + micros(self._aggregation.window.settles)
         columns = ", ".join(
             f"{shown(quoted(field.name), field.type)} AS {quoted(field.name)}"
             for field in self.schema
@@ -135,3 +182,15 @@ class PaneTable:
         return f"SELECT {columns}, {state} FROM {self.name}" + (
             final if self._aggregation.emit == "final" else ""
         )
+
+
+def without(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The rows whose key none of the others has."""
+    if not rows.num_rows:
+        return rows
+    known = set(_keys(others, key))
+    return rows.filter(pa.array([found not in known for found in _keys(rows, key)]))
+
+
+def _keys(rows: pa.Table, key: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    return zip(*(to_sqlite(rows.column(name)) for name in key), strict=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
+import apsw
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
@@ -72,6 +73,13 @@ def to_sqlite(column: pa.ChunkedArray) -> list[Any]:
         # SQLite has no NaN, and would make it a null.
         return ["NaN" if value is not None and math.isnan(value) else value for value in values]
     return values
+
+
+def insert(db: apsw.Connection, table: str, rows: pa.Table) -> None:
+    """Add rows to a table that has their columns, in their order."""
+    marks = ", ".join("?" * rows.num_columns)
+    values = [to_sqlite(column) for column in rows.columns]
+    db.executemany(f"INSERT INTO {table} VALUES ({marks})", zip(*values, strict=True))
 
 
 def from_sqlite(values: Iterable[Any], kind: pa.DataType) -> pa.Array:

@@ -75,7 +75,7 @@ def rule_of(app: App) -> Rule:
     stream, skew = app.views[VIEW].stream, app.topics[TOPIC].settings.skew
     assert skew is not None
     return Rule(
-        micros(stream.window.size),
+        micros(stream.window.length),
         micros(stream.lateness.delay),
         micros(stream.lateness.grace),
         micros(skew),

@@ -1,0 +1,69 @@
+"""Sliding windows: for each event, the last while before it.
+
+Spark's state holds the rows of each key in overlapping panes of twice the size, one beginning
+every size. So for each row there is one pane, the one that it is in the second half of, which holds
+all of its window. What has changed in a batch is then an ordinary window function over the panes'
+rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import Window as Over
+from pyspark.sql import functions as F
+
+from headrace.clock import micros
+from headrace.engine import places
+from headrace.engine.windows import each, evicted_by, window_columns, window_ends
+from headrace.streams.stream import Aggregation
+from headrace.streams.time import Sliding, Window
+
+_PANE = "_pane"
+_HELD = "_held"
+_MOMENT = "_moment"
+
+Aggregates = Callable[[Callable[[Column], Column]], list[Column]]
+"""The aggregates of a step under their names, given what to do to what Spark aggregates of each."""
+
+
+def hold(rows: DataFrame, step: Aggregation) -> DataFrame:
+    """The rows of each key, by pane, as Spark's update mode gives them: the panes that changed."""
+    assert isinstance(step.window, Sliding)
+    panes = Window(2 * step.window.size, step.window.size)
+    kept = [name for name in rows.columns if name not in (*step.by, places.FRONTIER)]
+    keys = [F.col(f"`{key}`") for key in step.by]
+    row = F.struct(*(F.col(f"`{name}`") for name in kept))
+    held = rows.select(*keys, row.alias(_HELD), each(window_ends(panes)).alias(_PANE))
+    return held.groupBy(evicted_by(_PANE), *keys).agg(F.collect_list(_HELD).alias(_HELD))
+
+
+def slide(held: DataFrame, step: Aggregation, made: Aggregates, since: int) -> DataFrame:
+    """The windows of all rows that were held, but for those with nothing new since a commit."""
+    assert isinstance(step.window, Sliding)
+    size = micros(step.window.size)
+    keys = [F.col(f"`{key}`") for key in step.by]
+    rows = held.select(*keys, F.unix_micros(_PANE).alias(_PANE), F.inline(_HELD))
+    rows = rows.withColumn(_MOMENT, F.unix_micros(places.TIME))
+    here = Over.partitionBy(*keys, _PANE)
+    window = here.orderBy(_MOMENT).rangeBetween(-size, 0)
+    same = Over.partitionBy(*keys, _PANE, _MOMENT)
+    results = rows.select(
+        *keys,
+        _PANE,
+        _MOMENT,
+        *made(lambda column: column.over(window)),
+        F.max(places.COMMIT).over(window).alias(places.REVISION),
+        F.count(F.lit(1)).over(same).alias(places.ROWS),
+        F.row_number().over(same.orderBy(_MOMENT)).alias("_number"),
+    )
+    # Rows of one key and moment have one window. In the first half of a pane it is not whole.
+    mine = (F.col("_number") == 1) & (F.col(_MOMENT) >= F.col(_PANE) - F.lit(size))
+    return results.where(mine & (F.col(places.REVISION) > since)).select(
+        *keys,
+        *window_columns(step.window, F.col(_MOMENT)),
+        *(F.col(f"`{name}`") for name, _ in step.aggregates),
+        places.REVISION,
+        places.ROWS,
+    )

@@ -1,0 +1,47 @@
+"""Windows in Spark: which ones a row is in, and a state that Spark forgets when they are closed."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headrace.clock import micros
+from headrace.engine import places
+from headrace.streams.stream import WINDOW_END, WINDOW_START
+from headrace.streams.time import AnyWindow, Window
+
+_WATERMARKED = "spark.watermarkDelayMs"
+
+
+def window_ends(window: AnyWindow) -> list[Column]:
+    """The ends of the windows that a row may be in, the latest first, in microseconds.
+
+    Spark's own `window` computes each start and end from the time anew, and makes a struct of them,
+    which its fast aggregation cannot take as a key.
+    """
+    time = F.unix_micros(places.TIME)
+    if not isinstance(window, Window):
+        (after,) = window.ends(0)
+        return [time + F.lit(after)]
+    size, every, offset = map(micros, (window.size, window.every, window.offset))
+    last = time - F.pmod(time - F.lit(offset), F.lit(every))
+    return [last + F.lit(size - number * every) for number in range(-(-size // every))]
+
+
+def each(ends: list[Column]) -> Column:
+    """A row for each of the columns."""
+    return F.explode(F.array(*ends)) if ends[1:] else ends[0]
+
+
+def evicted_by(end: str) -> Column:
+    """The end of a window as a key of Spark's state, forgotten once the watermark has come to it.
+
+    Spark knows such a key by a note on its column, which `withWatermark` makes and a sum loses.
+    """
+    return F.timestamp_micros(end).alias(end, metadata={_WATERMARKED: 0})
+
+
+def window_columns(window: AnyWindow, end: Column) -> tuple[Column, Column]:
+    """The start and the end of a window, from its end in microseconds."""
+    start = F.timestamp_micros(end - F.lit(micros(window.length)))
+    return start.alias(WINDOW_START), F.timestamp_micros(end).alias(WINDOW_END)
