@@ -1,6 +1,6 @@
 """Runs a pipeline in a process of its own, to be killed at a point of a batch or from outside.
 
-    python -m tests.recovery.piping FOLDER APP REACHED POINT NTH
+    python -m tests.recovery.piping FOLDER APP WHICH REACHED POINT NTH
 
 Every point that is reached is written to the file REACHED. POINT `-` kills nothing.
 """
@@ -17,11 +17,11 @@ from headrace.engine.session import SparkSettings
 from headrace.log import open_log
 from headrace.runner import Run
 from headrace.testing import kill_at
-from tests.recovery.pipeline import NOW, declare
+from tests.recovery.pipeline import NOW, Which, declare
 
 
-def main(folder: str, name: str, reached: str, point: str, nth: str) -> None:
-    app, _ = declare(name)
+def main(folder: str, name: str, which: Which, reached: str, point: str, nth: str) -> None:
+    app, _ = declare(name, which)
     kill = kill_at(point, int(nth)) if point != "-" else None
     with Path(reached).open("a") as file:
 
@@ -48,4 +48,4 @@ def main(folder: str, name: str, reached: str, point: str, nth: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:])  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from headrace.views.sink import ViewSink
 from tests.recovery.pipeline import (
     NOW,
     Feed,
+    Which,
     create_topic,
     declare,
     everything,
@@ -40,9 +41,9 @@ def log() -> Iterator[ScriptedLog]:
 class Case:
     """An application on a log, which crashes or finishes, and then is what the oracle says."""
 
-    def __init__(self, log: ScriptedLog, name: str, *, small: bool = True) -> None:
+    def __init__(self, log: ScriptedLog, name: str, which: Which = "small") -> None:
         self.log = log
-        self.app, self.steps = declare(name, small=small)
+        self.app, self.steps = declare(name, which)
 
     def crash(self, point: str, nth: int = 1, max_commits: int = 3) -> None:
         """Run until it crashes at a point."""
@@ -79,6 +80,18 @@ def test_how_the_log_is_cut_into_batches_makes_no_difference(log: ScriptedLog) -
     assert all(other == found[0] for other in found[1:])
 
 
+def test_how_windows_of_their_own_are_cut_and_crash_makes_no_difference(log: ScriptedLog) -> None:
+    feed(log, Feed(8), 24)
+    found = []
+    for number, (commits, shuffles) in enumerate([(2, 2), (100_000, 1)]):
+        case = Case(log, f"own{number}", "own")
+        if commits == 2:
+            case.crash("stored panes", 3, commits)
+            case.crash("committed", 2, commits)
+        found.append(case.finish(max_commits=commits, shuffles=shuffles))
+    assert found[0] == found[1]
+
+
 @pytest.mark.slow
 def test_how_a_long_log_is_cut_and_where_it_crashes_makes_no_difference(log: ScriptedLog) -> None:
     feed(log, Feed(7), 110)
@@ -94,7 +107,7 @@ def test_how_a_long_log_is_cut_and_where_it_crashes_makes_no_difference(log: Scr
             (7, 4, list(POINTS)),
         ]
     ):
-        case = Case(log, f"cut{number}", small=False)
+        case = Case(log, f"cut{number}", "grid")
         for point in crashes:
             case.crash(point, 1, commits)
         found.append(case.finish(max_commits=commits, shuffles=shuffles))
@@ -103,12 +116,12 @@ def test_how_a_long_log_is_cut_and_where_it_crashes_makes_no_difference(log: Scr
 
 def test_a_lost_checkpoint_is_made_up_for_by_reading_the_log_again(log: ScriptedLog) -> None:
     source = Feed(3)
-    case = Case(log, "lost", small=False)
+    case = Case(log, "lost", "grid")
     feed(log, source, 10)
     case.finish(max_commits=4)
     feed(log, source, 10)
     shutil.rmtree(app_folder(log.log.url, "lost") / "checkpoints")
-    assert case.finish(max_commits=7) == Case(log, "untouched", small=False).finish()
+    assert case.finish(max_commits=7) == Case(log, "untouched", "grid").finish()
 
 
 def test_results_that_are_behind_their_checkpoint_are_not_gone_on_with(log: ScriptedLog) -> None:
@@ -117,7 +130,7 @@ def test_results_that_are_behind_their_checkpoint_are_not_gone_on_with(log: Scri
     folder = Path(log.log.url.removeprefix("file:")) / "views"
     for path in folder.glob("behind.db*"):
         path.unlink()
-    app, _ = declare("behind", small=True)
+    app, _ = declare("behind", "small")
     with pytest.raises(PipelineError, match="checkpoint"):
         log.run(app, spark=shuffling(2))
 
@@ -131,7 +144,7 @@ def test_a_row_that_cannot_be_accounted_for_stops_the_pipeline(
     def losing(self: Query, *terms: object) -> Law:
         return honest(self, *terms) + Law(rows=1, pairs=1)  # type: ignore[arg-type]
 
-    app, _ = declare("broken", small=True)
+    app, _ = declare("broken", "small")
     with monkeypatch.context() as patch:
         patch.setattr(Query, "_law", losing)
         with pytest.raises(LawBroken, match=r"cannot account for every row: .* ≠ "):
@@ -149,7 +162,7 @@ def test_rows_that_a_sink_forgets_stop_the_pipeline(
         rows = portion.rows  # type: ignore[attr-defined]
         return honest(self, db, replace(portion, rows=rows.slice(1)))  # type: ignore[arg-type, type-var]
 
-    app, _ = declare("forgetful", small=True)
+    app, _ = declare("forgetful", "small")
     with monkeypatch.context() as patch:
         patch.setattr(ViewSink, "_store_rows", forgetful)
         with pytest.raises(LawBroken):

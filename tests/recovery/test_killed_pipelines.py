@@ -20,6 +20,7 @@ from tests.recovery.pipeline import (
     NOW,
     TOPIC,
     Feed,
+    Which,
     create_topic,
     declare,
     everything,
@@ -36,8 +37,9 @@ PATIENCE = 180
 class Victim:
     """A pipeline that is started and killed, again and again, while its topic grows."""
 
-    def __init__(self, log: ScriptedLog, folder: Path, seed: int) -> None:
+    def __init__(self, log: ScriptedLog, folder: Path, seed: int, which: Which = "grid") -> None:
         self.log = log
+        self.which: Which = which
         self._folder = folder
         self._points = folder.parent / "points.txt"
         self._feed = Feed(seed)
@@ -67,7 +69,7 @@ class Victim:
         return subprocess.Popen(
             [
                 sys.executable, "-m", "tests.recovery.piping",
-                str(self._folder), "killed", str(self._points), point, str(nth),
+                str(self._folder), "killed", self.which, str(self._points), point, str(nth),
             ],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
@@ -87,11 +89,12 @@ def check(victim: Victim) -> None:
     """It goes on to the end, and has what a pipeline has that nobody ever killed."""
     found = []
     for name in ("killed", "spared"):
-        app, steps = declare(name)
+        app, steps = declare(name, victim.which)
         results = victim.log.run(app, spark=shuffling(2))
         judge(app, steps, results)
         found.append(everything(app, results))
-        recount(results)
+        if victim.which == "grid":
+            recount(results)
     assert found[0] == found[1]
 
 
@@ -149,19 +152,36 @@ def test_a_killed_pipeline_goes_on_as_if_nothing_had_happened(tmp_path: Path) ->
 def test_pipelines_killed_at_every_point_many_times(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = tmp_path / "log"
+    fell_on = killed_at_every_point(tmp_path / "log", 2, "grid", times=2, more=10)
+    report(fell_on, capsys)
+
+
+@pytest.mark.slow
+def test_pipelines_with_windows_of_their_own_killed_at_every_point(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fell_on = killed_at_every_point(tmp_path / "log", 3, "own", times=2, more=4)
+    report(fell_on, capsys)
+
+
+def killed_at_every_point(
+    folder: Path, seed: int, which: Which, *, times: int, more: int
+) -> Counter[str]:
     with scripted_log(folder, start=NOW) as log:
         create_topic(log)
-        victim = Victim(log, folder, seed=2)
-        for nth in (1, 2):
+        victim = Victim(log, folder, seed, which)
+        for nth in range(1, times + 1):
             for point in POINTS:
                 victim.kill_at(point, nth)
-        for _ in range(10):
+        for _ in range(more):
             victim.kill_soon()
         check(victim)
+    return victim.fell_on
+
+
+def report(fell_on: Counter[str], capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
-        kills = sum(victim.fell_on.values())
-        fell = ", ".join(f"{point} {victim.fell_on[point]}" for point in victim.fell_on)
-        print(f"\n  {kills} kills: {fell}")
+        kills = sum(fell_on.values())
+        print(f"\n  {kills} kills: {', '.join(f'{point} {n}' for point, n in fell_on.items())}")
     assert kills >= 20
-    assert set(POINTS) <= set(victim.fell_on)
+    assert set(POINTS) <= set(fell_on)
