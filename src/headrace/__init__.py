@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.streams import (
         Aggregation,
         App,
+        Disorder,
         Lateness,
         Session,
         Sliding,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
         session,
         sliding,
         split,
+        suggest_lateness,
         sum,
         tumbling,
     )
@@ -75,6 +77,7 @@ __all__ = [
     "Capability",
     "Commit",
     "Consumer",
+    "Disorder",
     "Lateness",
     "Log",
     "Offset",
@@ -116,6 +119,7 @@ __all__ = [
     "sliding",
     "split",
     "start",
+    "suggest_lateness",
     "sum",
     "tumbling",
 ]

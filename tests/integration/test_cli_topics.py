@@ -174,3 +174,26 @@ def test_upkeep_reports_on_one_topic_or_on_all(tmp_path: Path) -> None:
         "bytes_freed": 0,
     }
     assert "bytes freed" in cli.run("topics", "upkeep").stdout
+
+
+def test_lateness_shows_what_each_delay_would_do(tmp_path: Path) -> None:
+    cli = Cli(tmp_path)
+    cli.run("topics", "create", "views", "--schema", "at timestamp", "--event-time", "at")
+    assert "no rows to judge by" in cli.run("topics", "lateness", "views").stdout
+    for second in (30, 10, 29):
+        row = f'{{"at": "2026-01-31T12:00:{second:02d}Z"}}'
+        cli.run("produce", "views", input=row)
+    shown = cli.run("topics", "lateness", "views", "--tolerated", "0.4").stdout
+    assert "3 rows, 2 behind others, the latest by 20 s" in shown
+    assert "Suggested: Lateness(delay=td(seconds=1), grace=td(seconds=19))" in shown
+    found = cli.json("topics", "lateness", "views")
+    assert found["out_of_order"] == 2
+    assert found["most_behind_seconds"] == 20
+    assert found["choices"][0] == {"delay_seconds": 0, "late": 2, "share": 2 / 3}
+    assert found["suggestion"] == {"delay_seconds": 30, "grace_seconds": 0}
+
+
+def test_lateness_needs_an_event_time(tmp_path: Path) -> None:
+    cli = Cli(tmp_path)
+    cli.run("topics", "create", "raw")
+    assert "Topic 'raw' has no event time" in cli.run("topics", "lateness", "raw", code=2).stderr

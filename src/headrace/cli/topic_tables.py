@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
 
-from headrace.cli.output import count, moment, plain, show, show_json, size, table, when
+from headrace.cli.output import (
+    count,
+    many,
+    moment,
+    plain,
+    show,
+    show_json,
+    size,
+    span,
+    table,
+    when,
+)
 from headrace.log import Topic, TopicSettings, TopicState, UpkeepReport
 from headrace.schema.ddl import format_schema
+from headrace.streams.disorder import Disorder
+from headrace.streams.time import Lateness
 
 
 def topic_json(topic: Topic) -> dict[str, Any]:
@@ -145,3 +159,69 @@ def show_reports(reports: Sequence[UpkeepReport], *, json: bool) -> None:
             size(report.bytes_freed),
         )
     show(lines)
+
+
+_BAR = 40
+"""The width of a bar for all rows, if it is not drawn by orders of magnitude."""
+
+
+def disorder_json(found: Disorder, suggestion: Lateness) -> dict[str, Any]:
+    """How late rows were, and what to do about it."""
+    return {
+        "topic": found.topic,
+        "rows": found.rows,
+        "dead": found.dead,
+        "out_of_order": len(found.behind),
+        "most_behind_seconds": found.most.total_seconds(),
+        "median_arrival_seconds": None if found.arrival is None else found.arrival.total_seconds(),
+        "choices": [
+            {
+                "delay_seconds": choice.delay.total_seconds(),
+                "late": choice.late,
+                "share": choice.share,
+            }
+            for choice in found.choices()
+        ],
+        "suggestion": {
+            "delay_seconds": suggestion.delay.total_seconds(),
+            "grace_seconds": suggestion.grace.total_seconds(),
+        },
+    }
+
+
+def show_disorder(found: Disorder, suggestion: Lateness) -> None:
+    """A line for each delay, with a bar for the rows that can be late."""
+    if not found.rows:
+        show(f"Topic {found.topic!r} has no rows to judge by")
+        return
+    lines = table(">delay", ">can be late", ">of all", "")
+    for choice in found.choices():
+        lines.add_row(
+            plain(span(choice.delay.total_seconds())),
+            count(choice.late),
+            plain(_percent(choice.share)),
+            plain(_bar(choice.late, found.rows), "red" if choice.late else ""),
+        )
+    show(lines)
+    arrival = "" if found.arrival is None else (
+        f"; the median one came {span(max(0.0, found.arrival.total_seconds()))} after its event"
+    )  # fmt: skip
+    show(
+        f"\n{many(found.rows, 'row')}, {count(len(found.behind))} behind others, the latest by "
+        f"{span(found.most.total_seconds())}{arrival}"
+    )
+    seconds = [
+        f"td(seconds={part.total_seconds():g})" for part in (suggestion.delay, suggestion.grace)
+    ]
+    show(f"Suggested: Lateness(delay={seconds[0]}, grace={seconds[1]})")
+
+
+def _percent(share: float) -> str:
+    return "0" if not share else f"{share:.3%}" if share >= 0.000_01 else "< 0.001%"
+
+
+def _bar(part: int, whole: int) -> str:
+    """A bar by orders of magnitude: one late row in a million is to be seen."""
+    if not part:
+        return ""
+    return "█" * max(1, round(_BAR * math.log1p(part) / math.log1p(whole)))

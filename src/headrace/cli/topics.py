@@ -11,6 +11,8 @@ from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, Yes, confirm, new_
 from headrace.cli.output import many, show_json
 from headrace.cli.topic_settings import SETTINGS_HELP, read_settings
 from headrace.cli.topic_tables import (
+    disorder_json,
+    show_disorder,
     show_reports,
     show_topic,
     show_topics,
@@ -19,6 +21,7 @@ from headrace.cli.topic_tables import (
 )
 from headrace.errors import InvalidSetting, TopicExists
 from headrace.log import open_log
+from headrace.streams.disorder import suggest_lateness
 
 app = new_app()
 
@@ -117,6 +120,29 @@ def describe(name: Name, log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> Non
         show_json(state_json(state, by_partition=True))
     else:
         show_topic(state)
+
+
+@app.command("lateness")
+def lateness(
+    name: Name,
+    *,
+    tolerated: Annotated[
+        float, typer.Option(metavar="SHARE", help="The share of rows that may be late.")
+    ] = 0.001,
+    log: LogUrl = DEFAULT_LOG,
+    json: AsJson = False,
+) -> None:
+    """Measure how late rows came, and suggest a delay and a grace.
+
+    For each delay it shows how many rows a watermark would have passed. That is how many can be
+    late; those whose window goes on after them are not.
+    """
+    found = suggest_lateness(name, log)
+    suggestion = found.suggestion(tolerated)
+    if json:
+        show_json(disorder_json(found, suggestion))
+    else:
+        show_disorder(found, suggestion)
 
 
 @app.command("alter", epilog=SETTINGS_HELP)

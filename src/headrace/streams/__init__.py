@@ -18,6 +18,7 @@ from headrace.streams.aggregates import (
     sum,
 )
 from headrace.streams.app import App
+from headrace.streams.disorder import Disorder, suggest_lateness
 from headrace.streams.stream import (
     Aggregation,
     Stream,
@@ -44,6 +45,7 @@ from headrace.streams.time import (
 __all__ = [
     "Aggregation",
     "App",
+    "Disorder",
     "Lateness",
     "Session",
     "Sliding",
@@ -70,6 +72,7 @@ __all__ = [
     "session",
     "sliding",
     "split",
+    "suggest_lateness",
     "sum",
     "tumbling",
 ]
