@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         start,
     )
     from headrace.streams import (
+        FOREVER,
         Aggregation,
         App,
         Disorder,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         min,
         quantile,
         rekey,
+        running,
         select,
         session,
         sliding,
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EARLIEST",
+    "FOREVER",
     "LATEST",
     "Aggregation",
     "App",
@@ -114,6 +117,7 @@ __all__ = [
     "quantile",
     "rekey",
     "run",
+    "running",
     "select",
     "session",
     "sliding",

@@ -32,17 +32,20 @@ from headrace.streams.stream import (
     split,
 )
 from headrace.streams.time import (
+    FOREVER,
     Lateness,
     Session,
     Sliding,
     Window,
     hopping,
+    running,
     session,
     sliding,
     tumbling,
 )
 
 __all__ = [
+    "FOREVER",
     "Aggregation",
     "App",
     "Disorder",
@@ -68,6 +71,7 @@ __all__ = [
     "min",
     "quantile",
     "rekey",
+    "running",
     "select",
     "session",
     "sliding",

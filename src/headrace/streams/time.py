@@ -140,6 +140,18 @@ def session(gap: timedelta) -> Session:
     return Session(gap)
 
 
+FOREVER = timedelta(days=365_000)
+"""An expiry for what is never to be forgotten."""
+
+
+def running(expiry: timedelta) -> Session:
+    """Totals without a window: they go on until a key has had no event for the time of `expiry`.
+
+    What is kept of a key that is not seen again is kept for so long. `FOREVER` has to be said.
+    """
+    return Session(expiry)
+
+
 @dataclass(frozen=True)
 class Lateness:
     """How late a row may be. There are no defaults, because only you know.
