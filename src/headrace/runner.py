@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.frames import Portions
+from headrace.engine.idle import Heart
 from headrace.engine.law import Law
 from headrace.engine.position import Position, position_at
 from headrace.engine.query import Query
@@ -126,10 +127,16 @@ class Run:
                 )
                 self._running.append(_Running(query, sink))
             outbox.send()
+            self._heart = Heart(self.log, {t for step in steps for t in step.topics}, self._clock)
+            if not until_caught_up:
+                self._heart.start()
+                self._stack.callback(self._heart.stop)
             self._stack.callback(self.stop)
             for running in self._running:
                 running.query.start(running.sink, until_caught_up=until_caught_up)
                 running.started = True
+                if running is not self._running[-1]:
+                    running.query.wait_for_source(self._clock)
         except BaseException:
             self._stack.close()
             raise
@@ -139,6 +146,7 @@ class Run:
         until = None if seconds is None else self._clock.monotonic() + int(seconds * SECOND)
         # Every step is looked at, or the failure of a later one would wait for the first to end.
         while [running for running in self._running if not self._ended(running)]:
+            self._heart.check()
             if until is not None and self._clock.monotonic() >= until:
                 return False
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -133,6 +133,10 @@ class LimitedLog(FileLog):
     def commits(self, topic: str, after: int, limit: int) -> list[TopicCommit]:
         self.require(Capability.COMMITS)
         return super().commits(topic, after, limit)
+
+    def advance(self, topic: str, moment: datetime) -> int | None:
+        self.require(Capability.FRONTIERS)
+        return super().advance(topic, moment)
 
     def frontier(self, topic: str, commit: int | None = None) -> int | None:
         self.require(Capability.FRONTIERS)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from headrace.clock import to_micros
-from headrace.errors import InvalidPosition
+from headrace.errors import InvalidPosition, InvalidSetting
 from headrace.log import Capability, Commit, Log
 from tests.conformance.backends import START
 from tests.conformance.stage import LONG, Stage, needs, read, send
@@ -230,3 +230,36 @@ def test_the_frontier_outlives_the_records_it_came_from(stage: Stage) -> None:
         assert stage.log.frontier("events") == to_micros(at(0))
         events(stage.log, -3)
         assert stage.log.frontier("events") == to_micros(at(0))
+
+
+def test_a_frontier_moves_on_without_a_row(stage: Stage) -> None:
+    log = stage.log
+    with needs(log, *FRONTIERS):
+        log.create_topic("a", schema="at timestamp", event_time="at")
+        assert log.advance("a", at(5)) == 1
+        assert log.frontier("a") == to_micros(at(5))
+        with log.producer() as producer:
+            producer.send("a", {"at": at(9)})
+        assert log.advance("a", at(9)) is None
+        assert log.advance("a", at(7)) is None
+        assert log.advance("a", at(20)) == 3
+        found = [(c.number, c.rows, c.before, c.after) for c in log.commits("a", 0, 10)]
+        five, nine, twenty = (to_micros(at(n)) for n in (5, 9, 20))
+        assert found == [(1, 0, None, five), (2, 1, five, nine), (3, 0, nine, twenty)]
+        log = stage.reopen()
+        assert (log.head(), log.frontier("a"), log.frontier("a", 2)) == (3, twenty, nine)
+        assert [record.value["at"] for record in read(log, "a")] == [at(9)]
+
+
+def test_a_frontier_does_not_go_ahead_of_the_clock(log: Log) -> None:
+    with needs(log, *FRONTIERS):
+        log.create_topic("a", schema="at timestamp", event_time="at", settings={"skew": "1m"})
+        with pytest.raises(InvalidPosition, match="ahead of the clock"):
+            log.advance("a", datetime(2999, 1, 1, tzinfo=UTC))
+        assert log.head() == 0
+
+
+def test_a_topic_without_event_time_has_no_frontier_to_move(log: Log) -> None:
+    log.create_topic("raw")
+    with needs(log, *FRONTIERS), pytest.raises(InvalidSetting, match="no event time"):
+        log.advance("raw", at(1))

@@ -197,3 +197,20 @@ def test_lateness_needs_an_event_time(tmp_path: Path) -> None:
     cli = Cli(tmp_path)
     cli.run("topics", "create", "raw")
     assert "Topic 'raw' has no event time" in cli.run("topics", "lateness", "raw", code=2).stderr
+
+
+def test_advance_moves_the_frontier_on(tmp_path: Path) -> None:
+    cli = Cli(tmp_path)
+    cli.run("topics", "create", "views", "--schema", "at timestamp", "--event-time", "at")
+    said = cli.run("topics", "advance", "views", "2026-01-31T12:00:00Z").stderr
+    assert said == "The frontier of topic 'views' is at 2026-01-31T12:00:00Z now\n"
+    said = cli.run("topics", "advance", "views", "2026-01-31T11:00:00Z").stderr
+    assert said == "The frontier of topic 'views' is at 2026-01-31T12:00:00Z already\n"
+    assert cli.json("topics", "advance", "views", "2026-01-31T13:00:00Z") == {
+        "topic": "views",
+        "commit": 2,
+        "frontier": "2026-01-31T13:00:00Z",
+    }
+    assert (
+        "'latest' is not a time" in cli.run("topics", "advance", "views", "latest", code=2).stderr
+    )

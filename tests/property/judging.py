@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from headrace.clock import micros, to_datetime, to_micros
+from headrace.log import Log
 from headrace.oracle import Event, Meaning, Pane, events_of, meaning
 from headrace.streams import Aggregation
 from headrace.streams.stream import sources
@@ -25,8 +26,13 @@ def what_it_means(aggregation: Aggregation, results: Results) -> tuple[Meaning, 
     for source in sources(aggregation):
         name = source.topic.name
         records = [record for batch in results.log.read(name) for record in batch.records()]
-        events += events_of(results.log.topic(name).topic, records)
+        events += events_of(results.log.topic(name).topic, records, advances(results.log, name))
     return meaning(aggregation, events), events
+
+
+def advances(log: Log, topic: str) -> list[tuple[int, int]]:
+    """The commits that brought no rows."""
+    return [(c.number, c.after) for c in log.commits(topic, 0, 100_000) if not c.rows and c.after]
 
 
 def frontier_of(aggregation: Aggregation, results: Results) -> int | None:

@@ -80,6 +80,7 @@ def test_how_the_log_is_cut_into_batches_makes_no_difference(log: ScriptedLog) -
     assert all(other == found[0] for other in found[1:])
 
 
+@pytest.mark.slow
 def test_how_windows_of_their_own_are_cut_and_crash_makes_no_difference(log: ScriptedLog) -> None:
     feed(log, Feed(8), 24)
     found = []

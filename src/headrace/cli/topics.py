@@ -8,7 +8,7 @@ import typer
 
 from headrace.cli.failures import say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, Yes, confirm, new_app, show_help
-from headrace.cli.output import many, show_json
+from headrace.cli.output import many, moment, show_json
 from headrace.cli.topic_settings import SETTINGS_HELP, read_settings
 from headrace.cli.topic_tables import (
     disorder_json,
@@ -19,8 +19,9 @@ from headrace.cli.topic_tables import (
     state_json,
     topic_json,
 )
-from headrace.errors import InvalidSetting, TopicExists
-from headrace.log import open_log
+from headrace.clock import to_datetime
+from headrace.errors import InvalidPosition, InvalidSetting, TopicExists
+from headrace.log import Time, open_log, parse_position
 from headrace.streams.disorder import suggest_lateness
 
 app = new_app()
@@ -143,6 +144,34 @@ def lateness(
         show_json(disorder_json(found, suggestion))
     else:
         show_disorder(found, suggestion)
+
+
+@app.command("advance")
+def advance(
+    name: Name,
+    time: Annotated[
+        str, typer.Argument(metavar="TIME", help="A moment in ISO 8601.", show_default=False)
+    ],
+    log: LogUrl = DEFAULT_LOG,
+    json: AsJson = False,
+) -> None:
+    """Say that all events up to a moment have come.
+
+    It moves the frontier of a topic on without a row, so that windows which end before can fire.
+    Rows for them that come after all may be late.
+    """
+    position = parse_position(time)
+    if not isinstance(position, Time):
+        raise InvalidPosition(f"{time!r} is not a time", hint="Write it as 2026-01-31T12:00:00Z")
+    with open_log(log, create=False) as opened:
+        number = opened.advance(name, to_datetime(position.micros))
+        frontier = opened.frontier(name)
+    if json:
+        show_json({"topic": name, "commit": number, "frontier": moment(frontier)})
+    elif number is None:
+        say(f"The frontier of topic {name!r} is at {moment(frontier)} already")
+    else:
+        say(f"The frontier of topic {name!r} is at {moment(frontier)} now")
 
 
 @app.command("alter", epilog=SETTINGS_HELP)

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.clock import SECOND, Clock
 from headrace.engine.aside import Aside, set_aside
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.compile import Counters, branches, windows_per_row
@@ -29,6 +30,9 @@ from headrace.engine.steps import Step, fingerprint
 from headrace.errors import HeadraceError, LawBroken, PipelineError, PipelineFailed
 from headrace.log import Log
 from headrace.streams.stream import sources
+
+_STARTING = "Initializing"
+_SOURCE_STARTS = 10 * SECOND
 
 
 class Query:
@@ -78,6 +82,20 @@ class Query:
         except (Py4JError, PySparkException) as error:
             raise self._failure(error) from None
         self._started.set()
+
+    def wait_for_source(self, clock: Clock) -> None:
+        """Return when its source has answered, or soon after.
+
+        Each source is a process of its own, which Spark gives ten seconds to start. Many at once
+        would not make it.
+        """
+        assert self._query is not None
+        until = clock.monotonic() + _SOURCE_STARTS
+        with contextlib.suppress(PySparkException, Py4JError, OSError):
+            while self._query.status["message"].startswith(_STARTING):
+                if clock.monotonic() >= until:
+                    return
+                clock.sleep(SECOND // 50)
 
     def wait(self, seconds: float) -> bool:
         """Whether it has ended by itself within so many seconds; its failure is raised."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -361,6 +361,14 @@ class Log(_Closing):
     @abstractmethod
     def commits(self, topic: str, after: int, limit: int) -> list[TopicCommit]:
         """The next commits after a number, at most `limit`, that touch a topic."""
+
+    @abstractmethod
+    def advance(self, topic: str, moment: datetime) -> int | None:
+        """Move a topic's frontier on without a row, because events up to then have come.
+
+        That is a commit without records, and its number is returned; None if the frontier was there
+        already. A moment ahead of the clock by more than the topic's `skew` is refused.
+        """
 
     @abstractmethod
     def frontier(self, topic: str, commit: int | None = None) -> int | None:

@@ -17,7 +17,7 @@ MIB = 1 << 20
 _CLEANUPS = ("delete", "compact", "compact,delete")
 _COMPRESSIONS = ("none", "lz4", "zstd")
 
-_OPTIONAL = {"retention", "retention_bytes", "segment_age", "skew", "tier"}
+_OPTIONAL = {"retention", "retention_bytes", "segment_age", "skew", "idle", "tier"}
 
 _LARGEST = {"max_record_bytes": 32 * MIB}  # a record has to fit a commit
 
@@ -54,6 +54,8 @@ class TopicSettings:
     """Arrow buffer compression of new segments: `none`, `lz4` or `zstd`."""
     skew: timedelta | None = timedelta(hours=1)
     """An event time further ahead of the append time than this never moves the frontier."""
+    idle: timedelta | None = None
+    """After so long without a row, the frontier goes on by the clock while a pipeline runs."""
     tier: str | None = None
     """Where closed segments go: a folder or any URL that pyarrow's filesystems open."""
     tier_after: timedelta = timedelta(0)
@@ -114,7 +116,7 @@ class TopicSettings:
         }
 
 
-_SPAN_SETTINGS = {"retention", "tombstone_retention", "segment_age", "skew", "tier_after"}
+_SPAN_SETTINGS = {"retention", "tombstone_retention", "segment_age", "skew", "idle", "tier_after"}
 _SIZE_SETTINGS = {"retention_bytes", "segment_bytes", "max_record_bytes"}
 
 

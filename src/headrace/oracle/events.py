@@ -40,17 +40,24 @@ class Event:
         return None
 
 
-def events_of(topic: Topic, records: Iterable[Record]) -> list[Event]:
+def events_of(
+    topic: Topic, records: Iterable[Record], advances: Iterable[tuple[int, int]] = ()
+) -> list[Event]:
     """A topic's records, in the order of commits, with the frontier that each of them met.
 
-    Tombstones carry no row, and are left out.
+    Tombstones carry no row, and are left out. `advances` are commits that brought no row but a
+    frontier, each with its number and the moment.
     """
+    ahead = sorted(advances, reverse=True)
     events: list[Event] = []
     frontier: int | None = None  # after all commits before the present one
     reached: int | None = None  # after the rows seen so far
     commit: int | None = None
     for record in sorted(records, key=lambda r: (r.commit or 0, r.partition, r.offset)):
         if record.commit != commit:
+            while ahead and ahead[-1][0] < (record.commit or 0):
+                moment = ahead.pop()[1]
+                reached = moment if reached is None else max(reached, moment)
             commit, frontier = record.commit, reached
         if record.value is None:
             continue

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.clock import Clock, micros
+from headrace.errors import InvalidPosition
 from headrace.log.file.catalog import Catalog, one
 from headrace.log.file.disk import Disk
 from headrace.log.file.identity import Identity, already
@@ -80,8 +81,7 @@ class Appender:
                 return known, closed
             for topic in {p.topic.id: p.topic for p in pieces}.values():
                 check_unchanged(db, topic)
-            number, last = one(db, "SELECT number + 1, time FROM head") or (1, 0)
-            time = max(self._clock.now(), last)
+            number, time = self._next(db)
             commit = _Commit(db, number, time, closed)
             acks = [
                 self._place(commit, piece, message)
@@ -93,6 +93,34 @@ class Appender:
             self._disk.step("recorded")
         self._disk.step("committed")
         return Receipt(number if pieces else None, time, tuple(acks)), closed
+
+    def advance(self, topic: TopicRow, moment: int) -> int | None:
+        """Commit no rows, but that a topic's frontier is at a moment; None if it is already."""
+        with self._catalog.writing(synced=True) as db:
+            check_unchanged(db, topic)
+            before = frontier_at(db, topic.id, None)
+            if before is not None and moment <= before:
+                return None
+            number, time = self._next(db)
+            skew = topic.topic.settings.skew
+            bound = None if skew is None else time + micros(skew)
+            if bound is not None and moment > bound:
+                raise InvalidPosition(
+                    f"The frontier of topic {topic.name!r} cannot be further ahead of the clock "
+                    "than its event times",
+                    hint="Is the clock right? The topic setting `skew` says how far",
+                )
+            _record_head(db, number, time, None)
+            db.execute(
+                "INSERT INTO topic_commit VALUES (?, ?, 0, ?, ?, NULL, 0, ?)",
+                (topic.id, number, before, moment, bound),
+            )
+        return number
+
+    def _next(self, db: apsw.Connection) -> tuple[int, int]:
+        """The number and the time of the next commit. Time does not go back."""
+        number, last = one(db, "SELECT number + 1, time FROM head") or (1, 0)
+        return number, max(self._clock.now(), last)
 
     def _place(self, commit: _Commit, piece: Piece, message: Message) -> Ack:
         """Write a message at the end of its partition's open segment, and record it."""
@@ -145,11 +173,7 @@ def _record(commit: _Commit, pieces: Sequence[Piece], identity: Identity | None)
     """What the whole commit has to say, beside where its rows are."""
     db, number, time = commit.db, commit.number, commit.time
     if pieces:
-        db.execute("UPDATE head SET number = ?, time = ?", (number, time))
-        db.execute(
-            "INSERT INTO commits VALUES (?, ?, ?, ?)",
-            (number, time, identity and identity.producer, identity and identity.sequence),
-        )
+        _record_head(db, number, time, identity)
     by_topic: dict[int, list[Piece]] = {}
     for piece in pieces:
         by_topic.setdefault(piece.topic.id, []).append(piece)
@@ -175,6 +199,14 @@ def _record(commit: _Commit, pieces: Sequence[Piece], identity: Identity | None)
             (identity.producer, identity.epoch, identity.sequence,
              number if pieces else None, time),
         )  # fmt: skip
+
+
+def _record_head(db: apsw.Connection, number: int, time: int, identity: Identity | None) -> None:
+    db.execute("UPDATE head SET number = ?, time = ?", (number, time))
+    db.execute(
+        "INSERT INTO commits VALUES (?, ?, ?, ?)",
+        (number, time, identity and identity.producer, identity and identity.sequence),
+    )
 
 
 def check_unchanged(db: apsw.Connection, topic: TopicRow) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from headrace.clock import Clock, SystemClock
+from headrace.clock import Clock, SystemClock, to_micros
 from headrace.errors import InvalidPosition, InvalidSetting
 from headrace.log.conform import unknown_column
 from headrace.log.file import storage, topics
@@ -244,6 +244,17 @@ class FileLog(Log):
             limit,
         )
         return [TopicCommit(*row) for row in rows]
+
+    def advance(self, topic: str, moment: datetime) -> int | None:
+        while True:
+            row = self._row(topic)
+            if row.topic.event_time is None:
+                raise InvalidSetting(
+                    f"Topic {topic!r} has no event time, and so no frontier",
+                    hint="Name a column when you create it",
+                )
+            with contextlib.suppress(StaleTopic):
+                return self._appender.advance(row, to_micros(moment))
 
     def frontier(self, topic: str, commit: int | None = None) -> int | None:
         with self._catalog.reading() as db:
