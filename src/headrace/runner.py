@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +82,7 @@ class Run:
         settings: SparkSettings | None = None,
         portions: Portions | None = None,
         changelogs: bool = True,
+        fresh: bool = False,
         clock: Clock | None = None,
         reach: Reach = nothing,
     ) -> None:
@@ -98,8 +100,11 @@ class Run:
             self._stack.enter_context(_only_run(folder, app.name))
             for step in steps:
                 _prepare_topics(self.log, step)
+            views = views_folder(self.log.url) / f"{app.name}.db"
+            if fresh:
+                _forget(folder, views)
             self._spark = spark or spark_session(settings, log_file=folder / "spark.log")
-            database = Database(views_folder(self.log.url) / f"{app.name}.db", app.name)
+            database = Database(views, app.name)
             self._stack.callback(database.close)
             producer = self.log.producer(id=f"{app.name}.{database.generation}")
             self._stack.callback(producer.close)
@@ -270,6 +275,13 @@ def _holder(file: IO[str]) -> str:
     file.seek(0)
     pid = file.read().strip()
     return f", as process {pid}" if pid else ""
+
+
+def _forget(folder: Path, views: Path) -> None:
+    """Remove all that was computed. The log has what it was computed from."""
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{views}{suffix}").unlink(missing_ok=True)
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 
 def _prepare_topics(log: Log, step: Step) -> None:

@@ -128,9 +128,14 @@ def test_a_changed_pipeline_is_not_mixed_with_what_was_stored(log: ScriptedLog) 
     log.write(source, event("a"))
     log.run(app, spark=shared())
     changed, _ = pipeline(size=2 * MINUTE)
-    with pytest.raises(ChangedPipeline, match="another declaration"):
+    with pytest.raises(ChangedPipeline, match="the window was tumbling 1m and is tumbling 2m"):
         log.run(changed, spark=shared())
     assert counts(log, app) == {"a": 1}
+    with Run(changed, log.log, until_caught_up=True, fresh=True, spark=shared()) as running:
+        running.wait()
+    assert counts(log, changed) == {"a": 1}
+    with pytest.raises(ChangedPipeline):
+        log.run(app, spark=shared())
 
 
 def test_rows_that_an_expression_fails_on_stop_the_pipeline_and_are_not_lost(

@@ -42,6 +42,14 @@ def run(
         bool,
         typer.Option("--until-caught-up", help="Stop when what is in the log now is done."),
     ] = False,
+    fresh: Annotated[
+        bool,
+        typer.Option(
+            "--fresh",
+            help="Remove the application's views, and compute everything again from the log, as "
+            "after a change. What it published stays, and is published again.",
+        ),
+    ] = False,
     max_rows: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="End a batch after the commit with its Nth row."),
@@ -105,6 +113,7 @@ def run(
         declared,
         log or declared.log or DEFAULT_LOG,
         until_caught_up=until_caught_up,
+        fresh=fresh,
         settings=SparkSettings(cores, memory, shuffle_partitions, state, brief),
         portions=Portions(max_rows or usual.max_rows, max_commits or usual.max_commits),
     )

@@ -59,7 +59,13 @@ class Asked:
 
 
 def run_watched(
-    app: App, log: str | None, *, until_caught_up: bool, settings: SparkSettings, portions: Portions
+    app: App,
+    log: str | None,
+    *,
+    until_caught_up: bool,
+    fresh: bool,
+    settings: SparkSettings,
+    portions: Portions,
 ) -> tuple[list[StepProgress], int]:
     """Run an application; returns what became of all rows, and the code to exit with."""
     steps_of(app)  # which refuses what cannot be run, before anybody waits for Spark
@@ -68,7 +74,12 @@ def run_watched(
         with (
             _shown(app) as tell,
             Run(
-                app, log, until_caught_up=until_caught_up, settings=settings, portions=portions
+                app,
+                log,
+                until_caught_up=until_caught_up,
+                fresh=fresh,
+                settings=settings,
+                portions=portions,
             ) as running,
             # Spark has a handler for Ctrl-C of its own, which cancels what is being computed.
             asked.listening(),

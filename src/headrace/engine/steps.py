@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from headrace.clock import micros
 from headrace.engine.compile import column
 from headrace.errors import InvalidPipeline
+from headrace.log.settings import format_span
 from headrace.schema.ddl import format_schema
 from headrace.streams.app import App, View
 from headrace.streams.expressions import Expression
@@ -101,8 +104,12 @@ def _check_inputs(step: Step) -> None:
 
 def fingerprint(step: Step) -> str:
     """A digest of what the step computes. Where it was declared makes no difference."""
-    kept = {"stream": describe(step.stream), "key": step.view.key if step.view else None}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(definition_of(step), sort_keys=True).encode()).hexdigest()
+
+
+def definition_of(step: Step) -> dict[str, Any]:
+    """What a step computes and by which key it is kept, as plain data."""
+    return {**describe(step.stream), "key": step.view.key if step.view else None}
 
 
 def describe(stream: Stream) -> dict[str, Any]:
@@ -134,6 +141,82 @@ def describe(stream: Stream) -> dict[str, Any]:
             }
         case _:
             raise TypeError(f"no such stream: {stream}")
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What is another between two definitions of a step, in words."""
+    found = []
+    flat_before, flat_now = _flat(before), _flat(now)
+    for name, what in _WORDS.items():
+        old, new = flat_before.get(name), flat_now.get(name)
+        if old == new:
+            continue
+        if name in ("aggregates", "project"):
+            found += _named("aggregate" if name == "aggregates" else "column", old or (), new or ())
+        elif old is None or new is None:
+            found.append(f"the {what} is {'new' if old is None else 'gone'}")
+        else:
+            found.append(f"the {what} was {_shown(name, old)} and is {_shown(name, new)}")
+    return found or ["its steps are in another order"]
+
+
+def _flat(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """All that is said in a chain of steps, by what is said. Later steps of a kind come first."""
+    found: dict[str, Any] = {}
+    here: Mapping[str, Any] | None = definition
+    while here is not None:
+        for name, value in here.items():
+            if name in ("filter", "explode", "project") and name in found:
+                found[name] = [*_several(found[name]), *_several(value)]
+            elif name != "of":
+                found[name] = value
+        here = here.get("of")
+    return found
+
+
+def _several(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+_WORDS = {
+    "topic": "topic", "schema": "schema of the topic", "event_time": "event time",
+    "by": "grouping", "key": "key of the view",
+    "window": "window", "lateness": "lateness", "emit": "emission", "aggregates": "aggregates",
+    "filter": "filter", "project": "columns", "explode": "exploded array", "merge": "merged stream",
+}  # fmt: skip
+
+
+def _named(what: str, old: Iterable[Any], new: Iterable[Any]) -> list[str]:
+    """What became of things that have a name in front."""
+    before, now = ({entry[0]: entry[1:] for entry in entries} for entries in (old, new))
+    return [
+        *(f"{what} {name!r} is new" for name in now if name not in before),
+        *(f"{what} {name!r} is gone" for name in before if name not in now),
+        *(
+            f"{what} {name!r} is computed differently"
+            for name in now
+            if name in before and list(now[name]) != list(before[name])
+        ),
+    ]
+
+
+def _shown(name: str, value: Any) -> str:
+    if name == "lateness":
+        delay, grace = (_span(part) for part in value)
+        return f"{delay} and {grace} of grace"
+    if name == "window":
+        kind, *parts = value if isinstance(value[0], str) else ("", *value)
+        spans = [_span(part) for part in parts]
+        if kind:
+            return f"{kind} {spans[0]}"
+        size, every, offset = spans
+        kind = f"tumbling {size}" if size == every else f"hopping {size} every {every}"
+        return kind + (f" from {offset}" if parts[2] else "")
+    return ", ".join(map(str, value)) if isinstance(value, list) else repr(value)
+
+
+def _span(span: int) -> str:
+    return format_span(timedelta(microseconds=span))
 
 
 def _describe_window(window: AnyWindow) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 import apsw
 import pyarrow as pa
@@ -17,7 +18,7 @@ from headrace.engine.crash import Reach
 from headrace.engine.law import Law
 from headrace.engine.position import Position, beginning
 from headrace.engine.sink import Portion, Sink
-from headrace.engine.steps import Step, describe, fingerprint
+from headrace.engine.steps import Step, definition_of, differences, fingerprint
 from headrace.errors import ChangedPipeline, InvalidPipeline
 from headrace.log import Log, Topic
 from headrace.streams.stream import WINDOW_START, sources
@@ -184,7 +185,8 @@ class ViewSink(Sink):
         with self._database.writing() as db:
             found = list(
                 db.execute(
-                    "SELECT fingerprint, begun, reached, frontier, law FROM _headrace_step "
+                    "SELECT fingerprint, definition, begun, reached, frontier, law "
+                    "FROM _headrace_step "
                     "WHERE name = ?",
                     (step.name,),
                 )
@@ -195,7 +197,7 @@ class ViewSink(Sink):
                 db.execute(
                     "INSERT INTO _headrace_step VALUES (?, ?, ?, ?, ?, NULL, ?, 0)",
                     (
-                        step.name, mine, json.dumps(describe(step.stream)), text, text,
+                        step.name, mine, json.dumps(_as_stored(step)), text, text,
                         json.dumps(asdict(Law())),
                     ),
                 )  # fmt: skip
@@ -204,13 +206,15 @@ class ViewSink(Sink):
                 if self._sessions is not None:
                     self._sessions.create(db)
                 self._enter_view(db)
-                found = [(mine, text, text, None, json.dumps(asdict(Law())))]
-        ((theirs, begun_text, reached, frontier, law),) = found
+                found = [(mine, "", text, text, None, json.dumps(asdict(Law())))]
+        ((theirs, definition, begun_text, reached, frontier, law),) = found
         if theirs != mine:
+            changes = differences(json.loads(str(definition)), _as_stored(step))
             raise ChangedPipeline(
-                f"Step {step.name!r} has stored results of another declaration than this one",
-                hint=f"Give it another name, or remove {self._database.path} and the "
-                "application's checkpoints: everything is then computed again from the log",
+                f"Step {step.name!r} has stored results of another declaration than this one: "
+                f"{'; '.join(changes)}",
+                hint="Give it another name, or run it with --fresh: then everything is computed "
+                "again from the log",
             )
         self._begun = _read_positions(str(begun_text))
         self._reached = _read_positions(str(reached))
@@ -278,6 +282,12 @@ class ViewSink(Sink):
 def changelog_topic(step: Step) -> str | None:
     """The changelog of a step's view, if it has one."""
     return changelog.topic_of(step.app, step.view.name) if step.view is not None else None
+
+
+def _as_stored(step: Step) -> dict[str, Any]:
+    """What a step computes, as plain data that JSON gives back as it was."""
+    told: dict[str, Any] = json.loads(json.dumps(definition_of(step)))
+    return told
 
 
 def _later(one: int | None, other: int | None) -> int | None:

@@ -1,0 +1,107 @@
+"""What has changed between two declarations is told in words."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from headrace import streams as hr
+from headrace.engine.steps import definition_of, differences, steps_of
+
+MINUTE = timedelta(minutes=1)
+
+
+def told(
+    window: Any = None,
+    by: Any = "url",
+    delay: int = 10,
+    emit: Any = "updates",
+    condition: str | None = None,
+    schema: str = "url string, user string, at timestamp",
+    key: Any = None,
+    **aggregates: Any,
+) -> dict[str, Any]:
+    app = hr.App("a")
+    stream: hr.Stream = app.topic("views", schema=schema, event_time="at")
+    if condition is not None:
+        stream = hr.filter(stream, condition)
+    made = hr.aggregate(
+        stream,
+        by=by,
+        window=window or hr.tumbling(MINUTE),
+        lateness=hr.Lateness(timedelta(seconds=delay), MINUTE),
+        emit=emit,
+        **(aggregates or {"hits": hr.count()}),
+    )
+    app.view("v", made, key=key)
+    (step,) = steps_of(app)
+    found: dict[str, Any] = json.loads(json.dumps(definition_of(step)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "words"),
+    [
+        (
+            {},
+            {"window": hr.hopping(5 * MINUTE, MINUTE)},
+            ["the window was tumbling 1m and is hopping 5m every 1m"],
+        ),
+        (
+            {"window": hr.sliding(MINUTE)},
+            {"window": hr.session(2 * MINUTE)},
+            ["the window was sliding 1m and is session 2m"],
+        ),
+        (
+            {"window": hr.tumbling(MINUTE)},
+            {"window": hr.tumbling(MINUTE, offset=timedelta(seconds=5))},
+            ["the window was tumbling 1m and is tumbling 1m from 5s"],
+        ),
+        (
+            {},
+            {"delay": 30},
+            ["the lateness was 10s and 1m of grace and is 30s and 1m of grace"],
+        ),
+        ({}, {"emit": "final"}, ["the emission was 'updates' and is 'final'"]),
+        (
+            {"hits": hr.count(), "most": hr.max("user")},
+            {"hits": hr.count("user"), "people": hr.distinct("user")},
+            [
+                "aggregate 'people' is new",
+                "aggregate 'most' is gone",
+                "aggregate 'hits' is computed differently",
+            ],
+        ),
+        (
+            {"condition": "user > 'a'"},
+            {"condition": "user > 'b'"},
+            ["the filter was \"user > 'a'\" and is \"user > 'b'\""],
+        ),
+        (
+            {},
+            {"key": ["window_start", "url"]},
+            ["the key of the view was url, window_start and is window_start, url"],
+        ),
+    ],
+)
+def test_what_has_changed_is_named(before: Any, now: Any, words: list[str]) -> None:
+    assert differences(told(**before), told(**now)) == words
+
+
+def test_another_key_is_named_with_what_hangs_on_it() -> None:
+    assert differences(told(), told(by=["url", "user"])) == [
+        "the grouping was url and is url, user",
+        "the key of the view was url, window_start and is url, user, window_start",
+    ]
+
+
+def test_a_column_of_the_topic_is_named_by_its_schema() -> None:
+    (words,) = differences(told(), told(schema="url string, at timestamp"))
+    assert words.startswith("the schema of the topic was 'url string, user string, at timestamp'")
+
+
+def test_a_step_between_is_seen() -> None:
+    assert differences(told(), told(condition="user is not null")) == ["the filter is new"]
