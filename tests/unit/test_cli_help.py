@@ -30,7 +30,9 @@ LEAVES = dict(leaves(get_command(app)))
 
 
 def test_every_command_of_the_design_is_there() -> None:
-    topics = ("create", "list", "describe", "alter", "delete", "compact", "upkeep")
+    topics = (
+        "create", "list", "describe", "lateness", "advance", "alter", "delete", "compact", "upkeep",
+    )  # fmt: skip
     groups = ("list", "describe", "reset", "delete")
     assert set(LEAVES) == {
         *(f"topics {verb}" for verb in topics),
