@@ -134,7 +134,18 @@ def test_expressions_may_be_columns(log: ScriptedLog) -> None:
     assert results.law("counts").filtered == 6
 
 
-def test_windows_that_are_final_leave_sparks_state(log: ScriptedLog) -> None:
+@pytest.mark.parametrize(
+    ("window", "length"),
+    [
+        (hr.tumbling(10 * SECOND), 10),
+        (hr.hopping(20 * SECOND, 10 * SECOND), 20),
+        (hr.sliding(10 * SECOND), 20),
+    ],
+    ids=["tumbling", "hopping", "sliding"],
+)
+def test_windows_that_are_final_leave_sparks_state(
+    log: ScriptedLog, window: hr.Window | hr.Sliding, length: int
+) -> None:
     app = hr.App("evicting")
     events = app.topic(
         "events", schema="k string, n int, at timestamp", event_time="at", partitions=2
@@ -142,7 +153,7 @@ def test_windows_that_are_final_leave_sparks_state(log: ScriptedLog) -> None:
     counted = hr.aggregate(
         events,
         by="k",
-        window=hr.tumbling(10 * SECOND),
+        window=window,
         lateness=hr.Lateness(10 * SECOND, 10 * SECOND),
         n=hr.count(),
     )
@@ -158,6 +169,6 @@ def test_windows_that_are_final_leave_sparks_state(log: ScriptedLog) -> None:
     ) as running:
         running.wait()
         (state,) = running.queries[0].progress["stateOperators"]
-    panes, open_at_most = 60 * 3, (3 * 20 + 10 + 20) // 10 * 3 + 6
+    panes, open_at_most = 60 * 3, (3 * 20 + length + 20) // 10 * 3 + 6
     assert state["numRowsDroppedByWatermark"] == 0
     assert state["numRowsTotal"] <= open_at_most < panes

@@ -163,7 +163,7 @@ class Compiler:
     def _panes(self, counted: DataFrame, step: Aggregation) -> DataFrame:
         panes = _checked(
             step.where,
-            counted.groupBy(evicted_by(_END), *(F.col(f"`{key}`") for key in step.by)).agg,
+            evicted_by(counted, _END).groupBy(_END, *(F.col(f"`{key}`") for key in step.by)).agg,
             *self._aggregates(step),
             F.max(places.COMMIT).alias(places.REVISION),
             F.count(F.lit(1)).alias(places.ROWS),

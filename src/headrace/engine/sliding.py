@@ -36,7 +36,7 @@ def hold(rows: DataFrame, step: Aggregation) -> DataFrame:
     keys = [F.col(f"`{key}`") for key in step.by]
     row = F.struct(*(F.col(f"`{name}`") for name in kept))
     held = rows.select(*keys, row.alias(_HELD), each(window_ends(panes)).alias(_PANE))
-    return held.groupBy(evicted_by(_PANE), *keys).agg(F.collect_list(_HELD).alias(_HELD))
+    return evicted_by(held, _PANE).groupBy(_PANE, *keys).agg(F.collect_list(_HELD).alias(_HELD))
 
 
 def slide(held: DataFrame, step: Aggregation, made: Aggregates, since: int) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headrace.clock import micros
@@ -33,12 +33,14 @@ def each(ends: list[Column]) -> Column:
     return F.explode(F.array(*ends)) if ends[1:] else ends[0]
 
 
-def evicted_by(end: str) -> Column:
-    """The end of a window as a key of Spark's state, forgotten once the watermark has come to it.
+def evicted_by(rows: DataFrame, end: str) -> DataFrame:
+    """Rows whose column `end`, as a key of Spark's state, lets it forget what is closed.
 
-    Spark knows such a key by a note on its column, which `withWatermark` makes and a sum loses.
+    Spark knows such a key by a note on its column, which `withWatermark` makes and a sum loses. It
+    has to be a column before it is grouped by, or the note is lost again.
     """
-    return F.timestamp_micros(end).alias(end, metadata={_WATERMARKED: 0})
+    moment = F.timestamp_micros(end).alias(end, metadata={_WATERMARKED: 0})
+    return rows.select(*(F.col(f"`{name}`") for name in rows.columns if name != end), moment)
 
 
 def window_columns(window: AnyWindow, end: Column) -> tuple[Column, Column]:
