@@ -107,6 +107,7 @@ def test_windows_are_measured_against_hand_written_spark(tmp_path: Path) -> None
     assert told["settings"]["events"] == 40_000
 
 
+@pytest.mark.slow
 def test_freshness_is_measured_against_hand_written_spark(tmp_path: Path) -> None:
     shared()
     told = Cli(tmp_path).json("bench", "freshness", "--quick")

@@ -71,6 +71,7 @@ def java_of(pid: int) -> int:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_killed_driver_is_told_of_and_nothing_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -115,6 +115,7 @@ def test_how_a_long_log_is_cut_and_where_it_crashes_makes_no_difference(log: Scr
     assert all(other == found[0] for other in found[1:])
 
 
+@pytest.mark.slow
 def test_a_lost_checkpoint_is_made_up_for_by_reading_the_log_again(log: ScriptedLog) -> None:
     source = Feed(3)
     case = Case(log, "lost", "grid")
