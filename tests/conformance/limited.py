@@ -24,7 +24,7 @@ from headrace.log import (
     UpkeepReport,
 )
 from headrace.log.file.log import FileLog
-from headrace.log.interface import Acks, CommitMode
+from headrace.log.roles import Acks, CommitMode
 from tests.conformance.limited_handles import LimitedConsumer, LimitedProducer, check_position
 
 

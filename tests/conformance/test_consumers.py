@@ -9,7 +9,7 @@ import pytest
 from headrace.clock import to_micros
 from headrace.errors import InvalidSetting, MisusedHandle, UnknownPartition
 from headrace.log import EARLIEST, LATEST, Capability, Commit, Log, Offset, Time
-from headrace.log.interface import Consumer
+from headrace.log.roles import Consumer
 from tests.conformance.backends import START
 from tests.conformance.stage import Stage, needs, send, table
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.log import LATEST, Consumer, Log
-from headrace.log.interface import CommitMode
+from headrace.log.roles import CommitMode
 from tests.conformance.stage import Stage, send, values
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.errors import InvalidRecord, InvalidSetting, MisusedHandle, UnknownPartition
 from headrace.log import Capability, Log
-from headrace.log.interface import Acks
+from headrace.log.roles import Acks
 from tests.conformance.backends import START, Backend
 from tests.conformance.stage import LONG, Stage, dense, needs, offsets, read, send, values
 

@@ -12,6 +12,7 @@ import pytest
 from headrace import streams as hr
 from headrace.errors import InvalidPipeline
 from headrace.streams.stream import Source
+from headrace.streams.time import AnyWindow
 from headrace.testing import ScriptedLog, scripted_log
 from tests.property.judging import check_view
 from tests.spark import shared
@@ -35,7 +36,7 @@ def row(second: int, price: str | None, key: str = "a") -> dict[str, Any]:
     return {"k": key, "price": price, "seen": at, "ok": second % 2 == 0, "at": at}
 
 
-def declare(window: Any, **aggregates: Any) -> tuple[hr.App, Source, hr.Aggregation]:
+def declare(window: AnyWindow, **aggregates: Any) -> tuple[hr.App, Source, hr.Aggregation]:
     app = hr.App("own")
     source = app.topic("events", schema=SCHEMA, event_time="at")
     made = hr.aggregate(source, by="k", window=window, lateness=LATENESS, **aggregates)
@@ -76,10 +77,19 @@ def test_sessions_put_together_values_of_every_type(log: ScriptedLog) -> None:
     assert results.law("own").counted == 6
 
 
-def test_an_arbitrary_aggregate_over_sessions_is_refused_at_its_line(log: ScriptedLog) -> None:
-    app, source, _ = declare(hr.session(10 * SECOND), odd=hr.expression("stddev(price)"))
+@pytest.mark.parametrize(
+    ("window", "expression", "reason"),
+    [
+        (hr.session(10 * SECOND), "stddev(price)", "when two sessions become one"),
+        (hr.sliding(10 * SECOND), "sum(price) / count(k)", "Spark cannot do this"),
+    ],
+)
+def test_what_cannot_be_put_together_is_refused_at_its_line(
+    log: ScriptedLog, window: AnyWindow, expression: str, reason: str
+) -> None:
+    app, source, _ = declare(window, odd=hr.expression(expression))
     log.write(source, row(0, "1.00"))
-    with pytest.raises(InvalidPipeline, match="when two sessions become one") as refused:
+    with pytest.raises(InvalidPipeline, match=reason) as refused:
         log.run(app, spark=shared())
     assert "test_own_windows.py" in str(refused.value)
 
@@ -89,14 +99,6 @@ def test_an_arbitrary_aggregate_slides(log: ScriptedLog) -> None:
     log.write(source, row(0, "3.00"), row(4, "1.00"))
     results = log.run(app, spark=shared())
     assert [found["most"] for found in results.view("own")] == ["a", "a"]
-
-
-def test_several_aggregates_in_one_do_not_slide(log: ScriptedLog) -> None:
-    app, source, _ = declare(hr.sliding(10 * SECOND), odd=hr.expression("sum(price) / count(k)"))
-    log.write(source, row(0, "1.00"))
-    with pytest.raises(InvalidPipeline, match="Spark cannot do this") as refused:
-        log.run(app, spark=shared())
-    assert "test_own_windows.py" in str(refused.value)
 
 
 def test_what_is_kept_forever_is_never_late_and_never_final(log: ScriptedLog) -> None:

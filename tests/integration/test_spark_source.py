@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from headrace import streams as hr
 from headrace.engine.frames import Portions
 from headrace.engine.position import Position, beginning, next_cut, position_at
-from headrace.engine.source import spans
+from headrace.engine.rows import spans
 from headrace.runner import Run
 from headrace.testing import ScriptedLog, scripted_log
 from tests.spark import shared

@@ -15,8 +15,8 @@ from headrace.clock import SECOND, VirtualClock, to_datetime, to_micros
 from headrace.log import Consumer, Log, Position, Producer
 from headrace.log.file.disk import Disk
 from headrace.log.file.log import FileLog
-from headrace.log.interface import Acks, Writer
 from headrace.log.partitioner import partition_of
+from headrace.log.roles import Acks, Writer
 from tests.property.model import Entry, LogModel, TopicModel
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

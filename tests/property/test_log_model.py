@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headrace.clock import to_datetime
 from headrace.errors import OffsetOutOfRange
 from headrace.log import EARLIEST, LATEST, Commit, Offset, Position, Time
-from headrace.log.interface import Acks
+from headrace.log.roles import Acks
 from tests.property.driver import START, Driver, Row
 from tests.property.model import Entry, GroupModel, PartitionModel, TopicModel, check_polled
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headrace.log import EARLIEST, LATEST
 from headrace.log.file.log import FileLog
-from headrace.log.interface import CommitMode
+from headrace.log.roles import CommitMode
 from tests.recovery.crashing import CrashingDisk, KillAt, StepFile
 
 PARTITIONS = 4

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace.log import Log
 from headrace.log.file.log import FileLog
-from headrace.log.interface import Acks
+from headrace.log.roles import Acks
 from tests.recovery.crashing import CrashingDisk, KillAt, StepFile
 
 PARTITIONS = 3

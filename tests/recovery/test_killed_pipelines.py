@@ -149,18 +149,11 @@ def test_a_killed_pipeline_goes_on_as_if_nothing_had_happened(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("which", "seed", "more"), [("grid", 2, 10), ("own", 3, 4)])
 def test_pipelines_killed_at_every_point_many_times(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], which: Which, seed: int, more: int
 ) -> None:
-    fell_on = killed_at_every_point(tmp_path / "log", 2, "grid", times=2, more=10)
-    report(fell_on, capsys)
-
-
-@pytest.mark.slow
-def test_pipelines_with_windows_of_their_own_killed_at_every_point(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fell_on = killed_at_every_point(tmp_path / "log", 3, "own", times=2, more=4)
+    fell_on = killed_at_every_point(tmp_path / "log", seed, which, times=2, more=more)
     report(fell_on, capsys)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from headrace.log.file.log import FileLog
-from headrace.log.interface import Acks
+from headrace.log.roles import Acks
 from tests.recovery.crashing import STEPS, KillAt, StepFile
 from tests.recovery.producing import Found, batch_of, check, make_log, produce
 

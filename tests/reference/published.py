@@ -133,50 +133,25 @@ FACTS = {
         hr.tumbling(ms(5000), offset=ms(1000)),
         {(1000, 6000): {1000, 5999}, (6000, 11000): {6000}},
     ),
-    "flink sliding, 0": Fact(
-        f"{_HOPPING} testWindowAssignment", hr.hopping(ms(5000), ms(1000)), _hops(0, -4000)
-    ),
-    "flink sliding, 4999": Fact(
-        f"{_HOPPING} testWindowAssignment", hr.hopping(ms(5000), ms(1000)), _hops(4999, 0)
-    ),
-    "flink sliding, 5000": Fact(
-        f"{_HOPPING} testWindowAssignment", hr.hopping(ms(5000), ms(1000)), _hops(5000, 1000)
-    ),
-    "flink sliding, offset, 100": Fact(
-        f"{_HOPPING} testWindowAssignmentWithOffset",
-        hr.hopping(ms(5000), ms(1000), offset=ms(100)),
-        _hops(100, -3900),
-    ),
-    "flink sliding, offset, 5099": Fact(
-        f"{_HOPPING} testWindowAssignmentWithOffset",
-        hr.hopping(ms(5000), ms(1000), offset=ms(100)),
-        _hops(5099, 100),
-    ),
-    "flink sliding, offset, 5100": Fact(
-        f"{_HOPPING} testWindowAssignmentWithOffset",
-        hr.hopping(ms(5000), ms(1000), offset=ms(100)),
-        _hops(5100, 1100),
-    ),
-    "flink sliding, the other way, 0": Fact(
-        f"{_HOPPING} testWindowAssignmentWithNegativeOffset",
-        hr.hopping(ms(5000), ms(1000), offset=ms(900)),
-        _hops(0, -4100),
-    ),
-    "flink sliding, the other way, 4899": Fact(
-        f"{_HOPPING} testWindowAssignmentWithNegativeOffset",
-        hr.hopping(ms(5000), ms(1000), offset=ms(900)),
-        _hops(4899, -100),
-    ),
-    "flink sliding, seconds, 100": Fact(
-        f"{_HOPPING} testTimeUnits",
-        hr.hopping(ms(5000), ms(1000), offset=ms(500)),
-        _hops(100, -4500),
-    ),
-    "flink sliding, seconds, 5499": Fact(
-        f"{_HOPPING} testTimeUnits",
-        hr.hopping(ms(5000), ms(1000), offset=ms(500)),
-        _hops(5499, 500),
-    ),
+    **{
+        f"flink sliding, {test}, {moment}": Fact(
+            f"{_HOPPING} {test}",
+            hr.hopping(ms(5000), ms(1000), offset=ms(offset)),
+            _hops(moment, first),
+        )
+        for test, offset, moment, first in (
+            ("testWindowAssignment", 0, 0, -4000),
+            ("testWindowAssignment", 0, 4999, 0),
+            ("testWindowAssignment", 0, 5000, 1000),
+            ("testWindowAssignmentWithOffset", 100, 100, -3900),
+            ("testWindowAssignmentWithOffset", 100, 5099, 100),
+            ("testWindowAssignmentWithOffset", 100, 5100, 1100),
+            ("testWindowAssignmentWithNegativeOffset", 900, 0, -4100),
+            ("testWindowAssignmentWithNegativeOffset", 900, 4899, -100),
+            ("testTimeUnits", 500, 100, -4500),
+            ("testTimeUnits", 500, 5499, 500),
+        )
+    },
 }
 
 OVER = (

@@ -18,7 +18,7 @@ from headrace.clock import micros, to_datetime
 from headrace.engine import places
 from headrace.engine.lateness import Closing, Mask, Moments
 from headrace.engine.position import Commits, Position
-from headrace.engine.source import chosen, event_times, in_time, place_column
+from headrace.engine.rows import chosen, event_times, in_time, place_column
 from headrace.log import Batch, Commit, Log, Topic, TopicCommit
 from headrace.streams.stream import WINDOW_END, WINDOW_START, Aggregation
 from headrace.streams.time import AnyWindow, Window

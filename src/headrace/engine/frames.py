@@ -22,9 +22,9 @@ from headrace.engine.compile import (
 )
 from headrace.engine.lateness import Closing
 from headrace.engine.sessions import GROUP, Sessions, grouped
-from headrace.engine.sink import Sink
-from headrace.engine.source import FORMAT, Wish
+from headrace.engine.sink import Regrouped, Sink
 from headrace.engine.steps import Step
+from headrace.engine.wish import FORMAT, Wish
 from headrace.streams.stream import Source
 from headrace.streams.time import Session
 
@@ -39,11 +39,10 @@ class Portions:
 
 @dataclass(frozen=True)
 class Results:
-    """What a batch comes to; of sessions also their parts, and the sessions they replace."""
+    """What a batch comes to."""
 
     rows: pa.Table
-    sessions: pa.Table | None = None
-    replaced: pa.Table | None = None
+    sessions: Regrouped | None = None
 
 
 class Frames:
@@ -105,7 +104,7 @@ class Frames:
         rows, parts = (
             made.select(schema.names).cast(schema) for schema in (self.schema, self.session_schema)
         )
-        return Results(rows, parts, before)
+        return Results(rows, Regrouped(parts, before))
 
     def _results(self, streamed: DataFrame, since: int) -> DataFrame:
         """What has nothing new since a commit may lack."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace.clock import SECOND, Clock, micros, to_datetime
-from headrace.errors import HeadraceError, Retryable
+from headrace.errors import Retryable
 from headrace.log import Log
 
 _LOOK = SECOND
@@ -36,7 +36,7 @@ class Heart:
         self._quiet: dict[str, _Quiet] = {}
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self._error: HeadraceError | None = None
+        self._error: Exception | None = None
 
     def start(self) -> None:
         """Look after them from now on, in the background."""
@@ -75,6 +75,6 @@ class Heart:
                 self.beat()
             except Retryable:
                 continue
-            except HeadraceError as error:
+            except Exception as error:  # it is raised where somebody waits
                 self._error = error
                 return

@@ -179,7 +179,6 @@ class Query:
             pa.Table.from_batches(dead) if dead else None,
             self._law(reached, end, aside, late),
             results.sessions,
-            results.replaced,
         )
         self._reach("set aside")
         sink.store(portion)

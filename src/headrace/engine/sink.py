@@ -13,12 +13,19 @@ from headrace.engine.position import Position
 
 
 @dataclass(frozen=True)
+class Regrouped:
+    """The sessions that the rows of a batch are in, as parts, and those they were made of."""
+
+    parts: pa.Table
+    replaced: pa.Table
+
+
+@dataclass(frozen=True)
 class Portion:
     """The results of a step between two positions in its topics.
 
     `rows` are panes that have changed, each as it is now, or rows to publish. `law` has all of its
-    terms but what the sink alone can tell: how many rows were counted. `sessions` are those that
-    the rows show, in parts, and `replaced` the ones they were made of.
+    terms but what the sink alone can tell: how many rows were counted.
     """
 
     start: Mapping[str, Position]
@@ -28,8 +35,7 @@ class Portion:
     late: pa.Table | None
     dead: pa.Table | None
     law: Law
-    sessions: pa.Table | None = None
-    replaced: pa.Table | None = None
+    sessions: Regrouped | None = None
 
 
 class Sink(ABC):

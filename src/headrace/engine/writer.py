@@ -3,8 +3,8 @@
     frame.write.format("headrace").option("log", "file:./data").option("topic", "orders")
 
 Tasks keep their rows in files beside the log, and the driver appends them once all tasks are done:
-of a job that fails there is nothing in the topic. A stream's batch is one commit, under a number
-that it has again when it is repeated after a crash, so that it is there once.
+of a job with a task that fails there is nothing in the topic. A stream's batch is one commit, under
+a number that it has again when it is repeated after a crash, so that it is there once.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.clock import SECOND, SystemClock
+from headrace.engine.wish import check_options
 from headrace.errors import InvalidSetting, TransactionTooLarge, UnknownColumn
 from headrace.log import Log, open_log
 
-_OPTIONS = ("log", "topic")
 _SPARKS = {"path", "checkpointlocation", "queryname"}
 _STAGING = "staging"
 _ABANDONED = 24 * 3600 * SECOND
@@ -45,19 +45,9 @@ class Target:
     topic: str
 
     @staticmethod
-    def from_options(options: Mapping[str, str], format: str) -> Target:
+    def from_options(options: Mapping[str, str]) -> Target:
         """What a user wrote after `.option`."""
-        for needed in _OPTIONS:
-            if needed not in options:
-                raise InvalidSetting(
-                    f"The sink {format!r} needs the option {needed!r}",
-                    hint='.option("log", "file:./data").option("topic", "orders")',
-                )
-        if unknown := {name.lower() for name in options} - {*_OPTIONS, *_SPARKS}:
-            raise InvalidSetting(
-                f"The sink {format!r} has no option {min(unknown)!r}",
-                hint=f"There are: {', '.join(_OPTIONS)}",
-            )
+        check_options("sink", options, {"log", "topic"}, _SPARKS)
         return Target(options["log"], options["topic"])
 
     def check(self, columns: StructType, *, overwrite: bool) -> None:

@@ -5,18 +5,10 @@ interface; `open_log` finds the implementation by URL.
 """
 
 from headrace.log.address import open_log
-from headrace.log.interface import (
-    Acks,
-    Capability,
-    CommitMode,
-    Consumer,
-    Delivery,
-    Log,
-    Producer,
-    Transaction,
-)
+from headrace.log.interface import Capability, Log
 from headrace.log.position import EARLIEST, LATEST, Commit, Offset, Position, Time, parse_position
 from headrace.log.record import Batch, Header, Record
+from headrace.log.roles import Acks, CommitMode, Consumer, Delivery, Producer, Transaction
 from headrace.log.settings import TopicSettings
 from headrace.log.state import (
     Ack,

@@ -7,24 +7,20 @@ of log cannot do is a `Capability` it does not list, and asking for it raises `U
 from __future__ import annotations
 
 import contextlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any
 
 import pyarrow as pa
 
 from headrace.errors import TopicExists, Unsupported
-from headrace.log.assignment import Partition
 from headrace.log.position import EARLIEST, LATEST, Position
-from headrace.log.record import Batch, Header, Record
+from headrace.log.record import Batch
+from headrace.log.roles import Acks, Closing, CommitMode, Consumer, Producer
 from headrace.log.settings import TopicSettings
-from headrace.log.state import GroupState, Receipt, Topic, TopicCommit, TopicState, UpkeepReport
-
-Acks = Literal["none", "written", "synced"]
-CommitMode = Literal["before", "after", "manual"]
+from headrace.log.state import GroupState, Topic, TopicCommit, TopicState, UpkeepReport
 
 
 class Capability(StrEnum):
@@ -40,191 +36,7 @@ class Capability(StrEnum):
     TIERING = "closed segments on another filesystem"
 
 
-class Delivery(ABC):
-    """The promise of `send`: the batch the record went into."""
-
-    @abstractmethod
-    def wait(self) -> Receipt:
-        """Have the batch committed now, and return the log's answer."""
-
-    @property
-    @abstractmethod
-    def done(self) -> bool:
-        """Whether the answer is there."""
-
-
-class _Closing(ABC):
-    @abstractmethod
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class Writer(ABC):
-    """Takes records: a producer commits them by and by, a transaction all at once."""
-
-    @abstractmethod
-    def send(
-        self,
-        topic: str,
-        value: Any,
-        key: Any = None,
-        headers: Sequence[Header] | None = None,
-        partition: int | None = None,
-    ) -> Delivery:
-        """Add one record.
-
-        In a raw topic `key` and `value` are bytes or text. In a typed one `value` is the row as
-        a dict, and its key is in it; a `value` of None with a `key` is a tombstone.
-
-        A record is either refused with an error or taken, once. If the log is busy or full when
-        its batch is due, it stays taken, and `flush` and `close` try again and tell.
-        """
-
-
-class Transaction(Writer):
-    """All or nothing, over any topics and the offsets of a group."""
-
-    @abstractmethod
-    def append(
-        self, topic: str, data: pa.RecordBatch | pa.Table, *, partition: int | None = None
-    ) -> None:
-        """Add whole Arrow batches."""
-
-    @abstractmethod
-    def commit_offsets(self, consumer: Consumer) -> None:
-        """Have the consumer's group go on, once this commits, after what it has polled so far."""
-
-    @abstractmethod
-    def commit(self) -> Receipt | None:
-        """Make it all visible; None if there were no records in it."""
-
-    @abstractmethod
-    def abort(self) -> None:
-        """Forget it all."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self.commit()
-        else:
-            self.abort()
-
-
-class Producer(_Closing, Writer):
-    """Writes to the log. Closing it commits what was sent."""
-
-    id: str
-
-    @abstractmethod
-    def append(
-        self,
-        topic: str,
-        data: pa.RecordBatch | pa.Table,
-        *,
-        partition: int | None = None,
-        sequence: int | None = None,
-    ) -> Receipt:
-        """Commit whole Arrow batches now.
-
-        Rows go to partitions by key; without a key, or with `partition`, all go to one. With a
-        `sequence`, a repeated call adds nothing and returns the first one's receipt.
-        """
-
-    @abstractmethod
-    def flush(self) -> None:
-        """Return when everything sent is committed."""
-
-    @abstractmethod
-    def transaction(self) -> Transaction:
-        """Begin a transaction; use it in a `with` block."""
-
-    @property
-    @abstractmethod
-    def next_sequence(self) -> int:
-        """The sequence number the log expects next of this producer's id."""
-
-    @property
-    @abstractmethod
-    def last_receipt(self) -> Receipt | None:
-        """The log's answer to the last commit under this id, be it of an earlier process.
-
-        None if there was none, or if retention has taken it away since.
-        """
-
-
-class Consumer(_Closing):
-    """Reads topics from a position that it, or its group, keeps."""
-
-    @abstractmethod
-    def poll(self, timeout: timedelta = timedelta(0), max_records: int = 500) -> list[Record]:
-        """The next records, waiting for the first of them up to `timeout`."""
-
-    @abstractmethod
-    def poll_batches(
-        self, timeout: timedelta = timedelta(0), max_records: int = 100_000
-    ) -> list[Batch]:
-        """As `poll`, as Arrow."""
-
-    @abstractmethod
-    def commit(self) -> None:
-        """Record for the group that everything polled so far is done."""
-
-    @abstractmethod
-    def rewind(self) -> None:
-        """Go back to the group's committed offsets, as one must after an aborted transaction."""
-
-    @property
-    @abstractmethod
-    def assignment(self) -> frozenset[Partition]:
-        """The partitions this consumer reads now."""
-
-    @property
-    @abstractmethod
-    def generation(self) -> int:
-        """How often the group has been rebalanced, as far as this member knows."""
-
-    @abstractmethod
-    def position(self, topic: str, partition: int) -> int:
-        """The offset that is read next."""
-
-    @abstractmethod
-    def seek(
-        self, position: Position, topic: str | None = None, partition: int | None = None
-    ) -> None:
-        """Go on reading from `position` in the partitions named, or in all."""
-
-    @abstractmethod
-    def pause(self, *partitions: Partition) -> None:
-        """Stop reading these (all, if none are named) and keep them."""
-
-    @abstractmethod
-    def resume(self, *partitions: Partition) -> None:
-        """Undo `pause`."""
-
-    @abstractmethod
-    def __iter__(self) -> Iterator[Record]:
-        """Records for ever, waiting for more. A record counts as handled when the next is asked
-        for, so leaving the loop at any point loses nothing."""
-
-
-class Log(_Closing):
+class Log(Closing):
     """A durable, partitioned, replayable history.
 
     Closing it closes its producers, which commit what they have, and its consumers, which do not

@@ -6,6 +6,7 @@ later one. A sliding window is the last while up to an event, both ends included
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -13,8 +14,26 @@ from headrace.clock import micros
 from headrace.errors import InvalidWindow
 
 
+class _Kind(ABC):
+    """What every kind of window tells of itself."""
+
+    @property
+    @abstractmethod
+    def length(self) -> timedelta:
+        """From the start of a window to its end; of a session of one event, if it can grow."""
+
+    @property
+    def settles(self) -> timedelta:
+        """How long after its end and the grace a window can still change."""
+        return timedelta(0)
+
+    @abstractmethod
+    def ends(self, moment: int) -> list[int]:
+        """The ends of all windows that hold a moment, in order; in microseconds, like it."""
+
+
 @dataclass(frozen=True)
-class Window:
+class Window(_Kind):
     """Windows of one `size`, one beginning `every` so often, on a grid through 1970 + `offset`.
 
     They overlap if `every` is less than `size`; a row is then in several.
@@ -41,13 +60,7 @@ class Window:
 
     @property
     def length(self) -> timedelta:
-        """From the start of a window to its end."""
         return self.size
-
-    @property
-    def settles(self) -> timedelta:
-        """How long after its end and the grace a window can still change."""
-        return timedelta(0)
 
     def ends(self, moment: int) -> list[int]:
         """The ends of all windows that hold a moment, in order; in microseconds, like it."""
@@ -58,7 +71,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Sliding:
+class Sliding(_Kind):
     """For each event, the window of that `size` that ends with it. There is no grid.
 
     Events of one key at the same moment have one window between them.
@@ -72,13 +85,7 @@ class Sliding:
 
     @property
     def length(self) -> timedelta:
-        """From the start of a window to its end."""
         return self.size
-
-    @property
-    def settles(self) -> timedelta:
-        """How long after its end and the grace a window can still change."""
-        return timedelta(0)
 
     def ends(self, moment: int) -> list[int]:
         """The end of the window that is an event's own."""
@@ -86,7 +93,7 @@ class Sliding:
 
 
 @dataclass(frozen=True)
-class Session:
+class Session(_Kind):
     """Events of a key that follow each other in less than `gap`.
 
     An event by itself is a session from its moment to `gap` later; sessions that overlap are one.
@@ -100,12 +107,11 @@ class Session:
 
     @property
     def length(self) -> timedelta:
-        """From the start to the end of a session of one event."""
         return self.gap
 
     @property
     def settles(self) -> timedelta:
-        """How long after its end and the grace a session can still change.
+        """So long after its end and the grace.
 
         An event that is just in time by itself may have happened up to `gap` before, and then makes
         an older session longer.

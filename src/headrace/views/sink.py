@@ -146,13 +146,14 @@ class ViewSink(Sink):
 
         What a session was before it grew stays in the table under its key, and is merged with.
         """
-        if self._sessions is None or portion.sessions is None or portion.replaced is None:
+        if self._sessions is None or portion.sessions is None:
             return 0
+        parts, replaced = portion.sessions.parts, portion.sessions.replaced
         assert self._table is not None
         assert self._step.aggregation is not None
-        self._sessions.replace(db, portion.replaced, portion.sessions)
+        self._sessions.replace(db, replaced, parts)
         self._sessions.forget(db, closed.after)
-        gone = self._table.remove(db, without(portion.replaced, portion.rows, self._table.key))
+        gone = self._table.remove(db, without(replaced, portion.rows, self._table.key))
         if gone.num_rows and self._step.aggregation.emit == "updates":
             self._publisher.retracted(db, gone, moment)
         return -(pc.sum(gone.column(places.ROWS)).as_py() or 0)

@@ -133,13 +133,10 @@ class PaneTable:
 
     def remove(self, db: apsw.Connection, keys: pa.Table) -> pa.Table:
         """Take panes away by key; returns them as they were."""
-        found = []
         where = " AND ".join(f"{quoted(name)} IS ?" for name in self.key)
-        for key in _keys(keys, self.key):
-            rows = db.execute(f"SELECT * FROM {self.name} WHERE {where}", key)
-            found += [tuple(row) for row in rows]
-            db.execute(f"DELETE FROM {self.name} WHERE {where}", key)
-        return table_from(found, self.schema)
+        delete = f"DELETE FROM {self.name} WHERE {where} RETURNING *"
+        found = db.executemany(delete, _keys(keys, self.key))
+        return table_from([tuple(row) for row in found], self.schema)
 
     def slices(self, rows: pa.Table) -> Iterator[pa.Table]:
         """Panes in portions that Python can hold as rows, and by key, as the table has them."""

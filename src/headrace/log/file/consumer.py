@@ -17,9 +17,9 @@ from headrace.log.file.positions import Assigned, Positions
 from headrace.log.file.reader import Reader
 from headrace.log.file.seat import Seat
 from headrace.log.file.topics import TopicRow
-from headrace.log.interface import CommitMode, Consumer
 from headrace.log.position import EARLIEST, Position
 from headrace.log.record import Batch, Record
+from headrace.log.roles import CommitMode, Consumer
 
 _LOOK_AGAIN = 2 * MILLISECOND
 

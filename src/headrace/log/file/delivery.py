@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from headrace.errors import HeadraceError
 from headrace.log.file.pending import Taken
-from headrace.log.interface import Delivery
+from headrace.log.roles import Delivery
 from headrace.log.state import Receipt
 
 

@@ -31,9 +31,10 @@ from headrace.log.file.segment import SEGMENTS
 from headrace.log.file.segments import Segments
 from headrace.log.file.topics import TopicRow, check_partition, find_topic
 from headrace.log.file.upkeep import Upkeep
-from headrace.log.interface import Acks, Capability, CommitMode, Consumer, Log, Producer
+from headrace.log.interface import Capability, Log
 from headrace.log.position import EARLIEST, LATEST, Position
 from headrace.log.record import Batch
+from headrace.log.roles import Acks, CommitMode, Consumer, Producer
 from headrace.log.settings import TopicSettings
 from headrace.log.state import GroupState, Topic, TopicCommit, TopicState, UpkeepReport
 

@@ -15,8 +15,8 @@ from headrace.log.file.committer import Committer
 from headrace.log.file.delivery import Either, Outcome, Sent
 from headrace.log.file.pending import Rows, Taken, take_all, waiting_rows
 from headrace.log.file.split import MAX_COMMIT_BYTES
-from headrace.log.interface import Delivery, Producer
 from headrace.log.record import Header
+from headrace.log.roles import Delivery, Producer
 from headrace.log.state import Receipt
 
 _QUEUE = 8

@@ -14,7 +14,7 @@ from headrace.log.file.committer import Committer
 from headrace.log.file.outbox import Outbox
 from headrace.log.file.split import MAX_COMMIT_BYTES, commits_of
 from headrace.log.file.transaction import FileTransaction
-from headrace.log.interface import Acks, Transaction
+from headrace.log.roles import Acks, Transaction
 from headrace.log.state import Receipt
 
 

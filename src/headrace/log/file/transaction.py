@@ -19,8 +19,8 @@ from headrace.log.file.offsets import GroupOffsets
 from headrace.log.file.pending import Rows, Taken, take_all, waiting_rows
 from headrace.log.file.split import check_commit_size
 from headrace.log.file.topics import check_partition
-from headrace.log.interface import Consumer, Delivery, Transaction
 from headrace.log.record import Header
+from headrace.log.roles import Consumer, Delivery, Transaction
 from headrace.log.state import Receipt
 
 

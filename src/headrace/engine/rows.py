@@ -1,0 +1,179 @@
+"""Rows of the log as Spark reads them: spans of offsets, cleaned, with their places beside them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import InputPartition
+
+from headrace.engine import places
+from headrace.engine.lateness import Closing, Mask, Moments
+from headrace.engine.position import Commits, Position
+from headrace.engine.wish import Wish
+from headrace.errors import OffsetOutOfRange
+from headrace.log import Batch, Log, Offset, Topic, open_log
+
+_ARROW_ROWS = 65_536
+_SPLIT_ROWS = 131_072
+"""A task reads at least so many rows, if there are so many."""
+
+_RUN = 1_000
+"""Rows that are copied in one piece, on average, before that is faster than to choose each."""
+
+_logs: dict[tuple[int, str], Log] = {}
+
+
+def opened(url: str) -> Log:
+    """This process's log at a URL: Spark's Python workers live on from batch to batch."""
+    key = (os.getpid(), url)
+    if key not in _logs:
+        _logs[key] = open_log(url, create=False)
+    return _logs[key]
+
+
+@dataclass
+class Span(InputPartition):
+    """The offsets that one task reads of one partition."""
+
+    partition: int
+    start: int
+    end: int
+
+
+def spans(start: Position, end: Position, tasks: int) -> list[Span]:
+    """The work between two positions, shared out: a topic of one partition keeps all cores busy."""
+    found = []
+    for partition, (first, last) in enumerate(start.ranges(end)):
+        parts = min(tasks, max(1, (last - first) // _SPLIT_ROWS))
+        cuts = [first + (last - first) * part // parts for part in range(parts + 1)]
+        found += [Span(partition, a, b) for a, b in itertools.pairwise(cuts) if a < b]
+    return found
+
+
+def read_rows(wish: Wish, span: Span) -> Iterator[pa.RecordBatch]:
+    """The rows of a span, in record batches of a size that suits Spark."""
+    log = opened(wish.log)
+    topic = log.topic(wish.topic).topic
+    schema = wish.schema(topic)
+    names = schema.names[: len(schema) - len(wish.places)]
+    time = topic.event_time
+    extra = [time] if wish.clean and time is not None and time not in names else []
+    commits = Commits(log, wish.topic)
+    waiting: list[Batch] = []
+    for batch in read_span(log, wish.topic, span, [*names, *extra]):
+        if wish.clean:
+            batch = cleaned(batch, topic, commits, wish.closing)
+        if len(batch):
+            waiting.append(batch)
+        if sum(map(len, waiting)) >= _ARROW_ROWS:
+            yield _merged(waiting, schema, wish.places, commits)
+            waiting = []
+    if waiting:
+        yield _merged(waiting, schema, wish.places, commits)
+
+
+def read_span(log: Log, topic: str, span: Span, columns: Sequence[str]) -> Iterator[Batch]:
+    """The rows of a span as the log has them; rows that are gone are an error."""
+    try:
+        yield from log.read(
+            topic,
+            start=Offset(span.start),
+            stop=Offset(span.end),
+            partitions=[span.partition],
+            columns=list(columns) or None,
+        )
+    except OffsetOutOfRange as error:
+        raise OffsetOutOfRange(
+            f"Topic {topic!r} no longer has the rows from offset {span.start} of partition "
+            f"{span.partition} that have not been read yet: its retention took them away",
+            hint="Let it keep rows for longer than a pipeline may stand still",
+            **error.details,
+        ) from None
+
+
+def cleaned(batch: Batch, topic: Topic, commits: Commits, closing: Closing | None) -> Batch:
+    """The rows that have a place in time. Only where the log knows of others is it looked at."""
+    assert batch.commit is not None
+    commit = commits[batch.commit]
+    late = closing is not None and closing.touches(commit)
+    if batch.tombstones is None and not commit.misplaced and not late:
+        return batch
+    good = in_time(batch, topic, commits)
+    if late:
+        assert closing is not None
+        assert commit.before is not None
+        good = good & (event_times(batch, topic) >= closing.first_open(commit.before))
+    return chosen(batch, good)
+
+
+def chosen(batch: Batch, rows: Mask) -> Batch:
+    """Some rows of a batch, of which none is a tombstone."""
+    return replace(
+        batch, offsets=batch.offsets[rows], data=_filtered(batch.data, rows), tombstones=None
+    )
+
+
+def _filtered(data: pa.RecordBatch, rows: Mask) -> pa.RecordBatch:
+    """Some rows. Where nearly all are wanted, to copy what lies between the others is faster."""
+    unwanted = np.flatnonzero(~rows)
+    if len(unwanted) * _RUN > len(rows):
+        return data.filter(pa.array(rows))
+    ends = [-1, *unwanted.tolist(), len(rows)]
+    runs = [data.slice(a + 1, b - a - 1) for a, b in itertools.pairwise(ends)]
+    return pa.concat_batches(runs)
+
+
+def event_times(batch: Batch, topic: Topic) -> Moments:
+    """The event time of each row; 0 where there is none."""
+    times = batch.data.column(topic.event_time).cast(pa.int64())
+    moments: Moments = (pc.fill_null(times, 0) if times.null_count else times).to_numpy()
+    return moments
+
+
+def in_time(batch: Batch, topic: Topic, commits: Commits) -> Mask:
+    """For each row, whether it has an event time that is to be believed."""
+    assert batch.commit is not None
+    if batch.tombstones is None and not commits[batch.commit].misplaced:
+        return np.ones(len(batch), np.bool_)
+    times = batch.data.column(topic.event_time).cast(pa.int64())
+    good = pc.is_valid(times)
+    bound = commits[batch.commit].bound
+    if bound is not None:
+        good = pc.and_(good, pc.fill_null(pc.less_equal(times, bound), False))
+    mask: Mask = good.to_numpy(zero_copy_only=False)
+    return mask if batch.tombstones is None else mask & ~batch.tombstones
+
+
+def _merged(
+    batches: Sequence[Batch], schema: pa.Schema, wanted: Sequence[str], commits: Commits
+) -> pa.RecordBatch:
+    names = schema.names[: len(schema) - len(wanted)]
+    parts = [batch.data.select(names) for batch in batches]
+    data = pa.concat_batches(parts) if len(parts) > 1 else parts[0]
+    return pa.RecordBatch.from_arrays(
+        [*data.columns, *(place_column(name, batches, commits) for name in wanted)], schema=schema
+    )
+
+
+def place_column(name: str, batches: Sequence[Batch], commits: Commits) -> pa.Array:
+    """One of the places of all the rows in some batches."""
+    if name == places.OFFSET:
+        return pa.array(np.concatenate([batch.offsets for batch in batches]))
+    match name:
+        case places.COMMIT:
+            values = [batch.commit for batch in batches]
+        case places.PARTITION:
+            values = [batch.partition for batch in batches]
+        case places.FRONTIER:
+            before = [commits[batch.commit or 0].before for batch in batches]
+            values = [places.NO_FRONTIER if moment is None else moment for moment in before]
+        case _:
+            raise ValueError(name)
+    column = np.array(values, dtype=places.TYPES[name].to_pandas_dtype())
+    return pa.array(np.repeat(column, [len(batch) for batch in batches]))
