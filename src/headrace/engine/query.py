@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ class Query:
         self.frames = Frames(spark, log.url, step)
         self._counters = Counters()
         self._query: StreamingQuery | None = None
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="headrace-aside")
         self._started = threading.Event()
         self._sink: Sink | None = None
         self._error: BaseException | None = None
@@ -129,9 +131,7 @@ class Query:
             self._reach("batch began")
             self._started.wait()
             assert self._sink is not None
-            self._check_dropped()
-            end = self._end_of(number)
-            self._store(self._sink, frame, self._end_of(number - 1), end)
+            self._store(self._sink, frame, self._end_of(number - 1), self._end_of(number))
             self._reach("batch ended")
         except Exception as error:
             self._error = error
@@ -163,11 +163,13 @@ class Query:
                 hint="A step with several topics cannot go on without its checkpoint. Remove the "
                 "application's views and checkpoints, and they are computed again from the log",
             )
-        with ThreadPoolExecutor(1) as beside:
-            looking = beside.submit(self._set_aside, reached, end)
+        looking = self._beside.submit(self._set_aside, reached, end)
+        try:
             results = self.frames.results(frame, sink)
             self._reach("computed")
-            aside = looking.result()
+        finally:
+            wait_for([looking])
+        aside = looking.result()
         late = self.frames.late(aside)
         dead = [batch for found in aside.values() for batch in found.dead]
         portion = Portion(
@@ -187,6 +189,7 @@ class Query:
         self, start: Mapping[str, Position], end: Mapping[str, Position]
     ) -> dict[str, Aside]:
         """What is not counted, read from the log while Spark counts the rest."""
+        self._check_dropped()
         return {
             topic.name: set_aside(
                 self._log,
