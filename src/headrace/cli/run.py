@@ -23,7 +23,8 @@ def run(
         str,
         typer.Argument(
             metavar="MODULE:APP",
-            help="Where the application is: pipelines.pageviews:app, or pipelines/pageviews.py:app",
+            help="Where the application is: pipelines.pageviews:app, pipelines/pageviews.py:app, "
+            "or a file of SQL, pipelines/pageviews.sql",
             show_default=False,
         ),
     ],
