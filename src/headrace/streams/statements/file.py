@@ -11,7 +11,8 @@ from pathlib import Path
 
 from sqlglot import TokenType
 
-from headrace.errors import UserError
+from headrace.errors import InvalidPipeline, UserError
+from headrace.log.settings import TopicSettings
 from headrace.streams.app import App
 from headrace.streams.statements.grouping import Terms
 from headrace.streams.statements.pieces import Piece, Script
@@ -43,7 +44,9 @@ def load_sql(path: str | Path) -> App:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}", hint="It has to be text") from None
     script = Script(text, Where(str(path), 1), is_file=True)
-    first, *rest = script.statements or [Piece(script, 0, 0)]
+    if not script.statements:
+        raise InvalidPipeline(f"{path} declares nothing", hint=f"Begin with {_FORMS['TOPIC']}")
+    first, *rest = script.statements
     reading = _Reading(first, Path(path).stem)
     for statement in [first, *rest] if not reading.names_app(first) else rest:
         with _placed(statement):
@@ -115,9 +118,15 @@ class _Reading:
             )
         partitions = said.pop("partitions", _Value("1", statement))
         if not partitions.text.isdecimal() or partitions.text == "0":
-            partitions.piece.refuse(f"There cannot be {partitions.text} partitions", "Write 1 or 2")
+            partitions.piece.refuse(
+                f"There cannot be {partitions.text} partitions", "Write 1 or more"
+            )
         key = said.pop("key", None)
         event_time = said.pop("event_time").text
+        settings = TopicSettings()
+        for setting, value in said.items():
+            with _placed(value.piece):
+                settings = settings.change({setting: value.text})
         with _placed(columns):
             return self.app.topic(
                 name,
@@ -125,7 +134,7 @@ class _Reading:
                 event_time=event_time,
                 key=None if key is None else key.text,
                 partitions=int(partitions.text),
-                settings={name: value.text for name, value in said.items()},
+                settings=settings,
             )
 
     def _stream(self, statement: Piece, name: str, at: int) -> Stream:
@@ -211,6 +220,8 @@ def _properties(
         name = piece.tokens[0].text.lower()
         if known is not None and name not in known:
             piece.refuse(f"There is no {name!r} to be said here", f"There are: {', '.join(known)}")
+        if name in found:
+            piece.refuse(f"{name!r} is said twice", "Take one out")
         found[name] = _Value(piece.tokens[2].text, piece.part(2))
     if inside is None or not found:
         statement.part(at).refuse("Nothing is said after WITH", f"Write {_FORMS[kind]}")

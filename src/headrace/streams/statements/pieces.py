@@ -44,8 +44,12 @@ class Script:
     @property
     def statements(self) -> list[Piece]:
         """What is between semicolons, if there is anything."""
-        whole = Piece(self, 0, len(self.tokens))
-        return [piece for piece in whole.split(TokenType.SEMICOLON) if len(piece)]
+        ends = [n for n, t in enumerate(self.tokens) if t.token_type == TokenType.SEMICOLON]
+        cuts = pairwise([-1, *ends, len(self.tokens)])
+        found = [Piece(self, start + 1, stop) for start, stop in cuts if start + 1 < stop]
+        for piece in found:
+            piece.check_brackets()
+        return found
 
     def place(self, offset: int) -> Where:
         """The line and column of a character."""
@@ -141,6 +145,19 @@ class Piece:
         close = self.part(at).find(TokenType.R_PAREN)
         return None if close is None else self.part(at + 1, at + close)
 
+    def check_brackets(self) -> None:
+        """Return if every bracket is closed, and none that is not open."""
+        opened: list[int] = []
+        for at, token in enumerate(self.tokens):
+            if token.token_type in _OPEN:
+                opened.append(at)
+            elif token.token_type in _CLOSE:
+                if not opened:
+                    self.part(at).refuse("This bracket closes none", "Take it out")
+                opened.pop()
+        if opened:
+            self.part(opened[-1]).refuse("This bracket is not closed", "Close it")
+
     def tree(self) -> Any:
         """What sqlglot makes of it."""
         try:
@@ -169,7 +186,7 @@ class Piece:
 
     def refuse(self, message: str, hint: str) -> NoReturn:
         """Say that what is here cannot be."""
-        stop = "" if hint.endswith("?") else "."
+        stop = "" if hint.endswith(("?", "...")) else "."
         raise InvalidPipeline(message, hint=f"{hint}{stop} See {self.where}")
 
     def _is_part_of_a_word(self, at: int) -> bool:
