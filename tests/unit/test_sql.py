@@ -65,7 +65,9 @@ STREAMS: list[tuple[str, Callable[[], Stream]]] = [
         "(SELECT url, ms FROM views) UNION ALL BY NAME (SELECT ms, url FROM more) "
         "UNION ALL SELECT url, ms FROM views",
         lambda: hr.merge(
-            hr.select(views, "url", "ms"), hr.select(more, "ms", "url"), hr.select(views, "url", "ms")
+            hr.select(views, "url", "ms"),
+            hr.select(more, "ms", "url"),
+            hr.select(views, "url", "ms"),
         ),
     ),
     ("SELECT *, EXPLODE(tags) AS tag FROM views", lambda: hr.explode(views, "tags", into="tag")),
@@ -103,7 +105,7 @@ def test_a_query_is_the_stream_that_the_functions_make(
     assert of(query).columns == python().columns
 
 
-WINDOWS = [
+WINDOWS: list[tuple[str, AnyWindow]] = [
     ("TUMBLE(at, INTERVAL '1 minute')", hr.tumbling(MINUTE)),
     ("tumble(at, INTERVAL 1 MINUTE)", hr.tumbling(MINUTE)),
     ("TUMBLE(at, INTERVAL '1' MINUTE)", hr.tumbling(MINUTE)),

@@ -15,29 +15,31 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 @dataclass(frozen=True)
 class Where:
-    """A line of source, and where it matters a column of it, from 1 on."""
+    """A line of source, where it matters with a column from 1 on, and with its text if known."""
 
     file: str
     line: int
     column: int | None = None
+    text: str | None = None
 
     def __str__(self) -> str:
-        text = linecache.getline(self.file, self.line).strip()
+        text = linecache.getline(self.file, self.line) if self.text is None else self.text
+        text = text.strip()
         place = f"{self.file}:{self.line}" + (f":{self.column}" if self.column else "")
         return place + (f": {text}" if text else "")
 
 
 @dataclass(frozen=True)
 class WhereInText(Where):
-    """A line and column of a text that a line of source has; `quoted` is that line of the text."""
+    """A line and column of SQL that is a text in a line of source."""
 
     inner_line: int = 1
     inner_column: int = 1
-    quoted: str = ""
+    inner_text: str = ""
 
     def __str__(self) -> str:
-        inner = f"Line {self.inner_line}, column {self.inner_column} of the SQL: {self.quoted}"
-        return f"{super().__str__()}\n{inner}"
+        inner = f"Line {self.inner_line}, column {self.inner_column} of the SQL"
+        return f"{super().__str__()}\n{inner}: {self.inner_text.strip()}"
 
 
 _declared: ContextVar[Where | None] = ContextVar("declared", default=None)

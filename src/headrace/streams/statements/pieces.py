@@ -57,11 +57,12 @@ class Script:
         return self.place_in(before.count("\n") + 1, offset - before.rfind("\n"))
 
     def place_in(self, line: int, column: int) -> Where:
+        lines = self.text.split("\n")
+        quoted = lines[line - 1] if line <= len(lines) else ""
         if self._is_file:
-            return Where(self._where.file, line, column)
-        lines = self.text.splitlines()
-        quoted = lines[line - 1].strip() if line <= len(lines) else ""
-        return WhereInText(self._where.file, self._where.line, None, line, column, quoted)
+            return Where(self._where.file, line, column, quoted)
+        outer = (self._where.file, self._where.line, None, None)
+        return WhereInText(*outer, line, column, quoted)
 
 
 @dataclass(frozen=True)
@@ -230,11 +231,11 @@ def _word(token: Token) -> bool:
 
 def _last_line(text: str) -> int:
     """The line after the last one up to which all is well."""
-    lines = text.splitlines(keepends=True)
+    lines = text.split("\n")
     good = 0
     for line in range(1, len(lines)):
         try:
-            _DIALECT.tokenize("".join(lines[:line]))
+            _DIALECT.tokenize("\n".join(lines[:line]))
             good = line
         except TokenError:
             continue
