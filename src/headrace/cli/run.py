@@ -22,7 +22,7 @@ def run(
     reference: Annotated[
         str,
         typer.Argument(
-            metavar="MODULE:APP",
+            metavar="MODULE:APP|FILE.sql",
             help="Where the application is: pipelines.pageviews:app, pipelines/pageviews.py:app, "
             "or a file of SQL, pipelines/pageviews.sql",
             show_default=False,
@@ -95,6 +95,8 @@ def run(
     json: AsJson = False,
 ) -> None:
     """Run an application: its streams on Spark, its results in its views.
+
+    It is in a module, MODULE:APP, or is a whole file of SQL, FILE.sql.
 
     It goes on until Ctrl-C, which exits with 130, and the next run goes on from there. At the
     end it says what became of every row. With --json, one object per line and step: step, rows,
