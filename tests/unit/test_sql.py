@@ -91,6 +91,10 @@ STREAMS: list[tuple[str, Callable[[], Stream]]] = [
         lambda: hr.select(hr.merge(hr.filter(views, "ms > 9"), more), "url"),
     ),
     (
+        "SELECT 10L AS ten, -1.5BD AS less, tags[0] AS tag, 'it\\'s' AS it FROM views",
+        lambda: hr.select(views, ten="10L", less="-1.5BD", tag="tags[0]", it="'it\\'s'"),
+    ),
+    (
         "SELECT transform(tags, x -> upper(x)) AS loud FROM views",
         lambda: hr.select(views, loud="transform(tags, x -> upper(x))"),
     ),

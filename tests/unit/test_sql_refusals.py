@@ -65,7 +65,8 @@ ROWS = [
     ("SELECT url FROM views\nWHERE ms > 1\n  AND mss < 9", "no column 'mss'", "mss", "'ms'?"),
     ("SELECT url FROM views v WHERE v.ms > 1", "without their stream: 'v.ms'", "v.ms", "Write ms"),
     ("SELECT url FROM views TABLESAMPLE (10 ROWS)", "cannot follow", "TABLE", "Leave it out"),
-    ("SELECT EXPLODE(tags) FROM views", "need a name", "EXPLODE", "AS tag"),
+    ("SELECT EXPLODE(tags) FROM views", "under one name", "EXPLODE", "AS name"),
+    ("SELECT EXPLODE_OUTER(tags) AS tag FROM views", "under one name", "EXPLODE", "AS name"),
     ("SELECT EXPLODE(tags) AS a, EXPLODE(tags) AS b FROM views", "at once", "EXPLODE(tags) AS b",
      "a query inside"),
     ("SELECT EXPLODE(tags) AS url FROM views", "a column 'url' already", "tags", "another name"),
@@ -111,8 +112,12 @@ GROUPS = [
      "lower", "that no column has"),
     (f"SELECT url, COUNT(*) AS n, SUM(ms) AS n FROM views GROUP BY url, {WINDOW}", "two columns",
      "SUM", "different"),
-    (f"SELECT url, COUNT(*) AS n FROM ({BY}, {WINDOW}) GROUP BY url, {WINDOW}", "another one",
+    (f"SELECT url, COUNT(*) AS n FROM ({BY}, {WINDOW}) GROUP BY url, {WINDOW}", "outermost",
      "SELECT url, COUNT(*) AS n FROM views", "to a topic"),
+    (f"{BY}, {WINDOW} UNION ALL {BY}, {WINDOW}", "Only the outermost", None, "around it"),
+    (f"{BY}, {WINDOW} WITH ROLLUP", "never be done", "url, TUMBLE", "TUMBLE, HOP"),
+    ("SELECT url, EXPLODE(tags) AS t, COUNT(*) AS n FROM views GROUP BY url, " + WINDOW,
+     "before rows are grouped", "EXPLODE", "LATERAL VIEW"),
     (f"SELECT url, SUM(n) AS n FROM hits GROUP BY url, {WINDOW}", "made of results", "hits",
      "to a topic"),
     ("SELECT url, COUNT(*) AS n FROM (SELECT url, date_trunc('day', at) AS at FROM views) "
@@ -120,15 +125,15 @@ GROUPS = [
 ]  # fmt: skip
 
 
-def marked(query: str, at: str) -> str:
-    """The query, marked before the last place that reads like `at`."""
-    start = f"{query};".rindex(at)
+def marked(query: str, at: str | None) -> str:
+    """The query, marked before the last place that reads like `at`, or else at its beginning."""
+    start = 0 if at is None else f"{query};".rindex(at)
     return f"{query[:start]}{MARK}{query[start:]}"
 
 
 @pytest.mark.parametrize(("query", "says", "at", "advises"), ROWS, ids=[row[0] for row in ROWS])
 def test_a_query_of_rows_is_refused_at_its_place(
-    query: str, says: str, at: str, advises: str
+    query: str, says: str, at: str | None, advises: str
 ) -> None:
     error = refused(marked(query, at))
     assert says in error.message
@@ -137,7 +142,7 @@ def test_a_query_of_rows_is_refused_at_its_place(
 
 @pytest.mark.parametrize(("query", "says", "at", "advises"), GROUPS, ids=[row[0] for row in GROUPS])
 def test_a_query_of_groups_is_refused_at_its_place(
-    query: str, says: str, at: str, advises: str
+    query: str, says: str, at: str | None, advises: str
 ) -> None:
     error = refused(marked(query, at), LATENESS)
     assert says in error.message

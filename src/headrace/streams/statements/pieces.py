@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise, zip_longest
 from typing import Any, NoReturn
 
@@ -22,7 +22,12 @@ from headrace.streams.where import Where, WhereInText
 
 _OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
-_DIALECT = Dialect.get_or_raise("spark")
+
+
+@cache
+def _spark() -> Dialect:
+    """Spark's SQL as sqlglot knows it, which takes a moment to load."""
+    return Dialect.get_or_raise("spark")
 
 
 class Script:
@@ -33,7 +38,7 @@ class Script:
         self._where = where
         self._is_file = is_file
         try:
-            self.tokens = _with_session_as_function(_DIALECT.tokenize(text))
+            self.tokens = _with_session_as_function(_spark().tokenize(text))
         except TokenError:
             line = _last_line(text)
             raise InvalidPipeline(
@@ -92,11 +97,12 @@ class Piece:
     def text(self) -> str:
         """What is written, on one line and without comments."""
         parts: list[str] = []
-        end = None
+        end = self.tokens[0].start - 1 if self.tokens else 0
         for token in self.tokens:
-            if end is not None and token.start > end + 1:
-                parts.append(" ")
-            parts.append(self.script.text[token.start : token.end + 1])
+            if token.start <= end:  # sqlglot makes a cast, of several tokens, of 10L
+                continue
+            gap = " " if token.start > end + 1 else ""
+            parts.append(gap + self.script.text[token.start : token.end + 1])
             end = token.end
         return "".join(parts)
 
@@ -162,7 +168,7 @@ class Piece:
     def tree(self) -> Any:
         """What sqlglot makes of it."""
         try:
-            (made,) = _DIALECT.parser().parse(self.tokens, self.script.text)
+            (made,) = _spark().parser().parse(self.tokens, self.script.text)
         except ParseError as error:
             self._refuse_syntax(error)
         return made
@@ -235,7 +241,7 @@ def _last_line(text: str) -> int:
     good = 0
     for line in range(1, len(lines)):
         try:
-            _DIALECT.tokenize("\n".join(lines[:line]))
+            _spark().tokenize("\n".join(lines[:line]))
             good = line
         except TokenError:
             continue

@@ -117,8 +117,8 @@ def _select(select: Select, scope: Scope) -> Stream:
         return _projected(select, stream)
     if scope.terms is None:
         select.whole.refuse(
-            "A query cannot read what another one aggregates",
-            "Publish the first to a topic and aggregate that",
+            "Only the outermost query can aggregate",
+            "Aggregate around it; to read results, publish them to a topic",
         )
     if not select.group:
         found[0].piece.refuse(
@@ -163,7 +163,10 @@ def _projected(select: Select, stream: Stream) -> Stream:
     for item in arrays:
         call = item.call
         if call is None or len(call[1]) != 1 or call[0] != "EXPLODE" or item.alias is None:
-            item.piece.refuse("The elements of an array need a name", "Write EXPLODE(tags) AS tag")
+            item.piece.refuse(
+                f"{item.piece.text} is not an array's elements under one name",
+                "Write EXPLODE(array) AS name",
+            )
         stream = _exploded(stream, call[1][0], item.alias, select)
     where = select.whole.where
     if not stars:

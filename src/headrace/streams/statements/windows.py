@@ -41,8 +41,9 @@ _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 
 
 def is_window(piece: Piece) -> bool:
-    """Whether it is the call of a window function."""
-    return piece.is_word(0, *FORMS) and piece.brackets(1) is not None
+    """Whether it is the call of a window function, and nothing more."""
+    inside = piece.brackets(1)
+    return piece.is_word(0, *FORMS) and inside is not None and len(inside) + 3 == len(piece)
 
 
 def window_of(piece: Piece, stream: Stream) -> AnyWindow:
