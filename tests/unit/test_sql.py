@@ -188,6 +188,14 @@ def test_what_is_grouped_by_can_be_an_expression_that_select_names(key: str) -> 
     assert made == hits(rows, by="page")
 
 
+def test_a_key_may_have_a_name_that_a_function_takes() -> None:
+    made = counted(
+        "SELECT lower(url) AS stream, COUNT(*) AS n FROM views "
+        "GROUP BY stream, TUMBLE(at, INTERVAL 1 MINUTE)"
+    )
+    assert made.by == ("stream",)
+
+
 def test_a_window_without_a_key_counts_all_rows() -> None:
     made = counted("SELECT COUNT(*) AS n FROM views GROUP BY TUMBLE(at, INTERVAL 1 MINUTE)")
     assert made == hits(by=[])

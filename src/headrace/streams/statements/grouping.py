@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import TokenType, exp
@@ -20,10 +20,10 @@ from headrace.streams.stream import (
     Emit,
     Stream,
     aggregate,
-    rekey,
+    project,
 )
 from headrace.streams.time import Lateness
-from headrace.streams.where import declared_at
+from headrace.streams.where import Where, declared_at
 
 _OF_ONE: dict[str, Callable[[str], Aggregate]] = {
     "COUNT": aggregates.count,
@@ -40,6 +40,7 @@ _OF_ONE: dict[str, Callable[[str], Aggregate]] = {
 }
 _QUANTILES = ("APPROX_PERCENTILE", "PERCENTILE_APPROX", "QUANTILE")
 _OWN_ORDER = ("FIRST", "FIRST_VALUE", "LAST", "LAST_VALUE")
+_TAKEN = ("by", "emit", "lateness", "stream", "window")
 _WINDOW = f"{WINDOW_START} and {WINDOW_END} are there under these names"
 
 
@@ -73,21 +74,28 @@ def aggregated(select: Select, stream: Stream, terms: Terms) -> Aggregation:
         if item in listed or (item.alias is None and item.name in (WINDOW_START, WINDOW_END)):
             continue
         name, one = _named(item, stream, select)
+        if name in _TAKEN:
+            item.piece.refuse(f"An aggregate cannot be called {name!r}", "Give it another name")
         if name in named:
             item.piece.refuse(f"There are two columns {name!r}", "Give them different names")
         named[name] = one
     if not named:
         select.whole.refuse("An aggregation needs an aggregate", "Select COUNT(*) AS hits?")
     with declared_at(select.whole.where):
-        rows = rekey(stream, **made) if made else stream
         return aggregate(
-            rows,
+            _with_keys(stream, made, select.whole.where) if made else stream,
             by=[name for name, _ in keys],
             window=window,
             lateness=terms.lateness,
             emit=terms.emit,
             **named,
         )
+
+
+def _with_keys(stream: Stream, made: Mapping[str, str], where: Where) -> Stream:
+    """The rows with keys that are made of them, as `rekey` writes it."""
+    kept = [(name, f"`{name}`") for name in stream.columns]
+    return project(stream, [*kept, *made.items()], where)
 
 
 def _key(piece: Piece, select: Select, stream: Stream) -> tuple[str, Item]:
@@ -108,6 +116,8 @@ def _key(piece: Piece, select: Select, stream: Stream) -> tuple[str, Item]:
         )
     item.piece.check_columns(stream.columns, select.prefixes)
     assert item.name is not None
+    if item.made.find(exp.AggFunc):
+        piece.refuse(f"{item.piece.text} cannot be grouped by", "It is known when a window ends")
     derived = item.piece.name != item.name
     if derived and item.name.lower() in {column.lower() for column in stream.columns}:
         item.piece.refuse(
@@ -120,13 +130,14 @@ def _key(piece: Piece, select: Select, stream: Stream) -> tuple[str, Item]:
 def _selected(piece: Piece, items: Sequence[Item]) -> Item | None:
     """What SELECT has of that name or that text. A name goes first."""
     named = [item for item in items if piece.name is not None and item.name == piece.name]
-    wanted = [token.text.lower() for token in piece.tokens]
-    same = [
-        item
-        for item in items
-        if item.name is not None and [token.text.lower() for token in item.piece.tokens] == wanted
-    ]
+    same = [item for item in items if item.name is not None and _words(item.piece) == _words(piece)]
     return next(iter([*named, *same]), None)
+
+
+def _words(piece: Piece) -> list[str]:
+    """What tells one expression from another: case does not, but in quotes."""
+    quotes = (TokenType.STRING, TokenType.RAW_STRING)
+    return [t.text if t.token_type in quotes else t.text.lower() for t in piece.tokens]
 
 
 def _named(item: Item, stream: Stream, select: Select) -> tuple[str, Aggregate]:
