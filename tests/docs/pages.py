@@ -1,9 +1,9 @@
 """The examples of a page of documentation, as something that can be run.
 
 Blocks marked `python` run one after the other in one namespace, but for those whose first line is
-the comment `# name.py`: they are files of that name, for commands to use. Blocks marked `console`
-hold commands after `$ `, continued after `> `, each followed by what it prints; `...` stands for
-anything.
+the comment `# name.py`: they are files of that name, for commands to use. So are blocks marked
+`sql` that begin with `-- name.sql`. Blocks marked `console` hold commands after `$ `, continued
+after `> `, each followed by what it prints; `...` stands for anything.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_FILE = re.compile(r"# (\w+\.py)\n")
+_FILES = {"python": re.compile(r"# (\w+\.py)\n"), "sql": re.compile(r"-- (\w+\.sql)\n")}
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Command:
 
 @dataclass
 class Block:
-    """A fenced block: Python, or commands."""
+    """A fenced block: Python, SQL or commands."""
 
     kind: str
     line: int
@@ -37,7 +37,8 @@ class Block:
     @property
     def file(self) -> str | None:
         """The file that the block is, if it is one."""
-        named = _FILE.match(self.text) if self.kind == "python" else None
+        pattern = _FILES.get(self.kind)
+        named = pattern.match(self.text) if pattern else None
         return named[1] if named else None
 
 
@@ -46,10 +47,11 @@ def blocks(page: Path) -> Iterator[Block]:
     text = page.read_text()
     for found in _BLOCK.finditer(text):
         kind, body = found[1], found[2]
-        if kind in ("python", "console"):
-            line = text.count("\n", 0, found.start()) + 2
-            commands = _commands(body) if kind == "console" else []
-            yield Block(kind, line, body, commands)
+        line = text.count("\n", 0, found.start()) + 2
+        commands = _commands(body) if kind == "console" else []
+        block = Block(kind, line, body, commands)
+        if kind in ("python", "console") or block.file:
+            yield block
 
 
 def _commands(body: str) -> list[Command]:

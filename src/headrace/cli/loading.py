@@ -1,4 +1,4 @@
-"""From MODULE:APP to the application, or to an error at the user's own line."""
+"""From MODULE:APP or a file of SQL to the application, or to an error at the user's own line."""
 
 from __future__ import annotations
 
@@ -13,21 +13,30 @@ from types import ModuleType
 import headrace
 from headrace.errors import HeadraceError, UserError
 from headrace.streams.app import App
+from headrace.streams.statements.file import load_sql
 from headrace.streams.where import Where
 
 _OURS = str(Path(headrace.__file__).parent)
 
 
 def load_app(reference: str) -> App:
-    """The application that `package.module:app` or `path/to/file.py:app` names.
+    """The application that `package.module:app`, `path/to/file.py:app` or `file.sql` names.
 
     A module is looked for in the current folder first.
     """
+    if reference.endswith(".sql"):
+        return load_sql(reference)
     module_name, colon, name = reference.rpartition(":")
+    if module_name.endswith(".sql"):
+        raise UserError(
+            f"{reference!r} does not name an application",
+            hint=f"A file of SQL is one application: write {module_name}",
+        )
     if not colon or not module_name or not name:
         raise UserError(
             f"{reference!r} does not name an application",
-            hint="Write MODULE:APP, as in pipelines.pageviews:app or pipelines/pageviews.py:app",
+            hint="Write MODULE:APP, as in pipelines.pageviews:app or pipelines/pageviews.py:app, "
+            "or a file of SQL, as in pipelines/pageviews.sql",
         )
     module = _load(module_name)
     if not hasattr(module, name):

@@ -29,8 +29,9 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 AppReference = Annotated[
     str,
     typer.Argument(
-        metavar="MODULE:APP",
-        help="Where the application is: pipelines.pageviews:app, or pipelines/pageviews.py:app",
+        metavar="MODULE:APP|FILE.sql",
+        help="Where the application is: pipelines.pageviews:app, pipelines/pageviews.py:app, "
+        "or a file of SQL, pipelines/pageviews.sql",
         show_default=False,
     ),
 ]

@@ -79,6 +79,8 @@ def run(
 ) -> None:
     """Run an application: its streams on Spark, its results in its views.
 
+    It is in a module, MODULE:APP, or is a whole file of SQL, FILE.sql.
+
     It goes on until Ctrl-C, which exits with 130, and the next run goes on from there. At the
     end it says what became of every row. With --json, one object per line and step: step, rows,
     counted, late, dead, filtered, watermark, lag and more.

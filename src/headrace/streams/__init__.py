@@ -19,6 +19,8 @@ from headrace.streams.aggregates import (
 )
 from headrace.streams.app import App
 from headrace.streams.disorder import Disorder, suggest_lateness
+from headrace.streams.statements.file import load_sql
+from headrace.streams.statements.inline import sql
 from headrace.streams.stream import (
     Aggregation,
     Stream,
@@ -66,6 +68,7 @@ __all__ = [
     "first",
     "hopping",
     "last",
+    "load_sql",
     "max",
     "merge",
     "min",
@@ -76,6 +79,7 @@ __all__ = [
     "session",
     "sliding",
     "split",
+    "sql",
     "suggest_lateness",
     "sum",
     "tumbling",

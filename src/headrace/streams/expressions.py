@@ -23,8 +23,12 @@ def columns_in(text: str, where: Where) -> set[str]:
     except sqlglot.ParseError as error:
         first = error.errors[0]["description"] if error.errors else str(error)
         raise InvalidPipeline(f"{text!r} is not Spark SQL: {first}", hint=f"See {where}") from None
-    bound = {name.name for scope in tree.find_all(exp.Lambda) for name in scope.expressions}
-    return {column.parts[0].name for column in tree.find_all(exp.Column)} - bound
+    return {column.parts[0].name for column in tree.find_all(exp.Column)} - bound_names(tree)
+
+
+def bound_names(tree: Any) -> set[str]:
+    """The names that lambdas in an expression give to what they are called with."""
+    return {name.name for scope in tree.find_all(exp.Lambda) for name in scope.expressions}
 
 
 def check_columns(expression: Expression, columns: Sequence[str], where: Where) -> None:

@@ -111,14 +111,14 @@ def select(stream: Stream, *columns: str, **derived: Expression) -> Project:
     """Rows with only the columns named, and those derived from them."""
     where = caller()
     chosen = [(name, f"`{name}`") for name in columns]
-    return _project(stream, [*chosen, *derived.items()], where)
+    return project(stream, [*chosen, *derived.items()], where)
 
 
 def derive(stream: Stream, **derived: Expression) -> Project:
     """The same rows with more columns, or with some replaced."""
     kept = [(name, derived.get(name, f"`{name}`")) for name in stream.columns]
     new = [(name, made) for name, made in derived.items() if name not in stream.columns]
-    return _project(stream, [*kept, *new], caller())
+    return project(stream, [*kept, *new], caller())
 
 
 def explode(stream: Stream, array: Expression, *, into: str) -> Explode:
@@ -175,7 +175,7 @@ def aggregate(
         raise InvalidPipeline(
             "An aggregation needs an aggregate", hint=f"hits=count()? See {where}"
         )
-    if isinstance(stream, Late) or _has_aggregation(stream):
+    if isinstance(stream, Late) or has_aggregation(stream):
         raise InvalidPipeline(
             "An aggregation of what is already aggregated has no event time of its own",
             hint=f"Publish the first to a topic and aggregate that. See {where}",
@@ -219,21 +219,21 @@ def _sources(stream: Stream) -> list[Source]:
             raise TypeError(f"no such stream: {stream}")
 
 
-def _has_aggregation(stream: Stream) -> bool:
+def has_aggregation(stream: Stream) -> bool:
+    """Whether a stream is made of results, which have no event time of their own."""
     match stream:
         case Aggregation() | Late():
             return True
         case Merge():
-            return any(_has_aggregation(part) for part in stream.inputs)
+            return any(has_aggregation(part) for part in stream.inputs)
         case Filter() | Project() | Explode():
-            return _has_aggregation(stream.input)
+            return has_aggregation(stream.input)
         case _:
             return False
 
 
-def _project(
-    stream: Stream, expressions: Sequence[tuple[str, Expression]], where: Where
-) -> Project:
+def project(stream: Stream, expressions: Sequence[tuple[str, Expression]], where: Where) -> Project:
+    """Rows with these columns, in this order, each made by an expression."""
     for _, expression in expressions:
         check_columns(expression, stream.columns, where)
     names = tuple(name for name, _ in expressions)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,18 +15,50 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 @dataclass(frozen=True)
 class Where:
-    """A line of source."""
+    """A line of source, where it matters with a column from 1 on, and with its text if known."""
 
     file: str
     line: int
+    column: int | None = None
+    text: str | None = None
 
     def __str__(self) -> str:
-        text = linecache.getline(self.file, self.line).strip()
-        return f"{self.file}:{self.line}" + (f": {text}" if text else "")
+        text = linecache.getline(self.file, self.line) if self.text is None else self.text
+        text = text.strip()
+        place = f"{self.file}:{self.line}" + (f":{self.column}" if self.column else "")
+        return place + (f": {text}" if text else "")
+
+
+@dataclass(frozen=True)
+class WhereInText(Where):
+    """A line and column of SQL that is a text in a line of source."""
+
+    inner_line: int = 1
+    inner_column: int = 1
+    inner_text: str = ""
+
+    def __str__(self) -> str:
+        inner = f"Line {self.inner_line}, column {self.inner_column} of the SQL"
+        return f"{super().__str__()}\n{inner}: {self.inner_text.strip()}"
+
+
+_declared: ContextVar[Where | None] = ContextVar("declared", default=None)
+
+
+@contextlib.contextmanager
+def declared_at(where: Where) -> Iterator[None]:
+    """Let what is declared meanwhile be declared there, and not at a line of Python."""
+    before = _declared.set(where)
+    try:
+        yield
+    finally:
+        _declared.reset(before)
 
 
 def caller() -> Where:
-    """The nearest line on the stack that is not headrace's own."""
+    """The nearest line on the stack that is not headrace's own, or what `declared_at` says."""
+    if (declared := _declared.get()) is not None:
+        return declared
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
