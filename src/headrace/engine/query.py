@@ -27,6 +27,7 @@ from headrace.engine.law import Law
 from headrace.engine.position import Position
 from headrace.engine.sink import Portion, Sink
 from headrace.engine.steps import Step, fingerprint
+from headrace.engine.stopwatch import Stopwatch
 from headrace.errors import HeadraceError, LawBroken, PipelineError, PipelineFailed
 from headrace.log import Log
 from headrace.streams.stream import sources
@@ -59,6 +60,7 @@ class Query:
         self._started = threading.Event()
         self._sink: Sink | None = None
         self._error: BaseException | None = None
+        self._stopwatch = Stopwatch(log)
 
     # Running
 
@@ -66,6 +68,7 @@ class Query:
         """Start in the background, to go on and on, or until what is in the log now is done."""
         self._sink = sink
         self._error = None
+        self._stopwatch.reset()
         self._claim_checkpoint(sink)
         self._started.clear()
         try:
@@ -108,6 +111,7 @@ class Query:
             raise java_is_gone(self.step.name) from error
         if ended:
             self._check_dropped()
+            self._stopwatch.tell(self._sink, self.progress, last=True)
         return ended
 
     def stop(self) -> None:
@@ -115,6 +119,7 @@ class Query:
         if self._query is not None:
             with contextlib.suppress(PySparkException, Py4JError, OSError):
                 self._query.stop()
+                self._stopwatch.tell(self._sink, self.progress, last=True)
 
     @property
     def progress(self) -> Mapping[str, Any]:
@@ -130,8 +135,9 @@ class Query:
             self._started.wait()
             assert self._sink is not None
             self._check_dropped()
+            self._stopwatch.tell(self._sink, self.progress, last=False)
             end = self._end_of(number)
-            self._store(self._sink, frame, self._end_of(number - 1), end)
+            self._store(self._sink, number, frame, self._end_of(number - 1), end)
             self._reach("batch ended")
         except Exception as error:
             self._error = error
@@ -148,6 +154,7 @@ class Query:
     def _store(
         self,
         sink: Sink,
+        number: int,
         frame: DataFrame,
         begin: Mapping[str, Position],
         end: Mapping[str, Position],
@@ -181,7 +188,8 @@ class Query:
             results.sessions,
         )
         self._reach("set aside")
-        sink.store(portion)
+        with self._stopwatch.storing(number, portion):
+            sink.store(portion)
 
     def _set_aside(
         self, start: Mapping[str, Position], end: Mapping[str, Position]
