@@ -17,6 +17,8 @@ _SLOW = 1_000
 """Milliseconds; what is quicker is no trouble."""
 _PER_ROW = 0.2
 """Milliseconds. To keep a pane of its own for every row takes less."""
+_WIDE = 10
+_LARGE = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class SlowCheckpoints(Finding):
     state: float
     stored: float
     rows: float
+    results: float
     state_rows: int
     state_bytes: int
 
@@ -47,18 +50,28 @@ class SlowCheckpoints(Finding):
     @property
     def evidence(self) -> tuple[str, ...]:
         return (
-            f"of {self.total:,.0f} ms in a batch, {self.stored:,.0f} went into views and outputs, "
-            f"{self.state:,.0f} into Spark's state and {self.files:,.0f} into its notes "
+            f"of {self.total:,.0f} ms in a batch, {self.stored:,.0f} ms went into views and outputs, "
+            f"{self.state:,.0f} ms into Spark's state and {self.files:,.0f} ms into its notes "
             f"(the last {self.batches} batches)",
-            f"a batch has {self.rows:,.0f} rows; the state has {self.state_rows:,} and takes "
-            f"{self.state_bytes / (1 << 20):,.1f} MiB",
+            f"a batch of {self.rows:,.0f} rows changed {self.results:,.0f} results; the state has "
+            f"{self.state_rows:,} rows and {self.state_bytes / (1 << 20):,.1f} MiB",
         )
 
     @property
     def remedy(self) -> str:
+        if self.results >= _WIDE * self.rows:
+            return (
+                "Each row is in many windows: let them be shorter, or begin less often. A batch of "
+                "more rows (headrace run --max-rows) changes each of them once and not again"
+            )
+        if self.stored * 2 >= self.saving and self.state_bytes < _LARGE:
+            return (
+                "What it keeps is small, so the disk is slow, or another process has the database "
+                "of its views locked: close SQLite clients that write to it"
+            )
         return (
-            "Hold less: windows that are shorter or overlap less, less grace, fewer keys. Then let "
-            "a batch take more rows, so that there are fewer, and try headrace run --state rocksdb"
+            "Hold less: shorter windows, less grace, fewer keys, smaller values. Where it has to "
+            "be, headrace run --state rocksdb writes only what has changed"
         )
 
 
@@ -72,7 +85,7 @@ def slow_checkpoints(step: str, timings: Sequence[Timing]) -> SlowCheckpoints | 
         return None
     saving = median(timing.saving for timing in last)
     rows = median(timing.rows for timing in last)
-    share = sum(timing.saving for timing in last) / max(1, sum(timing.total for timing in last))
+    share = median(timing.saving / max(1, timing.total) for timing in last)
     if saving < _SLOW or share < _SHARE or saving < _PER_ROW * rows:
         return None
     return SlowCheckpoints(
@@ -83,6 +96,7 @@ def slow_checkpoints(step: str, timings: Sequence[Timing]) -> SlowCheckpoints | 
         median(timing.state for timing in last),
         median(timing.stored for timing in last),
         rows,
+        median(timing.results for timing in last),
         last[-1].state_rows,
         last[-1].state_bytes,
     )

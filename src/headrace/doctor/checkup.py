@@ -124,8 +124,8 @@ def _findings(log: Log, step: Step, record: Record | None, samples: list[Sample]
     if record is not None:
         found.append(growing_lag(step.name, record.timings, _skew(log, step, record, samples)))
         found.append(slow_checkpoints(step.name, record.timings))
-        if step.aggregation is not None:
-            found.append(out_of_order(step.name, step.aggregation, samples))
+    if step.aggregation is not None:
+        found.append(out_of_order(step.name, step.aggregation, samples))
     for sample in samples:
         found += missing_events(step, sample, record, log.commit_time)
     return [finding for finding in found if finding is not None]

@@ -26,6 +26,7 @@ class _Stored:
     batch: int
     rows: int
     lag: int
+    results: int
     took: int
 
 
@@ -46,7 +47,8 @@ class Stopwatch:
         began = time.perf_counter()
         yield
         took = int((time.perf_counter() - began) * 1_000)
-        self._stored = _Stored(batch, portion.law.rows, self._lag(portion.end), took)
+        rows, lag = portion.law.rows, self._lag(portion.end)
+        self._stored = _Stored(batch, rows, lag, portion.rows.num_rows, took)
 
     def tell(self, sink: Sink | None, progress: Mapping[str, Any], *, last: bool) -> None:
         """Tell the sink of the last batch, if `progress` is Spark's report on it."""
@@ -70,16 +72,18 @@ def _timing(stored: _Stored, progress: Mapping[str, Any]) -> Timing:
         stored.batch,
         stored.rows,
         stored.lag,
+        stored.results,
         int(took.get("triggerExecution", 0)),
         int(took.get("walCommit", 0)) + int(took.get("commitOffsets", 0)),
-        sum(_commit_time(operator) for operator in operators),
+        sum(_state_time(operator) for operator in operators),
         stored.took,
         sum(int(operator.get("numRowsTotal", 0)) for operator in operators),
         sum(int(operator.get("memoryUsedBytes", 0)) for operator in operators),
     )
 
 
-def _commit_time(operator: Mapping[str, Any]) -> int:
-    """How long a task took to write down its part of the state: Spark adds up all of them."""
+def _state_time(operator: Mapping[str, Any]) -> int:
+    """How long a task took to bring its part of the state up to date and to write it down."""
     tasks = max(1, int(operator.get("numShufflePartitions", 1)))
-    return int(operator.get("commitTimeMs", 0)) // tasks
+    parts = ("allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs")
+    return sum(int(operator.get(part, 0)) for part in parts) // tasks  # Spark adds up all tasks

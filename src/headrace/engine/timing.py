@@ -9,14 +9,16 @@ from dataclasses import dataclass
 class Timing:
     """One batch: its rows, how many more were waiting at its end, and its parts in milliseconds.
 
+    `results` counts the panes or rows that it came to.
     `files` went into Spark's own notes of what a batch reads and that it is done, `state` into
-    writing down the state that it changed, and `stored` into the results: views, outputs and the
-    place in the log. What is left of `total` was reading and computing.
+    changing Spark's state and writing it down, and `stored` into the results: views, outputs and
+    the place in the log. What is left of `total` was reading and computing.
     """
 
     batch: int
     rows: int
     lag: int
+    results: int
     total: int
     files: int
     state: int
