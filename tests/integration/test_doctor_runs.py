@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +13,7 @@ from headrace import streams as hr
 from headrace.doctor import Checkup, StepCheckup, examine
 from headrace.doctor.changes import MissingEvents
 from headrace.doctor.disorder import OutOfOrder
-from headrace.doctor.lag import GrowingLag
+from headrace.doctor.lag import GrowingLag, Skew
 from headrace.streams.stream import Source
 from headrace.testing import Results, ScriptedLog, scripted_log
 from tests.spark import shared
@@ -159,37 +160,48 @@ def test_a_topic_that_holds_event_time_back_is_named(checkup: Checkup) -> None:
 # Lag
 
 
-def fed(log: ScriptedLog, app: hr.App, topic: Source, rows: int, batches: int) -> None:
-    """Run six batches of a commit each, while others write so many rows in each of the first."""
+def fed(log: ScriptedLog, app: hr.App, topic: Source, items: list[str], batches: int) -> Checkup:
+    """Run six batches of a commit each, while others write a commit in each of the first ones.
+
+    Returns what the doctor has to say during the last.
+    """
     for n in range(6):
         log.write(topic, *(order(n + k / 100, f"item {k}") for k in range(10)))
     begun = 0
+    seen: list[Checkup] = []
 
     def feed(point: str) -> None:
         nonlocal begun
         if point == "batch began":
             begun += 1
             if begun <= batches:
-                log.write(topic, *(order(9 + begun, f"{begun}.{k}") for k in range(rows)))
+                rows = (order(9 + begun + k / 1_000, item) for k, item in enumerate(items))
+                log.write(topic, *rows)
+            if begun == 6:
+                seen.append(examine(app, log.log))
 
     log.run(app, spark=shared(), max_commits=1, reach=feed)
+    return seen[0]
 
 
 def test_lag_that_grows_is_told_from_a_large_one_that_shrinks() -> None:
-    app, other = hr.App("slow"), hr.App("fast")
+    growing, shrinking = hr.App("growing"), hr.App("shrinking")
     with scripted_log(start=NOON + timedelta(hours=1)) as log:
-        topic = app.topic("orders", schema=SCHEMA, event_time="at")
-        counted(app, "sales", topic, 0, 0)
-        fed(log, app, topic, rows=30, batches=6)
-        found = examine(app, log.log).finding("lag grows")
+        topic = growing.topic("orders", schema=SCHEMA, event_time="at")
+        counted(growing, "sales", topic, 0, 0)
+        running = fed(log, growing, topic, ["pen"] * 30, batches=6)
+        assert running.running == os.getpid()
+        assert step_of(running, "sales").waits[0].name == "behind"
+        found = examine(growing, log.log).finding("lag grows")
         assert isinstance(found, GrowingLag)
         assert found.lags == (80, 100, 120, 140, 160, 180)
         assert (found.taken, found.came) == (10.0, 30.0)
-        assert found.skew is None
+        assert found.skew == Skew("key", "pen", 180 / 240)
 
-        topic = other.topic("others", schema=SCHEMA, event_time="at")
-        counted(other, "sold", topic, 0, 0)
-        fed(log, other, topic, rows=500, batches=1)
-        checkup = examine(other, log.log)
+        topic = shrinking.topic("others", schema=SCHEMA, event_time="at")
+        counted(shrinking, "sold", topic, 0, 0)
+        fed(log, shrinking, topic, [f"item {k}" for k in range(500)], batches=1)
+        checkup = examine(shrinking, log.log)
+        assert checkup.running is None
         assert step_of(checkup, "sold").backlog.rows == 500
         assert checkup.healthy

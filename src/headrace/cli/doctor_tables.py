@@ -26,43 +26,50 @@ def checkup_json(found: Checkup) -> dict[str, Any]:
 
 
 def show_checkup(found: Checkup) -> None:
-    """A table of the steps, what each waits for, and what is wrong."""
+    """A table of the steps, what each holds and waits for, and what is wrong."""
     state = "is not running" if found.running is None else f"runs as process {found.running}"
     show(plain(f"{found.app} {state}", "bold"), "", _steps(found))
     for step in found.steps:
-        if step.waits:
-            show("", plain(step.step, "bold"), _waits(step))
+        show("", plain(f"step {step.step}", "bold"), _facts(step))
     for finding in found.findings:
         show("", plain(f"{finding.subject}: {finding.name}", "bold red"), _finding(finding))
-    wrong = many(len(found.findings), "finding") if found.findings else "nothing is wrong"
+    wrong = many(len(found.findings), "finding") if found.findings else "Nothing is wrong"
     looked_at = "; ".join(found.looked_at)
-    show("", plain(f"{wrong}, by {looked_at}" if looked_at else wrong, "dim"))
+    show("", plain(f"{wrong}. Looked at {looked_at}" if looked_at else wrong, "dim"))
 
 
 def _steps(found: Checkup) -> Table:
-    lines = table(
-        "step", ">rows", ">lag", "watermark", ">output", ">open panes", ">held in views",
-        ">in Spark's state", "oldest window ends", "closes at",
-    )  # fmt: skip
+    lines = table("step", ">rows", ">counted", ">late", ">dead", ">filtered", ">lag", ">output")
     for step in found.steps:
-        held = step.held
+        law = step.law
         lines.add_row(
             plain(step.step, "bold"),
-            count(step.law.rows),
+            count(law.rows),
+            count(law.counted),
+            plain(count(law.late), "yellow" if law.late else ""),
+            plain(count(law.dead), "red" if law.dead else ""),
+            count(law.filtered),
             plain(count(step.backlog.rows), "yellow" if step.backlog.rows else ""),
-            when(step.watermark),
             count(step.output),
-            count(held.panes),
-            size(held.table_bytes),
-            size(held.state_bytes),
-            when(held.oldest),
-            when(held.closes),
         )
     return lines
 
 
-def _waits(step: StepCheckup) -> Table:
-    lines = _grid()
+def _facts(step: StepCheckup) -> Table:
+    lines, held = _grid(), step.held
+    where = f"{size(held.table_bytes)} in views, {size(held.state_bytes)} in Spark's state"
+    panes = f"{many(held.panes, 'open pane')} of {many(held.rows, 'row')}"
+    lines.add_row("holds", f"{panes}: {where}" if held.panes else f"no open panes: {where}")
+    if held.closes is not None:
+        lines.add_row(
+            "until",
+            f"an event of {when(held.closes)} has come: then the oldest window, up to "
+            f"{when(held.oldest)}, is over",
+        )
+    if step.frontier is not None:
+        lines.add_row(
+            "time", f"newest event {when(step.frontier)}, watermark {when(step.watermark)}"
+        )
     for wait in step.waits:
         lines.add_row("waits", plain(wait.text))
         if wait.remedy:

@@ -50,9 +50,9 @@ class SlowCheckpoints(Finding):
     @property
     def evidence(self) -> tuple[str, ...]:
         return (
-            f"of {self.total:,.0f} ms in a batch, {self.stored:,.0f} ms went into views and outputs, "
-            f"{self.state:,.0f} ms into Spark's state and {self.files:,.0f} ms into its notes "
-            f"(the last {self.batches} batches)",
+            f"of {self.total:,.0f} ms in a batch, {self.stored:,.0f} ms went into views and "
+            f"outputs, {self.state:,.0f} ms into Spark's state and {self.files:,.0f} ms into its "
+            f"notes (the last {self.batches} batches)",
             f"a batch of {self.rows:,.0f} rows changed {self.results:,.0f} results; the state has "
             f"{self.state_rows:,} rows and {self.state_bytes / (1 << 20):,.1f} MiB",
         )
