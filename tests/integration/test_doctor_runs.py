@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import apsw
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from headrace import streams as hr
+from headrace.clock import SECOND as SECONDS
+from headrace.clock import Clock, SystemClock, to_micros
 from headrace.doctor import Checkup, StepCheckup, examine
 from headrace.doctor.changes import MissingEvents
+from headrace.doctor.checkpoints import SlowCheckpoints
 from headrace.doctor.disorder import OutOfOrder
 from headrace.doctor.lag import GrowingLag, Skew
+from headrace.engine.crash import Reach
 from headrace.streams.stream import Source
 from headrace.testing import Results, ScriptedLog, scripted_log
+from headrace.views.location import views_folder
 from tests.spark import shared
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 SCHEMA = "item string, price double, at timestamp"
 MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
+MOMENT = pa.timestamp("us", tz="UTC")
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -205,3 +216,63 @@ def test_lag_that_grows_is_told_from_a_large_one_that_shrinks() -> None:
         assert checkup.running is None
         assert step_of(checkup, "sold").backlog.rows == 500
         assert checkup.healthy
+
+
+# Checkpoints
+
+
+def held_up(database: Path, clock: Clock) -> Reach:
+    """Have another connection lock the database while results are stored, longer than all else.
+
+    The first batch is let off: it may have to wait for Spark.
+    """
+    began = batches = 0
+    holders: list[threading.Thread] = []
+
+    def reach(point: str) -> None:
+        nonlocal began, batches
+        if point == "batch began":
+            began, batches = clock.monotonic(), batches + 1
+        if point != "set aside" or batches == 1:
+            return
+        other = apsw.Connection(str(database))
+        other.execute("BEGIN IMMEDIATE")
+
+        def let_go(until: int = clock.monotonic() - began + SECONDS) -> None:
+            clock.sleep(until)
+            other.execute("ROLLBACK")
+            other.close()
+
+        holders.append(threading.Thread(target=let_go))
+        holders[-1].start()
+
+    return reach
+
+
+def test_slow_checkpoints_are_told_from_batches_with_many_rows() -> None:
+    slow, large = hr.App("slow"), hr.App("large")
+    with scripted_log(start=NOON + timedelta(hours=1)) as log:
+        topic = slow.topic("few", schema=SCHEMA, event_time="at")
+        counted(slow, "sales", topic, 0, 0)
+        for n in range(4):
+            log.write(topic, order(n + 0.5))
+        database = views_folder(log.log.url) / "slow.db"
+        log.run(slow, spark=shared(), max_commits=1, reach=held_up(database, SystemClock()))
+        found = examine(slow, log.log).finding("slow checkpoints")
+        assert isinstance(found, SlowCheckpoints)
+        assert (found.batches, found.rows, found.results) == (4, 1, 1)
+        assert found.stored > found.state + found.files
+        assert "another process has the database" in found.remedy
+
+        topic = large.topic("many", schema=SCHEMA, event_time="at")
+        counted(large, "sold", topic, 0, 0)
+        log.log.ensure_topic(topic.topic)
+        rows = 200_000
+        for n in range(3):
+            moments = pa.array(np.arange(rows) + n * rows + to_micros(NOON)).cast(MOMENT)
+            items = pa.array([f"item {k}" for k in range(1_000)] * (rows // 1_000))
+            with log.log.producer() as producer:
+                data = {"item": items, "price": np.ones(rows), "at": moments}
+                producer.append("many", pa.table(data))
+        log.run(large, spark=shared(), max_commits=1)
+        assert examine(large, log.log).healthy

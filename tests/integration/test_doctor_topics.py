@@ -198,3 +198,26 @@ def test_rows_without_an_event_time_are_told(log: ScriptedLog) -> None:
     assert step.waits[0].name == "no event time"
     assert step.waits[0].text.startswith("none of the 3 rows of topic orders has an event time")
     assert (step.backlog.rows, step.backlog.commits) == (3, 1)
+
+
+def test_events_with_nested_columns_can_be_compared(log: ScriptedLog) -> None:
+    app = hr.App("tags")
+    tagged = app.topic("tagged", schema="tags array<string>, at timestamp", event_time="at")
+    app.publish("copies", tagged)
+    for start in (0, 10, 0):
+        log.write(
+            tagged, *({"tags": ["a", str(n)], "at": second(start + n + 0.5)} for n in range(5))
+        )
+    found = examine(app, log.log).finding(DUPLICATES)
+    assert isinstance(found, Duplicates)
+    assert (found.events, found.copies) == (5, 5)
+
+
+def test_a_topic_that_is_not_as_declared_is_no_reason_to_fail(log: ScriptedLog) -> None:
+    app, _ = shop()
+    log.log.create_topic("orders")
+    with log.log.producer() as producer:
+        producer.send("orders", "hello", key="ada")
+    checkup = examine(app, log.log)
+    assert checkup.healthy
+    assert checkup.steps[0].waits[0].name == "no event time"

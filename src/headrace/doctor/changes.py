@@ -158,9 +158,12 @@ def _counts(sample: Sample) -> tuple[Counts, dict[str, Counts]]:
     nulls = {name: np.zeros(len(place), np.int64) for name in names}
     for batch in sample.batches:
         index = place[batch.commit or 0]
-        rows[index] += len(batch)
+        deleted = 0 if batch.tombstones is None else int(batch.tombstones.sum())
+        rows[index] += len(batch) - deleted
         for name in names:
-            nulls[name][index] += batch.data.column(name).null_count
+            # All columns of a tombstone are null but its key.
+            empty = deleted if name != sample.topic.key else 0
+            nulls[name][index] += batch.data.column(name).null_count - empty
     return rows, nulls
 
 

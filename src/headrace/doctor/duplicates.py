@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from headrace.clock import SECOND
 from headrace.doctor.finding import Finding
-from headrace.doctor.sample import Sample
+from headrace.doctor.sample import Sample, hashable
 from headrace.doctor.words import many, percent
 from headrace.engine.aside import to_json
 
@@ -84,7 +84,7 @@ def duplicates(sample: Sample, steps: Sequence[str]) -> Duplicates | None:
     table = table.filter(pc.is_valid(table.column(time)))
     columns = [name for name in table.column_names if name != _COMMIT]
     groups = (
-        _hashable(table)
+        hashable(table)
         .group_by(columns)
         .aggregate([(_COMMIT, "min"), (_COMMIT, "max"), (_COMMIT, "count_distinct")])
     )
@@ -121,12 +121,3 @@ def _tolerated(table: pa.Table, time: str) -> float:
     moments = table.column(time).cast(pa.int64())
     whole = pc.equal(pc.multiply(pc.divide(moments, SECOND), SECOND), moments)
     return _COARSE_SHARE if pc.all(whole).as_py() else _SHARE
-
-
-def _hashable(table: pa.Table) -> pa.Table:
-    """The same rows, with what is nested as text, since Arrow cannot group by it."""
-    for place, field in enumerate(table.schema):
-        if pa.types.is_nested(field.type):
-            texts = [None if v is None else repr(v) for v in table.column(place).to_pylist()]
-            table = table.set_column(place, field.name, pa.array(texts, pa.string()))
-    return table

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from headrace.doctor.finding import Finding
-from headrace.doctor.sample import Sample
+from headrace.doctor.sample import Sample, hashable
 from headrace.doctor.words import percent
 from headrace.engine.position import Position
 from headrace.engine.timing import Timing
@@ -102,7 +102,7 @@ def skew_of(sample: Sample, by: Sequence[str], reached: Position, now: Position)
     table = sample.table()
     columns = [name for name in by if name in table.column_names]
     if columns and table.num_rows:
-        groups = table.group_by(columns).aggregate([([], "count_all")])
+        groups = hashable(table.select(columns)).group_by(columns).aggregate([([], "count_all")])
         most = groups.sort_by([("count_all", "descending")]).slice(0, 1).to_pylist()[0]
         share = most["count_all"] / table.num_rows
         if share >= _MOST and groups.num_rows > 1:

@@ -32,9 +32,9 @@ class Sample:
     def text(self) -> str:
         """What was looked at."""
         rows = self.rows
-        return f"all {rows:,} rows" if rows >= self.total else (
-            f"the newest {rows:,} of {self.total:,} rows"
-        )  # fmt: skip
+        if rows >= self.total:
+            return f"all {many(rows, 'row')}"
+        return f"the newest {rows:,} of {self.total:,} rows"
 
     def table(self) -> pa.Table:
         """The rows that are no tombstones, with the topic's columns and the commit of each."""
@@ -76,3 +76,12 @@ def _last(log: Log, name: str, rows: int) -> tuple[TopicCommit, ...]:
         first -= 1
         left -= page[first].rows
     return tuple(page[first:])
+
+
+def hashable(table: pa.Table) -> pa.Table:
+    """The same rows, with what is nested as text, since Arrow cannot group by it."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_nested(field.type):
+            texts = [None if v is None else repr(v) for v in table.column(place).to_pylist()]
+            table = table.set_column(place, field.name, pa.array(texts, pa.string()))
+    return table
