@@ -22,6 +22,7 @@ from headrace.doctor.changes import MissingEvents
 from headrace.doctor.checkpoints import SlowCheckpoints
 from headrace.doctor.disorder import OutOfOrder
 from headrace.doctor.lag import GrowingLag, Skew
+from headrace.doctor.records import Records
 from headrace.engine.crash import Reach
 from headrace.streams.stream import Source
 from headrace.testing import Results, ScriptedLog, scripted_log
@@ -208,6 +209,12 @@ def test_lag_that_grows_is_told_from_a_large_one_that_shrinks() -> None:
         assert found.lags == (80, 100, 120, 140, 160, 180)
         assert (found.taken, found.came) == (10.0, 30.0)
         assert found.skew == Skew("key", "pen", 180 / 240)
+        with Records(log.log.url, "growing") as records:
+            record = records.of("sales")
+            assert record is not None
+            assert [(t.batch, t.rows, t.results) for t in record.timings] == [
+                (n, 10, 10) for n in range(6)
+            ]
 
         topic = shrinking.topic("others", schema=SCHEMA, event_time="at")
         counted(shrinking, "sold", topic, 0, 0)
@@ -276,3 +283,26 @@ def test_slow_checkpoints_are_told_from_batches_with_many_rows() -> None:
                 producer.append("many", pa.table(data))
         log.run(large, spark=shared(), max_commits=1)
         assert examine(large, log.log).healthy
+
+
+@pytest.mark.slow
+def test_rows_that_are_in_many_windows_make_checkpoints_slow() -> None:
+    app = hr.App("wide")
+    with scripted_log(start=NOON + timedelta(hours=1)) as log:
+        topic = app.topic("orders", schema=SCHEMA, event_time="at")
+        made = hr.aggregate(
+            topic,
+            by="item",
+            window=hr.hopping(MINUTE, SECOND),
+            lateness=hr.Lateness(timedelta(0), timedelta(0)),
+            n=hr.count(),
+        )
+        app.view("sales", made)
+        app.publish("updates", made)
+        for n in range(4):
+            log.write(topic, *(order(n + 0.5, f"item {k}") for k in range(2_000)))
+        log.run(app, spark=shared(), max_commits=1)
+        found = examine(app, log.log).finding("slow checkpoints")
+        assert isinstance(found, SlowCheckpoints)
+        assert (found.rows, found.results) == (2_000, 120_000)
+        assert found.remedy.startswith("Each row is in many windows")
