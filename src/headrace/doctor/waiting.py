@@ -116,7 +116,7 @@ def _open(made: Aggregation, held: Held, frontier: int | None, idle: bool) -> li
         return []
     due = held.closes if final else end + delay
     assert due is not None
-    missing = "there is none yet" if frontier is None else (
+    missing = "not every topic has an event yet" if frontier is None else (
         f"{span(due - frontier)} of event time missing, the newest event is of {when(frontier)}"
     )  # fmt: skip
     fired = final and frontier is not None and end + delay <= frontier
