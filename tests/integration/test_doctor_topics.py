@@ -200,6 +200,16 @@ def test_rows_without_an_event_time_are_told(log: ScriptedLog) -> None:
     assert (step.backlog.rows, step.backlog.commits) == (3, 1)
 
 
+def test_what_came_from_outside_cannot_steer_a_terminal(log: ScriptedLog) -> None:
+    app, orders = shop()
+    rows = [row | {"item": "\x1b[31m\x9b2J"} for row in orders_at(0.5, 1.5, 2.5)]
+    log.write(orders, *rows)
+    log.write(orders, *rows)
+    found = examine(app, log.log).finding(DUPLICATES)
+    assert found is not None
+    assert all(text.isprintable() for text in found.evidence)
+
+
 def test_events_with_nested_columns_can_be_compared(log: ScriptedLog) -> None:
     app = hr.App("tags")
     tagged = app.topic("tagged", schema="tags array<string>, at timestamp", event_time="at")

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from headrace.clock import SECOND
 from headrace.doctor.finding import Finding
 from headrace.doctor.sample import Sample, hashable
-from headrace.doctor.words import many, percent
+from headrace.doctor.words import many, percent, printable
 from headrace.engine.aside import to_json
 
 _COMMIT = "_commit"
@@ -98,7 +98,7 @@ def duplicates(sample: Sample, steps: Sequence[str]) -> Duplicates | None:
     )
     examples = tuple(
         Example(
-            to_json({name: row[name] for name in columns}),
+            printable(to_json({name: row[name] for name in columns})),
             row[f"{_COMMIT}_count_distinct"],
             row[f"{_COMMIT}_min"],
             row[f"{_COMMIT}_max"],

@@ -8,7 +8,7 @@ from statistics import median
 
 from headrace.doctor.finding import Finding
 from headrace.doctor.sample import Sample, hashable
-from headrace.doctor.words import percent
+from headrace.doctor.words import percent, printable
 from headrace.engine.position import Position
 from headrace.engine.timing import Timing
 
@@ -106,7 +106,7 @@ def skew_of(sample: Sample, by: Sequence[str], reached: Position, now: Position)
         most = groups.sort_by([("count_all", "descending")]).slice(0, 1).to_pylist()[0]
         share = most["count_all"] / table.num_rows
         if share >= _MOST and groups.num_rows > 1:
-            return Skew("key", ", ".join(str(most[name]) for name in columns), share)
+            return Skew("key", ", ".join(printable(str(most[name])) for name in columns), share)
     waiting = [end - start for start, end in reached.ranges(now)]
     if len(waiting) > 1 and sum(waiting) > 0:
         share = max(waiting) / sum(waiting)

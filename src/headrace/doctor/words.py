@@ -36,3 +36,8 @@ def percent(share: float) -> str:
 def code(span: timedelta) -> str:
     """A duration as it is written in a pipeline."""
     return f"td(seconds={span.total_seconds():g})"
+
+
+def printable(text: str) -> str:
+    """Text that came from outside, which must not steer a terminal."""
+    return text if text.isprintable() else repr(text)
