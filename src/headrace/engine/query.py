@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ class Query:
         self.frames = Frames(spark, log.url, step)
         self._counters = Counters()
         self._query: StreamingQuery | None = None
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="headrace-aside")
         self._started = threading.Event()
         self._sink: Sink | None = None
         self._error: BaseException | None = None
@@ -110,8 +112,7 @@ class Query:
         except (Py4JError, OSError) as error:
             raise java_is_gone(self.step.name) from error
         if ended:
-            self._check_dropped()
-            self._stopwatch.tell(self._sink, self.progress, last=True)
+            self._look_back(last=True)
         return ended
 
     def stop(self) -> None:
@@ -134,10 +135,8 @@ class Query:
             self._reach("batch began")
             self._started.wait()
             assert self._sink is not None
-            self._check_dropped()
-            self._stopwatch.tell(self._sink, self.progress, last=False)
-            end = self._end_of(number)
-            self._store(self._sink, number, frame, self._end_of(number - 1), end)
+            begin, end = self._end_of(number - 1), self._end_of(number)
+            self._store(self._sink, number, frame, begin, end)
             self._reach("batch ended")
         except Exception as error:
             self._error = error
@@ -170,11 +169,13 @@ class Query:
                 hint="A step with several topics cannot go on without its checkpoint. Remove the "
                 "application's views and checkpoints, and they are computed again from the log",
             )
-        with ThreadPoolExecutor(1) as beside:
-            looking = beside.submit(self._set_aside, reached, end)
+        looking = self._beside.submit(self._set_aside, reached, end)
+        try:
             results = self.frames.results(frame, sink)
             self._reach("computed")
-            aside = looking.result()
+        finally:
+            wait_for([looking])
+        aside = looking.result()
         late = self.frames.late(aside)
         dead = [batch for found in aside.values() for batch in found.dead]
         portion = Portion(
@@ -195,6 +196,7 @@ class Query:
         self, start: Mapping[str, Position], end: Mapping[str, Position]
     ) -> dict[str, Aside]:
         """What is not counted, read from the log while Spark counts the rest."""
+        self._look_back(last=False)
         return {
             topic.name: set_aside(
                 self._log,
@@ -256,16 +258,20 @@ class Query:
             found[name] = int(value) if value is not None else 0
         return found
 
-    def _check_dropped(self) -> None:
-        """Spark's own watermark must not have dropped anything that the log lets pass."""
-        last = self.progress
-        for operator in last.get("stateOperators", ()):
+    def _look_back(self, *, last: bool) -> None:
+        """Look at what Spark says of the batch before, and have the sink take note of its time.
+
+        Spark's own watermark must not have dropped anything that the log lets pass.
+        """
+        told = self.progress
+        for operator in told.get("stateOperators", ()):
             if dropped := operator["numRowsDroppedByWatermark"]:
                 raise LawBroken(
                     f"Spark dropped {dropped:,} rows of step {self.step.name!r} as late, which "
                     "the log had let pass",
                     hint="This is a fault of headrace: please report it, with the pipeline",
                 )
+        self._stopwatch.tell(self._sink, told, last=last)
 
     def _end_of(self, number: int) -> Mapping[str, Position]:
         """Up to where a batch goes; before the first, where the step began."""
