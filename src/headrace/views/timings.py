@@ -1,7 +1,7 @@
 """How long the last batches of each step took, kept beside the law for whoever asks later.
 
-The table came after the first release of the database, and older ones do not mind it: it is made
-where it is missing, and a reader has to do without it where nothing has run since.
+A database may be older than this table. It is made where it is missing, which leaves the format as
+it is for others, and a reader has to do without it where nothing has run since.
 """
 
 from __future__ import annotations
