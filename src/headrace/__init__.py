@@ -6,6 +6,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headrace.ending import (
+        drain,
+    )
     from headrace.log import (
         EARLIEST,
         LATEST,
@@ -103,6 +106,7 @@ __all__ = [
     "count",
     "derive",
     "distinct",
+    "drain",
     "explode",
     "expression",
     "filter",
@@ -133,8 +137,8 @@ def __getattr__(name: str) -> Any:
     """Load what is used when it is used: the log needs no Spark, and --help not even Arrow."""
     if name not in __all__:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
-    for module in ("headrace.log", "headrace.streams", "headrace.views", "headrace.runner"):
-        found = importlib.import_module(module)
+    for module in ("log", "streams", "views", "runner", "ending"):
+        found = importlib.import_module(f"headrace.{module}")
         if name in found.__all__:
             return getattr(found, name)
     raise AttributeError(f"module 'headrace' has no attribute {name!r}")

@@ -134,9 +134,9 @@ class LimitedLog(FileLog):
         self.require(Capability.COMMITS)
         return super().commits(topic, after, limit)
 
-    def advance(self, topic: str, moment: datetime) -> int | None:
+    def advance(self, topic: str, moment: datetime, *, ahead: bool = False) -> int | None:
         self.require(Capability.FRONTIERS)
-        return super().advance(topic, moment)
+        return super().advance(topic, moment, ahead=ahead)
 
     def frontier(self, topic: str, commit: int | None = None) -> int | None:
         self.require(Capability.FRONTIERS)

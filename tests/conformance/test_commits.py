@@ -263,3 +263,51 @@ def test_a_topic_without_event_time_has_no_frontier_to_move(log: Log) -> None:
     log.create_topic("raw")
     with needs(log, *FRONTIERS), pytest.raises(InvalidSetting, match="no event time"):
         log.advance("raw", at(1))
+
+
+def test_a_frontier_goes_ahead_of_the_clock_if_that_is_meant(log: Log) -> None:
+    with needs(log, *FRONTIERS):
+        log.create_topic("a", schema="at timestamp", event_time="at", settings={"skew": "1m"})
+        moment = datetime(2999, 1, 1, tzinfo=UTC)
+        assert log.advance("a", moment, ahead=True) == 1
+        assert log.frontier("a") == to_micros(moment)
+
+
+def test_time_by_punctuation_goes_on_only_when_the_source_says_so(log: Log) -> None:
+    with needs(log, *FRONTIERS):
+        settings = {"frontier": "punctuation"}
+        log.create_topic("events", schema="at timestamp", event_time="at", settings=settings)
+        events(log, -5, -1)
+        assert log.frontier("events") is None
+        log.advance("events", at(-3))
+        events(log, 0, -9)
+        assert log.frontier("events") == to_micros(at(-3))
+
+
+def test_time_by_arrival_is_that_of_the_last_commit(stage: Stage) -> None:
+    with needs(stage.log, *FRONTIERS):
+        settings = {"frontier": "arrival"}
+        stage.log.create_topic("events", schema="at timestamp", event_time="at", settings=settings)
+        events(stage.log, -50, None)
+        assert stage.log.frontier("events") == to_micros(at(0))
+        stage.later(timedelta(minutes=4))
+        events(stage.log, 30)
+        assert stage.log.frontier("events") == to_micros(at(4))
+
+
+def test_a_topic_goes_by_the_time_it_is_altered_to_and_never_back(stage: Stage) -> None:
+    with needs(stage.log, *FRONTIERS):
+        stage.log.create_topic("events", schema="at timestamp", event_time="at")
+        events(stage.log, 10)
+        stage.log.alter_topic("events", settings={"frontier": "arrival"})
+        stage.later(timedelta(minutes=4))
+        events(stage.log, 3)
+        assert stage.log.frontier("events") == to_micros(at(10))
+        stage.later(timedelta(minutes=8))
+        events(stage.log, 3)
+        assert stage.log.frontier("events") == to_micros(at(12))
+
+
+def test_there_are_three_ways_for_time_to_go(log: Log) -> None:
+    with needs(log, Capability.TYPED_TOPICS), pytest.raises(InvalidSetting, match="'perfect'"):
+        log.create_topic("a", schema="at timestamp", settings={"frontier": "perfect"})

@@ -26,6 +26,26 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing el
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
+AppReference = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODULE:APP",
+        help="Where the application is: pipelines.pageviews:app, or pipelines/pageviews.py:app",
+        show_default=False,
+    ),
+]
+AppLogUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--log",
+        metavar="URL",
+        envvar="HEADRACE_LOG",
+        show_envvar=True,
+        help=f"Where the log is; by default where the application says, else {DEFAULT_LOG}.",
+    ),
+]
+
+
 def new_app() -> typer.Typer:
     """An app for one command or group; the outermost one deals with errors."""
     return typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from headrace.cli.loading import load_app
-from headrace.cli.options import DEFAULT_LOG, AsJson, new_app
+from headrace.cli.options import DEFAULT_LOG, AppLogUrl, AppReference, AsJson, new_app
 from headrace.cli.output import show, show_json
 from headrace.errors import InvalidSetting
 
@@ -19,25 +19,9 @@ _MEMORY = re.compile(r"\d+[mg]", re.IGNORECASE)
 
 @app.command()
 def run(
-    reference: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODULE:APP",
-            help="Where the application is: pipelines.pageviews:app, or pipelines/pageviews.py:app",
-            show_default=False,
-        ),
-    ],
+    reference: AppReference,
     *,
-    log: Annotated[
-        str | None,
-        typer.Option(
-            "--log",
-            metavar="URL",
-            envvar="HEADRACE_LOG",
-            show_envvar=True,
-            help=f"Where the log is; by default where the application says, else {DEFAULT_LOG}.",
-        ),
-    ] = None,
+    log: AppLogUrl = None,
     until_caught_up: Annotated[
         bool,
         typer.Option("--until-caught-up", help="Stop when what is in the log now is done."),

@@ -114,8 +114,7 @@ class Compiler:
     def pairs(self, step: Aggregation) -> DataFrame:
         """A row for each window that a row is in, before lateness is looked at."""
         rows = self.rows(step.input)
-        kept = [F.col(f"`{name}`") for name in rows.columns]
-        rows = rows.select(*kept, each(window_ends(step.window)).alias(_END))
+        rows = rows.withColumn(_END, each(window_ends(step.window)))
         if windows_per_row(step) is None:
             rows = rows.where(F.col(_END) > F.unix_micros(places.TIME))
             if self.counters is not None:

@@ -25,8 +25,12 @@ from headrace.engine.sessions import GROUP, Sessions, grouped
 from headrace.engine.sink import Regrouped, Sink
 from headrace.engine.steps import Step
 from headrace.engine.wish import FORMAT, Wish
+from headrace.log import Log
 from headrace.streams.stream import Source
 from headrace.streams.time import Session
+
+_FIRST_MOMENT = -62_135_596_800_000_000
+"""The year 1, in microseconds: before all that Spark has to forget anything of."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +52,17 @@ class Results:
 class Frames:
     """Makes the frames of a step. Making them tells what its results look like."""
 
-    def __init__(self, spark: SparkSession, url: str, step: Step) -> None:
+    def __init__(self, spark: SparkSession, log: Log, step: Step) -> None:
         self._spark = spark
-        self._url = url
+        self._log = log
         self._step = step
         self._needed = needed_columns(step.stream)
         self._ordered = needs_order(step.stream)
         self._closing = _closing_at_source(step)
+        self._by_frontier = any(
+            log.topic(topic).topic.settings.frontier != "events" for topic in step.topics
+        )
+        """Whether Spark has to be told how far time is, because it is not the newest event's."""
         compiler = Compiler(self._empty, self._ordered)
         streamed = self._streamed(compiler)
         self._sessions = _sessions_of(step, compiler)
@@ -148,7 +156,7 @@ class Frames:
             wanted = {*needed, source.topic.event_time}
             columns = tuple(name for name in source.columns if name in wanted)
         wish = Wish(
-            self._url,
+            self._log.url,
             topic,
             columns,
             self._places(),
@@ -165,13 +173,19 @@ class Frames:
         step = self._step.aggregation
         if step is None or self._sessions is not None:
             return rows  # there is no state for Spark to forget
-        return rows.withWatermark(places.TIME, f"{micros(step.patience)} microseconds")
+        patience = f"{micros(step.patience)} microseconds"
+        if not self._by_frontier:
+            return rows.withWatermark(places.TIME, patience)
+        met = F.greatest(F.col(places.FRONTIER), F.lit(_FIRST_MOMENT))
+        return rows.withColumn(places.MET, F.timestamp_micros(met)).withWatermark(
+            places.MET, patience
+        )
 
     def _places(self) -> tuple[str, ...]:
         """Which places the plan makes use of."""
         if self._ordered:
             return tuple(places.TYPES)
-        if self._closing is not None and self._closing.windows == 1:
+        if self._closing is not None and self._closing.windows == 1 and not self._by_frontier:
             return (places.COMMIT,)
         return (places.COMMIT, places.FRONTIER)
 

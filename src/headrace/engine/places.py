@@ -14,6 +14,9 @@ COMMIT = "_commit"
 FRONTIER = "_frontier"
 """The topic's frontier before the row's commit, in microseconds."""
 
+MET = "_met"
+"""The same as a time, where Spark has to know how far time is by it."""
+
 PARTITION = "_partition"
 OFFSET = "_offset"
 TOPIC = "_topic"

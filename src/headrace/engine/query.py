@@ -55,7 +55,7 @@ class Query:
         self._checkpoint = Checkpoint(checkpoint)
         self._portions = portions or Portions()
         self._reach = reach
-        self.frames = Frames(spark, log.url, step)
+        self.frames = Frames(spark, log, step)
         self._counters = Counters()
         self._query: StreamingQuery | None = None
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="headrace-aside")

@@ -82,6 +82,9 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.streaming.stateStore.providerClass": _STATE_STORES[settings.state],
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Spark would note where each column was made, at the cost of half of making it; headrace
+        # tells a user's mistake at the user's own line already.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
     }
 
 

@@ -32,7 +32,7 @@ def hold(rows: DataFrame, step: Aggregation) -> DataFrame:
     """The rows of each key, by pane, as Spark's update mode gives them: the panes that changed."""
     assert isinstance(step.window, Sliding)
     panes = Window(2 * step.window.size, step.window.size)
-    kept = [name for name in rows.columns if name not in (*step.by, places.FRONTIER)]
+    kept = [name for name in rows.columns if name not in (*step.by, places.FRONTIER, places.MET)]
     keys = [F.col(f"`{key}`") for key in step.by]
     row = F.struct(*(F.col(f"`{name}`") for name in kept))
     held = rows.select(*keys, row.alias(_HELD), each(window_ends(panes)).alias(_PANE))

@@ -40,7 +40,7 @@ def evicted_by(rows: DataFrame, end: str) -> DataFrame:
     has to be a column before it is grouped by, or the note is lost again.
     """
     moment = F.timestamp_micros(end).alias(end, metadata={_WATERMARKED: 0})
-    return rows.select(*(F.col(f"`{name}`") for name in rows.columns if name != end), moment)
+    return rows.withColumn(end, moment)
 
 
 def window_columns(window: AnyWindow, end: Column) -> tuple[Column, Column]:

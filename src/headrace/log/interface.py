@@ -175,11 +175,12 @@ class Log(Closing):
         """The next commits after a number, at most `limit`, that touch a topic."""
 
     @abstractmethod
-    def advance(self, topic: str, moment: datetime) -> int | None:
+    def advance(self, topic: str, moment: datetime, *, ahead: bool = False) -> int | None:
         """Move a topic's frontier on without a row, because events up to then have come.
 
         That is a commit without records, and its number is returned; None if the frontier was there
-        already. A moment ahead of the clock by more than the topic's `skew` is refused.
+        already. A moment ahead of the clock by more than the topic's `skew` is refused, unless
+        it is meant to be `ahead`.
         """
 
     @abstractmethod

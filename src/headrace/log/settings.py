@@ -16,6 +16,7 @@ MIB = 1 << 20
 
 _CLEANUPS = ("delete", "compact", "compact,delete")
 _COMPRESSIONS = ("none", "lz4", "zstd")
+_FRONTIERS = ("events", "punctuation", "arrival")
 
 _OPTIONAL = {"retention", "retention_bytes", "segment_age", "skew", "idle", "tier"}
 
@@ -54,6 +55,9 @@ class TopicSettings:
     """Arrow buffer compression of new segments: `none`, `lz4` or `zstd`."""
     skew: timedelta | None = timedelta(hours=1)
     """An event time further ahead of the append time than this never moves the frontier."""
+    frontier: str = "events"
+    """What moves the frontier: `events` by their times, only `punctuation` (what a source says with
+    `advance`), or `arrival`, the clock at each commit."""
     idle: timedelta | None = None
     """After so long without a row, the frontier goes on by the clock while a pipeline runs."""
     tier: str | None = None
@@ -78,7 +82,8 @@ class TopicSettings:
                     f"{field.name} cannot be {value:,}",
                     hint=f"Choose 1 to {_LARGEST.get(field.name, 1 << 60):,}",
                 )
-        for name, known in (("cleanup", _CLEANUPS), ("compression", _COMPRESSIONS)):
+        choices = {"cleanup": _CLEANUPS, "compression": _COMPRESSIONS, "frontier": _FRONTIERS}
+        for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise InvalidSetting(
                     f"{name} cannot be {getattr(self, name)!r}", hint=f"Use {' or '.join(known)}"

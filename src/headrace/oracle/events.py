@@ -59,6 +59,9 @@ def events_of(
                 moment = ahead.pop()[1]
                 reached = moment if reached is None else max(reached, moment)
             commit, frontier = record.commit, reached
+            if topic.settings.frontier == "arrival":
+                arrived = to_micros(record.timestamp)
+                reached = arrived if reached is None else max(reached, arrived)
         if record.value is None:
             continue
         event = Event(
@@ -71,6 +74,7 @@ def events_of(
             record.value,
         )
         events.append(event)
-        if event.dead is None and event.event_time is not None:
+        moves = topic.settings.frontier == "events" and event.dead is None
+        if moves and event.event_time is not None:
             reached = event.event_time if reached is None else max(reached, event.event_time)
     return events

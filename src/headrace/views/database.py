@@ -64,6 +64,11 @@ CREATE TABLE _headrace_outbox_end (sequence INTEGER NOT NULL);
 """
 
 
+def panes_of(step: str) -> str:
+    """The table with the panes of a step."""
+    return f"{PREFIX}panes_{step}"
+
+
 class Database:
     """The one writing connection to an application's views. Steps take turns on it."""
 

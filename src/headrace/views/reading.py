@@ -15,8 +15,8 @@ import apsw
 
 from headrace.engine.law import Law
 from headrace.errors import InvalidQuery, UnknownView
-from headrace.streams.stream import WINDOW_START
-from headrace.views.database import APPLICATION
+from headrace.streams.stream import WINDOW_END, WINDOW_START
+from headrace.views.database import APPLICATION, PREFIX, panes_of
 from headrace.views.location import views_folder
 from headrace.views.values import quoted
 
@@ -115,6 +115,28 @@ class Views:
             self._attach()
             found = [state for app in self._apps for state in self._states(app)]
         return sorted(found, key=lambda state: (state.name, state.app))
+
+    def last_ends(self, app: str) -> dict[str, int]:
+        """By step of an application, when the last of its windows ends, if there is any."""
+        with self._lock:
+            self._attach()
+            if app not in self._apps:
+                return {}
+            steps = [str(name) for (name,) in self._db.execute(
+                f"SELECT name FROM {quoted(app)}.{PREFIX}step"
+            )]  # fmt: skip
+            tables = {name: panes_of(name) for name in steps}
+            there = {str(name) for (name,) in self._db.execute(
+                f"SELECT name FROM {quoted(app)}.sqlite_schema"
+            )}  # fmt: skip
+            found = {
+                step: self._db.execute(
+                    f"SELECT max({WINDOW_END}) FROM {quoted(app)}.{quoted(table)}"
+                ).get
+                for step, table in tables.items()
+                if table in there
+            }
+        return {step: int(end) for step, end in found.items() if end is not None}
 
     def state(self, view: str) -> ViewState:
         """One view."""

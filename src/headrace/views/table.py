@@ -17,7 +17,7 @@ from headrace.engine import places
 from headrace.engine.steps import Step
 from headrace.streams.stream import WINDOW_END
 from headrace.streams.time import Session
-from headrace.views.database import PREFIX
+from headrace.views.database import PREFIX, panes_of
 from headrace.views.values import (
     check_storable,
     insert,
@@ -51,7 +51,7 @@ class PaneTable:
         self._aggregation = step.aggregation
         self.schema = schema
         self.key = step.view.key if step.view else (*step.aggregation.by, "window_start")
-        self.name = quoted(f"{PREFIX}panes_{step.name}")
+        self.name = quoted(panes_of(step.name))
         self._index = quoted(f"{PREFIX}ends_{step.name}")
         self._step = step
         self._grows = isinstance(step.aggregation.window, Session)

@@ -94,7 +94,7 @@ class Appender:
         self._disk.step("committed")
         return Receipt(number if pieces else None, time, tuple(acks)), closed
 
-    def advance(self, topic: TopicRow, moment: int) -> int | None:
+    def advance(self, topic: TopicRow, moment: int, *, ahead: bool) -> int | None:
         """Commit no rows, but that a topic's frontier is at a moment; None if it is already."""
         with self._catalog.writing(synced=True) as db:
             check_unchanged(db, topic)
@@ -104,7 +104,7 @@ class Appender:
             number, time = self._next(db)
             skew = topic.topic.settings.skew
             bound = None if skew is None else time + micros(skew)
-            if bound is not None and moment > bound:
+            if bound is not None and moment > bound and not ahead:
                 raise InvalidPosition(
                     f"The frontier of topic {topic.name!r} cannot be further ahead of the clock "
                     "than its event times",
@@ -186,7 +186,13 @@ def _record(commit: _Commit, pieces: Sequence[Piece], identity: Identity | None)
             seen = [_event_times(piece.rows.column(topic.event_time), bound) for piece in mine]
             misplaced = sum(times.misplaced for times in seen)
             oldest = min((t.oldest for t in seen if t.oldest is not None), default=None)
-            newest = (before, *(times.newest for times in seen))
+            match topic.settings.frontier:
+                case "events":
+                    newest = [before, *(times.newest for times in seen)]
+                case "arrival":
+                    newest = [before, time]
+                case _:
+                    newest = [before]
             after = max((moment for moment in newest if moment is not None), default=None)
         rows = sum(piece.rows.num_rows for piece in mine)
         db.execute(

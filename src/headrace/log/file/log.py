@@ -246,7 +246,7 @@ class FileLog(Log):
         )
         return [TopicCommit(*row) for row in rows]
 
-    def advance(self, topic: str, moment: datetime) -> int | None:
+    def advance(self, topic: str, moment: datetime, *, ahead: bool = False) -> int | None:
         while True:
             row = self._row(topic)
             if row.topic.event_time is None:
@@ -255,7 +255,7 @@ class FileLog(Log):
                     hint="Name a column when you create it",
                 )
             with contextlib.suppress(StaleTopic):
-                return self._appender.advance(row, to_micros(moment))
+                return self._appender.advance(row, to_micros(moment), ahead=ahead)
 
     def frontier(self, topic: str, commit: int | None = None) -> int | None:
         with self._catalog.reading() as db:

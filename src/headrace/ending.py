@@ -1,0 +1,58 @@
+"""The end of a stream: no more rows will come, so every window can be closed.
+
+drain(app)
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from headrace.clock import micros, to_datetime
+from headrace.engine.session import SparkSettings
+from headrace.engine.steps import steps_of
+from headrace.log import Log, open_log
+from headrace.runner import DEFAULT_LOG, StepProgress, run
+from headrace.streams.app import App
+from headrace.streams.time import FOREVER
+from headrace.views import open_views
+
+__all__ = ["close_windows", "drain"]
+
+
+def drain(
+    app: App,
+    log: str | Log | None = None,
+    *,
+    spark: SparkSession | None = None,
+    settings: SparkSettings | None = None,
+) -> list[StepProgress]:
+    """Run an application until all of its windows are final; returns what became of all rows.
+
+    Rows that its topics get later for these windows are late: the time of the topics has gone on.
+    """
+    if not isinstance(log, Log):
+        with open_log(log or app.log or DEFAULT_LOG) as opened:
+            return drain(app, opened, spark=spark, settings=settings)
+    run(app, log, spark=spark, settings=settings)
+    close_windows(app, log)
+    return run(app, log, spark=spark, settings=settings)
+
+
+def close_windows(app: App, log: Log) -> dict[str, int]:
+    """Move the topics that an application reads on, past the end of all windows it has by now.
+
+    Returns to where, by topic. What is kept forever does not end, and moves nothing.
+    """
+    moments: dict[str, int] = {}
+    with open_views(log.url, app=app.name) as views:
+        ends = views.last_ends(app.name)
+    for step in steps_of(app):
+        made = step.aggregation
+        if made is None or step.name not in ends or made.window.length >= FOREVER:
+            continue
+        closed = ends[step.name] + micros(made.patience + made.window.settles)
+        for topic in step.topics:
+            moments[topic] = max(closed, moments.get(topic, closed))
+    for topic, moment in moments.items():
+        log.advance(topic, to_datetime(moment), ahead=True)
+    return moments
