@@ -23,6 +23,7 @@ COMMANDS = {
     "run": "Run an application: its streams on Spark, its results in its views.",
     "drain": "Close all windows of an application that gets no more rows.",
     "views": "List, show and query the views of a log.",
+    "doctor": "Say what an application holds and waits for, and what is wrong with it.",
     "demo": "Count page views as they come, and see that the counts are right.",
     "bench": "Run a benchmark of the source checkout.",
 }

@@ -28,6 +28,7 @@ from headrace.engine.law import Law
 from headrace.engine.position import Position
 from headrace.engine.sink import Portion, Sink
 from headrace.engine.steps import Step, fingerprint
+from headrace.engine.stopwatch import Stopwatch
 from headrace.errors import HeadraceError, LawBroken, PipelineError, PipelineFailed
 from headrace.log import Log
 from headrace.streams.stream import sources
@@ -61,6 +62,7 @@ class Query:
         self._started = threading.Event()
         self._sink: Sink | None = None
         self._error: BaseException | None = None
+        self._stopwatch = Stopwatch(log)
 
     # Running
 
@@ -68,6 +70,7 @@ class Query:
         """Start in the background, to go on and on, or until what is in the log now is done."""
         self._sink = sink
         self._error = None
+        self._stopwatch.reset()
         self._claim_checkpoint(sink)
         self._started.clear()
         try:
@@ -109,7 +112,7 @@ class Query:
         except (Py4JError, OSError) as error:
             raise java_is_gone(self.step.name) from error
         if ended:
-            self._check_dropped()
+            self._look_back(last=True)
         return ended
 
     def stop(self) -> None:
@@ -117,6 +120,7 @@ class Query:
         if self._query is not None:
             with contextlib.suppress(PySparkException, Py4JError, OSError):
                 self._query.stop()
+                self._stopwatch.tell(self._sink, self.progress, last=True)
 
     @property
     def progress(self) -> Mapping[str, Any]:
@@ -131,7 +135,8 @@ class Query:
             self._reach("batch began")
             self._started.wait()
             assert self._sink is not None
-            self._store(self._sink, frame, self._end_of(number - 1), self._end_of(number))
+            begin, end = self._end_of(number - 1), self._end_of(number)
+            self._store(self._sink, number, frame, begin, end)
             self._reach("batch ended")
         except Exception as error:
             self._error = error
@@ -148,6 +153,7 @@ class Query:
     def _store(
         self,
         sink: Sink,
+        number: int,
         frame: DataFrame,
         begin: Mapping[str, Position],
         end: Mapping[str, Position],
@@ -183,13 +189,14 @@ class Query:
             results.sessions,
         )
         self._reach("set aside")
-        sink.store(portion)
+        with self._stopwatch.storing(number, portion):
+            sink.store(portion)
 
     def _set_aside(
         self, start: Mapping[str, Position], end: Mapping[str, Position]
     ) -> dict[str, Aside]:
         """What is not counted, read from the log while Spark counts the rest."""
-        self._check_dropped()
+        self._look_back(last=False)
         return {
             topic.name: set_aside(
                 self._log,
@@ -251,16 +258,20 @@ class Query:
             found[name] = int(value) if value is not None else 0
         return found
 
-    def _check_dropped(self) -> None:
-        """Spark's own watermark must not have dropped anything that the log lets pass."""
-        last = self.progress
-        for operator in last.get("stateOperators", ()):
+    def _look_back(self, *, last: bool) -> None:
+        """Look at what Spark says of the batch before, and have the sink take note of its time.
+
+        Spark's own watermark must not have dropped anything that the log lets pass.
+        """
+        told = self.progress
+        for operator in told.get("stateOperators", ()):
             if dropped := operator["numRowsDroppedByWatermark"]:
                 raise LawBroken(
                     f"Spark dropped {dropped:,} rows of step {self.step.name!r} as late, which "
                     "the log had let pass",
                     hint="This is a fault of headrace: please report it, with the pipeline",
                 )
+        self._stopwatch.tell(self._sink, told, last=last)
 
     def _end_of(self, number: int) -> Mapping[str, Position]:
         """Up to where a batch goes; before the first, where the step began."""

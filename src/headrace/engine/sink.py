@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headrace.engine.law import Law
 from headrace.engine.position import Position
+from headrace.engine.timing import Timing
 
 
 @dataclass(frozen=True)
@@ -62,3 +63,6 @@ class Sink(ABC):
     @abstractmethod
     def store(self, portion: Portion) -> Law:
         """Keep a portion, all of it or nothing, and return what became of its rows."""
+
+    def timed(self, timing: Timing, *, last: bool) -> None:  # noqa: B027 - a sink need not care
+        """Take note of how long a batch took. Unless it is the `last`, a portion comes after it."""

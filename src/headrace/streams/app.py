@@ -11,6 +11,7 @@ from headrace.log.names import check_name
 from headrace.log.settings import TopicSettings
 from headrace.log.state import Topic
 from headrace.schema.ddl import parse_schema
+from headrace.streams.explain import Explanation, explain
 from headrace.streams.stream import Aggregation, Late, Source, Stream
 from headrace.streams.where import Where, caller
 
@@ -115,3 +116,7 @@ class App:
             )
         output = self.outputs[topic] = Output(topic, stream, where)
         return output
+
+    def explain(self) -> Explanation:
+        """What each step reads, holds, emits and publishes, and when, in words that print well."""
+        return explain(self)

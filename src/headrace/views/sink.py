@@ -19,6 +19,7 @@ from headrace.engine.law import Law
 from headrace.engine.position import Position, beginning
 from headrace.engine.sink import Portion, Sink
 from headrace.engine.steps import Step, definition_of, differences, fingerprint
+from headrace.engine.timing import Timing
 from headrace.errors import ChangedPipeline, InvalidPipeline
 from headrace.log import Log, Topic
 from headrace.streams.stream import WINDOW_START, sources
@@ -28,6 +29,7 @@ from headrace.views.outbox import Outbox, put
 from headrace.views.publishing import PANE, Passage, Publisher
 from headrace.views.sessions import OpenSessions
 from headrace.views.table import PaneTable, without
+from headrace.views.timings import Timings
 
 _LAWS_KEPT = 1_000
 
@@ -58,6 +60,7 @@ class ViewSink(Sink):
         self._sessions = OpenSessions(step, session_schema) if session_schema is not None else None
         self._changelog = changelog_topic(step) if changelog and step.view is not None else None
         self._publisher = Publisher(step, self._changelog)
+        self._timings = Timings(database, step.name)
         self._create_topics(late_schema)
         self._begun: Mapping[str, Position]
         self._reached: Mapping[str, Position]
@@ -102,11 +105,15 @@ class ViewSink(Sink):
             frontier = _later(self._frontier, portion.frontier)
             self._outbox.forget_sent(db)
             self._record(db, portion, law, total, frontier)
+            self._timings.write(db)
             self._reach("before commit")
         self._reached, self._frontier, self._law = portion.end, frontier, total
         self._reach("committed")
         self._outbox.send()
         return law
+
+    def timed(self, timing: Timing, *, last: bool) -> None:
+        self._timings.note(timing, last=last)
 
     # Rows
 

@@ -1,0 +1,125 @@
+"""What the doctor has to say, as tables and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+from typing import Any
+
+from rich.table import Table
+
+from headrace.cli.output import count, many, moment, plain, show, size, table, when
+from headrace.doctor import Checkup, Finding, StepCheckup
+
+
+def checkup_json(found: Checkup) -> dict[str, Any]:
+    """All of it."""
+    return {
+        "app": found.app,
+        "log": found.log,
+        "running": found.running,
+        "healthy": found.healthy,
+        "findings": [_plain(finding.to_json()) for finding in found.findings],
+        "steps": [_step_json(step) for step in found.steps],
+        "looked_at": list(found.looked_at),
+    }
+
+
+def show_checkup(found: Checkup) -> None:
+    """A table of the steps, what each holds and waits for, and what is wrong."""
+    state = "is not running" if found.running is None else f"runs as process {found.running}"
+    show(plain(f"{found.app} {state}", "bold"), "", _steps(found))
+    for step in found.steps:
+        show("", plain(f"step {step.step}", "bold"), _facts(step))
+    for finding in found.findings:
+        show("", plain(f"{finding.subject}: {finding.name}", "bold red"), _finding(finding))
+    wrong = many(len(found.findings), "finding") if found.findings else "Nothing is wrong"
+    looked_at = "; ".join(found.looked_at)
+    show("", plain(f"{wrong}. Looked at {looked_at}" if looked_at else wrong, "dim"))
+
+
+def _steps(found: Checkup) -> Table:
+    lines = table("step", ">rows", ">counted", ">late", ">dead", ">filtered", ">lag", ">output")
+    for step in found.steps:
+        law = step.law
+        lines.add_row(
+            plain(step.step, "bold"),
+            count(law.rows),
+            count(law.counted),
+            plain(count(law.late), "yellow" if law.late else ""),
+            plain(count(law.dead), "red" if law.dead else ""),
+            count(law.filtered),
+            plain(count(step.backlog.rows), "yellow" if step.backlog.rows else ""),
+            count(step.output),
+        )
+    return lines
+
+
+def _facts(step: StepCheckup) -> Table:
+    lines, held = _grid(), step.held
+    where = f"{size(held.table_bytes)} in views, {size(held.state_bytes)} in Spark's state"
+    panes = f"{many(held.panes, 'open pane')} of {many(held.rows, 'row')}"
+    lines.add_row("holds", f"{panes}: {where}" if held.panes else f"no open panes: {where}")
+    if held.closes is not None:
+        lines.add_row(
+            "until",
+            f"an event of {when(held.closes)} has come: then the oldest window, up to "
+            f"{when(held.oldest)}, is over",
+        )
+    if step.frontier is not None:
+        lines.add_row(
+            "time", f"newest event {when(step.frontier)}, watermark {when(step.watermark)}"
+        )
+    for wait in step.waits:
+        lines.add_row("waits", plain(wait.text))
+        if wait.remedy:
+            lines.add_row("", plain(f"→ {wait.remedy}", "dim"))
+    return lines
+
+
+def _finding(finding: Finding) -> Table:
+    lines = _grid()
+    lines.add_row("what", plain(finding.what))
+    for number, text in enumerate(finding.evidence):
+        lines.add_row("seen" if not number else "", plain(text))
+    lines.add_row("remedy", plain(finding.remedy))
+    return lines
+
+
+def _grid() -> Table:
+    lines = Table.grid(padding=(0, 2, 0, 0))
+    lines.add_column(style="dim", no_wrap=True)
+    lines.add_column(overflow="fold")
+    return lines
+
+
+def _step_json(step: StepCheckup) -> dict[str, Any]:
+    held = step.held
+    return {
+        "step": step.step,
+        "law": dataclasses.asdict(step.law),
+        "frontier": moment(step.frontier),
+        "watermark": moment(step.watermark),
+        "lag": step.backlog.rows,
+        "lag_commits": step.backlog.commits,
+        "output": step.output,
+        "held": {
+            "panes": held.panes,
+            "rows": held.rows,
+            "oldest_window_ends": moment(held.oldest),
+            "closes_at": moment(held.closes),
+            "next_to_fire": moment(held.fires),
+            "table_bytes": held.table_bytes,
+            "state_bytes": held.state_bytes,
+        },
+        "waits": [dataclasses.asdict(wait) for wait in step.waits],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and names as JSON has them; a span is in seconds."""
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value.total_seconds() if isinstance(value, timedelta) else value

@@ -1,0 +1,96 @@
+"""What the doctor makes of numbers: where a finding begins, and where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from headrace.doctor.checkpoints import slow_checkpoints
+from headrace.doctor.lag import Skew, growing_lag, skew_of
+from headrace.doctor.sample import Sample
+from headrace.engine.position import Position
+from headrace.engine.timing import Timing
+from headrace.log import Topic
+
+
+def batches(lags: Sequence[int], rows: int = 10) -> list[Timing]:
+    return [Timing(n, rows, lag, rows, 500, 20, 20, 20, 0, 0) for n, lag in enumerate(lags)]
+
+
+@pytest.mark.parametrize(
+    "lags",
+    [
+        [80, 100, 120, 140, 160, 180],
+        [0, 5, 20, 40, 30, 60, 80, 70, 100],  # not every time, but all the time
+        [1_000, 1_010, 1_030, 1_020, 1_040, 1_060],
+    ],
+)
+def test_lag_that_rises_from_third_to_third_grows(lags: list[int]) -> None:
+    found = growing_lag("sales", batches(lags), None)
+    assert found is not None
+    assert found.lags == tuple(lags)
+    assert found.came > found.taken == 10
+
+
+@pytest.mark.parametrize(
+    "lags",
+    [
+        [90_000, 80_000, 70_000, 60_000, 50_000, 40_000],  # large, and shrinking
+        [30, 50, 40, 45, 35, 42],  # as it is, now and then more
+        [0, 0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 5_000, 4_900],  # it was down for a while, and catches up
+        [0, 5_000, 4_900, 4_800, 4_700, 4_600],
+        [0, 1, 2, 3, 4, 5],  # less than a batch
+        [10, 100, 1_000],  # too few to tell
+    ],
+)
+def test_lag_that_is_large_or_changes_does_not_therefore_grow(lags: list[int]) -> None:
+    assert growing_lag("sales", batches(lags), None) is None
+
+
+def test_one_partition_that_most_of_the_lag_is_in_is_named() -> None:
+    sample = Sample(Topic("orders", 4), 0, (), ())
+    before, now = Position(1, (0, 0, 0, 0)), Position(9, (5, 90, 3, 2))
+    assert skew_of(sample, (), before, now) == Skew("partition", "1", 0.9)
+    assert skew_of(sample, (), before, Position(9, (30, 30, 20, 20))) is None
+    found = growing_lag("sales", batches(range(80, 200, 20)), Skew("partition", "1", 0.9))
+    assert found is not None
+    assert "partition 1 has 90% of the rows" in found.evidence
+    assert "One partition" in found.remedy
+
+
+def saved(rows: int, results: int, total: int, state: int, stored: int, size: int) -> list[Timing]:
+    return [Timing(n, rows, 0, results, total, 50, state, stored, 0, size) for n in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("timings", "helps"),
+    [
+        (saved(300, 18_000, 4_000, 1_500, 1_500, 9 << 20), "Each row is in many windows"),
+        (saved(1_000, 1_000, 4_000, 2_500, 500, 900 << 20), "Hold less"),
+        (saved(10, 10, 4_000, 20, 3_000, 1_000), "the disk is slow, or another process"),
+    ],
+    ids=["wide windows", "large state", "slow disk"],
+)
+def test_a_batch_that_mostly_keeps_what_it_has_computed_has_slow_checkpoints(
+    timings: list[Timing], helps: str
+) -> None:
+    found = slow_checkpoints("sales", timings)
+    assert found is not None
+    assert helps in found.remedy
+    assert "of 4,000 ms in a batch" in found.evidence[0]
+
+
+@pytest.mark.parametrize(
+    "timings",
+    [
+        saved(2_000_000, 10, 9_000, 20, 20, 1_000),  # it computes
+        saved(500_000, 500_000, 9_000, 2_000, 6_000, 90 << 20),  # it has many rows to keep
+        saved(10, 10, 200, 50, 80, 1_000),  # it is quick
+        saved(300, 18_000, 4_000, 1_500, 1_500, 9 << 20)[:2],  # too few to tell
+    ],
+    ids=["computing", "many rows", "quick", "few"],
+)
+def test_a_batch_that_is_slow_for_its_rows_has_no_slow_checkpoints(timings: list[Timing]) -> None:
+    assert slow_checkpoints("sales", timings) is None

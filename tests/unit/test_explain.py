@@ -1,0 +1,139 @@
+"""An application says what it does, without Spark and without a log."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+
+from headrace import streams as hr
+from headrace.engine.steps import steps_of
+from headrace.streams.stream import Source
+from headrace.streams.time import AnyWindow
+
+MINUTE = timedelta(minutes=1)
+LATENESS = hr.Lateness(delay=timedelta(seconds=10), grace=MINUTE)
+SCHEMA = "url string, user string, ms int, at timestamp"
+
+
+def views(app: hr.App, name: str = "views") -> Source:
+    return app.topic(name, schema=SCHEMA, key="url", event_time="at")
+
+
+def everything() -> hr.App:
+    """An application with a step of every kind."""
+    app = hr.App("site")
+    one, other = views(app), views(app, "more")
+    slow = hr.filter(hr.merge(one, other), "ms > 100")
+    counts = hr.aggregate(
+        slow, by="url", window=hr.tumbling(MINUTE), lateness=LATENESS, hits=hr.count()
+    )
+    app.view("slow", counts)
+    app.publish("slow.updates", counts)
+    app.publish("slow.late", counts.late)
+    app.publish("named", hr.select(one, "user", "at", seconds="ms / 1000"))
+    app.publish(
+        "visits",
+        hr.aggregate(
+            one,
+            by="user",
+            window=hr.session(MINUTE),
+            lateness=LATENESS,
+            emit="final",
+            longest=hr.max("ms"),
+        ),
+    )
+    return app
+
+
+def test_an_application_is_explained_step_by_step() -> None:
+    app = everything()
+    told = app.explain()
+    assert [step.name for step in told.steps] == [step.name for step in steps_of(app)]
+    assert str(told["slow"]) == (
+        "step slow\n"
+        "  reads      topic views, keyed by url, with the event time at\n"
+        "  reads      topic more, keyed by url, with the event time at\n"
+        "  time       goes on with the topic that is furthest behind\n"
+        "  then       takes the rows of 2 streams together\n"
+        "  then       leaves rows where ms > 100\n"
+        "  counts     by url: hits = count(*)\n"
+        "  window     tumbling, 1m\n"
+        "  lateness   a delay of 10s and a grace of 1m: the watermark is the highest event time "
+        "less 10s\n"
+        "  holds      each url and window, until the highest event time is 70s after the end of "
+        "its window\n"
+        "  late       is a row that comes when the highest event time is 70s after the end of its "
+        "window\n"
+        "  emits      from the first row on; on time 10s after the end of its window, then "
+        "amended\n"
+        "  keeps      view slow, a row for each url and window_start\n"
+        "  tells      each change of a row, in topic site.slow.changes\n"
+        "  publishes  early, on-time and late panes to topic slow.updates\n"
+        "  publishes  late rows to topic slow.late\n"
+        "  dead       rows without an event time, or ahead of the clock, go to topic site.dead"
+    )
+    assert repr(told) == str(told) == "\n\n".join(["application site", *map(str, told.steps)])
+
+
+def test_a_step_without_windows_holds_nothing() -> None:
+    told = everything().explain()["named"]
+    assert told["then"] == "keeps user and at; makes seconds = ms / 1000"
+    assert told["holds"] == "nothing: each row by itself, as it comes"
+    assert told["publishes"] == "each row once, to topic named"
+
+
+def test_what_is_final_is_held_until_nothing_can_change_it() -> None:
+    told = everything().explain()["visits"]
+    # A session may still grow into an older one for as long as its gap.
+    assert told["holds"].endswith(
+        "until the highest event time is 130s after the end of its session"
+    )
+    assert told["late"].endswith("is 70s after the end of its session")
+    assert told["emits"].startswith("once, when nothing can change any more: 130s after")
+    assert told["publishes"] == "final panes to topic visits"
+
+
+@pytest.mark.parametrize(
+    ("window", "said"),
+    [
+        (hr.hopping(MINUTE * 10, MINUTE), "hopping, 10m, one every 1m"),
+        (hr.tumbling(MINUTE * 60, offset=MINUTE), "tumbling, 1h, from 1m on"),
+        (hr.sliding(MINUTE), "the 1m up to each row"),
+        (hr.running(hr.FOREVER), "none: totals that go on for ever"),
+    ],
+)
+def test_every_window_has_words(window: AnyWindow, said: str) -> None:
+    app = hr.App("site")
+    made = hr.aggregate(
+        views(app), by="url", window=window, lateness=LATENESS, p=hr.quantile("ms", 0.5)
+    )
+    app.view("v", made)
+    told = app.explain()["v"]
+    assert told["window"] == said
+    assert told["counts"] == "by url: p = quantile(ms, 0.5)"
+
+
+def test_a_topic_whose_time_goes_on_by_itself_is_told() -> None:
+    app = hr.App("site")
+    quiet = app.topic("quiet", schema=SCHEMA, event_time="at", settings={"idle": "30s"})
+    app.publish("all", quiet)
+    assert app.explain()["all"]["time"] == "goes on by the clock when quiet is quiet for 30s"
+
+
+def test_explaining_needs_no_spark() -> None:
+    program = (
+        "import sys\n"
+        "from headrace import App\n"
+        "app = App('site')\n"
+        f"app.publish('all', app.topic('views', schema={SCHEMA!r}, event_time='at'))\n"
+        "print(app.explain())\n"
+        "sys.exit('pyspark was imported' if 'pyspark' in sys.modules else 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "step all" in done.stdout
