@@ -24,6 +24,7 @@ from tests.property.judging import (
     check_late,
     check_law,
     check_published,
+    check_said,
     check_view,
     what_it_means,
 )
@@ -60,6 +61,15 @@ WINDOWS: dict[str, hr.Window | hr.Sliding | hr.Session] = {
     "sliding": hr.sliding(50 * SECOND),
     "session": hr.session(30 * SECOND),
 }
+
+
+CHOICES: dict[str, Any] = {
+    "pairs": {"retractions": True},
+    "never": {"early": "never"},
+    "rows": {"early": 2, "retractions": True},
+    "time": {"early": 25 * SECOND, "retractions": True},
+}
+"""What an output can choose."""
 
 
 @st.composite
@@ -107,6 +117,9 @@ def declare(
         app.view(name, step)
         app.publish(f"{name}.out", step)
         app.publish(f"{name}.late", step.late)
+        for option, choice in CHOICES.items() if emit == "updates" else ():
+            if name != "sliding" or option != "rows":
+                app.publish(f"{name}.{option}", step, **choice)
     return app, steps
 
 
@@ -123,6 +136,7 @@ def write(log: ScriptedLog, app: hr.App, script: list[Commit], topic: str = "eve
             log.log.advance(topic, commit)
         else:
             log.write(topic, *commit)
+        log.pass_time(10 * SECOND)
 
 
 def tally(seen: Counter[str], aggregation: hr.Aggregation, results: Results) -> None:
@@ -170,6 +184,9 @@ def judge(app: hr.App, steps: dict[str, hr.Aggregation], results: Results) -> No
         check_dead(app.name, name, step, results)
         check_published(f"{name}.out", step, results)
         check_changelog(f"{app.name}.{name}.changes", step, results, name)
+        for output in app.outputs.values():
+            if output.stream == step and step.emit == "updates":
+                check_said(output, name, results)
 
 
 def declare_steps(windows: Sequence[str]) -> tuple[hr.App, dict[str, hr.Aggregation]]:

@@ -16,6 +16,7 @@ from headrace.log.settings import format_span
 from headrace.schema.ddl import format_schema
 from headrace.streams.app import App, View
 from headrace.streams.expressions import Expression
+from headrace.streams.panes import Output
 from headrace.streams.stream import (
     Aggregation,
     Explode,
@@ -32,7 +33,10 @@ from headrace.streams.time import AnyWindow, Session, Sliding, Window
 
 @dataclass(frozen=True)
 class Step:
-    """One query: what it computes, the view it keeps, and the topics it writes to."""
+    """One query: what it computes, the view it keeps, and the topics it writes to.
+
+    `choosy` are those of its outputs that do not simply get all that a batch has changed.
+    """
 
     app: str
     name: str
@@ -40,6 +44,7 @@ class Step:
     view: View | None = None
     outputs: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
+    choosy: tuple[Output, ...] = ()
 
     @property
     def aggregation(self) -> Aggregation | None:
@@ -73,11 +78,13 @@ def steps_of(app: App) -> list[Step]:
             if t not in taken and isinstance(s, Late) and s.of == view.stream
         ]
         taken |= {*mine, *late}
-        steps.append(Step(app.name, view.name, view.stream, view, tuple(mine), tuple(late)))
+        choosy = _choosy(app, mine)
+        steps.append(Step(app.name, view.name, view.stream, view, tuple(mine), tuple(late), choosy))
     for topic, stream in published.items():
         if topic not in taken:
             assert not isinstance(stream, Late)
-            steps.append(Step(app.name, topic, stream, None, (topic,)))
+            choosy = _choosy(app, [topic])
+            steps.append(Step(app.name, topic, stream, None, (topic,), choosy=choosy))
     if not steps:
         raise InvalidPipeline(
             f"Application {app.name!r} does nothing",
@@ -86,6 +93,10 @@ def steps_of(app: App) -> list[Step]:
     for step in steps:
         _check_inputs(step)
     return steps
+
+
+def _choosy(app: App, topics: Iterable[str]) -> tuple[Output, ...]:
+    return tuple(app.outputs[topic] for topic in topics if app.outputs[topic].remembers)
 
 
 def _check_inputs(step: Step) -> None:

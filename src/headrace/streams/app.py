@@ -11,6 +11,7 @@ from headrace.log.names import check_name
 from headrace.log.settings import TopicSettings
 from headrace.log.state import Topic
 from headrace.schema.ddl import parse_schema
+from headrace.streams.panes import Early, Output, check_panes
 from headrace.streams.stream import Aggregation, Late, Source, Stream
 from headrace.streams.where import Where, caller
 
@@ -22,15 +23,6 @@ class View:
     name: str
     stream: Aggregation
     key: tuple[str, ...]
-    where: Where
-
-
-@dataclass(frozen=True)
-class Output:
-    """A topic that the application writes to."""
-
-    topic: str
-    stream: Stream
     where: Where
 
 
@@ -101,8 +93,15 @@ class App:
         view = self.views[name] = View(name, stream, chosen, where)
         return view
 
-    def publish(self, topic: str, stream: Stream) -> Output:
-        """Write a stream to a topic of the log, exactly once."""
+    def publish(
+        self, topic: str, stream: Stream, *, early: Early = "batch", retractions: bool = False
+    ) -> Output:
+        """Write a stream to a topic of the log, exactly once.
+
+        `early` says when a window that is still open is written: with each `batch` that changes
+        it, `never`, after so many rows more, or at most once in so much time. With `retractions`, a
+        pane that is written again is first taken back, as it was written the last time.
+        """
         where = caller()
         check_name(topic, "topic")
         if topic in self.outputs:
@@ -113,5 +112,7 @@ class App:
                 "The late rows of an aggregation are known where it is kept",
                 hint=f"Declare app.view(...) of the aggregation first. See {where}",
             )
-        output = self.outputs[topic] = Output(topic, stream, where)
+        output = Output(topic, stream, where, early, retractions)
+        check_panes(output)
+        self.outputs[topic] = output
         return output
