@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from headrace.clock import micros
 from headrace.oracle import events_of
 from headrace.oracle.steps import rows_of
 from headrace.streams.stream import sources
-from headrace.testing import Results, ScriptedLog, scripted_log
+from headrace.testing import Results, scripted_log
 from tests.property.judging import (
     advances,
     check_changelog,
@@ -28,16 +27,8 @@ from tests.property.judging import (
     check_view,
     what_it_means,
 )
+from tests.property.scripts import CHOICES, LATENESS, NOW, SCHEMA, SECOND, Commit, scripts, write
 from tests.spark import shuffling
-
-NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-SECOND = timedelta(seconds=1)
-SCHEMA = "k string, n int, tags array<string>, at timestamp"
-LATENESS = hr.Lateness(20 * SECOND, 60 * SECOND)
-
-Draw = Callable[[st.SearchStrategy[Any]], Any]
-Commit = list[dict[str, Any]] | datetime
-"""Rows, or a moment up to which everything has come."""
 
 AGGREGATES = {
     "rows": hr.count(),
@@ -63,46 +54,6 @@ WINDOWS: dict[str, hr.Window | hr.Sliding | hr.Session] = {
 }
 
 
-CHOICES: dict[str, Any] = {
-    "pairs": {"retractions": True},
-    "never": {"early": "never"},
-    "rows": {"early": 2, "retractions": True},
-    "time": {"early": 25 * SECOND, "retractions": True},
-}
-"""What an output can choose."""
-
-
-@st.composite
-def scripts(draw: Draw) -> list[Commit]:
-    """Commits whose event times move on by fits and starts, with rows from long before."""
-    moment = NOW - timedelta(hours=2)
-    script: list[Commit] = []
-    back = st.sampled_from([0, 0, 0, 1, 5, 19, 20, 21, 40, 79, 80, 81, 100, 139, 140, 400])
-    for advance in draw(st.lists(st.sampled_from([0, 1, 10, 29, 30, 31, 60, 200]), max_size=14)):
-        moment += advance * SECOND
-        if draw(st.integers(0, 7)) == 0:
-            script.append(moment + draw(st.sampled_from([-5, 0, 100])) * SECOND)
-            continue
-        commit: list[dict[str, Any]] = []
-        for _ in range(draw(st.integers(1, 5))):
-            at: datetime | None = moment - draw(back) * SECOND
-            match draw(st.integers(0, 19)):
-                case 0:
-                    at = None
-                case 1:
-                    at = NOW + 9_000 * SECOND
-            commit.append(
-                {
-                    "k": draw(st.sampled_from(["a", "b", None])),
-                    "n": draw(st.sampled_from([None, -3, 0, 1, 1, 2, 7])),
-                    "tags": draw(st.sampled_from([None, [], ["x"], ["x", "y"], ["y", "y", "z"]])),
-                    "at": at,
-                }
-            )
-        script.append(commit)
-    return script
-
-
 def declare(
     emit: Any, partitions: int, windows: Sequence[str]
 ) -> tuple[hr.App, dict[str, hr.Aggregation]]:
@@ -121,22 +72,6 @@ def declare(
             if name != "sliding" or option != "rows":
                 app.publish(f"{name}.{option}", step, **choice)
     return app, steps
-
-
-def write(log: ScriptedLog, app: hr.App, script: list[Commit], topic: str = "events") -> None:
-    declared = app.topics[topic]
-    log.log.create_topic(
-        topic,
-        partitions=declared.partitions,
-        schema=declared.schema,
-        event_time="at",
-    )
-    for commit in script:
-        if isinstance(commit, datetime):
-            log.log.advance(topic, commit)
-        else:
-            log.write(topic, *commit)
-        log.pass_time(10 * SECOND)
 
 
 def tally(seen: Counter[str], aggregation: hr.Aggregation, results: Results) -> None:
