@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         Session,
         Sliding,
         Stream,
+        Top,
         Window,
         aggregate,
         approx_distinct,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
         split,
         suggest_lateness,
         sum,
+        top,
         tumbling,
     )
     from headrace.views import (
@@ -92,6 +94,7 @@ __all__ = [
     "Sliding",
     "Stream",
     "Time",
+    "Top",
     "Topic",
     "TopicSettings",
     "Transaction",
@@ -125,6 +128,7 @@ __all__ = [
     "start",
     "suggest_lateness",
     "sum",
+    "top",
     "tumbling",
 ]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from headrace import streams as hr
@@ -27,6 +28,16 @@ CHOICES: dict[str, Any] = {
     "time": {"early": 25 * SECOND, "retractions": True},
 }
 """What an output can choose."""
+
+
+def quickly(examples: int) -> settings:
+    """So many examples. One that fails is not made smaller, which takes longer than a test may."""
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 @st.composite

@@ -52,7 +52,7 @@ def sink_all(
     producer = log.producer(id=f"{step.app}.{database.generation}")
     try:
         outbox = Outbox(database, producer, reach)
-        late = schema if step.late else None
+        late = pa.schema(times) if step.late else None
         sink = ViewSink(
             database, outbox, log, step, schema, late, parts, changelog=True, reach=reach
         )

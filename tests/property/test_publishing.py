@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import streams as hr
@@ -16,7 +16,17 @@ from headrace.streams.time import AnyWindow
 from headrace.testing import POINTS, Crash, Results, crash_at, scripted_log
 from headrace.views.told import ToldTable
 from tests.property.judging import check_changelog, check_published, check_said, check_view
-from tests.property.scripts import CHOICES, LATENESS, NOW, SCHEMA, SECOND, Commit, scripts, write
+from tests.property.scripts import (
+    CHOICES,
+    LATENESS,
+    NOW,
+    SCHEMA,
+    SECOND,
+    Commit,
+    quickly,
+    scripts,
+    write,
+)
 from tests.property.sinking import sink_all
 
 TYPES = {"k": pa.string(), "rows": pa.int64(), "total": pa.int64(), "high": pa.int32()}
@@ -55,7 +65,7 @@ def judge(app: hr.App, counts: hr.Aggregation, results: Results) -> None:
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@quickly(12)
 @given(scripts(), CUTS, CUTS, st.sampled_from(["updates", "updates", "final"]))
 def test_every_output_is_told_what_it_has_chosen(
     window: str, script: list[Commit], cut: int, then: int, emit: str
@@ -69,7 +79,7 @@ def test_every_output_is_told_what_it_has_chosen(
 
 
 @pytest.mark.parametrize("window", ["tumbling", "session"])
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@quickly(12)
 @given(scripts(), st.sampled_from(POINTS[3:9]), st.integers(1, 8))
 def test_a_crash_while_panes_are_stored_or_sent_changes_nothing_of_what_is_said(
     window: str, script: list[Commit], point: str, nth: int

@@ -52,8 +52,8 @@ class Frames:
         self._spark = spark
         self._url = url
         self._step = step
-        self._needed = needed_columns(step.stream)
-        self._ordered = needs_order(step.stream)
+        self._needed = needed_columns(step.computed)
+        self._ordered = needs_order(step.computed)
         self._closing = _closing_at_source(step)
         compiler = Compiler(self._empty, self._ordered)
         streamed = self._streamed(compiler)
@@ -138,8 +138,8 @@ class Frames:
         step = self._step.aggregation
         if step is not None:
             return compiler.streamed(step)
-        rows = compiler.rows(self._step.stream)
-        return rows.select(*(F.col(f"`{name}`") for name in self._step.stream.columns))
+        rows = compiler.rows(self._step.computed)
+        return rows.select(*(F.col(f"`{name}`") for name in self._step.computed.columns))
 
     def _load_stream(self, source: Source, sink: Sink, portions: Portions) -> DataFrame:
         topic = source.topic.name

@@ -26,6 +26,7 @@ from headrace.streams.stream import (
     Project,
     Source,
     Stream,
+    Top,
     sources,
 )
 from headrace.streams.time import AnyWindow, Session, Sliding, Window
@@ -48,7 +49,17 @@ class Step:
 
     @property
     def aggregation(self) -> Aggregation | None:
-        return self.stream if isinstance(self.stream, Aggregation) else None
+        return self.computed if isinstance(self.computed, Aggregation) else None
+
+    @property
+    def top(self) -> Top | None:
+        """What is shown of the aggregation, if not all of it."""
+        return self.stream if isinstance(self.stream, Top) else None
+
+    @property
+    def computed(self) -> Stream:
+        """What Spark computes. To rank it is for whoever keeps it."""
+        return self.stream.of if isinstance(self.stream, Top) else self.stream
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -75,7 +86,7 @@ def steps_of(app: App) -> list[Step]:
         late = [
             t
             for t, s in published.items()
-            if t not in taken and isinstance(s, Late) and s.of == view.stream
+            if t not in taken and isinstance(s, Late) and s.of == view.aggregation
         ]
         taken |= {*mine, *late}
         choosy = _choosy(app, mine)
@@ -150,6 +161,8 @@ def describe(stream: Stream) -> dict[str, Any]:
                 ],
                 "of": describe(stream.input),
             }
+        case Top():
+            return {"top": [stream.n, stream.by, *stream.within], **describe(stream.of)}
         case _:
             raise TypeError(f"no such stream: {stream}")
 
@@ -191,7 +204,7 @@ def _several(value: Any) -> list[Any]:
 
 _WORDS = {
     "topic": "topic", "schema": "schema of the topic", "event_time": "event time",
-    "by": "grouping", "key": "key of the view",
+    "top": "ranking", "by": "grouping", "key": "key of the view",
     "window": "window", "lateness": "lateness", "emit": "emission", "aggregates": "aggregates",
     "filter": "filter", "project": "columns", "explode": "exploded array", "merge": "merged stream",
 }  # fmt: skip
@@ -223,6 +236,9 @@ def _shown(name: str, value: Any) -> str:
         size, every, offset = spans
         kind = f"tumbling {size}" if size == every else f"hopping {size} every {every}"
         return kind + (f" from {offset}" if parts[2] else "")
+    if name == "top":
+        n, by, *within = value
+        return f"the top {n} by {by!r}" + (f" within {', '.join(within)}" if within else "")
     return ", ".join(map(str, value)) if isinstance(value, list) else repr(value)
 
 

@@ -22,6 +22,7 @@ from headrace.streams.disorder import Disorder, suggest_lateness
 from headrace.streams.stream import (
     Aggregation,
     Stream,
+    Top,
     aggregate,
     derive,
     explode,
@@ -43,6 +44,7 @@ from headrace.streams.time import (
     sliding,
     tumbling,
 )
+from headrace.streams.top import top
 
 __all__ = [
     "FOREVER",
@@ -53,6 +55,7 @@ __all__ = [
     "Session",
     "Sliding",
     "Stream",
+    "Top",
     "Window",
     "aggregate",
     "approx_distinct",
@@ -78,5 +81,6 @@ __all__ = [
     "split",
     "suggest_lateness",
     "sum",
+    "top",
     "tumbling",
 ]

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Literal
 
 from headrace.errors import InvalidPipeline
-from headrace.streams.stream import Aggregation, Stream
+from headrace.streams.stream import Aggregation, Stream, Top
 from headrace.streams.time import Sliding
 from headrace.streams.where import Where
 
@@ -55,10 +55,10 @@ def check_panes(output: Output) -> None:
 
 def _check_stream(output: Output, see: str) -> None:
     stream = output.stream
-    if not isinstance(stream, Aggregation):
+    if not isinstance(stream, Aggregation | Top):
         raise InvalidPipeline(
             f"What is published to {output.topic!r} has no panes: its rows are written once",
-            hint=f"early and retractions are for aggregations. {see}",
+            hint=f"early and retractions are for aggregations and what is made of them. {see}",
         )
     if stream.emit == "final":
         raise InvalidPipeline(
@@ -66,8 +66,17 @@ def _check_stream(output: Output, see: str) -> None:
             "taken back",
             hint=f"Leave out early and retractions, or let emit be 'updates'. {see}",
         )
-    if isinstance(output.early, int) and isinstance(stream.window, Sliding):
+    if isinstance(output.early, int) and isinstance(stream, Top):
+        raise InvalidPipeline(
+            f"A rank cannot wait for {output.early} rows: others may take it meanwhile",
+            hint=f"Use 'batch', 'never' or a timedelta. {see}",
+        )
+    if isinstance(output.early, int) and _slides(stream):
         raise InvalidPipeline(
             f"A sliding window cannot wait for {output.early} rows: there is one for every event",
             hint=f"Use 'batch', 'never' or a timedelta. {see}",
         )
+
+
+def _slides(stream: Stream) -> bool:
+    return isinstance(stream, Aggregation) and isinstance(stream.window, Sliding)

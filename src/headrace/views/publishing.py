@@ -58,6 +58,8 @@ class Publisher:
     def retracted(self, db: apsw.Connection, panes: pa.Table, turn: Turn) -> None:
         """Publish that panes are no more: they have become part of others."""
         view = self._step.view
+        if not panes.num_rows:
+            return
         if self._changelog is not None and view is not None:
             made = changelog.deletions(self._step.app, view.name, view.key, panes, turn.ts_ms)
             put(db, self._changelog, made)

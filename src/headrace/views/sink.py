@@ -25,6 +25,7 @@ from headrace.views.database import Database
 from headrace.views.outbox import Outbox, put
 from headrace.views.publishing import Publisher
 from headrace.views.sessions import OpenSessions
+from headrace.views.slots import SlotTable
 from headrace.views.table import PaneTable, without
 from headrace.views.telling import Passage, Turn
 from headrace.views.topics import create_topics
@@ -52,13 +53,14 @@ class ViewSink(Sink):
         self._outbox = outbox
         self._log = log
         self._step = step
-        self._schema = schema
         self._reach = reach
         self._table = PaneTable(step, schema) if step.aggregation is not None else None
         self._sessions = OpenSessions(step, session_schema) if session_schema is not None else None
+        self._slots = SlotTable(step, self._table) if self._table and step.top else None
+        self._shown = self._slots or self._table
         told = changelog_topic(step) if changelog else None
-        self._publisher = Publisher(step, told, self._table) if self._table is not None else None
-        create_topics(log, step, schema, late_schema, told)
+        self._publisher = Publisher(step, told, self._shown) if self._shown else None
+        create_topics(log, step, self._shown.schema if self._shown else schema, late_schema, told)
         self._begun: Mapping[str, Position]
         self._reached: Mapping[str, Position]
         self._frontier: int | None
@@ -113,8 +115,8 @@ class ViewSink(Sink):
 
     def _store_rows(self, db: apsw.Connection, portion: Portion) -> int:
         """Store results and what is to be published of them; returns how many rows they count."""
-        publisher = self._publisher
-        if self._table is None or publisher is None:
+        publisher, shown = self._publisher, self._shown
+        if self._table is None or shown is None or publisher is None:
             (topic,) = self._step.outputs
             stored = put(db, topic, portion.rows)
             self._reach("stored panes")
@@ -123,19 +125,27 @@ class ViewSink(Sink):
         turn = self._turn(portion.frontier, self._log.commit_time(_newest(portion)))
         updates = self._step.aggregation.emit == "updates"
         counted = self._replace_sessions(db, portion, turn)
+        remember = updates and publisher.wanted and self._slots is None
         for rows in self._table.slices(portion.rows):
-            remember = updates and publisher.wanted
             merged = self._table.merge(db, rows, remember=remember)
             counted += merged.counted
             if merged.before is not None:
                 changed = changelog.changed_rows(rows, merged.before)
                 publisher.updates(db, rows.filter(changed), merged.before.filter(changed), turn)
+            if self._slots is not None:
+                self._slots.touch(db, rows)
+        if self._slots is not None:
+            ranked = self._slots.rank(db, turn)
+            self._table.forget(db, turn.closed.after)
+            if updates:
+                publisher.retracted(db, ranked.gone, turn)
+                publisher.updates(db, ranked.rows, ranked.before, turn)
         self._reach("stored panes")
         if updates:
-            publisher.fired(db, self._table.ended(db, *turn.watermark.span), turn)
+            publisher.fired(db, shown.ended(db, *turn.watermark.span), turn)
             publisher.settle(db, turn)
         else:
-            publisher.final(db, self._table.ended(db, *turn.closed.span), turn)
+            publisher.final(db, shown.ended(db, *turn.closed.span), turn)
         return counted
 
     def _turn(self, frontier: int | None, now: int) -> Turn:
@@ -161,7 +171,9 @@ class ViewSink(Sink):
         self._sessions.replace(db, replaced, parts)
         self._sessions.forget(db, turn.closed.after)
         gone = self._table.remove(db, without(replaced, portion.rows, self._table.key))
-        if gone.num_rows and self._step.aggregation.emit == "updates":
+        if self._slots is not None:
+            self._slots.touch(db, gone)
+        elif self._step.aggregation.emit == "updates":
             self._publisher.retracted(db, gone, turn)
         return -(pc.sum(gone.column(places.ROWS)).as_py() or 0)
 
@@ -211,6 +223,8 @@ class ViewSink(Sink):
                 )  # fmt: skip
                 if self._table is not None:
                     self._table.create(db)
+                    if self._slots is not None:
+                        self._slots.create(db)
                 if self._sessions is not None:
                     self._sessions.create(db)
                 self._enter_view(db)
@@ -244,9 +258,9 @@ class ViewSink(Sink):
 
     def _enter_view(self, db: apsw.Connection) -> None:
         view, aggregation = self._step.view, self._step.aggregation
-        if view is None or aggregation is None:
+        if view is None or aggregation is None or self._shown is None:
             return
-        columns = [[f.name, str(f.type)] for f in self._schema if f.name != places.ROWS]
+        columns = [[f.name, str(f.type)] for f in self._shown.schema if f.name != places.ROWS]
         db.execute(
             "INSERT INTO _headrace_view VALUES (?, ?, ?, ?, ?, ?, ?)",
             (

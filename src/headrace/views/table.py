@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.steps import Step
-from headrace.streams.stream import WINDOW_END
+from headrace.streams.stream import WINDOW_END, WINDOW_START
 from headrace.streams.time import Session
 from headrace.views.database import PREFIX
 from headrace.views.values import (
@@ -57,8 +57,9 @@ class PaneTable:
         check_storable(schema, f"step {step.name!r}")
         self._aggregation = step.aggregation
         self.schema = schema
-        own = step.view.key if step.view else (*step.aggregation.by, "window_start")
-        self.key = own if key is None else tuple(key)
+        own = (*step.aggregation.by, WINDOW_START)
+        kept = step.view.key if step.view is not None and step.top is None else own
+        self.key = kept if key is None else tuple(key)
         self.name = quoted(f"{PREFIX}{name or f'panes_{step.name}'}")
         self._index = quoted(f"{PREFIX}ends_{name or step.name}")
         self._new = quoted(f"{PREFIX}new_{name or step.name}")
@@ -72,8 +73,13 @@ class PaneTable:
     def create(self, db: apsw.Connection) -> None:
         """Make the table, and what a reader sees of it."""
         self._create_table(db)
-        if self._step.view is not None:
+        if self._step.view is not None and self.is_shown:
             db.execute(f"CREATE VIEW {quoted(self._step.view.name)} AS {self._select()}")
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether a reader sees these rows. Of a ranking, the panes are hidden."""
+        return self._step.top is None
 
     def _create_table(self, db: apsw.Connection) -> None:
         columns = ", ".join(f"{quoted(field.name)} {sql_type(field.type)}" for field in self.schema)

@@ -95,6 +95,11 @@ class ToldTable(PaneTable):
         )
         return table_from([tuple(row) for row in rows], self._of.schema)
 
+    def forget(self, db: apsw.Connection, closed: int | None) -> None:
+        """Remove what can change no more. A rank of a live board goes on with another's row."""
+        if self._step.top is None or not self._step.top.live:
+            super().forget(db, closed)
+
     def _ask(self, db: apsw.Connection, panes: pa.Table) -> None:
         names = ", ".join(map(quoted, self.key))
         db.execute(f"CREATE TEMP TABLE IF NOT EXISTS {self._asked} ({names})")
