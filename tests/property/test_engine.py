@@ -62,8 +62,11 @@ def declare(
     source = app.topic("events", schema=SCHEMA, event_time="at", partitions=partitions)
     steps = {}
     for name in windows:
+        # A sketch of values is not kept in parts, as sessions need it.
+        more = {} if name == "session" else {"common": hr.approx_top("n", 2)}
+        made = {**AGGREGATES, **more}
         step = steps[name] = hr.aggregate(
-            source, by="k", window=WINDOWS[name], lateness=LATENESS, emit=emit, **AGGREGATES
+            source, by="k", window=WINDOWS[name], lateness=LATENESS, emit=emit, **made
         )
         app.view(name, step)
         app.publish(f"{name}.out", step)

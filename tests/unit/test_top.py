@@ -105,3 +105,18 @@ def test_decimals_are_ranked_as_numbers(tmp_path: Path) -> None:
         found = [Decimal(str(v)) for (v,) in db.execute(f"SELECT v FROM t ORDER BY {order}")]
     database.close()
     assert found == values
+
+
+@pytest.mark.parametrize(("n", "tracked"), [(0, 10), (11, 10), (1, 2_000_000), (1.5, 10)])
+def test_more_values_than_are_tracked_cannot_be_asked_for(n: Any, tracked: int) -> None:
+    with pytest.raises(InvalidPipeline, match="cannot be had"):
+        hr.approx_top("item", n, tracked=tracked)
+
+
+@pytest.mark.parametrize(
+    ("tracked", "size"), [(1, 8), (6, 8), (7, 16), (12, 16), (1_000, 2_048), (1_536, 2_048)]
+)
+def test_a_count_is_off_by_no_more_than_its_share_of_the_map(tracked: int, size: int) -> None:
+    made = hr.approx_top("item", 1, tracked=tracked)
+    assert made.error(2 * size) == 7
+    assert made.error(size // 4) == 0

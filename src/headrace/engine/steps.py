@@ -14,6 +14,7 @@ from headrace.engine.compile import column
 from headrace.errors import InvalidPipeline
 from headrace.log.settings import format_span
 from headrace.schema.ddl import format_schema
+from headrace.streams.aggregates import Aggregate
 from headrace.streams.app import App, View
 from headrace.streams.expressions import Expression
 from headrace.streams.panes import Output
@@ -157,7 +158,8 @@ def describe(stream: Stream) -> dict[str, Any]:
                 "lateness": [micros(lateness.delay), micros(lateness.grace)],
                 "emit": stream.emit,
                 "aggregates": [
-                    [name, made.kind, made.of, made.parameter] for name, made in stream.aggregates
+                    [name, made.kind, made.of, made.parameter, *_more(made)]
+                    for name, made in stream.aggregates
                 ],
                 "of": describe(stream.input),
             }
@@ -244,6 +246,10 @@ def _shown(name: str, value: Any) -> str:
 
 def _span(span: int) -> str:
     return format_span(timedelta(microseconds=span))
+
+
+def _more(made: Aggregate) -> list[int]:
+    return [] if made.tracked is None else [made.tracked]
 
 
 def _describe_window(window: AnyWindow) -> list[Any]:

@@ -6,6 +6,7 @@ it runs is in `headrace.engine`, on Spark. Neither is imported here.
 
 from headrace.streams.aggregates import (
     approx_distinct,
+    approx_top,
     average,
     count,
     distinct,
@@ -59,6 +60,7 @@ __all__ = [
     "Window",
     "aggregate",
     "approx_distinct",
+    "approx_top",
     "average",
     "count",
     "derive",
