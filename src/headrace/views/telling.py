@@ -76,12 +76,6 @@ class Teller:
         """Tell that panes are no more."""
         self._say(db, panes, "retracted", turn)
 
-    def overdue(self, db: apsw.Connection, turn: Turn) -> None:
-        """Tell what could not be told before."""
-
-    def forget(self, db: apsw.Connection, turn: Turn) -> None:
-        """Forget what can change no more."""
-
     def _say(self, db: apsw.Connection, panes: pa.Table, pane: str, turn: Turn) -> None:
         if panes.num_rows:
             put(db, self.topic, named(panes, pane))
@@ -111,6 +105,7 @@ class ChoosyTeller(Teller):
         super()._say(db, told.select(self._kinds.names), "retracted", turn)
 
     def overdue(self, db: apsw.Connection, turn: Turn) -> None:
+        """Tell of what has changed, and could not be told before."""
         if not isinstance(self._output.early, timedelta):
             return
         since = turn.now - micros(self._output.early)
@@ -119,6 +114,7 @@ class ChoosyTeller(Teller):
             self._say(db, panes, "early", turn)
 
     def forget(self, db: apsw.Connection, turn: Turn) -> None:
+        """Forget what was said of panes that can change no more."""
         self.told.forget(db, turn.closed.after)
 
     def _choose(

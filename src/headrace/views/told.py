@@ -27,7 +27,7 @@ class ToldTable(PaneTable):
         super().__init__(step, pa.schema([*of.schema, *_OWN]), name=f"told {topic}", key=of.key)
         self._of = of
         self._asked = quoted(f"{PREFIX}asked {topic}")
-        self._late = quoted(f"{PREFIX}waiting {topic}")
+        self._waits = quoted(f"{PREFIX}waiting {topic}")
 
     def enter(self, db: apsw.Connection, closed: int | None, *, spoken: bool) -> None:
         """Make the table if it is not there.
@@ -35,17 +35,13 @@ class ToldTable(PaneTable):
         In a topic that was `spoken` to without one, every change was told as it came, so what was
         said last is what the panes are now.
         """
-        if self.exists(db):
+        if self._exists(db):
             return
         self._create_table(db)
-        db.execute(f"CREATE INDEX {self._late} ON {self.name} ({_TOLD}) WHERE {_WAITING}")
+        db.execute(f"CREATE INDEX {self._waits} ON {self.name} ({_TOLD}) WHERE {_WAITING}")
         if spoken:
             open_ones = "" if closed is None else f"WHERE {WINDOW_END} > {closed}"
             db.execute(f"INSERT INTO {self.name} SELECT *, 0, 0 FROM {self._of.name} {open_ones}")
-
-    def exists(self, db: apsw.Connection) -> bool:
-        found = "SELECT count(*) FROM sqlite_schema WHERE name = ?"
-        return bool(db.execute(found, (self.name.strip('"'),)).get)
 
     def drop(self, db: apsw.Connection) -> None:
         """Remove the table: from now on it would not be kept."""
@@ -99,6 +95,10 @@ class ToldTable(PaneTable):
         """Remove what can change no more. A rank of a live board goes on with another's row."""
         if self._step.top is None or not self._step.top.live:
             super().forget(db, closed)
+
+    def _exists(self, db: apsw.Connection) -> bool:
+        found = "SELECT count(*) FROM sqlite_schema WHERE name = ?"
+        return bool(db.execute(found, (self.name.strip('"'),)).get)
 
     def _ask(self, db: apsw.Connection, panes: pa.Table) -> None:
         names = ", ".join(map(quoted, self.key))
