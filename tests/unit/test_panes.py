@@ -53,6 +53,17 @@ def test_only_what_can_change_has_panes_to_choose(choice: dict[str, Any]) -> Non
         app.publish("out", step.input, **choice)
 
 
+@pytest.mark.parametrize("name", ["pane", "revision"])
+def test_what_every_row_says_cannot_be_said_twice(name: str) -> None:
+    app, step = declare()
+    lateness = hr.Lateness(MINUTE, MINUTE)
+    window = hr.tumbling(MINUTE)
+    made = {name: hr.count()}
+    again = hr.aggregate(step.input, by="item", window=window, lateness=lateness, **made)
+    with pytest.raises(InvalidPipeline, match=f"a column '{name}' of its own"):
+        app.publish("out", again)
+
+
 def test_a_sliding_window_waits_for_no_rows() -> None:
     app, step = declare(hr.sliding(MINUTE))
     with pytest.raises(InvalidPipeline, match="there is one for every event"):

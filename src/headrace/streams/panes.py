@@ -49,6 +49,13 @@ def check_panes(output: Output) -> None:
         raise InvalidPipeline(
             f"retractions cannot be {output.retractions!r}", hint=f"Use True or False. {see}"
         )
+    if isinstance(output.stream, Aggregation | Top):
+        for name in ("pane", "revision"):
+            if name in output.stream.columns:
+                raise InvalidPipeline(
+                    f"What is published to {output.topic!r} has a column {name!r} of its own",
+                    hint=f"Every published row says its pane and revision; rename yours. {see}",
+                )
     if output.remembers:
         _check_stream(output, see)
 
