@@ -58,7 +58,7 @@ def test_what_every_row_says_cannot_be_said_twice(name: str) -> None:
     app, step = declare()
     lateness = hr.Lateness(MINUTE, MINUTE)
     window = hr.tumbling(MINUTE)
-    made = {name: hr.count()}
+    made: dict[str, Any] = {name: hr.count()}
     again = hr.aggregate(step.input, by="item", window=window, lateness=lateness, **made)
     with pytest.raises(InvalidPipeline, match=f"a column '{name}' of its own"):
         app.publish("out", again)
