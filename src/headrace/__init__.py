@@ -41,9 +41,11 @@ if TYPE_CHECKING:
         Session,
         Sliding,
         Stream,
+        Top,
         Window,
         aggregate,
         approx_distinct,
+        approx_top,
         average,
         count,
         derive,
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
         sql,
         suggest_lateness,
         sum,
+        top,
         tumbling,
     )
     from headrace.views import (
@@ -97,6 +100,7 @@ __all__ = [
     "Sliding",
     "Stream",
     "Time",
+    "Top",
     "Topic",
     "TopicSettings",
     "Transaction",
@@ -104,6 +108,7 @@ __all__ = [
     "Window",
     "aggregate",
     "approx_distinct",
+    "approx_top",
     "average",
     "count",
     "derive",
@@ -133,6 +138,7 @@ __all__ = [
     "start",
     "suggest_lateness",
     "sum",
+    "top",
     "tumbling",
 ]
 

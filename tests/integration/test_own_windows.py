@@ -94,6 +94,14 @@ def test_what_cannot_be_put_together_is_refused_at_its_line(
     assert "test_own_windows.py" in str(refused.value)
 
 
+def test_the_commonest_values_of_a_session_are_refused_at_their_line(log: ScriptedLog) -> None:
+    app, source, _ = declare(hr.session(10 * SECOND), common=hr.approx_top("k", 3))
+    log.write(source, row(0, "1.00"))
+    with pytest.raises(InvalidPipeline, match="when two sessions become one") as refused:
+        log.run(app, spark=shared())
+    assert "test_own_windows.py" in str(refused.value)
+
+
 def test_an_arbitrary_aggregate_slides(log: ScriptedLog) -> None:
     app, source, _ = declare(hr.sliding(10 * SECOND), most=hr.expression("max_by(k, price)"))
     log.write(source, row(0, "3.00"), row(4, "1.00"))

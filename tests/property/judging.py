@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from datetime import UTC, datetime
@@ -9,11 +10,14 @@ from decimal import Decimal
 from typing import Any
 
 from headrace.clock import micros, to_datetime, to_micros
+from headrace.engine.position import Position
 from headrace.log import Log
-from headrace.oracle import Event, Meaning, Pane, events_of, meaning
+from headrace.oracle import Cut, Event, Meaning, Pane, Said, events_of, meaning, published
 from headrace.streams import Aggregation
+from headrace.streams.panes import Output
 from headrace.streams.stream import sources
 from headrace.testing import Results
+from headrace.views import open_views
 
 Row = dict[str, Any]
 
@@ -101,17 +105,18 @@ def check_dead(app: str, step: str, aggregation: Aggregation, results: Results) 
 def check_published(topic: str, aggregation: Aggregation, results: Results) -> None:
     """`final` panes come once; of `updates`, the last revision of each pane is the oracle's."""
     found, _ = what_it_means(aggregation, results)
-    published = results.topic(topic)
+    rows = results.topic(topic)
     last: dict[tuple[Any, ...], Row] = {}
-    for row in published:
+    for row in rows:
         key = _key(aggregation, row)
         assert key not in last or last[key]["revision"] <= row["revision"]
-        if row.get("pane") == "retracted":
+        if row["pane"] == "retracted":
             assert last.pop(key)["revision"] == row["revision"]
         else:
             last[key] = row
     if aggregation.emit == "final":
-        assert len(last) == len(published), "a final pane came twice"
+        assert len(last) == len(rows), "a final pane came twice"
+        assert {row["pane"] for row in rows} <= {"final"}
         panes = found.final(aggregation, frontier_of(aggregation, results))
     else:
         panes = found.panes
@@ -119,6 +124,59 @@ def check_published(topic: str, aggregation: Aggregation, results: Results) -> N
     for key, pane in panes.items():
         _same_values(aggregation, last[key], pane)
         assert last[key]["revision"] == pane.revision
+
+
+def check_said(output: Output, step: str, results: Results) -> None:
+    """Each pane is published as the oracle says, given the batches that there were."""
+    aggregation = output.stream
+    assert isinstance(aggregation, Aggregation)
+    _, events = what_it_means(aggregation, results)
+    expected: dict[tuple[Any, ...], list[Said]] = {}
+    for said in published(output, events, cuts_of(step, aggregation, results)):
+        expected.setdefault(said.key, []).append(said)
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in results.topic(output.topic):
+        found.setdefault(_key(aggregation, row), []).append(row)
+    assert set(found) == set(expected)
+    for key, rows in found.items():
+        told = [(row["pane"], _moment(row["window_end"]), row["revision"]) for row in rows]
+        assert told == [(s.why, s.pane.end, s.pane.revision) for s in expected[key]], (output, key)
+        for row, said in zip(rows, expected[key], strict=True):
+            _same_values(aggregation, row, said.pane)
+    if output.retractions:
+        _check_retractions(output, aggregation, results)
+
+
+def _check_retractions(output: Output, aggregation: Aggregation, results: Results) -> None:
+    """Whoever adds and subtracts has one row of a pane at most, and takes back what was added."""
+    have: dict[tuple[Any, ...], Row] = {}
+    for row in results.topic(output.topic):
+        key, values = _key(aggregation, row), {k: v for k, v in row.items() if k != "pane"}
+        if row["pane"] == "retracted":
+            assert have.pop(key) == values
+        else:
+            assert key not in have
+            have[key] = values
+    found, _ = what_it_means(aggregation, results)
+    frontier = frontier_of(aggregation, results)
+    for key, pane in found.panes.items():
+        if state_of(aggregation, pane, frontier) != "open":
+            assert have[key]["revision"] == pane.revision
+
+
+def cuts_of(step: str, aggregation: Aggregation, results: Results) -> list[Cut]:
+    """The batches that a step has stored."""
+    log, reached = results.log, f'SELECT reached FROM "{results.app}"._headrace_law WHERE step = ?'
+    with open_views(log.url, app=results.app) as views:
+        found = views.query(f"{reached} ORDER BY id", (step,), limit=None).rows
+    cuts: list[Cut] = []
+    for (text,) in found:
+        commits = {topic: Position.from_json(p).commit for topic, p in json.loads(text).items()}
+        frontiers = [log.frontier(topic, commit) for topic, commit in commits.items()]
+        moments = [moment for moment in frontiers if moment is not None]
+        frontier = min(moments) if len(moments) == len(frontiers) else None
+        cuts.append(Cut(commits, frontier, log.commit_time(max(commits.values()))))
+    return cuts
 
 
 def check_changelog(topic: str, aggregation: Aggregation, results: Results, name: str) -> None:
@@ -159,6 +217,9 @@ def _same_values(aggregation: Aggregation, row: Row, pane: Pane) -> None:
                 assert value == expected or math.isclose(value, expected), name
             case "approx_distinct":
                 assert abs(value - expected) <= 1, name
+            case "approx_top":
+                # A view shows it as text.
+                assert (json.loads(value) if isinstance(value, str) else value) == expected, name
             case _:
                 if isinstance(expected, Decimal):
                     value = Decimal(value)  # a view shows it as text

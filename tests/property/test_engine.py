@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,11 +11,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from headrace import streams as hr
-from headrace.clock import micros, to_datetime
+from headrace.clock import micros
 from headrace.oracle import events_of
 from headrace.oracle.steps import rows_of
 from headrace.streams.stream import sources
-from headrace.testing import Results, ScriptedLog, scripted_log
+from headrace.testing import Results, scripted_log
 from tests.property.judging import (
     advances,
     check_changelog,
@@ -24,20 +23,22 @@ from tests.property.judging import (
     check_late,
     check_law,
     check_published,
+    check_said,
     check_view,
     what_it_means,
 )
+from tests.property.scripts import (
+    BEGIN,
+    CHOICES,
+    LATENESS,
+    NOW,
+    SCHEMA,
+    SECOND,
+    Commit,
+    scripts,
+    write,
+)
 from tests.spark import shuffling
-
-NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-BEGIN = NOW - timedelta(hours=2)
-SECOND = timedelta(seconds=1)
-SCHEMA = "k string, n int, tags array<string>, at timestamp"
-LATENESS = hr.Lateness(20 * SECOND, 60 * SECOND)
-
-Draw = Callable[[st.SearchStrategy[Any]], Any]
-Commit = list[dict[str, Any]] | datetime
-"""Rows, or a moment up to which everything has come."""
 
 AGGREGATES = {
     "rows": hr.count(),
@@ -63,37 +64,6 @@ WINDOWS: dict[str, hr.Window | hr.Sliding | hr.Session] = {
 }
 
 
-@st.composite
-def scripts(draw: Draw) -> list[Commit]:
-    """Commits whose event times move on by fits and starts, with rows from long before."""
-    moment = BEGIN
-    script: list[Commit] = []
-    back = st.sampled_from([0, 0, 0, 1, 5, 19, 20, 21, 40, 79, 80, 81, 100, 139, 140, 400])
-    for advance in draw(st.lists(st.sampled_from([0, 1, 10, 29, 30, 31, 60, 200]), max_size=14)):
-        moment += advance * SECOND
-        if draw(st.integers(0, 3)) == 3:
-            script.append(moment + draw(st.sampled_from([-5, 0, 100])) * SECOND)
-            continue
-        commit: list[dict[str, Any]] = []
-        for _ in range(draw(st.integers(1, 5))):
-            at: datetime | None = moment - draw(back) * SECOND
-            match draw(st.integers(0, 19)):
-                case 0:
-                    at = None
-                case 1:
-                    at = NOW + 9_000 * SECOND
-            commit.append(
-                {
-                    "k": draw(st.sampled_from(["a", "b", None])),
-                    "n": draw(st.sampled_from([None, -3, 0, 1, 1, 2, 7])),
-                    "tags": draw(st.sampled_from([None, [], ["x"], ["x", "y"], ["y", "y", "z"]])),
-                    "at": at,
-                }
-            )
-        script.append(commit)
-    return script
-
-
 def declare(
     emit: Any, partitions: int, frontier: str, windows: Sequence[str]
 ) -> tuple[hr.App, dict[str, hr.Aggregation]]:
@@ -108,26 +78,19 @@ def declare(
     )
     steps = {}
     for name in windows:
+        # A sketch of values is not kept in parts, as sessions need it.
+        more = {} if name == "session" else {"common": hr.approx_top("n", 2)}
+        made = {**AGGREGATES, **more}
         step = steps[name] = hr.aggregate(
-            source, by="k", window=WINDOWS[name], lateness=LATENESS, emit=emit, **AGGREGATES
+            source, by="k", window=WINDOWS[name], lateness=LATENESS, emit=emit, **made
         )
         app.view(name, step)
         app.publish(f"{name}.out", step)
         app.publish(f"{name}.late", step.late)
+        for option, choice in CHOICES.items() if emit == "updates" else ():
+            if name != "sliding" or option != "rows":
+                app.publish(f"{name}.{option}", step, **choice)
     return app, steps
-
-
-def write(log: ScriptedLog, app: hr.App, script: list[Commit], topic: str = "events") -> None:
-    """Rows come some seconds after the newest of them that is to be believed, if any is."""
-    log.log.ensure_topic(app.topics[topic])
-    for commit in script:
-        if isinstance(commit, datetime):
-            log.log.advance(topic, commit)
-            continue
-        times = [row["at"] for row in commit if row["at"] is not None and row["at"] < NOW]
-        now = to_datetime(log.clock.now())
-        log.pass_time(max([moment + 15 * SECOND for moment in times] + [now]) - now)
-        log.write(topic, *commit)
 
 
 def tally(seen: Counter[str], aggregation: hr.Aggregation, results: Results) -> None:
@@ -175,6 +138,9 @@ def judge(app: hr.App, steps: dict[str, hr.Aggregation], results: Results) -> No
         check_dead(app.name, name, step, results)
         check_published(f"{name}.out", step, results)
         check_changelog(f"{app.name}.{name}.changes", step, results, name)
+        for output in app.outputs.values():
+            if output.stream == step and step.emit == "updates":
+                check_said(output, name, results)
 
 
 def declare_steps(windows: Sequence[str]) -> tuple[hr.App, dict[str, hr.Aggregation]]:

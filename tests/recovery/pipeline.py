@@ -15,6 +15,7 @@ from tests.property.judging import (
     check_late,
     check_law,
     check_published,
+    check_said,
     check_view,
 )
 
@@ -39,6 +40,8 @@ def declare(name: str, which: Which = "grid") -> tuple[hr.App, Steps]:
         app.view(step, made)
         app.publish(f"{name}.{step}", made)
         app.publish(f"{name}.{step}.late", made.late)
+        if made.emit == "updates":
+            app.publish(f"{name}.{step}.pairs", made, early=15 * SECOND, retractions=True)
     if which == "grid":
         app.publish(f"{name}.gifts", hr.select(hr.filter(orders, "item = 'gift'"), "shop", "at"))
     return app, steps
@@ -132,6 +135,7 @@ def create_topic(log: ScriptedLog) -> None:
 def feed(log: ScriptedLog, source: Feed, commits: int) -> None:
     for _ in range(commits):
         log.write(TOPIC, *source.commit())
+        log.pass_time(4 * SECOND)
 
 
 def judge(app: hr.App, steps: Steps, results: Results) -> None:
@@ -143,14 +147,19 @@ def judge(app: hr.App, steps: Steps, results: Results) -> None:
         check_dead(app.name, name, step, results)
         check_published(f"{app.name}.{name}", step, results)
         check_changelog(f"{app.name}.{name}.changes", step, results, name)
+        if step.emit == "updates":
+            check_said(app.outputs[f"{app.name}.{name}.pairs"], name, results)
 
 
 def everything(app: hr.App, results: Results) -> dict[str, Any]:
     """All that must not depend on batches, partitions or crashes, as values to compare."""
     kept: dict[str, Any] = {name: results.view(name) for name in app.views}
     # Which early panes there are depends on the batches.
-    updates = {name for name, view in app.views.items() if view.stream.emit == "updates"}
-    published = {topic.removeprefix(f"{app.name}.") for topic in app.outputs} - updates
+    published = {
+        topic.removeprefix(f"{app.name}.")
+        for topic, output in app.outputs.items()
+        if not isinstance(output.stream, hr.Aggregation) or output.stream.emit == "final"
+    }
     for topic in (*published, "dead"):
         rows = results.topic(f"{app.name}.{topic}")
         kept[topic] = Counter(repr(row).replace(f"{app.name}.", "") for row in rows)

@@ -19,6 +19,7 @@ from headrace.clock import micros
 from headrace.engine import places, sliding
 from headrace.engine.partials import partial_of
 from headrace.engine.sessions import Sessions
+from headrace.engine.sketches import approx_top
 from headrace.engine.windows import each, evicted_by, window_columns, window_ends
 from headrace.errors import InvalidPipeline
 from headrace.streams.aggregates import Aggregate
@@ -220,32 +221,35 @@ class Compiler:
         return [_aggregate(made, step.where, over).alias(name) for name, made in step.aggregates]
 
 
+_SIMPLE: dict[str, Over] = {
+    "count": F.count,
+    "sum": F.sum,
+    "average": F.avg,
+    "min": F.min,
+    "max": F.max,
+}
+
+
 def _aggregate(made: Aggregate, where: Where, over: Over) -> Column:
     if made.of is None:
         return over(F.count(F.lit(1)))
     of = column(made.of, where)
+    if made.kind in _SIMPLE:
+        return over(_SIMPLE[made.kind](of))
     match made.kind:
-        case "count":
-            return over(F.count(of))
-        case "sum":
-            return over(F.sum(of))
-        case "average":
-            return over(F.avg(of))
-        case "min":
-            return over(F.min(of))
-        case "max":
-            return over(F.max(of))
         case "distinct":
             return F.size(over(F.collect_set(of))).cast("bigint")
         case "approx_distinct":
             return over(F.approx_count_distinct(of, made.parameter))
+        case "approx_top":
+            return approx_top(made, of, over)
         case "quantile":
             return over(F.percentile_approx(of, F.lit(made.parameter), F.lit(10_000)))
         case "first":
             return over(F.min_by(of, F.struct(*_ORDER)))
         case "last":
             return over(F.max_by(of, F.struct(*_ORDER)))
-        case "expression":
+        case _:
             return over(of)
 
 

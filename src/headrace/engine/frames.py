@@ -56,8 +56,8 @@ class Frames:
         self._spark = spark
         self._log = log
         self._step = step
-        self._needed = needed_columns(step.stream)
-        self._ordered = needs_order(step.stream)
+        self._needed = needed_columns(step.computed)
+        self._ordered = needs_order(step.computed)
         self._closing = _closing_at_source(step)
         self._by_frontier = any(
             log.topic(topic).topic.settings.frontier != "events" for topic in step.topics
@@ -146,8 +146,8 @@ class Frames:
         step = self._step.aggregation
         if step is not None:
             return compiler.streamed(step)
-        rows = compiler.rows(self._step.stream)
-        return rows.select(*(F.col(f"`{name}`") for name in self._step.stream.columns))
+        rows = compiler.rows(self._step.computed)
+        return rows.select(*(F.col(f"`{name}`") for name in self._step.computed.columns))
 
     def _load_stream(self, source: Source, sink: Sink, portions: Portions) -> DataFrame:
         topic = source.topic.name

@@ -218,7 +218,7 @@ class Query:
     ) -> Law:
         """What is known of the rows before the sink has them."""
         observed = self._observed()
-        ways = branches(self.step.stream)
+        ways = branches(self.step.computed)
         rows = {topic: end[topic].rows_after(start[topic]) for topic in end}
         living = {t: n - aside[t].dead_rows - aside[t].tombstones for t, n in rows.items()}
         law = Law(

@@ -14,8 +14,10 @@ from headrace.engine.compile import column
 from headrace.errors import InvalidPipeline
 from headrace.log.settings import format_span
 from headrace.schema.ddl import format_schema
+from headrace.streams.aggregates import Aggregate
 from headrace.streams.app import App, View
 from headrace.streams.expressions import Expression
+from headrace.streams.panes import Output
 from headrace.streams.stream import (
     Aggregation,
     Explode,
@@ -25,6 +27,7 @@ from headrace.streams.stream import (
     Project,
     Source,
     Stream,
+    Top,
     sources,
 )
 from headrace.streams.time import AnyWindow, Session, Sliding, Window
@@ -32,7 +35,10 @@ from headrace.streams.time import AnyWindow, Session, Sliding, Window
 
 @dataclass(frozen=True)
 class Step:
-    """One query: what it computes, the view it keeps, and the topics it writes to."""
+    """One query: what it computes, the view it keeps, and the topics it writes to.
+
+    `choosy` are those of its outputs that do not simply get all that a batch has changed.
+    """
 
     app: str
     name: str
@@ -40,10 +46,21 @@ class Step:
     view: View | None = None
     outputs: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
+    choosy: tuple[Output, ...] = ()
 
     @property
     def aggregation(self) -> Aggregation | None:
-        return self.stream if isinstance(self.stream, Aggregation) else None
+        return self.computed if isinstance(self.computed, Aggregation) else None
+
+    @property
+    def top(self) -> Top | None:
+        """What is shown of the aggregation, if not all of it."""
+        return self.stream if isinstance(self.stream, Top) else None
+
+    @property
+    def computed(self) -> Stream:
+        """What Spark computes. To rank it is for whoever keeps it."""
+        return self.stream.of if isinstance(self.stream, Top) else self.stream
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -70,14 +87,16 @@ def steps_of(app: App) -> list[Step]:
         late = [
             t
             for t, s in published.items()
-            if t not in taken and isinstance(s, Late) and s.of == view.stream
+            if t not in taken and isinstance(s, Late) and s.of == view.aggregation
         ]
         taken |= {*mine, *late}
-        steps.append(Step(app.name, view.name, view.stream, view, tuple(mine), tuple(late)))
+        choosy = _choosy(app, mine)
+        steps.append(Step(app.name, view.name, view.stream, view, tuple(mine), tuple(late), choosy))
     for topic, stream in published.items():
         if topic not in taken:
             assert not isinstance(stream, Late)
-            steps.append(Step(app.name, topic, stream, None, (topic,)))
+            choosy = _choosy(app, [topic])
+            steps.append(Step(app.name, topic, stream, None, (topic,), choosy=choosy))
     if not steps:
         raise InvalidPipeline(
             f"Application {app.name!r} does nothing",
@@ -86,6 +105,10 @@ def steps_of(app: App) -> list[Step]:
     for step in steps:
         _check_inputs(step)
     return steps
+
+
+def _choosy(app: App, topics: Iterable[str]) -> tuple[Output, ...]:
+    return tuple(app.outputs[topic] for topic in topics if app.outputs[topic].remembers)
 
 
 def _check_inputs(step: Step) -> None:
@@ -135,10 +158,13 @@ def describe(stream: Stream) -> dict[str, Any]:
                 "lateness": [micros(lateness.delay), micros(lateness.grace)],
                 "emit": stream.emit,
                 "aggregates": [
-                    [name, made.kind, made.of, made.parameter] for name, made in stream.aggregates
+                    [name, made.kind, made.of, made.parameter, *_more(made)]
+                    for name, made in stream.aggregates
                 ],
                 "of": describe(stream.input),
             }
+        case Top():
+            return {"top": [stream.n, stream.by, *stream.within], **describe(stream.of)}
         case _:
             raise TypeError(f"no such stream: {stream}")
 
@@ -180,7 +206,7 @@ def _several(value: Any) -> list[Any]:
 
 _WORDS = {
     "topic": "topic", "schema": "schema of the topic", "event_time": "event time",
-    "by": "grouping", "key": "key of the view",
+    "top": "ranking", "by": "grouping", "key": "key of the view",
     "window": "window", "lateness": "lateness", "emit": "emission", "aggregates": "aggregates",
     "filter": "filter", "project": "columns", "explode": "exploded array", "merge": "merged stream",
 }  # fmt: skip
@@ -212,11 +238,18 @@ def _shown(name: str, value: Any) -> str:
         size, every, offset = spans
         kind = f"tumbling {size}" if size == every else f"hopping {size} every {every}"
         return kind + (f" from {offset}" if parts[2] else "")
+    if name == "top":
+        n, by, *within = value
+        return f"the top {n} by {by!r}" + (f" within {', '.join(within)}" if within else "")
     return ", ".join(map(str, value)) if isinstance(value, list) else repr(value)
 
 
 def _span(span: int) -> str:
     return format_span(timedelta(microseconds=span))
+
+
+def _more(made: Aggregate) -> list[int]:
+    return [] if made.tracked is None else [made.tracked]
 
 
 def _describe_window(window: AnyWindow) -> list[Any]:

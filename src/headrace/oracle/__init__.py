@@ -6,5 +6,17 @@ log. Tests compare the engine with it, and simulations run on it. It imports not
 
 from headrace.oracle.aggregation import Meaning, Pane, meaning
 from headrace.oracle.events import Event, events_of
+from headrace.oracle.panes import Cut, Said, published
+from headrace.oracle.top import ranking
 
-__all__ = ["Event", "Meaning", "Pane", "events_of", "meaning"]
+__all__ = [
+    "Cut",
+    "Event",
+    "Meaning",
+    "Pane",
+    "Said",
+    "events_of",
+    "meaning",
+    "published",
+    "ranking",
+]

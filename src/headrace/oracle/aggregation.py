@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -151,6 +152,11 @@ def _value(made: Aggregate, pane: Pane) -> Any:
             return len(there)
         case "distinct" | "approx_distinct":
             return len(set(there))
+        case "approx_top":
+            found = sorted(Counter(there).items(), key=lambda one: (-one[1], one[0]))
+            error = made.error(len(there))
+            first = found[: int(made.parameter or 0)]
+            return [{"item": item, "count": n, "error": error} for item, n in first]
         case "first":
             return values[0]
         case "last":

@@ -6,6 +6,7 @@ it runs is in `headrace.engine`, on Spark. Neither is imported here.
 
 from headrace.streams.aggregates import (
     approx_distinct,
+    approx_top,
     average,
     count,
     distinct,
@@ -24,6 +25,7 @@ from headrace.streams.statements.inline import sql
 from headrace.streams.stream import (
     Aggregation,
     Stream,
+    Top,
     aggregate,
     derive,
     explode,
@@ -45,6 +47,7 @@ from headrace.streams.time import (
     sliding,
     tumbling,
 )
+from headrace.streams.top import top
 
 __all__ = [
     "FOREVER",
@@ -55,9 +58,11 @@ __all__ = [
     "Session",
     "Sliding",
     "Stream",
+    "Top",
     "Window",
     "aggregate",
     "approx_distinct",
+    "approx_top",
     "average",
     "count",
     "derive",
@@ -82,5 +87,6 @@ __all__ = [
     "sql",
     "suggest_lateness",
     "sum",
+    "top",
     "tumbling",
 ]

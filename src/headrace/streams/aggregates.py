@@ -1,11 +1,13 @@
 """What can be computed over the rows of a window.
 
 `average`, `sum` of floating-point numbers, `quantile` and `expression` depend in their last
-digits on the order in which Spark adds up. All others are the same however the work is cut.
+digits on the order in which Spark adds up, and `approx_top` does once it has to estimate. All
+others are the same however the work is cut.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,8 +15,11 @@ from headrace.errors import InvalidPipeline
 
 Kind = Literal[
     "count", "sum", "average", "min", "max", "distinct", "approx_distinct",
-    "quantile", "first", "last", "expression",
+    "approx_top", "quantile", "first", "last", "expression",
 ]  # fmt: skip
+
+
+_LEAST_BITS = 3
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,21 @@ class Aggregate:
     kind: Kind
     of: str | None = None
     parameter: float | None = None
+    tracked: int | None = None
+
+    def error(self, rows: int) -> int:
+        """By how much a count of `approx_top` over so many values can be too high."""
+        return math.floor(self.error_per_row * rows)
+
+    @property
+    def error_per_row(self) -> float:
+        """Of DataSketches' frequent items: 3.5 over the size of the map, which is a power of two.
+
+        Spark makes the map so large that three quarters of it hold what is to be tracked.
+        """
+        assert self.tracked is not None
+        bits = (math.ceil(self.tracked / 0.75) - 1).bit_length()
+        return 3.5 / (1 << (bits if bits > _LEAST_BITS else _LEAST_BITS))
 
 
 def count(of: str | None = None) -> Aggregate:
@@ -61,6 +81,20 @@ def approx_distinct(of: str, *, error: float = 0.02) -> Aggregate:
     if not 0.001 <= error <= 0.3:
         raise InvalidPipeline(f"An error of {error} is not between 0.001 and 0.3")
     return Aggregate("approx_distinct", of, error)
+
+
+def approx_top(of: str, n: int, *, tracked: int = 1_000) -> Aggregate:
+    """The `n` commonest values with their counts, in bounded state: an array of structs.
+
+    Each has the `item`, its `count`, and the `error` by which that count may be too high. With no
+    more than `tracked` different values in a window, counts are exact.
+    """
+    if type(n) is not int or type(tracked) is not int or not 1 <= n <= tracked <= 1_000_000:
+        raise InvalidPipeline(
+            f"The top {n!r} of {tracked!r} values cannot be had",
+            hint="Use whole numbers, track at least as many as you ask for, and at most a million",
+        )
+    return Aggregate("approx_top", of, n, tracked)
 
 
 def quantile(of: str, fraction: float) -> Aggregate:

@@ -12,7 +12,8 @@ from headrace.log.settings import TopicSettings
 from headrace.log.state import Topic
 from headrace.schema.ddl import parse_schema
 from headrace.streams.explain import Explanation, explain
-from headrace.streams.stream import Aggregation, Late, Source, Stream
+from headrace.streams.panes import Early, Output, check_panes
+from headrace.streams.stream import WINDOW_START, Aggregation, Late, Source, Stream, Top
 from headrace.streams.where import Where, caller
 
 
@@ -21,18 +22,14 @@ class View:
     """A table that the application keeps, by key."""
 
     name: str
-    stream: Aggregation
+    stream: Aggregation | Top
     key: tuple[str, ...]
     where: Where
 
-
-@dataclass(frozen=True)
-class Output:
-    """A topic that the application writes to."""
-
-    topic: str
-    stream: Stream
-    where: Where
+    @property
+    def aggregation(self) -> Aggregation:
+        """What is counted for it."""
+        return self.stream.of if isinstance(self.stream, Top) else self.stream
 
 
 class App:
@@ -75,17 +72,19 @@ class App:
         self.topics[name] = topic
         return Source(tuple(columns.names), where, topic)
 
-    def view(self, name: str, stream: Aggregation, *, key: Sequence[str] | None = None) -> View:
-        """Keep an aggregation as a table, by its key and window."""
+    def view(
+        self, name: str, stream: Aggregation | Top, *, key: Sequence[str] | None = None
+    ) -> View:
+        """Keep an aggregation as a table, by its key and window, or a ranking by its ranks."""
         where = caller()
         check_name(name, "view")
-        if not isinstance(stream, Aggregation):
+        if not isinstance(stream, Aggregation | Top):
             raise InvalidPipeline(
                 f"View {name!r} has nothing that makes its rows unique",
                 hint=f"A view is kept of an aggregation; publish() takes any stream. See {where}",
             )
-        unique = {*stream.by, "window_start"}
-        chosen = tuple(key) if key is not None else (*stream.by, "window_start")
+        own = stream.key if isinstance(stream, Top) else (*stream.by, WINDOW_START)
+        unique, chosen = set(own), tuple(key) if key is not None else own
         for column in chosen:
             if column not in stream.columns:
                 raise InvalidPipeline(
@@ -97,24 +96,38 @@ class App:
                 f"The key of view {name!r}, {', '.join(chosen)}, is not unique",
                 hint=f"Add {', '.join(sorted(unique - set(chosen)))}. See {where}",
             )
+        if isinstance(stream, Top) and set(chosen) != unique:
+            raise InvalidPipeline(
+                f"The key of view {name!r} names more than the rank, which is all that stays",
+                hint=f"Leave out {', '.join(sorted(set(chosen) - unique))}. See {where}",
+            )
         if name in self.views:
             raise InvalidPipeline(f"There are two views {name!r}", hint=f"See {where}")
         view = self.views[name] = View(name, stream, chosen, where)
         return view
 
-    def publish(self, topic: str, stream: Stream) -> Output:
-        """Write a stream to a topic of the log, exactly once."""
+    def publish(
+        self, topic: str, stream: Stream, *, early: Early = "batch", retractions: bool = False
+    ) -> Output:
+        """Write a stream to a topic of the log, exactly once.
+
+        `early` says when a window that is still open is written: with each `batch` that changes
+        it, `never`, after so many rows more, or at most once in so much time. With `retractions`, a
+        pane that is written again is first taken back, as it was written the last time.
+        """
         where = caller()
         check_name(topic, "topic")
         if topic in self.outputs:
             raise InvalidPipeline(f"Two streams are published to {topic!r}", hint=f"See {where}")
         late_of = stream.of if isinstance(stream, Late) else None
-        if late_of is not None and not any(v.stream is late_of for v in self.views.values()):
+        if late_of is not None and not any(v.aggregation is late_of for v in self.views.values()):
             raise InvalidPipeline(
                 "The late rows of an aggregation are known where it is kept",
                 hint=f"Declare app.view(...) of the aggregation first. See {where}",
             )
-        output = self.outputs[topic] = Output(topic, stream, where)
+        output = Output(topic, stream, where, early, retractions)
+        check_panes(output)
+        self.outputs[topic] = output
         return output
 
     def explain(self) -> Explanation:

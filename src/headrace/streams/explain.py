@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.log.settings import format_span
 from headrace.streams.aggregates import Aggregate
 from headrace.streams.expressions import Expression
+from headrace.streams.panes import Output
 from headrace.streams.stream import (
     Aggregation,
     Explode,
@@ -21,12 +22,16 @@ from headrace.streams.stream import (
     Project,
     Source,
     Stream,
+    Top,
     sources,
 )
 from headrace.streams.time import FOREVER, AnyWindow, Session, Sliding
 
 if TYPE_CHECKING:
     from headrace.streams.app import App
+
+
+_CLOCKS = {"punctuation": "what its source says", "arrival": "that of its last commit"}
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ def explain(app: App) -> Explanation:
     steps = []
     taken: set[str] = set()
     for view in app.views.values():
-        facts = [*_input(view.stream), *_aggregation(view.stream)]
+        facts = [*_input(view.stream), *_results(view.stream)]
         facts.append(("keeps", f"view {view.name}, a row for each {_listed(view.key)}"))
         facts.append(("tells", f"each change of a row, in topic {app.name}.{view.name}.changes"))
         mine = [o for o in app.outputs.values() if o.topic not in taken and o.stream == view.stream]
@@ -79,16 +84,16 @@ def explain(app: App) -> Explanation:
             if o.topic not in taken and isinstance(o.stream, Late) and o.stream.of == view.stream
         ]
         taken |= {output.topic for output in (*mine, *late)}
-        facts += [("publishes", f"{_panes(view.stream)} to topic {o.topic}") for o in mine]
+        facts += [("publishes", f"{_panes(o, view.stream)} to topic {o.topic}") for o in mine]
         facts += [("publishes", f"late rows to topic {o.topic}") for o in late]
         steps.append(_step(app, view.name, facts))
     for output in app.outputs.values():
         if output.topic in taken:
             continue
         stream = output.stream
-        if isinstance(stream, Aggregation):
-            facts = [*_input(stream), *_aggregation(stream)]
-            facts.append(("publishes", f"{_panes(stream)} to topic {output.topic}"))
+        if isinstance(stream, Aggregation | Top):
+            facts = [*_input(stream), *_results(stream)]
+            facts.append(("publishes", f"{_panes(output, stream)} to topic {output.topic}"))
         else:
             facts = [*_input(stream), ("holds", "nothing: each row by itself, as it comes")]
             facts.append(("publishes", f"each row once, to topic {output.topic}"))
@@ -111,12 +116,16 @@ def _input(stream: Stream) -> list[tuple[str, str]]:
         topic = source.topic
         key = f", keyed by {topic.key}" if topic.key else ""
         facts.append(("reads", f"topic {topic.name}{key}, with the event time {topic.event_time}"))
+        if topic.settings.frontier != "events":
+            by = _CLOCKS[topic.settings.frontier]
+            facts.append(("time", f"of {topic.name} is not the highest event time, but {by}"))
         if topic.settings.idle is not None:
             quiet = _span(topic.settings.idle)
             facts.append(("time", f"goes on by the clock when {topic.name} is quiet for {quiet}"))
     if len(read) > 1:
         facts.append(("time", "goes on with the topic that is furthest behind"))
-    inner = stream.input if isinstance(stream, Aggregation) else stream
+    made = stream.of if isinstance(stream, Top) else stream
+    inner = made.input if isinstance(made, Aggregation) else made
     return facts + [("then", text) for text in _chain(inner)]
 
 
@@ -149,6 +158,14 @@ def _chain(stream: Stream) -> list[str]:
 
 
 # What is held, and until when
+
+
+def _results(stream: Aggregation | Top) -> list[tuple[str, str]]:
+    if isinstance(stream, Aggregation):
+        return _aggregation(stream)
+    among = _listed(stream.group) if stream.group else "board"
+    ranked = f"the {stream.n} with the highest {stream.by} of each {among}"
+    return [*_aggregation(stream.of), ("ranks", ranked)]
 
 
 def _aggregation(step: Aggregation) -> list[tuple[str, str]]:
@@ -214,8 +231,20 @@ def _made(aggregate: Aggregate) -> str:
     return f"{aggregate.kind}({aggregate.of or '*'}{more})"
 
 
-def _panes(step: Aggregation) -> str:
-    return "final panes" if step.emit == "final" else "early, on-time and late panes"
+def _panes(output: Output, stream: Aggregation | Top) -> str:
+    made = stream.of if isinstance(stream, Top) else stream
+    if made.emit == "final":
+        return "final panes"
+    match output.early:
+        case "never":
+            panes = "on-time and late panes"
+        case "batch":
+            panes = "early, on-time and late panes"
+        case int():
+            panes = f"early panes every {output.early:,} rows, on-time and late ones"
+        case _:
+            panes = f"early panes every {_span(output.early)} at most, on-time and late ones"
+    return panes + (", each after taking back the one before," if output.retractions else "")
 
 
 def _text(expression: Expression) -> str:

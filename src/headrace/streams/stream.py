@@ -15,12 +15,13 @@ from headrace.errors import InvalidPipeline
 from headrace.log.state import Topic
 from headrace.streams.aggregates import Aggregate
 from headrace.streams.expressions import Expression, check_columns
-from headrace.streams.time import AnyWindow, Lateness
+from headrace.streams.time import AnyWindow, Lateness, Session
 from headrace.streams.where import Where, caller
 
 Emit = Literal["updates", "final"]
 
 WINDOW_START, WINDOW_END = "window_start", "window_end"
+RANK = "rank"
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,43 @@ class Late(Stream):
     of: Aggregation
 
 
+@dataclass(frozen=True)
+class Top(Stream):
+    """For each window, and each value of `within`, the `n` rows with the highest value of `by`.
+
+    Sessions begin and end each at its own time, so those that are not final are ranked together:
+    the board is live.
+    """
+
+    of: Aggregation
+    n: int
+    by: str
+    within: tuple[str, ...]
+
+    @property
+    def live(self) -> bool:
+        """Whether it ranks what is there now, and not each window by itself."""
+        return isinstance(self.of.window, Session)
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """What rows have in common that are ranked together."""
+        return self.within if self.live else (*self.within, WINDOW_START)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What a place is known by."""
+        return (*self.group, RANK)
+
+    @property
+    def emit(self) -> Emit:
+        return self.of.emit
+
+    @property
+    def lateness(self) -> Lateness:
+        return self.of.lateness
+
+
 def filter(stream: Stream, condition: Expression) -> Filter:
     """The rows for which the condition is true, as SQL's WHERE."""
     where = caller()
@@ -175,7 +213,7 @@ def aggregate(
         raise InvalidPipeline(
             "An aggregation needs an aggregate", hint=f"hits=count()? See {where}"
         )
-    if isinstance(stream, Late) or has_aggregation(stream):
+    if has_aggregation(stream):
         raise InvalidPipeline(
             "An aggregation of what is already aggregated has no event time of its own",
             hint=f"Publish the first to a topic and aggregate that. See {where}",
@@ -213,7 +251,7 @@ def _sources(stream: Stream) -> list[Source]:
             return [source for part in stream.inputs for source in _sources(part)]
         case Filter() | Project() | Explode() | Aggregation():
             return _sources(stream.input)
-        case Late():
+        case Late() | Top():
             return _sources(stream.of)
         case _:
             raise TypeError(f"no such stream: {stream}")
@@ -222,7 +260,7 @@ def _sources(stream: Stream) -> list[Source]:
 def has_aggregation(stream: Stream) -> bool:
     """Whether a stream is made of results, which have no event time of their own."""
     match stream:
-        case Aggregation() | Late():
+        case Aggregation() | Late() | Top():
             return True
         case Merge():
             return any(has_aggregation(part) for part in stream.inputs)

@@ -57,11 +57,9 @@ def changes(
     before: pa.Table | None,
     ts_ms: int,
 ) -> pa.Table:
-    """What happened to each pane that has changed, beside what it was before, if anything."""
+    """What happened to panes that have changed, beside what each was before, if anything."""
     kind = envelope_schema(rows.schema).field("before").type
     if before is not None:
-        changed = changed_rows(rows, before)
-        rows, before = rows.filter(changed), before.filter(changed)
         absent = pc.is_null(before.column(places.REVISION).combine_chunks())
         was = _columns(publish(before))
         earlier = pa.StructArray.from_arrays(was, fields=list(kind), mask=absent)

@@ -15,6 +15,7 @@ from pathlib import Path
 import apsw
 
 from headrace.errors import CorruptView, DiskFull, HeadraceError, LogBusy, ViewError
+from headrace.views.values import DECIMAL, compare_decimals
 
 APPLICATION = 0x48525657
 """'HRVW': what SQLite's application_id says of a database of views."""
@@ -79,6 +80,7 @@ class Database:
         with self._errors():
             self._db = apsw.Connection(str(path))
             self._db.set_busy_timeout(_PATIENCE)
+            self._db.create_collation(DECIMAL, compare_decimals)
             self._prepare(app)
             self.generation = str(self._db.execute("SELECT generation FROM _headrace_app").get)
 

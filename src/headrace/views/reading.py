@@ -210,7 +210,7 @@ class Views:
                 cursor.close(force=True)
                 return Result(columns, rows, True)
             rows.append(tuple(row))
-        return Result(columns or _columns(self._db, sql), rows, False)
+        return Result(columns or _columns(self._db, sql, values), rows, False)
 
     def _limit_time(self, seconds: float) -> None:
         steps = 0
@@ -271,7 +271,7 @@ def _only_one() -> Callable[..., bool]:
     return trace
 
 
-def _columns(db: apsw.Connection, sql: str) -> tuple[str, ...]:
+def _columns(db: apsw.Connection, sql: str, values: Sequence[Any]) -> tuple[str, ...]:
     """The columns of a query that has no rows."""
     found: tuple[str, ...] = ()
 
@@ -283,5 +283,5 @@ def _columns(db: apsw.Connection, sql: str) -> tuple[str, ...]:
     cursor = db.cursor()
     cursor.exec_trace = trace
     with contextlib.suppress(apsw.ExecTraceAbort):
-        cursor.execute(sql)
+        cursor.execute(sql, tuple(values))
     return found

@@ -13,23 +13,24 @@ import pyarrow.compute as pc
 
 from headrace.clock import micros
 from headrace.engine import places
-from headrace.engine.aside import DEAD_SCHEMA
 from headrace.engine.crash import Reach
 from headrace.engine.law import Law
 from headrace.engine.position import Position, beginning
 from headrace.engine.sink import Portion, Sink
 from headrace.engine.steps import Step, definition_of, differences, fingerprint
 from headrace.engine.timing import Timing
-from headrace.errors import ChangedPipeline, InvalidPipeline
-from headrace.log import Log, Topic
-from headrace.streams.stream import WINDOW_START, sources
+from headrace.errors import ChangedPipeline
+from headrace.log import Log
 from headrace.views import changelog
 from headrace.views.database import Database
 from headrace.views.outbox import Outbox, put
-from headrace.views.publishing import PANE, Passage, Publisher
+from headrace.views.publishing import Publisher
 from headrace.views.sessions import OpenSessions
+from headrace.views.slots import SlotTable
 from headrace.views.table import PaneTable, without
+from headrace.views.telling import Passage, Turn
 from headrace.views.timings import Timings
+from headrace.views.topics import create_topics
 
 _LAWS_KEPT = 1_000
 
@@ -54,19 +55,21 @@ class ViewSink(Sink):
         self._outbox = outbox
         self._log = log
         self._step = step
-        self._schema = schema
         self._reach = reach
         self._table = PaneTable(step, schema) if step.aggregation is not None else None
         self._sessions = OpenSessions(step, session_schema) if session_schema is not None else None
-        self._changelog = changelog_topic(step) if changelog and step.view is not None else None
-        self._publisher = Publisher(step, self._changelog)
+        self._slots = SlotTable(step, self._table) if self._table and step.top else None
+        self._shown = self._slots or self._table
+        told = changelog_topic(step) if changelog else None
+        self._publisher = Publisher(step, told, self._shown) if self._shown else None
+        create_topics(log, step, self._shown.schema if self._shown else schema, late_schema, told)
         self._timings = Timings(database, step.name)
-        self._create_topics(late_schema)
         self._begun: Mapping[str, Position]
         self._reached: Mapping[str, Position]
         self._frontier: int | None
         self._law: Law
         self._enter()
+        self._enter_outputs()
 
     @property
     def begun(self) -> Mapping[str, Position]:
@@ -119,36 +122,49 @@ class ViewSink(Sink):
 
     def _store_rows(self, db: apsw.Connection, portion: Portion) -> int:
         """Store results and what is to be published of them; returns how many rows they count."""
-        if self._table is None:
+        publisher, shown = self._publisher, self._shown
+        if self._table is None or shown is None or publisher is None:
             (topic,) = self._step.outputs
             stored = put(db, topic, portion.rows)
             self._reach("stored panes")
             return stored
-        aggregation = self._step.aggregation
-        assert aggregation is not None
-        passage = Passage(self._frontier, _later(self._frontier, portion.frontier))
-        watermark = passage.less(micros(aggregation.lateness.delay))
-        moment = self._log.commit_time(_newest(portion)) // 1_000
-        closed = watermark.less(micros(aggregation.lateness.grace + aggregation.window.settles))
-        updates = aggregation.emit == "updates"
-        counted = self._replace_sessions(db, portion, closed, moment)
+        assert self._step.aggregation is not None
+        turn = self._turn(portion.frontier, self._log.commit_time(_newest(portion)))
+        updates = self._step.aggregation.emit == "updates"
+        counted = self._replace_sessions(db, portion, turn)
+        remember = updates and publisher.wanted and self._slots is None
         for rows in self._table.slices(portion.rows):
-            remember = updates and self._publisher.wanted
             merged = self._table.merge(db, rows, remember=remember)
             counted += merged.counted
             if merged.before is not None:
-                self._publisher.updates(db, rows, merged.before, watermark, moment)
+                changed = changelog.changed_rows(rows, merged.before)
+                publisher.updates(db, rows.filter(changed), merged.before.filter(changed), turn)
+            if self._slots is not None:
+                self._slots.touch(db, rows)
+        if self._slots is not None:
+            ranked = self._slots.rank(db, turn)
+            self._table.forget(db, turn.closed.after)
+            if updates:
+                publisher.retracted(db, ranked.gone, turn)
+                publisher.updates(db, ranked.rows, ranked.before, turn)
         self._reach("stored panes")
-        if updates and self._step.outputs:
-            self._publisher.fired(db, self._table.ended(db, watermark.before, watermark.after))
-        elif not updates and self._publisher.wanted:
-            final = self._table.ended(db, closed.before, closed.after)
-            self._publisher.final(db, final, moment)
+        if updates:
+            publisher.fired(db, shown.ended(db, *turn.watermark.span), turn)
+            publisher.settle(db, turn)
+        else:
+            publisher.final(db, shown.ended(db, *turn.closed.span), turn)
         return counted
 
-    def _replace_sessions(
-        self, db: apsw.Connection, portion: Portion, closed: Passage, moment: int
-    ) -> int:
+    def _turn(self, frontier: int | None, now: int) -> Turn:
+        """What it means for windows that the frontier has come so far."""
+        aggregation = self._step.aggregation
+        assert aggregation is not None
+        passage = Passage(self._frontier, _later(self._frontier, frontier))
+        watermark = passage.less(micros(aggregation.lateness.delay))
+        settled = micros(aggregation.lateness.grace + aggregation.window.settles)
+        return Turn(watermark, watermark.less(settled), now)
+
+    def _replace_sessions(self, db: apsw.Connection, portion: Portion, turn: Turn) -> int:
         """Keep the open sessions, and take away what is now part of others; returns minus its rows.
 
         What a session was before it grew stays in the table under its key, and is merged with.
@@ -157,12 +173,15 @@ class ViewSink(Sink):
             return 0
         parts, replaced = portion.sessions.parts, portion.sessions.replaced
         assert self._table is not None
+        assert self._publisher is not None
         assert self._step.aggregation is not None
         self._sessions.replace(db, replaced, parts)
-        self._sessions.forget(db, closed.after)
+        self._sessions.forget(db, turn.closed.after)
         gone = self._table.remove(db, without(replaced, portion.rows, self._table.key))
-        if gone.num_rows and self._step.aggregation.emit == "updates":
-            self._publisher.retracted(db, gone, moment)
+        if self._slots is not None:
+            self._slots.touch(db, gone)
+        elif self._step.aggregation.emit == "updates":
+            self._publisher.retracted(db, gone, turn)
         return -(pc.sum(gone.column(places.ROWS)).as_py() or 0)
 
     # Bookkeeping
@@ -211,6 +230,8 @@ class ViewSink(Sink):
                 )  # fmt: skip
                 if self._table is not None:
                     self._table.create(db)
+                    if self._slots is not None:
+                        self._slots.create(db)
                 if self._sessions is not None:
                     self._sessions.create(db)
                 self._enter_view(db)
@@ -229,11 +250,24 @@ class ViewSink(Sink):
         self._frontier = None if frontier is None else int(str(frontier))
         self._law = Law(**json.loads(str(law)))
 
+    def _enter_outputs(self) -> None:
+        """Make ready what is remembered of the outputs, which may have wanted less before."""
+        if self._publisher is None:
+            return
+        with self._database.writing() as db:
+            waiting = {str(topic) for (topic,) in db.execute("SELECT topic FROM _headrace_outbox")}
+            spoken = [
+                topic
+                for topic in self._step.outputs
+                if topic in waiting or any(p.end for p in self._log.topic(topic).partitions)
+            ]
+            self._publisher.enter(db, self._turn(self._frontier, 0).closed.after, spoken)
+
     def _enter_view(self, db: apsw.Connection) -> None:
         view, aggregation = self._step.view, self._step.aggregation
-        if view is None or aggregation is None:
+        if view is None or aggregation is None or self._shown is None:
             return
-        columns = [[f.name, str(f.type)] for f in self._schema if f.name != places.ROWS]
+        columns = [[f.name, str(f.type)] for f in self._shown.schema if f.name != places.ROWS]
         db.execute(
             "INSERT INTO _headrace_view VALUES (?, ?, ?, ?, ?, ?, ?)",
             (
@@ -242,49 +276,6 @@ class ViewSink(Sink):
                 micros(aggregation.lateness.grace),
             ),
         )  # fmt: skip
-
-    # Topics
-
-    def _create_topics(self, late_schema: pa.Schema | None) -> None:
-        # A key may be null, and then it is none to a topic: outputs have one partition, in order.
-        step, aggregation = self._step, self._step.aggregation
-        times = [source.topic.event_time for source in sources(step.stream)]
-        self._create_topic(step.dead_letters, DEAD_SCHEMA, "appended")
-        for topic in step.late:
-            assert late_schema is not None
-            time = next((t for t in times if t in late_schema.names), WINDOW_START)
-            self._create_topic(topic, late_schema, time)
-        for topic in step.outputs:
-            if aggregation is None:
-                time = next((t for t in times if t in self._schema.names), None)
-                self._create_topic(topic, self._schema, time)
-                continue
-            schema = changelog.published(self._schema)
-            if aggregation.emit == "updates":
-                schema = schema.append(pa.field(PANE, pa.string()))
-            self._create_topic(topic, schema, WINDOW_START)
-        if self._changelog is not None:
-            schema = changelog.envelope_schema(self._schema)
-            self._create_topic(self._changelog, schema, None, key="key")
-
-    def _create_topic(
-        self, name: str, schema: pa.Schema, event_time: str | None, key: str | None = None
-    ) -> None:
-        for field in schema:
-            if field.name.startswith("_"):
-                raise InvalidPipeline(
-                    f"Topic {name!r} cannot have a column {field.name!r}",
-                    hint="Names with an underscore in front are the log's own",
-                )
-        nullable = pa.schema([field.with_nullable(True) for field in schema])
-        topic = Topic(name, 1, nullable, key, event_time)
-        there = self._log.ensure_topic(topic).schema
-        if there is None or not set(nullable.names) <= set(there.names):
-            raise InvalidPipeline(
-                f"Topic {name!r} is there already and has not the columns that step "
-                f"{self._step.name!r} writes: {', '.join(nullable.names)}",
-                hint="Publish to a topic of another name",
-            )
 
 
 def changelog_topic(step: Step) -> str | None:

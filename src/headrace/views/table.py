@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.steps import Step
-from headrace.streams.stream import WINDOW_END
+from headrace.streams.stream import WINDOW_END, WINDOW_START
 from headrace.streams.time import Session
 from headrace.views.database import PREFIX, panes_of
 from headrace.views.values import (
@@ -45,14 +45,24 @@ class Merged:
 class PaneTable:
     """Panes by key. A reader sees them through an SQL view of the view's own name."""
 
-    def __init__(self, step: Step, schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        step: Step,
+        schema: pa.Schema,
+        *,
+        name: str | None = None,
+        key: Sequence[str] | None = None,
+    ) -> None:
         assert step.aggregation is not None
         check_storable(schema, f"step {step.name!r}")
         self._aggregation = step.aggregation
         self.schema = schema
-        self.key = step.view.key if step.view else (*step.aggregation.by, "window_start")
-        self.name = quoted(panes_of(step.name))
-        self._index = quoted(f"{PREFIX}ends_{step.name}")
+        own = (*step.aggregation.by, WINDOW_START)
+        kept = step.view.key if step.view is not None and step.top is None else own
+        self.key = kept if key is None else tuple(key)
+        self.name = quoted(f"{PREFIX}{name}" if name else panes_of(step.name))
+        self._index = quoted(f"{PREFIX}ends_{name or step.name}")
+        self._new = quoted(f"{PREFIX}new_{name or step.name}")
         self._step = step
         self._grows = isinstance(step.aggregation.window, Session)
         self._columns = [quoted(name) for name in schema.names]
@@ -62,12 +72,20 @@ class PaneTable:
 
     def create(self, db: apsw.Connection) -> None:
         """Make the table, and what a reader sees of it."""
+        self._create_table(db)
+        if self._step.view is not None and self.is_shown:
+            db.execute(f"CREATE VIEW {quoted(self._step.view.name)} AS {self._select()}")
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether a reader sees these rows. Of a ranking, the panes are hidden."""
+        return self._step.top is None
+
+    def _create_table(self, db: apsw.Connection) -> None:
         columns = ", ".join(f"{quoted(field.name)} {sql_type(field.type)}" for field in self.schema)
         key = ", ".join(map(quoted, self.key))
         db.execute(f"CREATE TABLE {self.name} ({columns}, PRIMARY KEY ({key}))")
         db.execute(f"CREATE INDEX {self._index} ON {self.name} ({WINDOW_END})")
-        if self._step.view is not None:
-            db.execute(f"CREATE VIEW {quoted(self._step.view.name)} AS {self._select()}")
 
     def merge(self, db: apsw.Connection, rows: pa.Table, *, remember: bool) -> Merged:
         """Put panes in the place of those with the same key."""
@@ -138,6 +156,11 @@ class PaneTable:
         found = db.executemany(delete, _keys(keys, self.key))
         return table_from([tuple(row) for row in found], self.schema)
 
+    def forget(self, db: apsw.Connection, closed: int | None) -> None:
+        """Remove the panes that can change no more: those whose window ended by then."""
+        if closed is not None:
+            db.execute(f"DELETE FROM {self.name} WHERE {WINDOW_END} <= ?", (closed,))
+
     def slices(self, rows: pa.Table) -> Iterator[pa.Table]:
         """Panes in portions that Python can hold as rows, and by key, as the table has them."""
         rows = rows.sort_by([(name, "ascending") for name in self._sortable])
@@ -155,10 +178,6 @@ class PaneTable:
         )
         while some := [tuple(row) for row in itertools.islice(rows, _ROWS_AT_ONCE)]:
             yield table_from(some, self.schema)
-
-    @property
-    def _new(self) -> str:
-        return quoted(f"{PREFIX}new_{self._step.name}")
 
     def _select(self) -> str:
         lateness = self._aggregation.lateness

@@ -119,6 +119,20 @@ def shown(column: str, kind: pa.DataType) -> str:
     return column
 
 
+DECIMAL = "headrace_decimal"
+"""A collation by which decimals, which are text, are in the order of numbers."""
+
+
+def compare_decimals(one: str, other: str) -> int:
+    """Less than 0, 0 or more than 0."""
+    return int(Decimal(one).compare(Decimal(other)))
+
+
+def ordered(column: str, kind: pa.DataType) -> str:
+    """SQL to sort a stored column by, in the order of its values."""
+    return f"{column} COLLATE {DECIMAL}" if types.is_decimal(kind) else column
+
+
 def quoted(name: str) -> str:
     """A name as SQL takes it, whatever is in it."""
     return '"' + name.replace('"', '""') + '"'

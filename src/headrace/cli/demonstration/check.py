@@ -72,7 +72,7 @@ def check(folder: Path, app: App, views: Views, written: int) -> list[Finding]:
 
 def rule_of(app: App) -> Rule:
     """What the pipeline declares, in numbers."""
-    stream, skew = app.views[VIEW].stream, app.topics[TOPIC].settings.skew
+    stream, skew = app.views[VIEW].aggregation, app.topics[TOPIC].settings.skew
     assert skew is not None
     return Rule(
         micros(stream.window.length),

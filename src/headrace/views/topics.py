@@ -1,0 +1,63 @@
+"""The topics that a step writes to, made before it does."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from headrace.engine.aside import DEAD_SCHEMA
+from headrace.engine.steps import Step
+from headrace.errors import InvalidPipeline
+from headrace.log import Log, Topic
+from headrace.streams.stream import WINDOW_START, sources
+from headrace.views import changelog
+from headrace.views.telling import PANE
+
+
+def create_topics(
+    log: Log,
+    step: Step,
+    schema: pa.Schema,
+    late_schema: pa.Schema | None,
+    changes: str | None,
+) -> None:
+    """Make the topics of a step with results of that schema, or compare those that are there."""
+    # A key may be null, and then it is none to a topic: outputs have one partition, in order.
+    times = [source.topic.event_time for source in sources(step.stream)]
+    _create_topic(log, step, step.dead_letters, DEAD_SCHEMA, "appended")
+    for topic in step.late:
+        assert late_schema is not None
+        time = next((t for t in times if t in late_schema.names), WINDOW_START)
+        _create_topic(log, step, topic, late_schema, time)
+    for topic in step.outputs:
+        if step.aggregation is None:
+            time = next((t for t in times if t in schema.names), None)
+            _create_topic(log, step, topic, schema, time)
+        else:
+            told = changelog.published(schema).append(pa.field(PANE, pa.string()))
+            _create_topic(log, step, topic, told, WINDOW_START)
+    if changes is not None:
+        _create_topic(log, step, changes, changelog.envelope_schema(schema), None, key="key")
+
+
+def _create_topic(
+    log: Log,
+    step: Step,
+    name: str,
+    schema: pa.Schema,
+    event_time: str | None,
+    key: str | None = None,
+) -> None:
+    for field in schema:
+        if field.name.startswith("_"):
+            raise InvalidPipeline(
+                f"Topic {name!r} cannot have a column {field.name!r}",
+                hint="Names with an underscore in front are the log's own",
+            )
+    nullable = pa.schema([field.with_nullable(True) for field in schema])
+    there = log.ensure_topic(Topic(name, 1, nullable, key, event_time)).schema
+    if there is None or not set(nullable.names) <= set(there.names):
+        raise InvalidPipeline(
+            f"Topic {name!r} is there already and has not the columns that step "
+            f"{step.name!r} writes: {', '.join(nullable.names)}",
+            hint="Publish to a topic of another name",
+        )

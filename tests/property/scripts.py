@@ -1,0 +1,87 @@
+"""Logs of any kind, for what is then computed of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+
+from headrace import streams as hr
+from headrace.clock import to_datetime
+from headrace.testing import ScriptedLog
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+BEGIN = NOW - timedelta(hours=2)
+SECOND = timedelta(seconds=1)
+SCHEMA = "k string, n int, tags array<string>, at timestamp"
+LATENESS = hr.Lateness(20 * SECOND, 60 * SECOND)
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+Commit = list[dict[str, Any]] | datetime
+"""Rows, or a moment up to which everything has come."""
+
+CHOICES: dict[str, Any] = {
+    "pairs": {"retractions": True},
+    "never": {"early": "never"},
+    "rows": {"early": 2, "retractions": True},
+    "time": {"early": 25 * SECOND, "retractions": True},
+}
+"""What an output can choose."""
+
+
+def quickly(examples: int) -> settings:
+    """So many examples. One that fails is not made smaller, which takes longer than a test may."""
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@st.composite
+def scripts(draw: Draw) -> list[Commit]:
+    """Commits whose event times move on by fits and starts, with rows from long before."""
+    moment = BEGIN
+    script: list[Commit] = []
+    back = st.sampled_from([0, 0, 0, 1, 5, 19, 20, 21, 40, 79, 80, 81, 100, 139, 140, 400])
+    for advance in draw(st.lists(st.sampled_from([0, 1, 10, 29, 30, 31, 60, 200]), max_size=14)):
+        moment += advance * SECOND
+        if draw(st.integers(0, 3)) == 3:
+            script.append(moment + draw(st.sampled_from([-5, 0, 100])) * SECOND)
+            continue
+        commit: list[dict[str, Any]] = []
+        for _ in range(draw(st.integers(1, 5))):
+            at: datetime | None = moment - draw(back) * SECOND
+            match draw(st.integers(0, 19)):
+                case 0:
+                    at = None
+                case 1:
+                    at = NOW + 9_000 * SECOND
+            commit.append(
+                {
+                    "k": draw(st.sampled_from(["a", "b", None])),
+                    "n": draw(st.sampled_from([None, -3, 0, 1, 1, 2, 7])),
+                    "tags": draw(st.sampled_from([None, [], ["x"], ["x", "y"], ["y", "y", "z"]])),
+                    "at": at,
+                }
+            )
+        script.append(commit)
+    return script
+
+
+def write(log: ScriptedLog, app: hr.App, script: list[Commit], topic: str = "events") -> None:
+    """Rows come some seconds after the newest of them that is to be believed, or even later."""
+    log.log.ensure_topic(app.topics[topic])
+    for commit in script:
+        if isinstance(commit, datetime):
+            log.log.advance(topic, commit)
+        else:
+            times = [row["at"] for row in commit if row["at"] is not None and row["at"] < NOW]
+            now = to_datetime(log.clock.now())
+            log.pass_time(max([moment + 15 * SECOND for moment in times] + [now]) - now)
+            log.write(topic, *commit)
+        log.pass_time(10 * SECOND)

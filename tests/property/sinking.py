@@ -1,0 +1,121 @@
+"""Batches for a sink, made by the oracle in the place of Spark: any cut takes milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.clock import to_datetime
+from headrace.engine import places
+from headrace.engine.crash import Reach, nothing
+from headrace.engine.law import Law
+from headrace.engine.position import next_cut, position_at
+from headrace.engine.sink import Portion, Regrouped
+from headrace.engine.steps import Step
+from headrace.log import Log
+from headrace.oracle import Event, Pane, events_of, meaning
+from headrace.runner import StepProgress
+from headrace.streams import Aggregation
+from headrace.streams.time import Session, Sliding
+from headrace.testing import Results
+from headrace.views.database import Database
+from headrace.views.location import views_folder
+from headrace.views.outbox import Outbox
+from headrace.views.sink import ViewSink
+from tests.property.judging import advances
+
+_TIME = pa.timestamp("us", tz="UTC")
+
+
+def sink_all(
+    log: Log,
+    step: Step,
+    types: Mapping[str, pa.DataType],
+    *,
+    max_commits: int,
+    reach: Reach = nothing,
+) -> Results:
+    """Store all that is in the log and not stored yet, as a run does; `types` are the columns'."""
+    aggregation = step.aggregation
+    assert aggregation is not None
+    times = [("window_start", _TIME), ("window_end", _TIME)]
+    own = [(places.REVISION, pa.int64()), (places.ROWS, pa.int64())]
+    keys = [(name, types[name]) for name in aggregation.by]
+    made = [(name, types[name]) for name, _ in aggregation.aggregates]
+    schema = pa.schema([*keys, *times, *made, *own])
+    parts = pa.schema([*keys, *times, *own]) if isinstance(aggregation.window, Session) else None
+    path = Path(views_folder(log.url)) / f"{step.app}.db"
+    database = Database(path, step.app)
+    producer = log.producer(id=f"{step.app}.{database.generation}")
+    try:
+        outbox = Outbox(database, producer, reach)
+        late = pa.schema(times) if step.late else None
+        sink = ViewSink(
+            database, outbox, log, step, schema, late, parts, changelog=True, reach=reach
+        )
+        outbox.send()
+        for portion in _portions(log, step, sink, schema, parts, max_commits):
+            sink.store(portion)
+        progress = StepProgress(step.name, sink.law, sink.frontier, 0)
+    finally:
+        producer.close()
+        database.close()
+    return Results(log, step.app, (progress,))
+
+
+def _portions(
+    log: Log,
+    step: Step,
+    sink: ViewSink,
+    schema: pa.Schema,
+    parts: pa.Schema | None,
+    max_commits: int,
+) -> Iterator[Portion]:
+    aggregation, (topic,) = step.aggregation, step.topics
+    assert aggregation is not None
+    records = [record for batch in log.read(topic) for record in batch.records()]
+    events = events_of(log.topic(topic).topic, records, advances(log, topic))
+    upto = log.head()
+    while True:
+        start = sink.reached[topic].commit
+        last = next_cut(log, topic, start, rows=1 << 30, commits=max_commits, upto=upto)
+        if last == start:
+            return
+        before = meaning(aggregation, _upto(events, start))
+        after = meaning(aggregation, _upto(events, last))
+        changed = {
+            key: pane
+            for key, pane in after.panes.items()
+            if key not in before.panes or before.panes[key].revision != pane.revision
+        }
+        rows = [_row(aggregation, key, pane) for key, pane in changed.items()]
+        table = pa.Table.from_pylist(rows, schema)
+        sessions = None
+        if parts is not None:
+            held = table.select(parts.names)
+            sessions = Regrouped(held, sink.overlapping(held))
+        end = {topic: position_at(log, topic, last)}
+        law = Law(pairs=after.counted - before.counted)
+        frontier = log.frontier(topic, last)
+        yield Portion(sink.reached, end, frontier, table, None, None, law, sessions)
+
+
+def _upto(events: list[Event], commit: int) -> list[Event]:
+    return [event for event in events if event.commit <= commit]
+
+
+def _row(aggregation: Aggregation, key: tuple[Any, ...], pane: Pane) -> dict[str, Any]:
+    rows = pane.rows
+    if isinstance(aggregation.window, Sliding):
+        rows = [row for row in rows if row.moment == pane.end]
+    return {
+        **dict(zip(aggregation.by, key, strict=False)),
+        "window_start": to_datetime(pane.start),
+        "window_end": to_datetime(pane.end),
+        **pane.result(aggregation.aggregates),
+        places.REVISION: pane.revision,
+        places.ROWS: len(rows),
+    }

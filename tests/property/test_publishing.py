@@ -1,0 +1,122 @@
+"""What a sink says of panes is what the oracle says, for any log, any cut and any choice."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace import streams as hr
+from headrace.engine.steps import Step, steps_of
+from headrace.streams.time import AnyWindow
+from headrace.testing import POINTS, Crash, Results, crash_at, scripted_log
+from headrace.views.told import ToldTable
+from tests.property.judging import check_changelog, check_published, check_said, check_view
+from tests.property.scripts import (
+    CHOICES,
+    LATENESS,
+    NOW,
+    SCHEMA,
+    SECOND,
+    Commit,
+    quickly,
+    scripts,
+    write,
+)
+from tests.property.sinking import sink_all
+
+TYPES = {"k": pa.string(), "rows": pa.int64(), "total": pa.int64(), "high": pa.int32()}
+WINDOWS: dict[str, AnyWindow] = {
+    "tumbling": hr.tumbling(60 * SECOND),
+    "hopping": hr.hopping(90 * SECOND, 30 * SECOND),
+    "sliding": hr.sliding(50 * SECOND),
+    "session": hr.session(30 * SECOND),
+}
+CUTS = st.sampled_from([1, 2, 3, 5, 1_000])
+
+
+def declare(window: str, emit: Any = "updates") -> tuple[hr.App, hr.Aggregation, Step]:
+    app = hr.App("told")
+    source = app.topic("events", schema=SCHEMA, event_time="at")
+    made = {"rows": hr.count(), "total": hr.sum("n"), "high": hr.max("n")}
+    counts = hr.aggregate(
+        source, by="k", window=WINDOWS[window], lateness=LATENESS, emit=emit, **made
+    )
+    app.view("counts", counts)
+    app.publish("out", counts)
+    for option, choice in CHOICES.items() if emit == "updates" else ():
+        if window != "sliding" or option != "rows":
+            app.publish(option, counts, **choice)
+    (step,) = steps_of(app)
+    return app, counts, step
+
+
+def judge(app: hr.App, counts: hr.Aggregation, results: Results) -> None:
+    check_view("counts", counts, results)
+    check_published("out", counts, results)
+    check_changelog("told.counts.changes", counts, results, "counts")
+    if counts.emit == "updates":
+        for output in app.outputs.values():
+            check_said(output, "counts", results)
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@quickly(12)
+@given(scripts(), CUTS, CUTS, st.sampled_from(["updates", "updates", "final"]))
+def test_every_output_is_told_what_it_has_chosen(
+    window: str, script: list[Commit], cut: int, then: int, emit: str
+) -> None:
+    app, counts, step = declare(window, emit)
+    with scripted_log(start=NOW) as log:
+        write(log, app, script[:6])
+        sink_all(log.log, step, TYPES, max_commits=cut)
+        write(log, app, script[6:])
+        judge(app, counts, sink_all(log.log, step, TYPES, max_commits=then))
+
+
+@pytest.mark.parametrize("window", ["tumbling", "session"])
+@quickly(12)
+@given(scripts(), st.sampled_from(POINTS[3:9]), st.integers(1, 8))
+def test_a_crash_while_panes_are_stored_or_sent_changes_nothing_of_what_is_said(
+    window: str, script: list[Commit], point: str, nth: int
+) -> None:
+    app, counts, step = declare(window)
+    with scripted_log(start=NOW) as log:
+        write(log, app, script)
+        with contextlib.suppress(Crash):
+            sink_all(log.log, step, TYPES, max_commits=2, reach=crash_at(point, nth))
+        judge(app, counts, sink_all(log.log, step, TYPES, max_commits=2))
+
+
+def _forgetful(self: ToldTable, db: object, panes: pa.Table) -> pa.Table:
+    return self.schema.empty_table().take(pa.nulls(panes.num_rows, pa.int64()))
+
+
+@pytest.mark.parametrize(
+    ("broken", "instead"),
+    [
+        ("find", _forgetful),
+        ("wait", lambda *_: None),
+        ("tell", lambda *_: None),
+        ("remove", lambda self, *_: self.schema.empty_table()),
+    ],
+)
+def test_what_is_not_remembered_is_noticed(
+    broken: str, instead: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, counts, step = declare("session")
+    monkeypatch.setattr(ToldTable, broken, instead)
+    moments = (0, 2, 40, 41, 60, 20, 62, 63, 64, 65, 66, 200)
+    script: list[Commit] = [[{"k": "a", "n": 1, "at": NOW + s * SECOND}] for s in moments]
+    with scripted_log(start=NOW) as log:
+        write(log, app, script)
+        with pytest.raises(AssertionError):
+            judge(app, counts, sink_all(log.log, step, TYPES, max_commits=1))
+    monkeypatch.undo()
+    with scripted_log(start=NOW) as log:
+        write(log, app, script)
+        judge(app, counts, sink_all(log.log, step, TYPES, max_commits=1))
