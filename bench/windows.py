@@ -3,9 +3,12 @@
 `tumbling` and `hopping`: events/s until a view has caught up with a log, with our defaults, so with
 a changelog, checks and late rows, against `bench/baselines/hand_written.py` in the same session.
 `*_without_changelog`: the same without the changelog. `*_duckdb`: against one aggregation of the
-whole log in DuckDB, which is what the machine could do at best. The rest is growth: fewer events,
-and as many keys as events, each against the hand-written query and against the cost of an event in
-the base case.
+whole log in DuckDB, which is what the machine could do at best. `*_few_events` and `*_many_keys`
+are growth: fewer events, and as many keys as events, each against the hand-written query and
+against the cost of an event in the base case. `sliding`, `session` and `top_n` are other kinds of
+windows, over the fewer events, against `bench/baselines/own_windows.py`. `*_state_rows` and
+`*_state_bytes` are what each kind holds while it goes through the whole log: the most in the second
+half against the first.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from pyspark.sql import SparkSession
 
 import headrace as hr
 from bench.baselines import hand_written, one_shot
+from bench.kinds import BY_HAND, OURS, Kind
 from bench.measure import Progress, Result, best_of, rate, report, seconds
 from headrace.engine.session import spark_session
 from headrace.log import open_log
@@ -142,6 +146,14 @@ def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str
             results += _growth(
                 f"tumbling_{what}", job, int(str(settings["growth_rounds"])), base, progress
             )
+        few = (spark, logs["few_events"], TOPIC, SCHEMA, events // 10)
+        for kind in BY_HAND:
+            results.append(
+                Kind(kind, *few).against_by_hand(int(str(settings["growth_rounds"])), progress)
+            )
+        all_of_them = (spark, logs["base"], TOPIC, SCHEMA, events)
+        for kind in OURS:
+            results += Kind(kind, *all_of_them).state(progress)
     return report("windows", settings, results)
 
 
