@@ -6,6 +6,7 @@ were read an error, and tell how many rows there are between two positions.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,26 @@ def position_at(log: Log, topic: str, commit: int) -> Position:
     """After a commit."""
     partitions = range(log.topic(topic).topic.partitions)
     return Position(commit, tuple(log.offset_at(topic, p, Commit(commit)) for p in partitions))
+
+
+def behind(one: Mapping[str, Position], other: Mapping[str, Position]) -> bool:
+    """Whether one place lies before another in any topic."""
+    return any(one[topic].commit < other[topic].commit for topic in one if topic in other)
+
+
+def commits_told(positions: Mapping[str, Position]) -> str:
+    """A place in several topics, in words."""
+    return ", ".join(f"commit {position.commit} of {t}" for t, position in positions.items())
+
+
+def positions_to_json(positions: Mapping[str, Position]) -> str:
+    """A place in several topics, as it is stored."""
+    return json.dumps({topic: position.to_json() for topic, position in positions.items()})
+
+
+def positions_from_json(text: str) -> dict[str, Position]:
+    """A place in several topics that was stored."""
+    return {topic: Position.from_json(data) for topic, data in json.loads(text).items()}
 
 
 def next_cut(log: Log, topic: str, after: int, *, rows: int, commits: int, upto: int) -> int:

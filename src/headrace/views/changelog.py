@@ -58,10 +58,23 @@ def changes(
     ts_ms: int,
 ) -> pa.Table:
     """What happened to each pane that has changed, beside what it was before, if anything."""
-    kind = envelope_schema(rows.schema).field("before").type
     if before is not None:
         changed = changed_rows(rows, before)
         rows, before = rows.filter(changed), before.filter(changed)
+    return replacements(app, view, key, rows, before, ts_ms)
+
+
+def replacements(
+    app: str,
+    view: str,
+    key: Sequence[str],
+    rows: pa.Table,
+    before: pa.Table | None,
+    ts_ms: int,
+) -> pa.Table:
+    """That panes are in the place of what was before, if anything was."""
+    kind = envelope_schema(rows.schema).field("before").type
+    if before is not None:
         absent = pc.is_null(before.column(places.REVISION).combine_chunks())
         was = _columns(publish(before))
         earlier = pa.StructArray.from_arrays(was, fields=list(kind), mask=absent)

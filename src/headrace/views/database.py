@@ -7,6 +7,7 @@ outbox of what has still to be written to topics of the log. One transaction cov
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import uuid
 from collections.abc import Iterator
@@ -62,6 +63,9 @@ CREATE TABLE _headrace_outbox (
 );
 CREATE TABLE _headrace_outbox_end (sequence INTEGER NOT NULL);
 """
+
+OWN_TABLES = frozenset(re.findall(r"CREATE TABLE (\w+)", _SCHEMA))
+"""The tables that are of no step."""
 
 
 class Database:

@@ -1,0 +1,51 @@
+"""Locks between processes: a file each, free again when its holder ends, however it does."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from headrace.clock import SECOND, Clock
+from headrace.errors import AlreadyRunning
+
+_LOOK = SECOND // 4
+
+
+@contextlib.contextmanager
+def only_run(
+    folder: Path, app: str, *, hint: str = "", wait: Clock | None = None
+) -> Iterator[None]:
+    """Hold the lock of an application's run; with a clock, as soon as nobody else does."""
+    told = hint or "Two runs would do the same work twice; stop the other one first"
+    with only_one(folder / "run.lock", f"Application {app!r} is running already", told, wait):
+        yield
+
+
+@contextlib.contextmanager
+def only_one(path: Path, refusal: str, hint: str, wait: Clock | None = None) -> Iterator[None]:
+    """Hold a lock, or refuse in these words, to which is added which process has it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if wait is None:
+                    raise AlreadyRunning(f"{refusal}{_holder(file)}", hint=hint) from None
+                wait.sleep(_LOOK)
+        file.seek(0)
+        file.truncate()
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _holder(file: IO[str]) -> str:
+    file.seek(0)
+    pid = file.read().strip()
+    return f", as process {pid}" if pid else ""
