@@ -24,6 +24,12 @@ if TYPE_CHECKING:
         Transaction,
         open_log,
     )
+    from headrace.rebuilding import (
+        Diff,
+        Rebuild,
+        Rebuilt,
+        rebuild,
+    )
     from headrace.runner import (
         Run,
         run,
@@ -69,6 +75,11 @@ if TYPE_CHECKING:
         Views,
         open_views,
     )
+    from headrace.views.preflight import (
+        Preflight,
+        StepCheck,
+        preflight,
+    )
 
 __all__ = [
     "EARLIEST",
@@ -80,16 +91,21 @@ __all__ = [
     "Capability",
     "Commit",
     "Consumer",
+    "Diff",
     "Disorder",
     "Lateness",
     "Log",
     "Offset",
+    "Preflight",
     "Producer",
+    "Rebuild",
+    "Rebuilt",
     "Receipt",
     "Record",
     "Run",
     "Session",
     "Sliding",
+    "StepCheck",
     "Stream",
     "Time",
     "Topic",
@@ -114,7 +130,9 @@ __all__ = [
     "min",
     "open_log",
     "open_views",
+    "preflight",
     "quantile",
+    "rebuild",
     "rekey",
     "run",
     "running",
@@ -128,12 +146,22 @@ __all__ = [
     "tumbling",
 ]
 
+_MODULES = (
+    "headrace.log",
+    "headrace.streams",
+    "headrace.views",
+    "headrace.views.preflight",
+    "headrace.runner",
+    "headrace.rebuilding",
+)
+"""Where they are: first what is quick to load."""
+
 
 def __getattr__(name: str) -> Any:
     """Load what is used when it is used: the log needs no Spark, and --help not even Arrow."""
     if name not in __all__:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
-    for module in ("headrace.log", "headrace.streams", "headrace.views", "headrace.runner"):
+    for module in _MODULES:
         found = importlib.import_module(module)
         if name in found.__all__:
             return getattr(found, name)

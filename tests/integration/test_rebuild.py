@@ -1,0 +1,153 @@
+"""A view that is computed again beside the live one: what it shows, and how it takes its place."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.errors import AlreadyRunning, InvalidPosition, MisusedHandle, UnknownView
+from headrace.oracle import events_of, meaning
+from headrace.runner import Run
+from headrace.testing import ScriptedLog, scripted_log
+from headrace.views import open_views
+from tests.recovery.rebuilt import NOW, RIGHT, SECOND, WRONG, Shop, fill
+from tests.spark import shared
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture
+def log() -> Iterator[ScriptedLog]:
+    with scripted_log(start=NOW + 600 * SECOND) as log:
+        yield log
+
+
+@pytest.fixture
+def shop(log: ScriptedLog) -> Shop:
+    """A shop whose live view leaves out what is cheap, by mistake."""
+    made = Shop(log)
+    fill(made)
+    made.run(WRONG)
+    return made
+
+
+def told(diff: Any) -> list[tuple[Any, ...]]:
+    return [
+        (
+            c.kind,
+            c.key["item"],
+            c.key["window_start"][-5:-3],
+            c.before.get("sold"),
+            c.after.get("sold"),
+        )
+        for c in diff.rows
+    ]
+
+
+def test_a_rebuild_shows_what_was_wrong_and_the_switch_puts_it_right(shop: Shop) -> None:
+    log, published = shop.log, len(shop.log.records("shop.updates"))
+    with shop.rebuild() as building:
+        building.build()
+        diff = building.diff()
+    assert (diff.added, diff.removed, diff.changed, diff.same) == (3, 0, 1, 3)
+    assert told(diff) == [
+        ("changed", "pen", "00", 1, 2),
+        ("added", "pad", "00", None, 1),
+        ("added", "pen", "01", None, 1),
+        ("added", "pen", "03", None, 1),
+    ]
+    assert diff.rows[0].before == {"sold": 1, "revenue": 20}
+    assert diff.rows[0].after == {"sold": 2, "revenue": 22}
+    with open_views(log.log.url) as views:
+        assert [view.name for view in views.list()] == ["sales"]
+        assert len(views.rows("sales")) == 4, "the live view is as it was"
+
+    done = shop.switch()
+    assert done == diff
+    assert len(shop.log.records("shop.updates")) == published, "what is published stays"
+    shop.write(("pen", 7, 210), ("ink", 80, 400))
+    shop.write(("pen", 9, 9), ("pad", 1, 401))
+    shop.judge(RIGHT, shop.run())
+    assert shop.switch().empty  # type: ignore[union-attr]
+
+
+def test_a_reader_sees_the_one_version_or_the_other_and_nothing_between(shop: Shop) -> None:
+    sql = "SELECT count(*), sum(sold), sum(revenue), count(DISTINCT _revision) FROM sales"
+    seen: list[Any] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        with open_views(shop.log.log.url) as views:
+            while not stop.is_set():
+                found = views.query(sql).rows[0]
+                if not seen or seen[-1] != found:
+                    seen.append(found)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        shop.switch()
+    finally:
+        stop.set()
+        reader.join()
+    with open_views(shop.log.log.url) as views:
+        after = views.query(sql).rows[0]
+    assert len(seen) <= 2
+    assert seen[0][:3] == (4, 4, 160)
+    assert after[:3] == (7, 8, 174)
+    assert seen[1:] in ([], [after])
+
+
+def test_as_of_a_commit_or_a_moment_a_view_is_what_the_log_was_then(shop: Shop) -> None:
+    _, _, sales = shop.declare()
+    topic = shop.log.log.topic("orders").topic
+    records = shop.log.records("orders")
+    commits = sorted({record.commit or 0 for record in records})
+    for commit in commits[1:4:2]:
+        prefix = [record for record in records if (record.commit or 0) <= commit]
+        expected = meaning(sales, events_of(topic, prefix)).panes
+        app, *_ = shop.declare()
+        found = hr.rebuild(app, "sales", shop.log.log, until=commit, spark=shared())
+        assert not found.switched
+        assert {(row["item"], row["sold"], row["_revision"]) for row in found.rows} == {
+            (key[0], len(pane.rows), pane.revision) for key, pane in expected.items()
+        }
+    with shop.rebuild(until=NOW) as building:
+        building.build()
+        assert building.rows() == []
+        with pytest.raises(MisusedHandle, match="as of a moment"):
+            building.switch()
+
+
+def test_a_running_application_is_built_beside_and_not_switched(shop: Shop) -> None:
+    app, *_ = shop.declare(WRONG)
+    with Run(app, shop.log.log, spark=shared()) as running, shop.rebuild() as building:
+        building.build()
+        shop.write(("ink", 70, 205))
+        while running.progress()[0].lag:
+            running.wait(0.1)
+        diff = building.diff()
+        assert (diff.added, diff.changed, diff.same) == (3, 1, 3), "at the same place in the log"
+        with pytest.raises(AlreadyRunning, match="running already, as process") as caught:
+            building.switch()
+        assert "built, and kept" in caught.value.hint
+    shop.switch()
+    shop.judge(RIGHT, shop.run())
+
+
+def test_what_cannot_be_rebuilt_is_told_before_spark_starts(log: ScriptedLog) -> None:
+    shop = Shop(log)
+    app, *_ = shop.declare()
+    with pytest.raises(UnknownView, match="has no view 'saels'") as caught:
+        hr.rebuild(app, "saels", log.log)
+    assert caught.value.hint == "There are: sales"
+    with pytest.raises(MisusedHandle, match="as of a moment"):
+        hr.rebuild(app, "sales", log.log, until=0, switch=True)
+    with pytest.raises(InvalidPosition, match="Commit 99 is not in the log"):
+        hr.rebuild(app, "sales", log.log, until=99)
+    with shop.rebuild(), pytest.raises(AlreadyRunning, match="being built already"):
+        shop.rebuild()
