@@ -17,7 +17,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headrace.clock import Clock, SystemClock, to_micros
+from headrace.clock import SECOND, Clock, SystemClock, to_micros
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.frames import Portions
 from headrace.engine.inputs import prepare_topics
@@ -184,11 +184,16 @@ class Rebuild:
             "The new version is built, and kept. Stop the application and rebuild again, which "
             "goes on from here; or let it wait with --wait"
         )
+
+        def look_again() -> None:
+            tell(self._progress())
+            self._clock.sleep(SECOND // 4)
+
         with only_run(
             app_folder(self.log.url, self.app.name),
             self.app.name,
             hint=hint,
-            wait=self._clock if wait else None,
+            wait=look_again if wait else None,
         ):
             self._check_live(accept_loss)
             diff = self.diff(limit, tell)

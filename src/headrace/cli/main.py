@@ -21,6 +21,7 @@ COMMANDS = {
     "consume": "Print the records of a topic.",
     "groups": "List, describe, reset and delete consumer groups.",
     "run": "Run an application: its streams on Spark, its results in its views.",
+    "rebuild": "Compute a view again beside the live one, compare them, and switch.",
     "views": "List, show and query the views of a log.",
     "demo": "Count page views as they come, and see that the counts are right.",
     "bench": "Run a benchmark of the source checkout.",

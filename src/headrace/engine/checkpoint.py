@@ -87,6 +87,8 @@ class Checkpoint:
         try:
             lines = (self.path / "offsets" / str(number)).read_text().splitlines()
             offsets = [json.loads(line) for line in lines if '"topic"' in line]
+            if not offsets:
+                raise ValueError("there is no position in it")
             return {offset["topic"]: Position.from_json(offset) for offset in offsets}
         except (OSError, ValueError, KeyError) as error:
             raise self._damaged(f"where batch {number} ends is not to be read") from error

@@ -5,28 +5,26 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from headrace.clock import SECOND, Clock
 from headrace.errors import AlreadyRunning
 
-_LOOK = SECOND // 4
+Wait = Callable[[], None]
+"""Called again and again while somebody else has the lock; it sleeps a little."""
 
 
 @contextlib.contextmanager
-def only_run(
-    folder: Path, app: str, *, hint: str = "", wait: Clock | None = None
-) -> Iterator[None]:
-    """Hold the lock of an application's run; with a clock, as soon as nobody else does."""
+def only_run(folder: Path, app: str, *, hint: str = "", wait: Wait | None = None) -> Iterator[None]:
+    """Hold the lock of an application's run; with `wait`, as soon as nobody else does."""
     told = hint or "Two runs would do the same work twice; stop the other one first"
     with only_one(folder / "run.lock", f"Application {app!r} is running already", told, wait):
         yield
 
 
 @contextlib.contextmanager
-def only_one(path: Path, refusal: str, hint: str, wait: Clock | None = None) -> Iterator[None]:
+def only_one(path: Path, refusal: str, hint: str, wait: Wait | None = None) -> Iterator[None]:
     """Hold a lock, or refuse in these words, to which is added which process has it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
@@ -37,7 +35,7 @@ def only_one(path: Path, refusal: str, hint: str, wait: Clock | None = None) -> 
             except BlockingIOError:
                 if wait is None:
                     raise AlreadyRunning(f"{refusal}{_holder(file)}", hint=hint) from None
-                wait.sleep(_LOOK)
+                wait()
         file.seek(0)
         file.truncate()
         file.write(str(os.getpid()))
