@@ -8,8 +8,7 @@ rebuild(app, "sales", "file:./data", switch=True)
 from __future__ import annotations
 
 import contextlib
-import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
@@ -17,31 +16,36 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headrace.clock import SECOND, Clock, SystemClock, to_micros
+from headrace.clock import SECOND, Clock, SystemClock
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.frames import Portions
 from headrace.engine.inputs import prepare_topics
-from headrace.engine.query import Query
+from headrace.engine.position import commit_by
 from headrace.engine.session import SparkSettings, spark_session
-from headrace.engine.steps import Step, fingerprint, steps_of
-from headrace.errors import InvalidPosition, MisusedHandle, UnknownView, ViewError
+from headrace.engine.steps import Step, steps_of
+from headrace.errors import MisusedHandle, UnknownView, ViewError
 from headrace.log import Log, open_log
 from headrace.runner import DEFAULT_LOG, StepProgress
 from headrace.streams.app import App
-from headrace.views.building import BuildSink
+from headrace.views.building import Build, limits_of, make_room
 from headrace.views.database import Database
 from headrace.views.difference import Comparison, Diff, version_in
 from headrace.views.location import app_folder, build_place, database_of
 from headrace.views.lock import only_one, only_run
 from headrace.views.outbox import Outbox
-from headrace.views.stored import StoredStep, looking, steps_in, stored_steps, switched_in
+from headrace.views.stored import (
+    StoredStep,
+    looking,
+    rows_in,
+    steps_in,
+    stored_steps,
+    switched_in,
+)
 from headrace.views.switching import attached, finish_switches, switch
-from headrace.views.values import quoted
 
 __all__ = ["Diff", "Rebuild", "Rebuilt", "rebuild"]
 
 Tell = Callable[[StepProgress], None]
-_LOOK = 0.25
 
 
 @dataclass(frozen=True)
@@ -85,17 +89,14 @@ class Rebuild:
         self._clock = clock or SystemClock()
         self._reach = reach
         self._stack = contextlib.ExitStack()
-        self._building = self._stack.enter_context(contextlib.ExitStack())
-        self._query: Query | None = None
-        self._sink: BuildSink | None = None
-        self._done: Mapping[str, int] | None = None
+        self._build: Build | None = None
         try:
             if isinstance(log, Log):
                 self.log = log
             else:
                 address = log or app.log or DEFAULT_LOG
                 self.log = self._stack.enter_context(open_log(address, create=False))
-            self.until = None if until is None else _commit_at(self.log, until)
+            self.until = None if until is None else commit_by(self.log, until)
             """The last commit that it is built of, where that is not for the live view to say."""
             self._live = database_of(self.log.url, app.name)
             kind = "rebuild" if until is None else "until"
@@ -111,7 +112,7 @@ class Rebuild:
 
     def build(self, tell: Tell = lambda progress: None) -> None:
         """Compute it up to where the live view is; without one, up to where the log is now."""
-        self._build(steps_in(self._live).get(self.step.name), tell)
+        self._advance(steps_in(self._live).get(self.step.name), tell)
         self._reach("built")
 
     @property
@@ -120,7 +121,7 @@ class Rebuild:
         live = steps_in(self._live).get(self.step.name)
         if live is None:
             return 0
-        begun = self._built.begun
+        begun = self._built.sink.begun
         return sum(
             max(0, begun[topic].rows_after(position))
             for topic, position in live.begun.items()
@@ -132,34 +133,23 @@ class Rebuild:
 
         Both are compared at the same place in the log, even where the live one is running.
         """
-        self._require_built()
-        if not self._live.exists():
-            with looking(built=self._place.database) as db:
-                built = version_in(db, "built", self.step.name)
-                assert built is not None
-                return Comparison(db, None, built).diff(self.step.name, limit)
-        with looking(live=self._live, built=self._place.database) as db:
+        there = self._live.exists()
+        databases = {"live": self._live} if there else {}
+        with looking(**databases, built=self._built.place.database) as db:
             # From the first look on, the live view stays as it is, for this connection.
             db.execute("BEGIN")
-            live = stored_steps(db, "live").get(self.step.name)
-            self._build(live, tell)
+            live = None
+            if there:
+                self._advance(stored_steps(db, "live").get(self.step.name), tell)
+                live = version_in(db, "live", self.step.name)
             built = version_in(db, "built", self.step.name)
             assert built is not None
-            version = version_in(db, "live", self.step.name)
-            return Comparison(db, version, built).diff(self.step.name, limit)
+            return Comparison(db, live, built).diff(self.step.name, limit)
 
     def rows(self) -> list[dict[str, Any]]:
         """Every row of what was built, by its key."""
-        self._require_built()
         assert self.step.view is not None
-        order = ", ".join(map(quoted, self.step.view.key))
-        with looking(built=self._place.database) as db:
-            sql = f"SELECT * FROM built.{quoted(self.step.name)} ORDER BY {order}"
-            cursor = db.cursor()
-            cursor.row_trace = lambda cursor, row: dict(
-                zip((name for name, *_ in cursor.get_description()), row, strict=True)
-            )
-            return list(cursor.execute(sql))
+        return rows_in(self._built.place.database, self.step.name, self.step.view.key)
 
     def switch(
         self,
@@ -174,7 +164,6 @@ class Rebuild:
 
         The application must not be running meanwhile; with `wait`, this waits for its end.
         """
-        self._require_built()
         if self.until is not None:
             raise MisusedHandle(
                 "A view as of a moment cannot take the place of the live one",
@@ -196,10 +185,11 @@ class Rebuild:
             wait=look_again if wait else None,
         ):
             self._check_live(accept_loss)
+            topic = self._built.sink.prepare_changelog()
             diff = self.diff(limit, tell)
             if not agree(diff):
                 return None
-            self._switch()
+            self._switch(topic)
             return diff
 
     def close(self) -> None:
@@ -220,73 +210,41 @@ class Rebuild:
     # Building
 
     @property
-    def _built(self) -> BuildSink:
-        self._require_built()
-        assert self._sink is not None
-        return self._sink
-
-    def _require_built(self) -> None:
-        if self._sink is None:
+    def _built(self) -> Build:
+        if self._build is None:
             raise MisusedHandle("Nothing was built yet", hint="Call build() first")
+        return self._build
 
-    def _build(self, live: StoredStep | None, tell: Tell) -> None:
-        limits = self._limits(live)
-        if self._sink is None:
-            self._open(limits)
-        assert self._sink is not None
-        assert self._query is not None
-        self._sink.limits = limits
-        if limits == self._done:
-            return
-        try:
-            self._query.start(self._sink, until_caught_up=True)
-            while not self._query.wait(_LOOK):
-                tell(self._progress())
-            tell(self._progress())
-        finally:
-            self._query.stop()
-        self._done = limits
-
-    def _limits(self, live: StoredStep | None) -> dict[str, int]:
-        """The last commit of each topic to read: what the live view has, or all."""
+    def _advance(self, live: StoredStep | None, tell: Tell) -> None:
+        """Build up to where the live view is, from what was built before if that will do."""
         if self.until is not None:
-            return dict.fromkeys(self.step.topics, self.until)
-        if live is None:
-            return dict.fromkeys(self.step.topics, self.log.head())
-        newest = max(position.commit for position in live.reached.values())
-        reached = {topic: position.commit for topic, position in live.reached.items()}
-        return {topic: reached.get(topic, newest) for topic in self.step.topics}
+            limits = dict.fromkeys(self.step.topics, self.until)
+        else:
+            limits = limits_of(self.step, live, self.log.head())
+        if self._build is not None and self._build.is_ahead(limits):
+            self._let_go()
+        if self._build is None:
+            prepare_topics(self.log, self.step)
+            log_file = app_folder(self.log.url, self.app.name) / "rebuild.log"
+            make_room(self._place, self.step, limits)
+            self._build = Build(
+                self._spark or spark_session(self._settings, log_file=log_file),
+                self.log,
+                self.step,
+                self._place,
+                portions=self._portions,
+                reach=self._reach,
+            )
+            self._stack.callback(self._let_go)
+        self._build.advance(limits, lambda: tell(self._progress()))
 
-    def _open(self, limits: Mapping[str, int]) -> None:
-        """Go on with what was built before, or begin anew where that is of no use."""
-        prepare_topics(self.log, self.step)
-        before = None
-        with contextlib.suppress(ViewError):
-            before = steps_in(self._place.database).get(self.step.name)
-        if before is None or not self._of_use(before, limits):
-            shutil.rmtree(self._place.folder, ignore_errors=True)
-        log_file = app_folder(self.log.url, self.app.name) / "rebuild.log"
-        spark = self._spark or spark_session(self._settings, log_file=log_file)
-        database = Database(self._place.database, self.app.name)
-        self._building.callback(database.close)
-        self._query = Query(
-            spark,
-            self.log,
-            self.step,
-            self._place.checkpoint,
-            portions=self._portions,
-            reach=self._reach,
-            name=f"{self.app.name}.{self.step.name}.rebuild",
-        )
-        self._sink = BuildSink(database, self.log, self.step, self._query.frames, self._reach)
-
-    def _of_use(self, before: StoredStep, limits: Mapping[str, int]) -> bool:
-        return before.fingerprint == fingerprint(self.step) and all(
-            position.commit <= limits.get(topic, 0) for topic, position in before.reached.items()
-        )
+    def _let_go(self) -> None:
+        if self._build is not None:
+            self._build.close()
+            self._build = None
 
     def _progress(self) -> StepProgress:
-        sink = self._built
+        sink = self._built.sink
         return StepProgress(self.step.name, sink.law, sink.frontier, sink.lag)
 
     # Switching
@@ -305,21 +263,19 @@ class Rebuild:
                 hint="--diff shows what would be removed; --accept-loss switches all the same",
             )
 
-    def _switch(self) -> None:
-        sink = self._built
-        topic = sink.prepare_changelog()
-        told = any(state.end for state in self.log.topic(topic).partitions)
+    def _switch(self, topic: str) -> None:
+        schema = self._built.sink.schema
         with contextlib.ExitStack() as stack:
-            database = Database(self._live, self.app.name)
-            stack.callback(database.close)
+            database = stack.enter_context(contextlib.closing(Database(self._live, self.app.name)))
+            name = f"{self.app.name}.{database.generation}"
+            outbox = Outbox(database, stack.enter_context(self.log.producer(id=name)), self._reach)
+            outbox.send()  # what a crash has left: what the changelog has decides what it needs
+            told = any(state.end for state in self.log.topic(topic).partitions)
             with attached(database, self._place.database):
-                switch(database, self.step, sink.schema, topic, told=told, reach=self._reach)
-            self._sink = None
-            self._building.close()
+                switch(database, self.step, schema, topic, told=told, reach=self._reach)
+            self._let_go()
             finish_switches(self.log.url, self.app.name, self._reach)
-            producer = self.log.producer(id=f"{self.app.name}.{database.generation}")
-            stack.callback(producer.close)
-            Outbox(database, producer, self._reach).send()
+            outbox.send()
 
 
 def rebuild(
@@ -368,30 +324,3 @@ def _step_of(app: App, view: str) -> Step:
             hint=f"There are: {', '.join(sorted(steps))}" if steps else "It has none",
         )
     return steps[view]
-
-
-def _commit_at(log: Log, until: datetime | int) -> int:
-    """The last commit that was made by then, at most the one of that number."""
-    head = log.head()
-    if isinstance(until, int):
-        if not 0 <= until <= head:
-            raise InvalidPosition(
-                f"Commit {until} is not in the log", hint=f"The last one is {head}"
-            )
-        return until
-    moment, low = to_micros(until), 0
-    while low < head:
-        middle = (low + head + 1) // 2
-        if _made(log, middle) <= moment:
-            low = middle
-        else:
-            head = middle - 1
-    return low
-
-
-def _made(log: Log, commit: int) -> int:
-    """When a commit was made; those that went with their records are the oldest."""
-    try:
-        return log.commit_time(commit)
-    except InvalidPosition:
-        return 0

@@ -9,11 +9,19 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.errors import AlreadyRunning, InvalidPosition, MisusedHandle, UnknownView
+from headrace.errors import (
+    AlreadyRunning,
+    InvalidPipeline,
+    InvalidPosition,
+    MisusedHandle,
+    UnknownView,
+    ViewError,
+)
 from headrace.oracle import events_of, meaning
 from headrace.runner import Run
 from headrace.testing import ScriptedLog, scripted_log
 from headrace.views import open_views
+from tests.property.judging import check_changelog, check_law, check_view
 from tests.recovery.rebuilt import NOW, RIGHT, SECOND, WRONG, Shop, fill
 from tests.spark import shared
 
@@ -151,3 +159,76 @@ def test_what_cannot_be_rebuilt_is_told_before_spark_starts(log: ScriptedLog) ->
         hr.rebuild(app, "sales", log.log, until=99)
     with shop.rebuild(), pytest.raises(AlreadyRunning, match="being built already"):
         shop.rebuild()
+
+
+def test_a_changelog_with_other_columns_is_refused_and_a_new_one_gets_every_row(
+    shop: Shop,
+) -> None:
+    changes = {"cheapest": hr.min("price")}
+    with shop.rebuild(WRONG, **changes) as building:
+        building.build()
+        assert building.diff().new_columns == ("cheapest",)
+        with pytest.raises(InvalidPipeline, match="has the columns that view 'sales' had before"):
+            building.switch()
+        shop.log.log.delete_topic("shop.sales.changes")
+        building.switch()
+    assert [r.value["op"] for r in shop.log.records("shop.sales.changes")] == ["c"] * 4
+    shop.write(("ink", 70, 205))
+    shop.judge(WRONG, shop.run(WRONG, **changes), **changes)
+
+
+@pytest.mark.slow
+def test_what_retention_took_from_the_log_is_not_given_up_unasked(log: ScriptedLog) -> None:
+    shop = Shop(log)
+    _, source, _ = shop.declare()
+    log.log.ensure_topic(source.topic)
+    log.log.alter_topic("orders", settings={"retention": "1m", "segment_age": "1s"})
+    fill(shop)
+    shop.run(WRONG)
+    for second in (210, 211, 212):
+        log.pass_time(600 * SECOND)
+        shop.write(("pen", 20, second))
+    log.log.upkeep("orders")
+    with shop.rebuild() as building:
+        building.build()
+        assert building.lost > 0
+        with pytest.raises(ViewError, match="rows that retention has taken"):
+            building.switch()
+        done = building.switch(accept_loss=True)
+    assert done is not None
+    assert done.removed > 0
+    shop.run()
+
+
+@pytest.mark.slow
+def test_a_view_over_several_topics_is_switched_at_the_same_place_in_each(
+    log: ScriptedLog,
+) -> None:
+    def declare(condition: str) -> tuple[hr.App, list[Any], hr.Aggregation]:
+        app = hr.App("both")
+        schema = "item string, price int, at timestamp"
+        topics = [app.topic(name, schema=schema, event_time="at") for name in ("here", "there")]
+        sales = hr.aggregate(
+            hr.filter(hr.merge(*topics), condition),
+            by="item",
+            window=hr.tumbling(60 * SECOND),
+            lateness=hr.Lateness(10 * SECOND, 60 * SECOND),
+            sold=hr.count(),
+        )
+        app.view("sales", sales)
+        return app, topics, sales
+
+    wrong, (here, there), _ = declare(WRONG)
+    right, _, sales = declare(RIGHT)
+    for second in range(0, 200, 20):
+        for topic in (here, there, here):
+            at = NOW + second * SECOND
+            log.write(topic, {"item": "pen", "price": second % 30, "at": at})
+    log.run(wrong, spark=shared(), max_commits=7)
+    found = hr.rebuild(right, "sales", log.log, switch=True, spark=shared())
+    assert found.diff.changed
+    log.write(there, {"item": "pen", "price": 1, "at": NOW + 200 * SECOND})
+    results = log.run(right, spark=shared(), max_commits=2)
+    check_view("sales", sales, results)
+    check_law("sales", sales, results)
+    check_changelog("both.sales.changes", sales, results, "sales")

@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from headrace.clock import to_micros
+from headrace.errors import InvalidPosition
 from headrace.log import Commit, Log, TopicCommit
 
 _PAGE = 10_000
@@ -50,6 +53,31 @@ def position_at(log: Log, topic: str, commit: int) -> Position:
     """After a commit."""
     partitions = range(log.topic(topic).topic.partitions)
     return Position(commit, tuple(log.offset_at(topic, p, Commit(commit)) for p in partitions))
+
+
+def commit_by(log: Log, until: datetime | int) -> int:
+    """The last commit that was made by a moment, 0 if none was; or that number if there is one."""
+    low, high = 0, log.head()
+    if isinstance(until, int):
+        if not low <= until <= high:
+            raise InvalidPosition(f"Commit {until} is not in the log", hint=f"The last is {high}")
+        return until
+    moment = to_micros(until)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _made(log, middle) <= moment:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _made(log: Log, commit: int) -> int:
+    """When a commit was made; those that are gone went with their records, and were the first."""
+    try:
+        return log.commit_time(commit)
+    except InvalidPosition:
+        return 0
 
 
 def behind(one: Mapping[str, Position], other: Mapping[str, Position]) -> bool:

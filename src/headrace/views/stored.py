@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,3 +102,14 @@ def switched_in(path: Path) -> set[str]:
             if there
             else set()
         )
+
+
+def rows_in(path: Path, view: str, key: Sequence[str]) -> list[dict[str, Any]]:
+    """Every row of a view in a database, by its key."""
+    order = ", ".join(map(quoted, key))
+    with looking(live=path) as db:
+        cursor = db.cursor()
+        cursor.row_trace = lambda cursor, row: dict(
+            zip((name for name, *_ in cursor.get_description()), row, strict=True)
+        )
+        return list(cursor.execute(f"SELECT * FROM live.{quoted(view)} ORDER BY {order}"))
