@@ -104,7 +104,7 @@ def _new(step: Step) -> StepCheck:
 def _check(log: Log, step: Step, stored: StoredStep | None, switched: bool) -> StepCheck:
     if stored is not None and stored.fingerprint != fingerprint(step):
         changes = tuple(differences(stored.definition, _as_stored(step)))
-        saved = f"cannot be used: it is of the other declaration, {_upto(stored.reached)}"
+        saved = f"cannot be used, {_upto(stored.reached)}"
         return StepCheck(step.name, "changed", saved, changes, _changed(step, changes))
     try:
         check_topics(log, step)
