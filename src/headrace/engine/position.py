@@ -90,11 +90,6 @@ def commits_told(positions: Mapping[str, Position]) -> str:
     return ", ".join(f"commit {position.commit} of {t}" for t, position in positions.items())
 
 
-def positions_to_json(positions: Mapping[str, Position]) -> str:
-    """A place in several topics, as it is stored."""
-    return json.dumps({topic: position.to_json() for topic, position in positions.items()})
-
-
 def positions_from_json(text: str) -> dict[str, Position]:
     """A place in several topics that was stored."""
     return {topic: Position.from_json(data) for topic, data in json.loads(text).items()}
