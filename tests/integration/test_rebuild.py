@@ -275,3 +275,21 @@ def test_a_view_over_several_topics_is_switched_at_the_same_place_in_each(
     check_view("sales", sales, results)
     check_law("sales", sales, results)
     check_changelog("both.sales.changes", sales, results, "sales")
+
+
+@pytest.mark.slow
+def test_a_switch_can_wait_for_the_application_to_end(shop: Shop) -> None:
+    app, *_ = shop.declare(WRONG)
+    with Run(app, shop.log.log, spark=shared()) as running, shop.rebuild() as building:
+        building.build()
+        shop.write(("ink", 70, 205))
+        while running.progress()[0].lag:
+            running.wait(0.1)
+
+        def end(progress: object) -> None:
+            running.close()
+
+        done = building.switch(wait=True, tell=end)
+    assert done is not None
+    assert (done.added, done.changed, done.same) == (3, 1, 3)
+    shop.judge(RIGHT, shop.run())
