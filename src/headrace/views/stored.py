@@ -38,7 +38,7 @@ class StoredStep:
 @contextlib.contextmanager
 def looking(**databases: Path) -> Iterator[apsw.Connection]:
     """A connection that cannot write, with these databases attached under their names."""
-    (path, *_) = databases.values()
+    (first, *_) = databases.values()
     try:
         db = apsw.Connection(":memory:", flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI)
         try:
@@ -49,7 +49,7 @@ def looking(**databases: Path) -> Iterator[apsw.Connection]:
         finally:
             db.close()
     except apsw.Error as error:
-        raise translate(error, path) from error
+        raise translate(error, first) from error
 
 
 def steps_in(path: Path) -> dict[str, StoredStep]:
