@@ -28,11 +28,9 @@ from headrace.log import Log, open_log
 from headrace.runner import DEFAULT_LOG, StepProgress
 from headrace.streams.app import App
 from headrace.views.building import Build, limits_of, make_room
-from headrace.views.database import Database
 from headrace.views.difference import Comparison, Diff, version_in
 from headrace.views.location import app_folder, build_place, database_of
 from headrace.views.lock import only_one, only_run
-from headrace.views.outbox import Outbox
 from headrace.views.stored import (
     StoredStep,
     looking,
@@ -41,7 +39,7 @@ from headrace.views.stored import (
     stored_steps,
     switched_in,
 )
-from headrace.views.switching import attached, finish_switches, switch
+from headrace.views.switching import finish_switches, take_over
 
 __all__ = ["Diff", "Rebuild", "Rebuilt", "rebuild"]
 
@@ -185,11 +183,12 @@ class Rebuild:
             wait=look_again if wait else None,
         ):
             self._check_live(accept_loss)
-            topic = self._built.sink.prepare_changelog()
+            topic, schema = self._built.sink.prepare_changelog(), self._built.sink.schema
             diff = self.diff(limit, tell)
             if not agree(diff):
                 return None
-            self._switch(topic)
+            self._let_go()
+            take_over(self.log, self.step, schema, topic, self._reach)
             return diff
 
     def close(self) -> None:
@@ -262,20 +261,6 @@ class Rebuild:
                 "the log since, and the new version does not",
                 hint="--diff shows what would be removed; --accept-loss switches all the same",
             )
-
-    def _switch(self, topic: str) -> None:
-        schema = self._built.sink.schema
-        with contextlib.ExitStack() as stack:
-            database = stack.enter_context(contextlib.closing(Database(self._live, self.app.name)))
-            name = f"{self.app.name}.{database.generation}"
-            outbox = Outbox(database, stack.enter_context(self.log.producer(id=name)), self._reach)
-            outbox.send()  # what a crash has left: what the changelog has decides what it needs
-            told = any(state.end for state in self.log.topic(topic).partitions)
-            with attached(database, self._place.database):
-                switch(database, self.step, schema, topic, told=told, reach=self._reach)
-            self._let_go()
-            finish_switches(self.log.url, self.app.name, self._reach)
-            outbox.send()
 
 
 def rebuild(

@@ -19,17 +19,34 @@ import pyarrow as pa
 
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.steps import Step
+from headrace.log import Log
 from headrace.views import changelog
 from headrace.views.database import OWN_TABLES, PREFIX, Database
 from headrace.views.difference import Comparison, version_in
 from headrace.views.location import build_place, checkpoint_of, database_of
-from headrace.views.outbox import put
+from headrace.views.outbox import Outbox, put
 from headrace.views.stored import SWITCHES, stored_steps, switched_in
 from headrace.views.table import PaneTable
 from headrace.views.values import quoted, table_from
 
 _BUILT = "built"
 _ROWS_AT_ONCE = 100_000
+
+
+def take_over(log: Log, step: Step, schema: pa.Schema, topic: str, reach: Reach) -> None:
+    """Switch to what was built of a step, and bring its changelog, `topic`, up to date."""
+    place = build_place(log.url, step.app, step.name)
+    with contextlib.ExitStack() as stack:
+        path = database_of(log.url, step.app)
+        database = stack.enter_context(contextlib.closing(Database(path, step.app)))
+        producer = stack.enter_context(log.producer(id=f"{step.app}.{database.generation}"))
+        outbox = Outbox(database, producer, reach)
+        outbox.send()  # what a crash has left: what the changelog has decides what it needs
+        told = any(state.end for state in log.topic(topic).partitions)
+        with attached(database, place.database):
+            switch(database, step, schema, topic, told=told, reach=reach)
+        finish_switches(log.url, step.app, reach)
+        outbox.send()
 
 
 @contextlib.contextmanager
