@@ -40,6 +40,7 @@ class BuildSink(ViewSink):
         self.limits: Mapping[str, int] = {}
         """The last commit of each topic that is of interest; all of a topic that is not in it."""
         self._declared = step
+        self._late_schema = frames.late_schema
         super().__init__(
             database,
             _NoOutbox(),
@@ -73,7 +74,15 @@ class BuildSink(ViewSink):
         return super().store(replace(portion, dead=None))
 
     def prepare_changelog(self) -> str:
-        """The changelog of the live view, made if need be. It has to have the same columns."""
+        """The changelog of the live view, made if need be. It has to have the same columns.
+
+        So have the topics that the step publishes to, or the next run would be refused.
+        """
+        built, self._step = self._step, self._declared
+        try:
+            super()._create_topics(self._late_schema)
+        finally:
+            self._step = built
         topic = changelog_topic(self._declared)
         assert topic is not None
         schema = changelog.envelope_schema(self._schema)
