@@ -27,6 +27,12 @@ if TYPE_CHECKING:
         Transaction,
         open_log,
     )
+    from headrace.rebuilding import (
+        Diff,
+        Rebuild,
+        Rebuilt,
+        rebuild,
+    )
     from headrace.runner import (
         Run,
         run,
@@ -77,6 +83,11 @@ if TYPE_CHECKING:
         Views,
         open_views,
     )
+    from headrace.views.preflight import (
+        Preflight,
+        StepCheck,
+        preflight,
+    )
 
 __all__ = [
     "EARLIEST",
@@ -88,16 +99,21 @@ __all__ = [
     "Capability",
     "Commit",
     "Consumer",
+    "Diff",
     "Disorder",
     "Lateness",
     "Log",
     "Offset",
+    "Preflight",
     "Producer",
+    "Rebuild",
+    "Rebuilt",
     "Receipt",
     "Record",
     "Run",
     "Session",
     "Sliding",
+    "StepCheck",
     "Stream",
     "Time",
     "Top",
@@ -126,7 +142,9 @@ __all__ = [
     "min",
     "open_log",
     "open_views",
+    "preflight",
     "quantile",
+    "rebuild",
     "rekey",
     "run",
     "running",
@@ -142,13 +160,24 @@ __all__ = [
     "tumbling",
 ]
 
+_MODULES = (
+    "headrace.log",
+    "headrace.streams",
+    "headrace.views",
+    "headrace.views.preflight",
+    "headrace.runner",
+    "headrace.ending",
+    "headrace.rebuilding",
+)
+"""Where they are: first what is quick to load."""
+
 
 def __getattr__(name: str) -> Any:
     """Load what is used when it is used: the log needs no Spark, and --help not even Arrow."""
     if name not in __all__:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
-    for module in ("log", "streams", "views", "runner", "ending"):
-        found = importlib.import_module(f"headrace.{module}")
+    for module in _MODULES:
+        found = importlib.import_module(module)
         if name in found.__all__:
             return getattr(found, name)
     raise AttributeError(f"module 'headrace' has no attribute {name!r}")

@@ -9,14 +9,11 @@ with start(app) as running:
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO
 
 from pyspark.sql import SparkSession
 
@@ -24,21 +21,22 @@ from headrace.clock import SECOND, Clock, SystemClock
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.frames import Portions
 from headrace.engine.idle import Heart
+from headrace.engine.inputs import prepare_topics
 from headrace.engine.law import Law
 from headrace.engine.position import Position, position_at
 from headrace.engine.query import Query
 from headrace.engine.session import SparkSettings, spark_session
-from headrace.engine.steps import Step, steps_of
-from headrace.errors import AlreadyRunning, InvalidPipeline, PipelineFailed
-from headrace.log import Log, Topic, open_log
-from headrace.schema.ddl import format_schema
+from headrace.engine.steps import steps_of
+from headrace.errors import PipelineFailed
+from headrace.log import Log, open_log
 from headrace.streams.app import App
-from headrace.streams.stream import sources
-from headrace.streams.where import Where
 from headrace.views.database import Database
-from headrace.views.location import app_folder, views_folder
+from headrace.views.location import app_folder, checkpoint_of, database_of
+from headrace.views.lock import only_run
 from headrace.views.outbox import Outbox
+from headrace.views.preflight import preflight
 from headrace.views.sink import ViewSink
+from headrace.views.switching import finish_switches
 
 __all__ = ["Run", "StepProgress", "run", "start"]
 
@@ -97,12 +95,15 @@ class Run:
             else:
                 self.log = self._stack.enter_context(open_log(log or app.log or DEFAULT_LOG))
             folder = app_folder(self.log.url, app.name)
-            self._stack.enter_context(_only_run(folder, app.name))
+            self._stack.enter_context(only_run(folder, app.name))
             for step in steps:
-                _prepare_topics(self.log, step)
-            views = views_folder(self.log.url) / f"{app.name}.db"
+                prepare_topics(self.log, step)
+            views = database_of(self.log.url, app.name)
             if fresh:
                 _forget(folder, views)
+            else:
+                finish_switches(self.log.url, app.name)
+                preflight(app, self.log).require()
             self._spark = spark or spark_session(settings, log_file=folder / "spark.log")
             database = Database(views, app.name)
             self._stack.callback(database.close)
@@ -115,7 +116,7 @@ class Run:
                     self._spark,
                     self.log,
                     step,
-                    folder / "checkpoints" / step.name,
+                    checkpoint_of(self.log.url, app.name, step.name),
                     portions=portions,
                     reach=reach,
                 )
@@ -252,52 +253,8 @@ def run(
         return running.progress()
 
 
-@contextlib.contextmanager
-def _only_run(folder: Path, app: str) -> Iterator[None]:
-    """Hold the application's lock. It goes with the process, however that ends."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "run.lock").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise AlreadyRunning(
-                f"Application {app!r} is running already{_holder(file)}",
-                hint="Two runs would do the same work twice; stop the other one first",
-            ) from None
-        file.seek(0)
-        file.truncate()
-        file.write(str(os.getpid()))
-        file.flush()
-        yield
-
-
-def _holder(file: IO[str]) -> str:
-    file.seek(0)
-    pid = file.read().strip()
-    return f", as process {pid}" if pid else ""
-
-
 def _forget(folder: Path, views: Path) -> None:
     """Remove all that was computed. The log has what it was computed from."""
     for suffix in ("", "-wal", "-shm"):
         Path(f"{views}{suffix}").unlink(missing_ok=True)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-
-
-def _prepare_topics(log: Log, step: Step) -> None:
-    """Create what a step reads where it is not there yet, and compare it where it is."""
-    for source in sources(step.stream):
-        _check_topic(log.ensure_topic(source.topic), source.topic, source.where)
-
-
-def _check_topic(there: Topic, wanted: Topic, where: Where) -> None:
-    assert wanted.schema is not None
-    fields = {} if there.schema is None else {field.name: field.type for field in there.schema}
-    wrong = [f.name for f in wanted.schema if fields.get(f.name) != f.type]
-    if wrong or there.event_time != wanted.event_time:
-        schema = "raw bytes" if there.schema is None else format_schema(there.schema)
-        raise InvalidPipeline(
-            f"Topic {there.name!r} is not as declared: it has {schema}, with the event time "
-            f"{there.event_time!r}",
-            hint=f"Bring the declaration in line with the topic, or use another. See {where}",
-        )

@@ -23,7 +23,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headrace.clock import VirtualClock, to_micros
-from headrace.engine.crash import POINTS, Reach, nothing
+from headrace.engine.crash import POINTS, REBUILD_POINTS, Reach, nothing
 from headrace.engine.frames import Portions
 from headrace.engine.law import Law
 from headrace.errors import InvalidSetting
@@ -33,7 +33,16 @@ from headrace.streams.app import App
 from headrace.streams.stream import Source
 from headrace.views import open_views
 
-__all__ = ["POINTS", "Crash", "Results", "ScriptedLog", "crash_at", "kill_at", "scripted_log"]
+__all__ = [
+    "POINTS",
+    "REBUILD_POINTS",
+    "Crash",
+    "Results",
+    "ScriptedLog",
+    "crash_at",
+    "kill_at",
+    "scripted_log",
+]
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -140,10 +149,9 @@ def kill_at(point: str, nth: int = 1) -> Reach:
 
 
 def _at(point: str, nth: int, act: Any) -> Reach:
-    if point not in POINTS:
-        raise InvalidSetting(
-            f"There is no point {point!r} in a batch", hint=f"There are: {', '.join(POINTS)}"
-        )
+    known = (*POINTS, *REBUILD_POINTS)
+    if point not in known:
+        raise InvalidSetting(f"There is no point {point!r}", hint=f"There are: {', '.join(known)}")
     times = 0
 
     def reach(name: str) -> None:

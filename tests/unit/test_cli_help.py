@@ -38,7 +38,7 @@ def test_every_command_of_the_design_is_there() -> None:
         *(f"topics {verb}" for verb in topics),
         *(f"groups {verb}" for verb in groups),
         *(f"views {verb}" for verb in ("list", "show", "query")),
-        *("produce", "consume", "run", "doctor", "drain", "demo", "bench"),
+        *("produce", "consume", "run", "rebuild", "doctor", "drain", "demo", "bench"),
     }
 
 

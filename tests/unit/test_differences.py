@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace import streams as hr
-from headrace.engine.steps import definition_of, differences, steps_of
+from headrace.engine.steps import definition_of, describe, differences, steps_of
 
 MINUTE = timedelta(minutes=1)
 
@@ -105,3 +105,16 @@ def test_a_column_of_the_topic_is_named_by_its_schema() -> None:
 
 def test_a_step_between_is_seen() -> None:
     assert differences(told(), told(condition="user is not null")) == ["the filter is new"]
+
+
+def merged(*conditions: str) -> dict[str, Any]:
+    source = hr.App("a").topic("views", schema="url string, at timestamp", event_time="at")
+    return describe(hr.merge(*(hr.filter(source, condition) for condition in conditions)))
+
+
+def test_what_is_merged_is_told_stream_by_stream() -> None:
+    a, b, c = (f"url = '{letter}'" for letter in "abc")
+    assert differences(merged(a, b), merged(a, c)) == [
+        "in merged stream 2 the filter was \"url = 'b'\" and is \"url = 'c'\""
+    ]
+    assert differences(merged(a, b), merged(a, b, c)) == ["2 streams were merged and 3 are"]

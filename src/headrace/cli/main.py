@@ -21,6 +21,7 @@ COMMANDS = {
     "consume": "Print the records of a topic.",
     "groups": "List, describe, reset and delete consumer groups.",
     "run": "Run an application: its streams on Spark, its results in its views.",
+    "rebuild": "Compute a view again beside the live one, compare them, and switch.",
     "drain": "Close all windows of an application that gets no more rows.",
     "views": "List, show and query the views of a log.",
     "doctor": "Say what an application holds and waits for, and what is wrong with it.",

@@ -38,6 +38,7 @@ def show(*things: Any) -> None:
             console.print(thing)
     for line in captured.get().splitlines():
         print(line.rstrip())
+    sys.stdout.flush()  # what is said on standard error after it comes after it
 
 
 def show_json(value: Any) -> None:

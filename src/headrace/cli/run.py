@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from headrace.cli.loading import load_app
 from headrace.cli.options import DEFAULT_LOG, AppLogUrl, AppReference, AsJson, new_app
 from headrace.cli.output import show, show_json
-from headrace.errors import InvalidSetting
+from headrace.cli.spark_options import (
+    Brief,
+    Cores,
+    MaxCommits,
+    MaxRows,
+    Memory,
+    ShufflePartitions,
+    State,
+    check_memory,
+    portions_of,
+    settings_of,
+)
+from headrace.streams.app import App
 
 app = new_app()
-
-_MEMORY = re.compile(r"\d+[mg]", re.IGNORECASE)
 
 
 @app.command()
@@ -26,6 +35,14 @@ def run(
         bool,
         typer.Option("--until-caught-up", help="Stop when what is in the log now is done."),
     ] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Only say, for each step, what is stored of it, whether a run would go on from "
+            "there, and why not. Spark is not started. Exits with 1 if a run would be refused.",
+        ),
+    ] = False,
     fresh: Annotated[
         bool,
         typer.Option(
@@ -34,47 +51,13 @@ def run(
             "after a change. What it published stays, and is published again.",
         ),
     ] = False,
-    max_rows: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="End a batch after the commit with its Nth row."),
-    ] = None,
-    max_commits: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="End a batch after N commits.")
-    ] = None,
-    cores: Annotated[
-        int, typer.Option(metavar="N", min=0, help="How many cores to use; 0 means all.")
-    ] = 0,
-    memory: Annotated[
-        str, typer.Option(metavar="SIZE", help="Memory for Spark.", show_default=True)
-    ] = "2g",
-    state: Annotated[
-        Literal["memory", "rocksdb"],
-        typer.Option(
-            metavar="memory|rocksdb",
-            help="Where open windows are kept: in memory, which is faster, or in RocksDB, which "
-            "may be larger than memory.",
-            show_default=True,
-        ),
-    ] = "memory",
-    shuffle_partitions: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=0,
-            help="Into how many parts keys are spread; 0 means one for each core. It is fixed "
-            "when an application first runs.",
-        ),
-    ] = 0,
-    brief: Annotated[
-        bool,
-        typer.Option(
-            "--brief",
-            envvar="HEADRACE_BRIEF",
-            show_envvar=True,
-            help="For a run of minutes: Java compiles less, and is sooner at its best, which is "
-            "less.",
-        ),
-    ] = False,
+    max_rows: MaxRows = None,
+    max_commits: MaxCommits = None,
+    cores: Cores = 0,
+    memory: Memory = "2g",
+    state: State = "memory",
+    shuffle_partitions: ShufflePartitions = 0,
+    brief: Brief = False,
     json: AsJson = False,
 ) -> None:
     """Run an application: its streams on Spark, its results in its views.
@@ -83,25 +66,32 @@ def run(
 
     It goes on until Ctrl-C, which exits with 130, and the next run goes on from there. At the
     end it says what became of every row. With --json, one object per line and step: step, rows,
-    counted, late, dead, filtered, watermark, lag and more.
+    counted, late, dead, filtered, watermark, lag and more; with --check: step, status, changes,
+    saved.
     """
-    if not _MEMORY.fullmatch(memory):
-        raise InvalidSetting(f"{memory!r} is not a size of memory", hint="Write 512m or 2g")
+    check_memory(memory)
     declared = load_app(reference)
+    url = log or declared.log or DEFAULT_LOG
+    if check:
+        _check(declared, url, json=json)
+        return
     # Only now, when there is something to run: this brings Spark's own modules.
+    from headrace.cli.check_tables import tell_news
     from headrace.cli.running import run_watched
     from headrace.cli.step_tables import step_json, summary
-    from headrace.engine.frames import Portions
-    from headrace.engine.session import SparkSettings
+    from headrace.views.preflight import preflight
 
-    usual = Portions()
+    if not fresh:
+        found = preflight(declared, url)
+        tell_news(found)
+        found.require()
     steps, code = run_watched(
         declared,
-        log or declared.log or DEFAULT_LOG,
+        url,
         until_caught_up=until_caught_up,
         fresh=fresh,
-        settings=SparkSettings(cores, memory, shuffle_partitions, state, brief),
-        portions=Portions(max_rows or usual.max_rows, max_commits or usual.max_commits),
+        settings=settings_of(cores, memory, shuffle_partitions, state, brief),
+        portions=portions_of(max_rows, max_commits),
     )
     if json:
         for step in steps:
@@ -110,3 +100,19 @@ def run(
         show(summary(declared, steps))
     if code:
         raise typer.Exit(code)
+
+
+def _check(declared: App, url: str, *, json: bool) -> None:
+    """Show what a run would find."""
+    from headrace.cli.check_tables import check_json, check_table, tell_choices
+    from headrace.views.preflight import preflight
+
+    found = preflight(declared, url)
+    if json:
+        for step in found.steps:
+            show_json(check_json(declared, step))
+    else:
+        show(check_table(found))
+        tell_choices(found)
+    if not found.ok:
+        raise typer.Exit(1)

@@ -72,7 +72,7 @@ def run_watched(
     asked = Asked()
     try:
         with (
-            _shown(app) as tell,
+            shown(app) as tell,
             Run(
                 app,
                 log,
@@ -93,12 +93,12 @@ def run_watched(
 
 
 @contextlib.contextmanager
-def _shown(app: App) -> Iterator[Tell]:
+def shown(app: App, purpose: str = "") -> Iterator[Tell]:
     """A function that shows how the steps are doing: drawn on a terminal, else in lines."""
     clock = SystemClock()
     rates = Rates(clock)
     if not sys.stderr.isatty():
-        say(f"Starting Spark to run {app.name!r} ...")
+        say(f"Starting Spark {purpose or f'to run {app.name!r}'} ...")
         yield _Lines(app, rates, clock).tell
         return
     began = clock.monotonic()

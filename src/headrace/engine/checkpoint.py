@@ -8,10 +8,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headrace.engine.position import Position
-from headrace.errors import ForeignCheckpoint
+from headrace.engine.position import Position, behind, commits_told
+from headrace.engine.steps import Step, fingerprint
+from headrace.errors import ForeignCheckpoint, PipelineError
+from headrace.streams.time import Session
 
 _IDENTITY = "headrace.json"
+
+
+def owner_of(step: Step, begun: Mapping[str, Position]) -> dict[str, Any]:
+    """Whose a checkpoint is: a step's as it is declared, from where it began."""
+    return {
+        "app": step.app,
+        "step": step.name,
+        "fingerprint": fingerprint(step),
+        "begun": {topic: position.to_json() for topic, position in begun.items()},
+    }
 
 
 class Checkpoint:
@@ -20,19 +32,27 @@ class Checkpoint:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    @property
+    def exists(self) -> bool:
+        """Whether anything was remembered."""
+        return (self.path / _IDENTITY).exists() or (self.path / "offsets").exists()
+
     def claim(self, owner: Mapping[str, Any]) -> None:
         """Enter an owner, its `app` and `step` and more, if it is new; else compare them."""
-        identity = self.path / _IDENTITY
-        found = None
-        if identity.exists():
-            with contextlib.suppress(json.JSONDecodeError):
-                found = json.loads(identity.read_text())
-        elif not (self.path / "offsets").exists():
-            self.path.mkdir(parents=True, exist_ok=True)
-            written = identity.with_suffix(".new")
-            written.write_text(json.dumps(owner))
-            written.rename(identity)
+        if self.exists:
+            self.check_owner(owner)
             return
+        identity = self.path / _IDENTITY
+        self.path.mkdir(parents=True, exist_ok=True)
+        written = identity.with_suffix(".new")
+        written.write_text(json.dumps(owner))
+        written.rename(identity)
+
+    def check_owner(self, owner: Mapping[str, Any]) -> None:
+        """Return if it is this owner's."""
+        found = None
+        with contextlib.suppress(json.JSONDecodeError, FileNotFoundError):
+            found = json.loads((self.path / _IDENTITY).read_text())
         if found != owner:
             whose = f"step {found['step']!r} of {found['app']!r}" if found else "something else"
             raise ForeignCheckpoint(
@@ -42,6 +62,21 @@ class Checkpoint:
                 "changed pipeline another name",
             )
 
+    def check(
+        self, step: Step, begun: Mapping[str, Position], reached: Mapping[str, Position]
+    ) -> None:
+        """Return if Spark can go on with it, and the results have all that was done with it."""
+        last = self.last_done()
+        done = begun if last < 0 else self.end_of(last)
+        if behind(reached, done):
+            raise PipelineError(
+                f"Step {step.name!r} has stored results up to {commits_told(reached)}, and "
+                f"its checkpoint goes on from {commits_told(done)}",
+                hint=f"Remove {self.path}; what is missing is then computed again",
+            )
+        if last >= 0 and _keeps_state(step) and not self._has_state(last + 1):
+            raise self._damaged(f"the state of its {last + 1:,} batches is not there")
+
     def last_done(self) -> int:
         """The number of the last batch that Spark believes to be done; -1 if there is none."""
         names = [path.name for path in (self.path / "commits").glob("[0-9]*")]
@@ -49,6 +84,28 @@ class Checkpoint:
 
     def end_of(self, number: int) -> dict[str, Position]:
         """Up to where a batch goes, as Spark has written it down before it began."""
-        lines = (self.path / "offsets" / str(number)).read_text().splitlines()
-        offsets = [json.loads(line) for line in lines if '"topic"' in line]
-        return {offset["topic"]: Position.from_json(offset) for offset in offsets}
+        try:
+            lines = (self.path / "offsets" / str(number)).read_text().splitlines()
+            offsets = [json.loads(line) for line in lines if '"topic"' in line]
+            if not offsets:
+                raise ValueError("there is no position in it")
+            return {offset["topic"]: Position.from_json(offset) for offset in offsets}
+        except (OSError, ValueError, KeyError) as error:
+            raise self._damaged(f"where batch {number} ends is not to be read") from error
+
+    def _has_state(self, version: int) -> bool:
+        """Whether every part of the state has been written in a version."""
+        parts = [path for path in self.path.glob("state/*/[0-9]*") if path.is_dir()]
+        return bool(parts) and all(any(part.rglob(f"{version}[._]*")) for part in parts)
+
+    def _damaged(self, how: str) -> PipelineError:
+        return PipelineError(
+            f"The checkpoint in {self.path} is damaged: {how}",
+            hint="Remove it. Spark's state is then computed again from the log, and what is "
+            "stored stays as it is",
+        )
+
+
+def _keeps_state(step: Step) -> bool:
+    """Whether Spark keeps anything of a step from one batch to the next."""
+    return step.aggregation is not None and not isinstance(step.aggregation.window, Session)

@@ -21,6 +21,17 @@ POINTS = (
 )
 """In the order of a batch. `sent` is after each output has been written to its topic."""
 
+REBUILD_POINTS = (
+    "built",
+    "before switch",
+    "switched",
+    "checkpoint removed",
+    "checkpoint moved",
+    "place cleared",
+    "switch finished",
+)
+"""In the order of a rebuild. While it builds, the points of its batches are reached as well."""
+
 
 def nothing(point: str) -> None:
     """What happens at a point when nobody is testing."""

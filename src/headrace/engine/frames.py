@@ -167,6 +167,7 @@ class Frames:
             tasks=self._spark.sparkContext.defaultParallelism,
             closing=self._closing,
             seam=sink.reached[topic].commit,
+            until=sink.limit(topic),
         )
         rows = self._spark.readStream.format(FORMAT).options(**wish.options()).load()
         rows = self._placed(rows, source)

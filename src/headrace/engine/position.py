@@ -6,10 +6,14 @@ were read an error, and tell how many rows there are between two positions.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from headrace.clock import to_micros
+from headrace.errors import InvalidPosition
 from headrace.log import Commit, Log, TopicCommit
 
 _PAGE = 10_000
@@ -49,6 +53,46 @@ def position_at(log: Log, topic: str, commit: int) -> Position:
     """After a commit."""
     partitions = range(log.topic(topic).topic.partitions)
     return Position(commit, tuple(log.offset_at(topic, p, Commit(commit)) for p in partitions))
+
+
+def commit_by(log: Log, until: datetime | int) -> int:
+    """The last commit that was made by a moment, 0 if none was; or that number if there is one."""
+    low, high = 0, log.head()
+    if isinstance(until, int):
+        if not low <= until <= high:
+            raise InvalidPosition(f"Commit {until} is not in the log", hint=f"The last is {high}")
+        return until
+    moment = to_micros(until)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _made(log, middle) <= moment:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _made(log: Log, commit: int) -> int:
+    """When a commit was made; those that are gone went with their records, and were the first."""
+    try:
+        return log.commit_time(commit)
+    except InvalidPosition:
+        return 0
+
+
+def behind(one: Mapping[str, Position], other: Mapping[str, Position]) -> bool:
+    """Whether one place lies before another in any topic."""
+    return any(one[topic].commit < other[topic].commit for topic in one if topic in other)
+
+
+def commits_told(positions: Mapping[str, Position]) -> str:
+    """A place in several topics, in words."""
+    return ", ".join(f"commit {position.commit} of {t}" for t, position in positions.items())
+
+
+def positions_from_json(text: str) -> dict[str, Position]:
+    """A place in several topics that was stored."""
+    return {topic: Position.from_json(data) for topic, data in json.loads(text).items()}
 
 
 def next_cut(log: Log, topic: str, after: int, *, rows: int, commits: int, upto: int) -> int:

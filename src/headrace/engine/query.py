@@ -19,15 +19,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.clock import SECOND, Clock
 from headrace.engine.aside import Aside, set_aside
-from headrace.engine.checkpoint import Checkpoint
+from headrace.engine.checkpoint import Checkpoint, owner_of
 from headrace.engine.compile import Counters, branches, windows_per_row
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.failures import failure_of, java_is_gone
 from headrace.engine.frames import Frames, Portions
 from headrace.engine.law import Law
-from headrace.engine.position import Position
+from headrace.engine.position import Position, behind, commits_told
 from headrace.engine.sink import Portion, Sink
-from headrace.engine.steps import Step, fingerprint
+from headrace.engine.steps import Step
 from headrace.engine.stopwatch import Stopwatch
 from headrace.errors import HeadraceError, LawBroken, PipelineError, PipelineFailed
 from headrace.log import Log
@@ -49,9 +49,11 @@ class Query:
         *,
         portions: Portions | None = None,
         reach: Reach = nothing,
+        name: str | None = None,
     ) -> None:
         self._log = log
         self.step = step
+        self._name = name or f"{step.app}.{step.name}"
         self._checkpoint = Checkpoint(checkpoint)
         self._portions = portions or Portions()
         self._reach = reach
@@ -77,7 +79,7 @@ class Query:
             streamed, self._counters = self.frames.stream(sink, self._portions)
             writer = (
                 streamed.writeStream.outputMode(self.frames.mode)
-                .queryName(f"{self.step.app}.{self.step.name}")
+                .queryName(self._name)
                 .option("checkpointLocation", str(self._checkpoint.path))
                 .foreachBatch(self._batch)
             )
@@ -159,13 +161,14 @@ class Query:
         end: Mapping[str, Position],
     ) -> None:
         reached = sink.reached
-        if not self._behind(reached, end):
+        if not behind(reached, end):
             self._run_again(frame)
             return
         if begin != reached:
             raise PipelineError(
-                f"Step {self.step.name!r} has stored results up to {_commits(reached)}, and the "
-                f"batch from {_commits(begin)} to {_commits(end)} lies before and after that",
+                f"Step {self.step.name!r} has stored results up to {commits_told(reached)}, and "
+                f"the batch from {commits_told(begin)} to {commits_told(end)} lies before and "
+                "after that",
                 hint="A step with several topics cannot go on without its checkpoint. Remove the "
                 "application's views and checkpoints, and they are computed again from the log",
             )
@@ -278,32 +281,12 @@ class Query:
         assert self._sink is not None
         return self._checkpoint.end_of(number) if number >= 0 else self._sink.begun
 
-    @staticmethod
-    def _behind(one: Mapping[str, Position], other: Mapping[str, Position]) -> bool:
-        return any(one[topic].commit < other[topic].commit for topic in one)
-
     def _claim_checkpoint(self, sink: Sink) -> None:
         """Return if the checkpoint is this step's, and the sink has all that was done with it."""
-        self._checkpoint.claim(
-            {
-                "app": self.step.app,
-                "step": self.step.name,
-                "fingerprint": fingerprint(self.step),
-                "begun": {topic: position.to_json() for topic, position in sink.begun.items()},
-            }
-        )
-        if self._behind(sink.reached, begin := self._end_of(self._checkpoint.last_done())):
-            raise PipelineError(
-                f"Step {self.step.name!r} has stored results up to {_commits(sink.reached)}, and "
-                f"its checkpoint goes on from {_commits(begin)}",
-                hint=f"Remove {self._checkpoint.path}; what is missing is then computed again",
-            )
+        self._checkpoint.claim(owner_of(self.step, sink.begun))
+        self._checkpoint.check(self.step, sink.begun, sink.reached)
 
     def _failure(self, error: Exception) -> HeadraceError:
         if self._error is not None and not isinstance(self._error, Exception):
             raise self._error
         return failure_of(self.step.name, self._checkpoint.path, self._error, error)
-
-
-def _commits(positions: Mapping[str, Position]) -> str:
-    return ", ".join(f"commit {position.commit} of {t}" for t, position in positions.items())

@@ -11,6 +11,7 @@ import pyarrow as pa
 from headrace.engine.law import Law
 from headrace.engine.position import Position
 from headrace.engine.timing import Timing
+from headrace.engine.wish import ANY
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,10 @@ class Sink(ABC):
     @abstractmethod
     def reached(self) -> Mapping[str, Position]:
         """Up to where everything is stored."""
+
+    def limit(self, topic: str) -> int:
+        """The last commit of a topic that is of interest. Usually there is no last one."""
+        return ANY
 
     @abstractmethod
     def overlapping(self, sessions: pa.Table) -> pa.Table:

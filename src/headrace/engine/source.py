@@ -108,7 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         self._idle = None
         everything = isinstance(limit, ReadAllAvailable)
-        upto = ANY if self._until is None else self._until
+        upto = min(wish.until, ANY if self._until is None else self._until)
         commit = next_cut(
             log,
             wish.topic,

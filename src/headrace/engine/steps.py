@@ -179,6 +179,12 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
             continue
         if name in ("aggregates", "project"):
             found += _named("aggregate" if name == "aggregates" else "column", old or (), new or ())
+        elif name == "merge" and old is not None and new is not None and len(old) == len(new):
+            parts = enumerate(zip(old, new, strict=True), 1)
+            changed = [(n, differences(was, now)) for n, (was, now) in parts if was != now]
+            found += [f"in merged stream {n} {told}" for n, words in changed for told in words]
+        elif name == "merge" and old is not None and new is not None:
+            found.append(f"{len(old)} streams were merged and {len(new)} are")
         elif old is None or new is None:
             found.append(f"the {what} is {'new' if old is None else 'gone'}")
         else:

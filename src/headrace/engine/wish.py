@@ -44,12 +44,14 @@ class Wish:
     closing: Closing | None = None
     seam: int = 0
     """A commit that a batch from before it does not go beyond: up to there all is stored."""
+    until: int = ANY
+    """The last commit that is read."""
 
     @staticmethod
     def from_options(options: Mapping[str, str]) -> Wish:
         """What a user wrote after `.option`; Spark has made the names lower case."""
         known = {"log", "topic", "columns", "places", "clean", "start", "max_rows", "max_commits"}
-        check_options("source", options, known, {"tasks", "closing", "seam", "path"})
+        check_options("source", options, known, {"tasks", "closing", "seam", "until", "path"})
         columns, start = options.get("columns"), options.get("start")
         return Wish(
             options["log"],
@@ -63,6 +65,7 @@ class Wish:
             _number(options, "tasks", 2),
             Closing(*json.loads(options["closing"])) if "closing" in options else None,
             int(options.get("seam", "0")),
+            int(options.get("until", str(ANY))),
         )
 
     def options(self) -> dict[str, str]:
@@ -76,6 +79,7 @@ class Wish:
             "max_commits": str(self.max_commits),
             "tasks": str(self.tasks),
             "seam": str(self.seam),
+            "until": str(self.until),
         }
         if self.columns is not None:
             made["columns"] = json.dumps(self.columns)

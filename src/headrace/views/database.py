@@ -7,6 +7,7 @@ outbox of what has still to be written to topics of the log. One transaction cov
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import uuid
 from collections.abc import Iterator
@@ -64,10 +65,18 @@ CREATE TABLE _headrace_outbox (
 CREATE TABLE _headrace_outbox_end (sequence INTEGER NOT NULL);
 """
 
+OWN_TABLES = frozenset(re.findall(r"CREATE TABLE (\w+)", _SCHEMA))
+"""The tables that are of no step."""
+
 
 def panes_of(step: str) -> str:
     """The table with the panes of a step."""
     return f"{PREFIX}panes_{step}"
+
+
+def slots_of(step: str) -> str:
+    """The table with the ranks of a step, if it has any. No name has a space in it."""
+    return f"{PREFIX}slots {step}"
 
 
 class Database:

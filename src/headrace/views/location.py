@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import Unsupported
@@ -23,6 +24,38 @@ def views_folder(url: str) -> Path:
     return folder_of(url) / "views"
 
 
+def database_of(url: str, app: str) -> Path:
+    """The database of an application's views."""
+    return views_folder(url) / f"{app}.db"
+
+
 def app_folder(url: str, app: str) -> Path:
     """An application's checkpoints, its lock, and what Spark has to say."""
     return folder_of(url) / "apps" / app
+
+
+def checkpoint_of(url: str, app: str, step: str) -> Path:
+    """Where Spark remembers what it needs of a step."""
+    return app_folder(url, app) / "checkpoints" / step
+
+
+@dataclass(frozen=True)
+class BuildPlace:
+    """Where a version of a view is built that is not the live one: no reader looks there."""
+
+    folder: Path
+    lock: Path
+
+    @property
+    def database(self) -> Path:
+        return self.folder / "view.db"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+
+def build_place(url: str, app: str, view: str, kind: str = "rebuild") -> BuildPlace:
+    """The place of a view's next version, or of another `kind` of version."""
+    folder = app_folder(url, app)
+    return BuildPlace(folder / kind / view, folder / f"{kind}.{view}.lock")

@@ -62,7 +62,8 @@ class ViewSink(Sink):
         self._shown = self._slots or self._table
         told = changelog_topic(step) if changelog else None
         self._publisher = Publisher(step, told, self._shown) if self._shown else None
-        create_topics(log, step, self._shown.schema if self._shown else schema, late_schema, told)
+        self._schema = self._shown.schema if self._shown else schema
+        self._create_topics(late_schema, told)
         self._timings = Timings(database, step.name)
         self._begun: Mapping[str, Position]
         self._reached: Mapping[str, Position]
@@ -70,6 +71,9 @@ class ViewSink(Sink):
         self._law: Law
         self._enter()
         self._enter_outputs()
+
+    def _create_topics(self, late_schema: pa.Schema | None, changes: str | None) -> None:
+        create_topics(self._log, self._step, self._schema, late_schema, changes)
 
     @property
     def begun(self) -> Mapping[str, Position]:

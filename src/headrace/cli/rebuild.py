@@ -1,0 +1,186 @@
+"""`headrace rebuild`: a view computed again beside the live one, compared, and switched."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.failures import say
+from headrace.cli.loading import load_app
+from headrace.cli.options import DEFAULT_LOG, AppLogUrl, AppReference, AsJson, Yes, confirm, new_app
+from headrace.cli.output import many, show_json
+from headrace.cli.spark_options import (
+    Brief,
+    Cores,
+    MaxCommits,
+    MaxRows,
+    Memory,
+    ShufflePartitions,
+    State,
+    check_memory,
+    portions_of,
+    settings_of,
+)
+from headrace.clock import to_datetime
+from headrace.errors import InvalidPosition, UserError
+from headrace.log import Commit, Offset, Time, parse_position
+
+if TYPE_CHECKING:
+    from headrace.rebuilding import Rebuild
+    from headrace.views.difference import Diff
+
+app = new_app()
+
+
+@app.command()
+def rebuild(
+    reference: AppReference,
+    view: Annotated[str, typer.Argument(metavar="VIEW", help="The view.", show_default=False)],
+    *,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Only show what would change. What was built is kept.")
+    ] = False,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until",
+            metavar="TIME|COMMIT",
+            help="Compute it as of a moment, 2026-01-31T12:00:00Z, or a commit, 42, and show its "
+            "rows; with --diff, what is another in the live view. It is never switched.",
+        ),
+    ] = None,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="Switch as soon as the application is not running any more."),
+    ] = False,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss",
+            help="Switch although the live view counts rows that the log has no more.",
+        ),
+    ] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many rows of each kind.")
+    ] = 20,
+    yes: Yes = False,
+    log: AppLogUrl = None,
+    max_rows: MaxRows = None,
+    max_commits: MaxCommits = None,
+    cores: Cores = 0,
+    memory: Memory = "2g",
+    state: State = "memory",
+    shuffle_partitions: ShufflePartitions = 0,
+    brief: Brief = False,
+    json: AsJson = False,
+) -> None:
+    """Compute a view again beside the live one, compare them, and switch.
+
+    It is built up to where the live view is, shows which rows are another, and asks before it
+    switches. Readers see the one or the other. The changelog is told of the differences; what
+    else was published is not published again. With --json, one object for each row that is
+    another, and last one with their numbers; with --until alone, one for each row of the view.
+    """
+    check_memory(memory)
+    moment = None if until is None else _moment(until)
+    looks = diff or moment is not None
+    if looks and yes:
+        raise UserError(
+            f"{'--diff' if diff else '--until'} only looks, and there is nothing to say yes to",
+            hint="Leave out the one or the other",
+        )
+    if not (looks or yes or sys.stdin.isatty()):
+        raise UserError(
+            "There is no terminal to ask on whether to switch",
+            hint="Add --diff to see what would change, or --yes to switch",
+        )
+    declared = load_app(reference)
+    # Only now: this brings Spark's own modules.
+    from headrace.cli.rebuild_watched import rebuild_watched
+
+    def act(building: Rebuild, tell: Any, pause: Any) -> None:
+        if moment is not None and not diff:
+            pause()
+            _show_rows(building, limit, json=json)
+        elif looks:
+            found, lost = building.diff(limit, tell), building.lost
+            pause()
+            _show(found, switched=False, lost=lost, json=json)
+            if moment is None and not json:
+                say(f"Nothing was switched: headrace rebuild {reference} {view} does")
+        else:
+            lost = building.lost
+            agree = _agreement(pause, view, yes=yes, json=json)
+            done = building.switch(
+                agree, wait=wait, accept_loss=accept_loss, limit=limit, tell=tell
+            )
+            if json and done is not None:
+                _show(done, switched=True, lost=lost, json=True)
+            say(f"Switched: {view!r} is the new version, and the next run goes on with it")
+
+    rebuild_watched(
+        declared,
+        view,
+        log or declared.log or DEFAULT_LOG,
+        act,
+        until=moment,
+        settings=settings_of(cores, memory, shuffle_partitions, state, brief),
+        portions=portions_of(max_rows, max_commits),
+    )
+
+
+def _agreement(pause: Any, view: str, *, yes: bool, json: bool) -> Any:
+    """Shows what would change and asks; says no by ending the command."""
+
+    def agree(found: Diff) -> bool:
+        pause()
+        if not json:
+            _show(found, switched=False, lost=0, json=False)
+        confirm(f"Put the new version of {view!r} into the place of the live one?", yes=yes)
+        return True
+
+    return agree
+
+
+def _show(found: Diff, *, switched: bool, lost: int, json: bool) -> None:
+    from headrace.cli.diff_tables import change_json, diff_json, show_diff
+
+    if json:
+        for change in found.rows:
+            show_json(change_json(change))
+        show_json(diff_json(found, switched=switched, lost=lost))
+        return
+    show_diff(found)
+    if lost:
+        say(f"The live view counts {many(lost, 'row')} that the log does not have any more")
+
+
+def _show_rows(building: Rebuild, limit: int, *, json: bool) -> None:
+    from headrace.cli.view_tables import row_json, show_rows
+    from headrace.views import Result
+
+    rows = building.rows()
+    if json:
+        for row in rows:
+            show_json(row_json(row))
+        return
+    shown = [tuple(row.values()) for row in rows[:limit]]
+    say(f"{building.step.name} as of commit {building.until}: {many(len(rows), 'row')}")
+    if rows:
+        show_rows(Result(tuple(rows[0]), shown, len(rows) > limit))
+
+
+def _moment(text: str) -> datetime | int:
+    match parse_position(text):
+        case Offset(offset=number) | Commit(number=number):
+            return number
+        case Time(micros=micros):
+            return to_datetime(micros)
+        case _:
+            raise InvalidPosition(
+                f"{text!r} is neither a moment nor a commit",
+                hint="Write 2026-01-31T12:00:00Z, or the number of a commit",
+            )

@@ -1,0 +1,77 @@
+"""The options of commands that run an application on Spark."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from headrace.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from headrace.engine.frames import Portions
+    from headrace.engine.session import SparkSettings
+
+_MEMORY = re.compile(r"\d+[mg]", re.IGNORECASE)
+
+MaxRows = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="End a batch after the commit with its Nth row."),
+]
+MaxCommits = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="End a batch after N commits.")
+]
+Cores = Annotated[int, typer.Option(metavar="N", min=0, help="How many cores to use; 0 means all.")]
+Memory = Annotated[str, typer.Option(metavar="SIZE", help="Memory for Spark.", show_default=True)]
+StateStore = Literal["memory", "rocksdb"]
+State = Annotated[
+    StateStore,
+    typer.Option(
+        metavar="memory|rocksdb",
+        help="Where open windows are kept: in memory, which is faster, or in RocksDB, which "
+        "may be larger than memory.",
+        show_default=True,
+    ),
+]
+ShufflePartitions = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="Into how many parts keys are spread; 0 means one for each core. It is fixed "
+        "when an application first runs.",
+    ),
+]
+Brief = Annotated[
+    bool,
+    typer.Option(
+        "--brief",
+        envvar="HEADRACE_BRIEF",
+        show_envvar=True,
+        help="For a run of minutes: Java compiles less, and is sooner at its best, which is less.",
+    ),
+]
+
+
+def check_memory(memory: str) -> None:
+    """Return if it is a size that Java understands."""
+    if not _MEMORY.fullmatch(memory):
+        raise InvalidSetting(f"{memory!r} is not a size of memory", hint="Write 512m or 2g")
+
+
+def settings_of(
+    cores: int, memory: str, shuffle_partitions: int, state: StateStore, brief: bool
+) -> SparkSettings:
+    """What was asked of Spark. This brings Spark's own modules, and so takes a moment."""
+    from headrace.engine.session import SparkSettings
+
+    return SparkSettings(cores, memory, shuffle_partitions, state, brief)
+
+
+def portions_of(max_rows: int | None, max_commits: int | None) -> Portions:
+    """How much of the log goes into a batch."""
+    from headrace.engine.frames import Portions
+
+    usual = Portions()
+    return Portions(max_rows or usual.max_rows, max_commits or usual.max_commits)

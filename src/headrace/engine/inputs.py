@@ -1,0 +1,37 @@
+"""The topics that a step reads: made where they are not there yet, compared where they are."""
+
+from __future__ import annotations
+
+from headrace.engine.steps import Step
+from headrace.errors import InvalidPipeline
+from headrace.log import Log, Topic
+from headrace.schema.ddl import format_schema
+from headrace.streams.stream import sources
+from headrace.streams.where import Where
+
+
+def prepare_topics(log: Log, step: Step) -> None:
+    """Create what a step reads where it is not there yet, and compare it where it is."""
+    for source in sources(step.stream):
+        _check_topic(log.ensure_topic(source.topic), source.topic, source.where)
+
+
+def check_topics(log: Log, step: Step) -> None:
+    """Compare what a step reads where it is there."""
+    there = {topic.name: topic for topic in log.topics()}
+    for source in sources(step.stream):
+        if source.topic.name in there:
+            _check_topic(there[source.topic.name], source.topic, source.where)
+
+
+def _check_topic(there: Topic, wanted: Topic, where: Where) -> None:
+    assert wanted.schema is not None
+    fields = {} if there.schema is None else {field.name: field.type for field in there.schema}
+    wrong = [f.name for f in wanted.schema if fields.get(f.name) != f.type]
+    if wrong or there.event_time != wanted.event_time:
+        schema = "raw bytes" if there.schema is None else format_schema(there.schema)
+        raise InvalidPipeline(
+            f"Topic {there.name!r} is not as declared: it has {schema}, with the event time "
+            f"{there.event_time!r}",
+            hint=f"Bring the declaration in line with the topic, or use another. See {where}",
+        )

@@ -1,0 +1,315 @@
+"""What a run would find is told without Spark: here are steps stored by hand, and then changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headrace as hr
+from headrace.engine.checkpoint import Checkpoint, owner_of
+from headrace.engine.crash import nothing
+from headrace.engine.law import Law
+from headrace.engine.position import Position, position_at
+from headrace.engine.sink import Portion
+from headrace.engine.steps import Step, steps_of
+from headrace.errors import ChangedPipeline, ForeignCheckpoint, PipelineError
+from headrace.log import Log
+from headrace.views.database import Database
+from headrace.views.location import checkpoint_of, database_of
+from headrace.views.outbox import Outbox
+from headrace.views.sink import ViewSink
+from tests.integration.test_cli_running import Cli
+
+MINUTE = timedelta(minutes=1)
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+TIME = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        ("item", pa.string()), ("window_start", TIME), ("window_end", TIME), ("sold", pa.int64()),
+        ("_revision", pa.int64()), ("_rows", pa.int64()),
+    ]
+)  # fmt: skip
+PIPELINE = """\
+from datetime import timedelta as td
+import headrace as hr
+
+app = hr.App("shop")
+orders = app.topic("orders", schema="item string, at timestamp", event_time="at")
+sold = hr.aggregate(
+    orders,
+    by="item",
+    window=hr.tumbling(td(minutes=1)),
+    lateness=hr.Lateness(delay=td(minutes=1), grace=td(minutes=1)),
+    sold=hr.count(),
+)
+app.view("sales", sold)
+"""
+
+
+def declare(
+    *views: str, size: timedelta = MINUTE, condition: str | None = None, topics: int = 1
+) -> hr.App:
+    app = hr.App("shop")
+    schema = "item string, at timestamp"
+    sources = [app.topic("orders", schema=schema, event_time="at")]
+    sources += [app.topic(f"orders{n}", schema=schema, event_time="at") for n in range(1, topics)]
+    stream: hr.Stream = sources[0] if topics == 1 else hr.merge(*sources)
+    if condition is not None:
+        stream = hr.filter(stream, condition)
+    for view in views or ("sales",):
+        made = hr.aggregate(
+            stream,
+            by="item",
+            window=hr.tumbling(size),
+            lateness=hr.Lateness(MINUTE, MINUTE),
+            sold=hr.count(),
+        )
+        app.view(view, made)
+    return app
+
+
+class Stored:
+    """A log with an order in it, and what runs have stored of it, without having run."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+
+    def order(self, topic: str = "orders") -> None:
+        with self.log.producer() as producer:
+            producer.send(topic, {"item": "pen", "at": NOON})
+
+    def store(self, app: hr.App, batches: int = 1) -> None:
+        """Store empty results up to the end of the log, and a checkpoint with so many batches."""
+        path = database_of(self.log.url, app.name)
+        database = Database(path, app.name)
+        with self.log.producer(id="by-hand") as producer:
+            outbox = Outbox(database, producer, nothing)
+            for step in steps_of(app):
+                sink = ViewSink(
+                    database, outbox, self.log, step, SCHEMA, SCHEMA, None,
+                    changelog=True, reach=nothing,
+                )  # fmt: skip
+                end = {t: position_at(self.log, t, self.log.head()) for t in step.topics}
+                sink.store(Portion(sink.begun, end, None, SCHEMA.empty_table(), None, None, Law()))
+                self.remember(step, sink.begun, end, batches)
+        database.close()
+
+    def remember(self, step: Step, begun: Any, end: dict[str, Position], batches: int) -> Path:
+        """Write a checkpoint as Spark does."""
+        path = checkpoint_of(self.log.url, step.app, step.name)
+        Checkpoint(path).claim(owner_of(step, begun))
+        for number in range(batches):
+            for folder, text in (("offsets", self.offsets(end)), ("commits", "v1\n{}")):
+                (path / folder).mkdir(exist_ok=True)
+                (path / folder / str(number)).write_text(text)
+            (path / "state/0/0").mkdir(parents=True, exist_ok=True)
+            (path / "state/0/0" / f"{number + 1}.delta").touch()
+        return path
+
+    @staticmethod
+    def offsets(end: dict[str, Position]) -> str:
+        lines = [json.dumps({"topic": t, **position.to_json()}) for t, position in end.items()]
+        return "\n".join(["v1", "{}", *lines])
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Iterator[Stored]:
+    with hr.open_log(f"file:{tmp_path / 'log'}") as log:
+        for topic in ("orders", "orders1"):
+            log.create_topic(topic, schema="item string, at timestamp", event_time="at")
+        made = Stored(log)
+        made.order()
+        yield made
+
+
+def found(stored: Stored, app: hr.App) -> list[tuple[str, str]]:
+    return [(step.step, step.status) for step in hr.preflight(app, stored.log).steps]
+
+
+def test_before_the_first_run_everything_is_new_and_nothing_is_made(tmp_path: Path) -> None:
+    told = hr.preflight(declare(), f"file:{tmp_path / 'nowhere'}")
+    assert [(step.step, step.status) for step in told.steps] == [("sales", "new")]
+    assert told.ok
+    assert told.first
+    assert told.news == ()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_each_step_is_told_apart(stored: Stored) -> None:
+    stored.store(declare("sales", "old"))
+    app = declare("sales", "young")
+    told = hr.preflight(app, stored.log)
+    assert [(step.step, step.status) for step in told.steps] == [
+        ("sales", "unchanged"), ("young", "new"), ("old", "undeclared"),
+    ]  # fmt: skip
+    assert [step.step for step in told.news] == ["young", "old"]
+    assert told.steps[0].saved == "is used, up to commit 1"
+    told.require()
+
+
+def test_what_has_changed_is_told_with_the_choices(stored: Stored) -> None:
+    stored.store(declare("sales", "other"))
+    told = hr.preflight(
+        declare("sales", "other", size=2 * MINUTE, condition="item != ''"), stored.log
+    )
+    assert [step.status for step in told.steps] == ["changed", "changed"]
+    assert told.steps[0].changes == (
+        "the window was tumbling 1m and is tumbling 2m", "the filter is new",
+    )  # fmt: skip
+    assert not told.ok
+    with pytest.raises(ChangedPipeline, match=r"'sales' has .* 'other' has ") as caught:
+        told.require()
+    for choice in (
+        "rebuild MODULE:APP sales",
+        "rebuild MODULE:APP other",
+        "--fresh",
+        "another name",
+    ):
+        assert choice in caught.value.hint
+
+
+def test_a_checkpoint_of_something_else_is_told(stored: Stored) -> None:
+    stored.store(declare("sales", "other"))
+    app = declare("sales", "other")
+    mine, theirs = (checkpoint_of(stored.log.url, "shop", name) for name in ("sales", "other"))
+    shutil.rmtree(mine)
+    shutil.copytree(theirs, mine)
+    assert found(stored, app) == [("sales", "refused"), ("other", "unchanged")]
+    with pytest.raises(ForeignCheckpoint, match="belongs to step 'other' of 'shop'"):
+        hr.preflight(app, stored.log).require()
+
+
+def test_a_checkpoint_that_is_ahead_of_the_results_is_told(stored: Stored) -> None:
+    app = declare()
+    stored.store(app)
+    stored.order()
+    end = {"orders": position_at(stored.log, "orders", stored.log.head())}
+    path = checkpoint_of(stored.log.url, "shop", "sales")
+    (path / "offsets" / "0").write_text(Stored.offsets(end))
+    with pytest.raises(PipelineError, match="its checkpoint goes on from commit 2"):
+        hr.preflight(app, stored.log).require()
+
+    database_of(stored.log.url, "shop").unlink()
+    with pytest.raises(PipelineError, match=r"up to commit 0 .* goes on from commit 2"):
+        hr.preflight(app, stored.log).require()
+
+
+def test_a_checkpoint_that_is_missing_or_behind_is_made_up_for(stored: Stored) -> None:
+    stored.store(declare(), batches=0)
+    (step,) = hr.preflight(declare(), stored.log).steps
+    assert step.status == "unchanged"
+    assert "Spark reads again" in step.saved
+    shutil.rmtree(checkpoint_of(stored.log.url, "shop", "sales"))
+    assert hr.preflight(declare(), stored.log).steps == (step,)
+
+
+def test_several_topics_without_their_checkpoint_may_not_do(stored: Stored) -> None:
+    app = declare(topics=2)
+    stored.order("orders1")
+    stored.store(app, batches=0)
+    (step,) = hr.preflight(app, stored.log).steps
+    assert step.status == "unchanged"
+    assert "with several topics that may not do" in step.saved
+
+
+@pytest.mark.parametrize(
+    "damage, said",
+    [
+        (lambda path: shutil.rmtree(path / "state"), "the state of its 3 batches is not there"),
+        (lambda path: (path / "state/0/0/3.delta").unlink(), "the state of its 3 batches"),
+        (lambda path: (path / "offsets/2").unlink(), "where batch 2 ends is not to be read"),
+        (lambda path: (path / "offsets/2").write_text('v1\n{"topic'), "where batch 2 ends"),
+    ],
+    ids=["no state", "old state", "no offsets", "torn offsets"],
+)
+def test_a_damaged_checkpoint_is_told(stored: Stored, damage: Any, said: str) -> None:
+    stored.store(declare(), batches=3)
+    assert hr.preflight(declare(), stored.log).ok
+    damage(checkpoint_of(stored.log.url, "shop", "sales"))
+    with pytest.raises(PipelineError, match=f"is damaged: {said}") as caught:
+        hr.preflight(declare(), stored.log).require()
+    assert "Remove it" in caught.value.hint
+
+
+class Shop(Cli):
+    """The command line in a folder with a pipeline, on a machine that has no Java."""
+
+    def without_java(self, *words: str) -> subprocess.CompletedProcess[str]:
+        environment = {**self.environment, "JAVA_HOME": "/nowhere", "PATH": "/nowhere"}
+        return subprocess.run(
+            [sys.executable, "-m", "headrace.cli.main", *words],
+            env=environment, cwd=self.folder, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+
+def test_a_changed_pipeline_is_refused_without_spark(tmp_path: Path, stored: Stored) -> None:
+    stored.store(declare())
+    shop = Shop(tmp_path)
+    file = tmp_path / "shop.py"
+    file.write_text(PIPELINE)
+    assert "Spark did not start" in shop.without_java("run", "shop:app").stderr
+    done = shop.without_java("run", "shop:app", "--check")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split("  ")[0] for line in done.stdout.splitlines()] == ["step", "sales"]
+    assert "unchanged" in done.stdout
+
+    file.write_text(
+        PIPELINE.replace("window=hr.tumbling(td(minutes=1))", "window=hr.session(td(1))")
+    )
+    done = shop.without_java("run", "shop:app")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: Step 'sales' has stored results of another declaration")
+    assert "the window was tumbling 1m and is session 1d\n  → headrace rebuild " in done.stderr
+    done = shop.without_java("run", "shop:app", "--check")
+    assert done.returncode == 1
+    assert "changed" in done.stdout
+    assert "→ headrace run --fresh" in done.stderr
+    (told,) = (
+        json.loads(line)
+        for line in shop.without_java("run", "shop:app", "--check", "--json").stdout.splitlines()
+    )
+    assert (told["status"], told["ok"]) == ("changed", False)
+    assert told["changes"] == ["the window was tumbling 1m and is session 1d"]
+
+
+def test_spark_is_not_started_for_what_is_refused(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise AssertionError("Spark was started")
+
+    stored.store(declare())
+    monkeypatch.setattr("headrace.runner.spark_session", fail)
+    with pytest.raises(ChangedPipeline):
+        hr.run(declare(size=2 * MINUTE), stored.log)
+    with pytest.raises(AssertionError, match="Spark was started"):
+        hr.run(declare(), stored.log)
+
+
+def test_a_rebuild_that_nobody_can_answer_for_is_refused_at_once(
+    tmp_path: Path, stored: Stored
+) -> None:
+    (tmp_path / "shop.py").write_text(PIPELINE)
+    shop = Shop(tmp_path)
+    for words, said in (
+        ((), "There is no terminal to ask on"),
+        (("--diff", "--yes"), "--diff only looks"),
+        (("--until", "5", "--yes"), "--until only looks"),
+        (("--until", "latest"), "'latest' is neither a moment nor a commit"),
+    ):
+        done = shop.without_java("rebuild", "shop:app", "sales", *words)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"error: {said}")
+    done = shop.without_java("rebuild", "shop:app", "saels", "--diff")
+    assert done.stderr == "error: Application 'shop' has no view 'saels'\n  → There are: sales\n"
+    assert os.path.exists(tmp_path / "log")

@@ -1,0 +1,105 @@
+"""A view with a mistake in it and the same one put right, and rows that show the difference."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from headrace import streams as hr
+from headrace.rebuilding import Rebuild
+from headrace.streams.stream import Source
+from headrace.testing import Results, ScriptedLog
+from headrace.views.difference import Diff
+from tests.property.judging import (
+    check_changelog,
+    check_dead,
+    check_late,
+    check_law,
+    check_view,
+)
+from tests.spark import shared
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+RIGHT, WRONG = "price > 0", "price > 10"
+
+
+class Shop:
+    """An application in two versions, on a log."""
+
+    def __init__(self, log: ScriptedLog, name: str = "shop") -> None:
+        self.log = log
+        self.name = name
+
+    def declare(
+        self, condition: str = RIGHT, **changes: Any
+    ) -> tuple[hr.App, Source, hr.Aggregation]:
+        app = hr.App(self.name)
+        orders = app.topic("orders", schema="item string, price int, at timestamp", event_time="at")
+        sales = hr.aggregate(
+            hr.filter(orders, condition),
+            **{
+                "by": "item",
+                "window": hr.tumbling(60 * SECOND),
+                "lateness": hr.Lateness(10 * SECOND, 60 * SECOND),
+                "sold": hr.count(),
+                "revenue": hr.sum("price"),
+                **changes,
+            },
+        )
+        app.view("sales", sales)
+        app.publish(f"{self.name}.late", sales.late)
+        app.publish(f"{self.name}.updates", sales)
+        return app, orders, sales
+
+    def write(self, *orders: tuple[str, int, int | None]) -> int:
+        """Commit orders: an item, its price, and how many seconds after noon it was sold."""
+        _, source, _ = self.declare()
+        return self.log.write(
+            source,
+            *(
+                {
+                    "item": item,
+                    "price": price,
+                    "at": None if second is None else NOW + second * SECOND,
+                }
+                for item, price, second in orders
+            ),
+        )
+
+    def run(self, condition: str = RIGHT, **changes: Any) -> Results:
+        app, *_ = self.declare(condition, **changes)
+        return self.log.run(app, spark=shared())
+
+    def rebuild(self, condition: str = RIGHT, *, until: Any = None, **settings: Any) -> Rebuild:
+        reach = {"reach": settings.pop("reach")} if "reach" in settings else {}
+        app, *_ = self.declare(condition, **settings)
+        return Rebuild(app, "sales", self.log.log, until=until, spark=shared(), **reach)
+
+    def switch(self, condition: str = RIGHT, **settings: Any) -> Diff | None:
+        with self.rebuild(condition, **settings) as building:
+            building.build()
+            return building.switch()
+
+    def judge(self, condition: str, results: Results, **changes: Any) -> None:
+        """The view and its changelog are what the oracle says of this version."""
+        _, _, sales = self.declare(condition, **changes)
+        check_view("sales", sales, results)
+        check_law("sales", sales, results)
+        check_changelog(f"{self.name}.sales.changes", sales, results, "sales")
+        check_dead(self.name, "sales", sales, results)
+        check_late(f"{self.name}.late", sales, results)
+
+
+def results_of(log: ScriptedLog, app: str) -> Results:
+    """What is there, without a run."""
+    return Results(log.log, app, ())
+
+
+def fill(shop: Shop) -> None:
+    """Three minutes; some orders are cheap, one is late and one has no time."""
+    shop.write(("pen", 2, 5), ("ink", 30, 6), ("cup", 40, None))
+    shop.write(("pen", 20, 30), ("pad", 3, 20))
+    shop.write(("ink", 50, 70), ("pen", 4, 75))
+    shop.write(("ink", 60, 200))
+    shop.write(("ink", 90, 8), ("pen", 5, 201))
