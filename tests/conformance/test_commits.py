@@ -308,6 +308,23 @@ def test_a_topic_goes_by_the_time_it_is_altered_to_and_never_back(stage: Stage) 
         assert stage.log.frontier("events") == to_micros(at(12))
 
 
+def test_a_row_without_a_time_gets_that_of_its_arrival_if_the_topic_says_so(stage: Stage) -> None:
+    log = stage.log
+    with needs(log, *FRONTIERS):
+        settings = {"missing_time": "arrival"}
+        log.create_topic(
+            "events", schema="k string, at timestamp", key="k", event_time="at", settings=settings
+        )
+        stage.later(timedelta(minutes=2))
+        send(log, "events", {"k": "a"}, {"k": "b", "at": at(-1)}, {"k": "c", "at": None})
+        with log.producer() as producer:
+            producer.send("events", None, key="gone")
+        found = [record.value and record.value["at"] for record in read(log, "events")]
+        assert found == [at(2), at(-1), at(2), None], "a tombstone is no row"
+        assert log.frontier("events") == to_micros(at(2))
+        assert [commit.misplaced for commit in log.commits("events", 0, 9)] == [0, 1]
+
+
 def test_there_are_three_ways_for_time_to_go(log: Log) -> None:
     with needs(log, Capability.TYPED_TOPICS), pytest.raises(InvalidSetting, match="'perfect'"):
         log.create_topic("a", schema="at timestamp", settings={"frontier": "perfect"})

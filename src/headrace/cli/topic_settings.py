@@ -17,6 +17,7 @@ SETTINGS = {
     "compression": "of new segments: none, lz4, zstd",
     "skew": "believe event times up to so far ahead: 1h, none",
     "frontier": "what moves time: events, punctuation, arrival",
+    "missing_time": "a row without event time: dead, arrival",
     "idle": "with no row for so long, time goes on: 30s, none",
     "tier": "closed segments go to: a folder, s3://bucket/x, none",
     "tier_after": "closed segments stay local for: 0s, 1h",

@@ -17,6 +17,7 @@ MIB = 1 << 20
 _CLEANUPS = ("delete", "compact", "compact,delete")
 _COMPRESSIONS = ("none", "lz4", "zstd")
 _FRONTIERS = ("events", "punctuation", "arrival")
+_MISSING_TIMES = ("dead", "arrival")
 
 _OPTIONAL = {"retention", "retention_bytes", "segment_age", "skew", "idle", "tier"}
 
@@ -58,6 +59,9 @@ class TopicSettings:
     frontier: str = "events"
     """What moves the frontier: `events` by their times, only `punctuation` (what a source says with
     `advance`), or `arrival`, the clock at each commit."""
+    missing_time: str = "dead"
+    """What becomes of a row without an event time in a pipeline: a `dead` letter, or it gets the
+    time of its `arrival` when it is appended."""
     idle: timedelta | None = None
     """After so long without a row, the frontier goes on by the clock while a pipeline runs."""
     tier: str | None = None
@@ -82,7 +86,12 @@ class TopicSettings:
                     f"{field.name} cannot be {value:,}",
                     hint=f"Choose 1 to {_LARGEST.get(field.name, 1 << 60):,}",
                 )
-        choices = {"cleanup": _CLEANUPS, "compression": _COMPRESSIONS, "frontier": _FRONTIERS}
+        choices = {
+            "cleanup": _CLEANUPS,
+            "compression": _COMPRESSIONS,
+            "frontier": _FRONTIERS,
+            "missing_time": _MISSING_TIMES,
+        }
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise InvalidSetting(

@@ -19,6 +19,7 @@ from headrace.streams.aggregates import (
     sum,
 )
 from headrace.streams.app import App
+from headrace.streams.arrival import ArrivalTimeWarning
 from headrace.streams.disorder import Disorder, suggest_lateness
 from headrace.streams.statements.file import load_sql
 from headrace.streams.statements.inline import sql
@@ -53,6 +54,7 @@ __all__ = [
     "FOREVER",
     "Aggregation",
     "App",
+    "ArrivalTimeWarning",
     "Disorder",
     "Lateness",
     "Session",

@@ -14,6 +14,7 @@ from typing import Literal
 from headrace.errors import InvalidPipeline
 from headrace.log.state import Topic
 from headrace.streams.aggregates import Aggregate
+from headrace.streams.arrival import warn_of_arrival
 from headrace.streams.expressions import Expression, check_columns
 from headrace.streams.time import AnyWindow, Lateness, Session
 from headrace.streams.where import Where, caller
@@ -209,6 +210,8 @@ def aggregate(
     """
     where = caller()
     keys = (by,) if isinstance(by, str) else tuple(by)
+    if keys:
+        warn_of_arrival([source.topic for source in _sources(stream)], keys, where)
     if not aggregates:
         raise InvalidPipeline(
             "An aggregation needs an aggregate", hint=f"hits=count()? See {where}"

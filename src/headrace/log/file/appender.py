@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import apsw
 import pyarrow as pa
@@ -25,7 +25,7 @@ from headrace.errors import InvalidPosition
 from headrace.log.file.catalog import Catalog, one
 from headrace.log.file.disk import Disk
 from headrace.log.file.identity import Identity, already
-from headrace.log.file.layout import Checksum, Message, encode
+from headrace.log.file.layout import TOMBSTONE, Checksum, Message, encode
 from headrace.log.file.offsets import GroupOffsets, store_offsets
 from headrace.log.file.segments import Segments
 from headrace.log.file.topics import TopicRow, frontier_at
@@ -73,6 +73,7 @@ class Appender:
         With a group's offsets it is synced in any case: a power cut may take back records, and
         there is no taking back an offset with them.
         """
+        pieces = [_timed(piece, self._clock.now()) for piece in pieces]
         messages = [encode(p.rows, p.topic.topic.settings.compression) for p in pieces]
         self._disk.step("encoded")
         closed: set[int] = set()
@@ -167,6 +168,22 @@ class Appender:
         if segment is None:
             segment, length = self._segments.create(db, topic.id, partition, topic.columns, time)
         return end, segment, length
+
+
+def _timed(piece: Piece, now: int) -> Piece:
+    """The same with a time for every row, if the topic gives one to those that have none."""
+    topic = piece.topic.topic
+    if topic.event_time is None or topic.settings.missing_time != "arrival":
+        return piece
+    times = piece.rows.column(topic.event_time)
+    if not times.null_count:
+        return piece
+    place = piece.rows.schema.get_field_index(topic.event_time)
+    deleted = piece.rows.column(TOMBSTONE.name)
+    moment = pa.scalar(now, pa.int64()).cast(times.type)
+    filled = pc.if_else(deleted, times, pc.fill_null(times, moment))
+    rows = piece.rows.set_column(place, piece.rows.schema.field(place), filled)
+    return replace(piece, rows=rows)
 
 
 def _record(commit: _Commit, pieces: Sequence[Piece], identity: Identity | None) -> None:
