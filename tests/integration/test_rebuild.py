@@ -20,6 +20,7 @@ from headrace.errors import (
     ViewError,
 )
 from headrace.oracle import events_of, meaning
+from headrace.rebuilding import Rebuild
 from headrace.runner import Run
 from headrace.testing import ScriptedLog, scripted_log
 from headrace.views import open_views, switching
@@ -295,3 +296,45 @@ def test_a_switch_can_wait_for_the_application_to_end(shop: Shop) -> None:
     assert done is not None
     assert (done.added, done.changed, done.same) == (3, 1, 3)
     shop.judge(RIGHT, shop.run())
+
+
+def test_a_ranking_is_rebuilt_as_its_readers_see_it(log: ScriptedLog) -> None:
+    def declare(condition: str) -> hr.App:
+        app = hr.App("board")
+        orders = app.topic("orders", schema="item string, price int, at timestamp", event_time="at")
+        sales = hr.aggregate(
+            hr.filter(orders, condition),
+            by="item",
+            window=hr.tumbling(60 * SECOND),
+            lateness=hr.Lateness(10 * SECOND, 60 * SECOND),
+            sold=hr.count(),
+        )
+        app.view("best", hr.top(sales, 2, by="sold"))
+        return app
+
+    fill(Shop(log))
+    log.run(declare(WRONG), spark=shared())
+    with Rebuild(declare(RIGHT), "best", log.log, spark=shared()) as building:
+        building.build()
+        diff = building.switch()
+    assert diff is not None
+    results = log.run(declare(RIGHT), spark=shared())
+    with scripted_log(start=NOW + 600 * SECOND) as another:
+        fill(Shop(another))
+        expected = another.run(declare(RIGHT), spark=shared()).view("best")
+    assert results.view("best") == expected
+    table: dict[str, Any] = {}
+    for change in results.topic("board.best.changes"):
+        assert change["before"] == table.get(change["key"])
+        table[change["key"]] = change["after"]
+    assert len([row for row in table.values() if row is not None]) == len(expected)
+
+
+def test_a_view_of_which_a_topic_remembers_what_it_was_told_is_not_switched(shop: Shop) -> None:
+    app, _, sales = shop.declare()
+    app.publish("shop.pairs", sales, retractions=True)
+    with Rebuild(app, "sales", shop.log.log, spark=shared()) as building:
+        building.build()
+        assert building.diff().changed == 1
+        with pytest.raises(ViewError, match=r"'shop\.pairs'"):
+            building.switch()
