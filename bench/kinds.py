@@ -36,6 +36,8 @@ MINUTE = 60 * SECOND
 TOP = 10
 NAME = "PySpark by hand"
 BATCHES = 20
+ENOUGH = 100_000
+"""With fewer events no session may be over."""
 PARTS = 5
 """Batches of a run that is timed. By hand, a session is told when a later batch has begun."""
 
@@ -180,8 +182,8 @@ class Kind:
                 "SELECT count(*), sum(o.hits IS NOT h.hits) FROM hand.hits h "
                 "LEFT JOIN _headrace_panes_hits o USING (url, window_start, window_end)"
             ).fetchone()
-            assert found, "nothing was found by hand"
-            assert wrong <= self.events / 100, f"{wrong:,} of {found:,} differ"
+            assert found or self.events < ENOUGH, "nothing was found by hand"
+            assert (wrong or 0) <= self.events / 100, f"{wrong:,} of {found:,} differ"
 
     def _forget(self, app: str) -> None:
         """Remove an application's topics, so that the log does not grow from round to round."""

@@ -93,6 +93,8 @@ def _results(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {result["name"]: result for result in told["results"]}
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_windows_are_measured_against_hand_written_spark(tmp_path: Path) -> None:
     shared()
     told = Cli(tmp_path).json("bench", "windows", "--quick")
@@ -100,14 +102,19 @@ def test_windows_are_measured_against_hand_written_spark(tmp_path: Path) -> None
     queries = {"tumbling", "hopping"}
     parts = {"", "_without_changelog", "_changelog", "_duckdb"}
     growth = {"few_events", "few_events_growth", "many_keys", "many_keys_growth"}
-    assert set(found) == {f"{query}{part}" for query in queries for part in parts} | {
-        f"tumbling_{what}" for what in growth
-    }
+    others = {"sliding", "session", "top_n"}
+    assert set(found) == (
+        {f"{query}{part}" for query in queries for part in parts}
+        | {f"tumbling_{what}" for what in growth}
+        | others
+        | {f"{kind}_state_{what}" for kind in {"tumbling", *others} for what in ("rows", "bytes")}
+    )
     assert {found[query]["baseline"] for query in queries} == {"PySpark by hand"}
     assert told["settings"]["events"] == 40_000
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_freshness_is_measured_against_hand_written_spark(tmp_path: Path) -> None:
     shared()
     told = Cli(tmp_path).json("bench", "freshness", "--quick")
