@@ -1,10 +1,17 @@
-"""How much Hypothesis tries: `quick` by default, `deep` with HYPOTHESIS_PROFILE=deep."""
+"""What all tests have in common.
+
+How much Hypothesis tries is `quick` by default, and `deep` with HYPOTHESIS_PROFILE=deep.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Nothing is judged by the wall clock here, and files on a busy disk are slow now and then.
@@ -23,3 +30,14 @@ os.environ["HEADRACE_BRIEF"] = "1"
 
 # A run in the background of a script begins with Ctrl-C ignored, and its children would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _forget_pipelines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let the next test load a pipeline of the same name anew: many are called shop.py."""
+    yield
+    folder = tmp_path_factory.getbasetemp()
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and folder in Path(file).parents:
+            del sys.modules[name]
