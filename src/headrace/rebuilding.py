@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import TracebackType
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -25,6 +24,7 @@ from headrace.engine.session import SparkSettings, spark_session
 from headrace.engine.steps import Step, steps_of
 from headrace.errors import MisusedHandle, UnknownView, ViewError
 from headrace.log import Log, open_log
+from headrace.log.roles import Closing
 from headrace.runner import DEFAULT_LOG, StepProgress
 from headrace.streams.app import App
 from headrace.views.building import Build, limits_of, make_room
@@ -59,7 +59,7 @@ class Rebuilt:
     """The view as of a moment, where it was asked for."""
 
 
-class Rebuild:
+class Rebuild(Closing):
     """A view that is built beside the live one. What was built is kept, and gone on with.
 
     With `until`, a moment or the number of a commit, it is built as it was then, and cannot take
@@ -194,17 +194,6 @@ class Rebuild:
     def close(self) -> None:
         """Give everything back. What was built stays."""
         self._stack.close()
-
-    def __enter__(self) -> Rebuild:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # Building
 

@@ -13,7 +13,6 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from pyspark.sql import SparkSession
 
@@ -29,6 +28,7 @@ from headrace.engine.session import SparkSettings, spark_session
 from headrace.engine.steps import steps_of
 from headrace.errors import PipelineFailed
 from headrace.log import Log, open_log
+from headrace.log.roles import Closing
 from headrace.streams.app import App
 from headrace.views.database import Database
 from headrace.views.location import app_folder, checkpoint_of, database_of
@@ -67,7 +67,7 @@ class _Running:
     ended: bool = False
 
 
-class Run:
+class Run(Closing):
     """An application that runs. Closing it stops it, and it can be started again at any time."""
 
     def __init__(
@@ -174,17 +174,6 @@ class Run:
     def close(self) -> None:
         """Stop, and give everything back. The rest of the log is for the next run."""
         self._stack.close()
-
-    def __enter__(self) -> Run:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _ended(self, running: _Running) -> bool:
         if running.ended:

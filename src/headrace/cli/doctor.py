@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.loading import load_app
-from headrace.cli.options import DEFAULT_LOG, AsJson, new_app
+from headrace.cli.options import DEFAULT_LOG, AppLogUrl, AppReference, AsJson, new_app
 from headrace.cli.output import show_json
 
 app = new_app()
@@ -15,25 +15,9 @@ app = new_app()
 
 @app.command()
 def doctor(
-    reference: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODULE:APP",
-            help="Where the application is: pipelines.pageviews:app, or pipelines/pageviews.py:app",
-            show_default=False,
-        ),
-    ],
+    reference: AppReference,
     *,
-    log: Annotated[
-        str | None,
-        typer.Option(
-            "--log",
-            metavar="URL",
-            envvar="HEADRACE_LOG",
-            show_envvar=True,
-            help=f"Where the log is; by default where the application says, else {DEFAULT_LOG}.",
-        ),
-    ] = None,
+    log: AppLogUrl = None,
     rows: Annotated[
         int,
         typer.Option(metavar="N", min=1, help="How many of the newest rows of a topic to look at."),
