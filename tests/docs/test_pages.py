@@ -19,12 +19,26 @@ PAGES = [
     if any(blocks(page))
 ]
 
+_LONG = {
+    "docs/concepts/panes.md",
+    "docs/how-to/change-a-pipeline.md",
+    "docs/how-to/find-out-what-is-wrong.md",
+    "docs/how-to/write-a-pipeline-in-sql.md",
+}
+"""Pages that start Spark again and again."""
+
+
+def _parameter(page: Path) -> Any:
+    name = str(page.relative_to(ROOT))
+    return pytest.param(page, id=name, marks=[pytest.mark.slow] if name in _LONG else [])
+
+
 _PATIENCE = 180
 """Seconds for a command. One that starts Spark takes most of a minute on a busy machine."""
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [_parameter(page) for page in PAGES])
 def test_the_examples_of_a_page_do_what_they_say(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

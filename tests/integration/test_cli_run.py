@@ -134,6 +134,7 @@ def test_a_pipeline_runs_until_ctrl_c_and_goes_on_from_there(
     }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_pipeline_that_fails_says_why_and_exits_with_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

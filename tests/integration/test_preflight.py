@@ -296,6 +296,7 @@ def test_spark_is_not_started_for_what_is_refused(
         hr.run(declare(), stored.log)
 
 
+@pytest.mark.slow
 def test_a_rebuild_that_nobody_can_answer_for_is_refused_at_once(
     tmp_path: Path, stored: Stored
 ) -> None:

@@ -153,6 +153,7 @@ def test_a_reader_would_see_a_switch_that_is_made_in_two_parts(
     assert any("no such table" in str(answer) for answer in reader.seen)
 
 
+@pytest.mark.slow
 def test_as_of_a_commit_or_a_moment_a_view_is_what_the_log_was_then(shop: Shop) -> None:
     _, _, sales = shop.declare()
     topic = shop.log.log.topic("orders").topic
@@ -298,6 +299,7 @@ def test_a_switch_can_wait_for_the_application_to_end(shop: Shop) -> None:
     shop.judge(RIGHT, shop.run())
 
 
+@pytest.mark.slow
 def test_a_ranking_is_rebuilt_as_its_readers_see_it(log: ScriptedLog) -> None:
     def declare(condition: str) -> hr.App:
         app = hr.App("board")

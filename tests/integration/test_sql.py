@@ -60,6 +60,7 @@ class Site(Cli):
         return rows, sorted(late, key=str)
 
 
+@pytest.mark.slow
 def test_the_file_of_sql_gives_what_the_file_of_python_gives(tmp_path: Path) -> None:
     at_once, in_parts, python = (Site(tmp_path / name) for name in ("once", "parts", "python"))
     python.run_python()
@@ -185,6 +186,7 @@ def test_every_kind_of_statement_runs_as_its_twin_in_python(tmp_path: Path) -> N
     assert shop_results(hr.load_sql(file), 1) == wanted
 
 
+@pytest.mark.slow
 def test_what_spark_refuses_is_told_with_the_place_in_the_file(tmp_path: Path) -> None:
     file = tmp_path / "shop.sql"
     file.write_text(SHOP.replace("paid > 0", "paid > no_such(paid)"))
