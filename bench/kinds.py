@@ -105,6 +105,9 @@ class Kind:
             self._look(run, app.name, held)
         self._forget(app.name)
         after = [held[batch] for batch in sorted(held)]
+        assert len(after) >= BATCHES // 4, (
+            f"only {len(after)} batches of {self.name} were looked at"
+        )
         halves = after[: len(after) // 2], after[len(after) // 2 :]
         found = []
         for index, what in enumerate(("rows", "bytes")):

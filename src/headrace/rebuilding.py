@@ -163,10 +163,7 @@ class Rebuild(Closing):
         The application must not be running meanwhile; with `wait`, this waits for its end.
         """
         if self.until is not None:
-            raise MisusedHandle(
-                "A view as of a moment cannot take the place of the live one",
-                hint="Rebuild it without `until`",
-            )
+            raise _not_live()
         hint = (
             "The new version is built, and kept. Stop the application and rebuild again, which "
             "goes on from here; or let it wait with --wait"
@@ -279,10 +276,7 @@ def rebuild(
     is how many rows of each kind the diff names.
     """
     if switch and until is not None:
-        raise MisusedHandle(
-            "A view as of a moment cannot take the place of the live one",
-            hint="Leave out `switch` or `until`",
-        )
+        raise _not_live()
     with Rebuild(
         app, view, log, until=until, spark=spark, settings=settings, portions=portions
     ) as building:
@@ -294,6 +288,13 @@ def rebuild(
             return Rebuilt(diff, True, lost)
         diff = building.diff(limit)
         return Rebuilt(diff, False, lost, building.rows() if until is not None else [])
+
+
+def _not_live() -> MisusedHandle:
+    return MisusedHandle(
+        "A view as of a moment cannot take the place of the live one",
+        hint="Rebuild it without `until`",
+    )
 
 
 def _step_of(app: App, view: str) -> Step:

@@ -16,7 +16,7 @@ from headrace.doctor.finding import Finding
 from headrace.doctor.records import Record
 from headrace.doctor.sample import Sample
 from headrace.doctor.words import many, percent, when
-from headrace.engine.compile import needed_columns
+from headrace.engine.reads import needed_columns
 from headrace.engine.steps import Step
 from headrace.streams.expressions import columns_in
 from headrace.streams.stream import Aggregation, Explode, Filter, Merge, Project, Stream

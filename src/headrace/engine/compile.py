@@ -6,7 +6,7 @@ a row, its event time, its commit and its place in the log stay with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -273,74 +273,12 @@ def needs_order(step: Stream) -> bool:
     )
 
 
-def needed_columns(step: Stream) -> dict[str, set[str] | None]:
-    """By topic, the columns that a step makes use of; None where that cannot be told.
-
-    A streaming source reads every column it is asked for, so it is asked for no more than these.
-    """
-    found: dict[str, set[str] | None] = {}
-    if isinstance(step, Aggregation):
-        wanted = {*step.by}
-        for _, made in step.aggregates:
-            wanted |= columns_in(made.of, step.where) if made.of is not None else set()
-        _need(step.input, wanted, found)
-    else:
-        _need(step, set(step.columns), found)
-    return found
-
-
-def _need(stream: Stream, wanted: set[str] | None, found: dict[str, set[str] | None]) -> None:
-    match stream:
-        case Source():
-            name, known = stream.topic.name, found.get(stream.topic.name, set())
-            columns = {column.lower(): column for column in stream.columns}
-            if wanted is None or known is None:
-                found[name] = None
-            else:
-                found[name] = known | {columns[column.lower()] for column in wanted}
-        case Filter():
-            _need(stream.input, _with(wanted, stream.condition, stream.where), found)
-        case Project():
-            needed: set[str] | None = set()
-            for name, made in stream.expressions:
-                if wanted is None or name.lower() in {column.lower() for column in wanted}:
-                    needed = _with(needed, made, stream.where)
-            _need(stream.input, needed, found)
-        case Explode():
-            rest = None if wanted is None else wanted - {stream.into}
-            _need(stream.input, _with(rest, stream.array, stream.where), found)
-        case Merge():
-            for part in stream.inputs:
-                _need(part, wanted, found)
-
-
-def _with(wanted: set[str] | None, expression: Expression, where: Where) -> set[str] | None:
-    if wanted is None or not isinstance(expression, str):
-        return None
-    return wanted | columns_in(expression, where)
-
-
 def _readable(expression: Expression, rows: DataFrame, where: Where) -> bool:
     """Whether what an expression names was read. What no later step makes use of is not."""
     if not isinstance(expression, str):
         return True
     there = {name.lower() for name in rows.columns}
     return {name.lower() for name in columns_in(expression, where)} <= there
-
-
-def branches(stream: Stream) -> Mapping[str, int]:
-    """How many ways a topic's rows take to a stream: what was split may be merged again."""
-    found: dict[str, int] = {}
-    match stream:
-        case Source():
-            found[stream.topic.name] = 1
-        case Merge():
-            for part in stream.inputs:
-                for name, ways in branches(part).items():
-                    found[name] = found.get(name, 0) + ways
-        case Filter() | Project() | Explode() | Aggregation():
-            return branches(stream.input)
-    return found
 
 
 def column(expression: Expression, where: Where) -> Column:

@@ -13,14 +13,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.aside import LATE_FIELDS, Aside, closing_of, late_pairs
-from headrace.engine.compile import (
-    Compiler,
-    Counters,
-    needed_columns,
-    needs_order,
-    windows_per_row,
-)
+from headrace.engine.compile import Compiler, Counters, needs_order, windows_per_row
 from headrace.engine.lateness import Closing
+from headrace.engine.reads import needed_columns
 from headrace.engine.sessions import GROUP, Sessions, grouped
 from headrace.engine.sink import Regrouped, Sink
 from headrace.engine.steps import Step

@@ -20,12 +20,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.clock import SECOND, Clock
 from headrace.engine.aside import Aside, set_aside
 from headrace.engine.checkpoint import Checkpoint, owner_of
-from headrace.engine.compile import Counters, branches, windows_per_row
+from headrace.engine.compile import Counters, windows_per_row
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.failures import failure_of, java_is_gone
 from headrace.engine.frames import Frames, Portions
 from headrace.engine.law import Law
 from headrace.engine.position import Position, behind, commits_told
+from headrace.engine.reads import branches
 from headrace.engine.sink import Portion, Sink
 from headrace.engine.steps import Step
 from headrace.engine.stopwatch import Stopwatch

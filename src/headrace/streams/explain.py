@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from headrace.streams.app import App
 
 
-_CLOCKS = {"punctuation": "what its source says", "arrival": "that of its last commit"}
+_CLOCKS = {
+    "punctuation": "what its source says, and not the highest event time",
+    "arrival": "the time of its last commit, and not the highest event time",
+}
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ def _input(stream: Stream) -> list[tuple[str, str]]:
         facts.append(("reads", f"topic {topic.name}{key}, with the event time {topic.event_time}"))
         if topic.settings.frontier != "events":
             by = _CLOCKS[topic.settings.frontier]
-            facts.append(("time", f"of {topic.name} is not the highest event time, but {by}"))
+            facts.append(("time", f"the frontier of {topic.name} is {by}"))
         if topic.settings.idle is not None:
             quiet = _span(topic.settings.idle)
             facts.append(("time", f"goes on by the clock when {topic.name} is quiet for {quiet}"))
@@ -171,6 +174,8 @@ def _results(stream: Aggregation | Top) -> list[tuple[str, str]]:
 def _aggregation(step: Aggregation) -> list[tuple[str, str]]:
     window, lateness = step.window, step.lateness
     end = _end_of(window)
+    by_events = all(s.topic.settings.frontier == "events" for s in sources(step))
+    now = "the highest event time" if by_events else "the frontier"
     made = ", ".join(f"{name} = {_made(aggregate)}" for name, aggregate in step.aggregates)
     held = step.patience + window.settles
     delay, patience = _span(lateness.delay), _span(step.patience)
@@ -180,14 +185,13 @@ def _aggregation(step: Aggregation) -> list[tuple[str, str]]:
         (
             "lateness",
             f"a delay of {delay} and a grace of {_span(lateness.grace)}: "
-            f"the watermark is the highest event time less {delay}",
+            f"the watermark is {now} less {delay}",
         ),
         (
             "holds",
-            f"each {_listed(step.by)} and window, until the highest event time is "
-            f"{_span(held)} after {end}",
+            f"each {_listed(step.by)} and window, until {now} is {_span(held)} after {end}",
         ),
-        ("late", f"is a row that comes when the highest event time is {patience} after {end}"),
+        ("late", f"is a row that comes when {now} is {patience} after {end}"),
     ]
     if step.emit == "final":
         facts.append(

@@ -38,12 +38,13 @@ def check_columns(expression: Expression, columns: Sequence[str], where: Where) 
     known = {name.lower(): name for name in columns}
     for name in sorted(columns_in(expression, where)):
         if name.lower() not in known:
-            near = difflib.get_close_matches(name, columns, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(columns)}."
-            raise InvalidPipeline(
-                f"There is no column {name!r} in {expression!r}",
-                hint=f"{hint} See {where}",
-                column=name,
-                file=where.file,
-                line=where.line,
-            )
+            raise not_there(f"There is no column {name!r} in {expression!r}", name, columns, where)
+
+
+def not_there(message: str, name: str, names: Sequence[str], where: Where) -> InvalidPipeline:
+    """The error for a name that is not among those there are."""
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(names) or 'none'}."
+    return InvalidPipeline(
+        message, hint=f"{hint} See {where}", column=name, file=where.file, line=where.line
+    )

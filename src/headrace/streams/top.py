@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
 from headrace.errors import InvalidPipeline
+from headrace.streams.expressions import not_there
 from headrace.streams.stream import RANK, WINDOW_END, WINDOW_START, Aggregation, Top
 from headrace.streams.time import Sliding
 from headrace.streams.where import Where, caller
@@ -43,17 +43,8 @@ def top(aggregation: Aggregation, n: int, *, by: str, within: str | Sequence[str
 
 
 def _check_known(name: str, names: Sequence[str], what: str, where: Where) -> None:
-    if name in names:
-        return
-    near = difflib.get_close_matches(name, names, 1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(names) or 'none'}."
-    raise InvalidPipeline(
-        f"{name!r} is {what} of what is to be ranked",
-        hint=f"{hint} See {where}",
-        column=name,
-        file=where.file,
-        line=where.line,
-    )
+    if name not in names:
+        raise not_there(f"{name!r} is {what} of what is to be ranked", name, names, where)
 
 
 def _check_window(aggregation: Aggregation, where: Where) -> None:

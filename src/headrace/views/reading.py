@@ -122,19 +122,15 @@ class Views:
             self._attach()
             if app not in self._apps:
                 return {}
-            steps = [str(name) for (name,) in self._db.execute(
-                f"SELECT name FROM {quoted(app)}.{PREFIX}step"
-            )]  # fmt: skip
-            tables = {name: panes_of(name) for name in steps}
-            there = {str(name) for (name,) in self._db.execute(
-                f"SELECT name FROM {quoted(app)}.sqlite_schema"
-            )}  # fmt: skip
+            db, schema = self._db, quoted(app)
+            tables = [
+                str(name) for (name,) in db.execute(f"SELECT name FROM {schema}.sqlite_schema")
+            ]
+            steps = [str(name) for (name,) in db.execute(f"SELECT name FROM {schema}.{PREFIX}step")]
             found = {
-                step: self._db.execute(
-                    f"SELECT max({WINDOW_END}) FROM {quoted(app)}.{quoted(table)}"
-                ).get
-                for step, table in tables.items()
-                if table in there
+                step: db.execute(f"SELECT max({WINDOW_END}) FROM {schema}.{quoted(panes)}").get
+                for step in steps
+                if (panes := panes_of(step)) in tables
             }
         return {step: int(end) for step, end in found.items() if end is not None}
 
