@@ -17,6 +17,7 @@ from headrace.engine.position import Position, beginning, next_cut, position_at
 from headrace.engine.rows import spans
 from headrace.runner import Run
 from headrace.testing import ScriptedLog, scripted_log
+from tests.property.judging import check_view
 from tests.spark import shared
 
 pytestmark = pytest.mark.timeout(300)
@@ -172,3 +173,29 @@ def test_windows_that_are_final_leave_sparks_state(
     panes, open_at_most = 60 * 3, (3 * 20 + length + 20) // 10 * 3 + 6
     assert state["numRowsDroppedByWatermark"] == 0
     assert state["numRowsTotal"] <= open_at_most < panes
+
+
+@pytest.mark.parametrize(
+    "window", [hr.tumbling(timedelta(minutes=1)), hr.sliding(timedelta(minutes=1))]
+)
+def test_sparks_state_is_not_forgotten_before_a_source_has_said_so(
+    log: ScriptedLog, window: hr.Window | hr.Sliding
+) -> None:
+    """A row from an hour before, after one that would have closed its window by its own time."""
+    app = hr.App("said")
+    source = app.topic(
+        "said",
+        schema="k string, at timestamp",
+        event_time="at",
+        settings={"frontier": "punctuation"},
+    )
+    lateness = hr.Lateness(timedelta(0), timedelta(0))
+    step = hr.aggregate(source, by="k", window=window, lateness=lateness, n=hr.count())
+    app.view("said", step)
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    for at in (noon, noon + timedelta(hours=1), noon, noon):
+        log.write(source, {"k": "a", "at": at}, at=noon + timedelta(hours=2))
+    results = log.run(app, spark=shared(), max_commits=1)
+    check_view("said", step, results)
+    assert results.law("said").counted == 4
+    assert results.view("said")[0]["n"] == 3
