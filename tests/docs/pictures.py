@@ -1,11 +1,9 @@
-"""The pictures of the pages, drawn from what the oracle says; `scripts/pictures` writes them."""
+"""The pictures of what things mean, drawn from what the oracle says."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from headrace import streams as hr
 from headrace.clock import micros
@@ -14,7 +12,6 @@ from headrace.oracle import Event, Pane, meaning, ranking
 from headrace.streams.time import AnyWindow
 from tests.docs.svg import BLUE, FAINT, GREEN, GREY, INK, ORANGE, RED, Sheet
 
-FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 LATENESS = hr.Lateness(10 * SECOND, 30 * SECOND)
@@ -32,13 +29,13 @@ def counting(
     for number, rows in enumerate(commits, 1):
         for offset, (key, second) in enumerate(rows):
             row = {"k": key, "at": NOON + second * SECOND}
-            events.append(_event(source.topic, number, offset, frontier, row))
+            events.append(event(source.topic, number, offset, frontier, row))
         newest = [START + second * 1_000_000 for _, second in rows]
         frontier = max([*newest, *([frontier] if frontier is not None else [])])
     return step, events
 
 
-def _event(
+def event(
     topic: Topic, commit: int, offset: int, frontier: int | None, row: dict[str, object]
 ) -> Event:
     return Event(topic, commit, 0, offset, START + 3_600_000_000, frontier, row)
@@ -266,23 +263,3 @@ def leaderboard() -> Sheet:
         sheet.text(44 + number * 36, 204, letter, size=11, colour=GREY, anchor="middle")
     sheet.text(60, 28, "places after each row; below, whose row it was", size=12, colour=GREY)
     return sheet
-
-
-PICTURES: dict[str, Callable[[], Sheet]] = {
-    "arrival": arrival,
-    "late": late,
-    "leaderboard": leaderboard,
-    "panes": panes,
-    "watermark": watermark,
-    "windows": windows,
-}
-
-
-def main() -> None:
-    FOLDER.mkdir(exist_ok=True)
-    for name, draw in PICTURES.items():
-        (FOLDER / f"{name}.svg").write_text(draw().svg())
-
-
-if __name__ == "__main__":
-    main()

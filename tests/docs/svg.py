@@ -29,11 +29,14 @@ class Sheet:
         colour: str = INK,
         anchor: str = "start",
         bold: bool = False,
+        code: bool = False,
     ) -> None:
-        weight = " font-weight='600'" if bold else ""
+        look = " font-weight='600'" if bold else ""
+        if code:
+            look += " font-family='Menlo, Consolas, monospace' xml:space='preserve'"
         self._parts.append(
             f"<text x='{x:g}' y='{y:g}' font-size='{size}' fill='{colour}' "
-            f"text-anchor='{anchor}'{weight}>{escape(words)}</text>"
+            f"text-anchor='{anchor}'{look}>{escape(words)}</text>"
         )
 
     def dot(self, x: float, y: float, colour: str = INK, *, radius: float = 5) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.docs.pictures import FOLDER, PICTURES
+from tests.docs.gallery import FOLDER, PICTURES
 
 
 @pytest.mark.parametrize("name", PICTURES)

@@ -1,0 +1,33 @@
+"""All pictures of the pages; `scripts/pictures` writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.docs import how_to_pictures as how_to
+from tests.docs import pictures
+from tests.docs.svg import Sheet
+
+FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
+PICTURES: dict[str, Callable[[], Sheet]] = {
+    "arrival": pictures.arrival,
+    "lag": how_to.lag,
+    "late": pictures.late,
+    "leaderboard": pictures.leaderboard,
+    "panes": pictures.panes,
+    "rebuild": how_to.rebuild,
+    "sql": how_to.sql,
+    "watermark": pictures.watermark,
+    "windows": pictures.windows,
+}
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name, draw in PICTURES.items():
+        (FOLDER / f"{name}.svg").write_text(draw().svg())
+
+
+if __name__ == "__main__":
+    main()
