@@ -27,6 +27,7 @@ from headrace.log import open_log
 from headrace.runner import Run
 from headrace.streams.time import AnyWindow
 from headrace.views.location import views_folder
+from headrace.views.stored import looking
 
 SECOND = timedelta(seconds=1)
 DELAY = 10 * SECOND
@@ -130,12 +131,13 @@ class Kind:
 
     def _open_sessions(self, app: str) -> tuple[float, float]:
         path = views_folder(self.url) / f"{app}.db"
-        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
-            (rows,) = db.execute("SELECT count(*) FROM _headrace_open_hits").fetchone()
-            (size,) = db.execute(
-                "SELECT coalesce(sum(pgsize), 0) FROM dbstat "
+        # Not with sqlite3: two SQLites in one process take each other's locks away.
+        with looking(live=path) as db:
+            rows = db.execute("SELECT count(*) FROM live._headrace_open_hits").get
+            size = db.execute(
+                "SELECT coalesce(sum(pgsize), 0) FROM dbstat('live') "
                 "WHERE name IN ('_headrace_open_hits', '_headrace_open_ends_hits')"
-            ).fetchone()
+            ).get
             return float(rows), float(size)
 
     def _app(self) -> hr.App:
