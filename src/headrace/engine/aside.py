@@ -20,6 +20,7 @@ from headrace.engine.lateness import Closing, Mask, Moments
 from headrace.engine.position import Commits, Position
 from headrace.engine.rows import chosen, event_times, in_time, place_column
 from headrace.log import Batch, Commit, Log, Topic, TopicCommit
+from headrace.streams.joins import Join
 from headrace.streams.stream import WINDOW_END, WINDOW_START, Aggregation
 from headrace.streams.time import AnyWindow, Window
 
@@ -66,8 +67,10 @@ class Aside:
         return sum(batch.num_rows for batch in self.dead)
 
 
-def closing_of(step: Aggregation) -> Closing:
-    """When the windows of a row are closed to it."""
+def closing_of(step: Aggregation | Join) -> Closing:
+    """When the windows of a row are closed to it; to a join it has but its own moment."""
+    if isinstance(step, Join):
+        return Closing(1, 1, 0, micros(step.delay) - 1)
     window, patience = step.window, micros(step.patience)
     if isinstance(window, Window):
         size, every, offset = map(micros, (window.size, window.every, window.offset))
@@ -84,11 +87,10 @@ def set_aside(
     topic: Topic,
     start: Position,
     end: Position,
-    aggregation: Aggregation | None,
+    closing: Closing | None,
 ) -> Aside:
     """What the rows of a topic between two positions hold beside those that count."""
     found = Aside()
-    closing = closing_of(aggregation) if aggregation is not None else None
     commits = Commits(log, topic.name)
     for first, last in _suspects(log, topic.name, start.commit, end.commit, closing):
         for batch in log.read(

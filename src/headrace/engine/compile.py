@@ -24,6 +24,7 @@ from headrace.engine.windows import each, evicted_by, window_columns, window_end
 from headrace.errors import InvalidPipeline
 from headrace.streams.aggregates import Aggregate
 from headrace.streams.expressions import Expression, columns_in
+from headrace.streams.joins import Join
 from headrace.streams.stream import (
     Aggregation,
     Explode,
@@ -60,13 +61,19 @@ class Counters:
     filtered: list[str] = field(default_factory=list)
     exploded: list[str] = field(default_factory=list)
     paired: list[str] = field(default_factory=list)
+    taken: list[str] = field(default_factory=list)
+    """Counters of what is left after those that are too late."""
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return (*self.filtered, *self.exploded, *self.paired, *self.taken)
 
     def name(self, kind: list[str], what: str) -> str:
         kind.append(f"{what}-{len(kind)}")
         return kind[-1]
 
     def __bool__(self) -> bool:
-        return bool(self.filtered or self.exploded or self.paired)
+        return bool(self.all)
 
 
 @dataclass
@@ -98,19 +105,26 @@ class Compiler:
                     if _readable(made, rows, stream.where)
                 ]
                 with_places = [F.col(name) for name in rows.columns if name.startswith("_")]
-                return _checked(stream.where, rows.select, *made, *with_places)
+                return checked(stream.where, rows.select, *made, *with_places)
             case Explode():
                 return self._explode(stream)
             case Merge():
-                parts = [self.rows(part) for part in stream.inputs]
+                parts = [self._branch(n, part) for n, part in enumerate(stream.inputs)]
                 common = set.intersection(*(set(part.columns) for part in parts))
                 kept = [F.col(f"`{name}`") for name in parts[0].columns if name in common]
                 rows = parts[0].select(*kept)
                 for part in parts[1:]:
-                    rows = _checked(stream.where, rows.unionByName, part.select(*kept))
+                    rows = checked(stream.where, rows.unionByName, part.select(*kept))
                 return rows
             case _:
                 raise TypeError(f"not a stateless step: {stream}")
+
+    def _branch(self, number: int, stream: Stream) -> DataFrame:
+        """The rows of a stream that is merged with others, of which it may share some rows."""
+        rows = self.rows(stream)
+        if self.ordered:
+            rows = rows.withColumn(places.INDEX, F.concat(places.INDEX, F.array(F.lit(number))))
+        return rows
 
     def pairs(self, step: Aggregation) -> DataFrame:
         """A row for each window that a row is in, before lateness is looked at."""
@@ -141,7 +155,7 @@ class Compiler:
         match step.window:
             case Sliding():
                 made = partial(self._aggregates, step)
-                return _checked(step.where, sliding.slide, streamed, step, made, since)
+                return checked(step.where, sliding.slide, streamed, step, made, since)
             case _:
                 return streamed
 
@@ -150,18 +164,18 @@ class Compiler:
         rows = self.streamed(step)
         taken = [F.lit(1) if made.of is None else column(made.of, step.where)
                  for _, made in step.aggregates]  # fmt: skip
-        kinds = [field.dataType for field in _checked(step.where, rows.select, *taken).schema]
+        kinds = [field.dataType for field in checked(step.where, rows.select, *taken).schema]
         partials = tuple(
             partial_of(number, made, None if made.of is None else of, kind, step.where)
             for number, ((_, made), of, kind) in enumerate(
                 zip(step.aggregates, taken, kinds, strict=True)
             )
         )
-        types = _checked(step.where, rows.groupBy().agg, *self._aggregates(step)).schema
+        types = checked(step.where, rows.groupBy().agg, *self._aggregates(step)).schema
         return Sessions(step, partials, types)
 
     def _panes(self, counted: DataFrame, step: Aggregation) -> DataFrame:
-        panes = _checked(
+        panes = checked(
             step.where,
             evicted_by(counted, _END).groupBy(_END, *(F.col(f"`{key}`") for key in step.by)).agg,
             *self._aggregates(step),
@@ -198,8 +212,8 @@ class Compiler:
         if self.counters is not None:
             name = self.counters.name(self.counters.filtered, "filtered")
             refused = F.count_if(~F.coalesce(condition, F.lit(False))).alias("n")
-            rows = _checked(stream.where, rows.observe, name, refused)
-        return _checked(stream.where, rows.where, condition)
+            rows = checked(stream.where, rows.observe, name, refused)
+        return checked(stream.where, rows.where, condition)
 
     def _explode(self, stream: Explode) -> DataFrame:
         rows = self.rows(stream.input)
@@ -207,10 +221,10 @@ class Compiler:
         if self.counters is not None:
             name = self.counters.name(self.counters.exploded, "exploded")
             added = F.sum(F.coalesce(F.size(array), F.lit(0)) - F.lit(1)).alias("n")
-            rows = _checked(stream.where, rows.observe, name, added)
+            rows = checked(stream.where, rows.observe, name, added)
         kept = [F.col(f"`{name}`") for name in rows.columns if name != stream.into]
         items = F.posexplode(array).alias("_at", "_item")
-        rows = _checked(stream.where, rows.select, *kept, items)
+        rows = checked(stream.where, rows.select, *kept, items)
         if self.ordered:
             index = F.concat(places.INDEX, F.array("_at"))
             rows = rows.withColumn(places.INDEX, index)
@@ -267,7 +281,9 @@ def windows_per_row(step: Aggregation) -> int | None:
 
 
 def needs_order(step: Stream) -> bool:
-    """Whether an aggregate asks which row came first."""
+    """Whether it matters which row it is: for the first of some, or to wait for another."""
+    if isinstance(step, Join):
+        return step.how != "inner"
     return isinstance(step, Aggregation) and any(
         made.kind in ("first", "last") for _, made in step.aggregates
     )
@@ -293,7 +309,7 @@ def column(expression: Expression, where: Where) -> Column:
     return made
 
 
-def _checked(where: Where, make: Callable[..., DataFrame], *parts: Any) -> DataFrame:
+def checked(where: Where, make: Callable[..., DataFrame], *parts: Any) -> DataFrame:
     """What Spark refuses, told at the user's own line."""
     try:
         return make(*parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -14,10 +15,12 @@ from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.aside import LATE_FIELDS, Aside, closing_of, late_pairs
 from headrace.engine.compile import Compiler, Counters, needs_order, windows_per_row
+from headrace.engine.joining import Joining, watermark_delay
 from headrace.engine.lateness import Closing
 from headrace.engine.reads import needed_columns
 from headrace.engine.sessions import GROUP, Sessions, grouped
 from headrace.engine.sink import Regrouped, Sink
+from headrace.engine.staging import Staged, stage
 from headrace.engine.steps import Step
 from headrace.engine.wish import FORMAT, Wish
 from headrace.log import Log
@@ -42,15 +45,17 @@ class Results:
 
     rows: pa.Table
     sessions: Regrouped | None = None
+    joined: Staged | None = None
 
 
 class Frames:
     """Makes the frames of a step. Making them tells what its results look like."""
 
-    def __init__(self, spark: SparkSession, log: Log, step: Step) -> None:
+    def __init__(self, spark: SparkSession, log: Log, step: Step, staging: Path) -> None:
         self._spark = spark
         self._log = log
         self._step = step
+        self._staging = staging
         self._needed = needed_columns(step.computed)
         self._ordered = needs_order(step.computed)
         self._closing = _closing_at_source(step)
@@ -63,7 +68,11 @@ class Frames:
         self._sessions = _sessions_of(step, compiler)
         self.session_schema: pa.Schema | None = None
         """The columns of sessions in parts, of a step that has any."""
-        if self._sessions is None:
+        self._staged_schema: pa.Schema | None = None
+        if step.join is not None:
+            self._staged_schema = _arrow(streamed)
+            self.schema = pa.schema([self._staged_schema.field(n) for n in step.join.columns])
+        elif self._sessions is None:
             self.schema = _arrow(self._results(streamed, 0))
             """The columns of the results, in Arrow's types."""
         else:
@@ -96,6 +105,9 @@ class Frames:
 
     def results(self, batch: DataFrame, sink: Sink) -> Results:
         """The results of a batch of the stream, of which a sink has what came before."""
+        if self._staged_schema is not None:
+            staged = stage(batch, self._staging, self._staged_schema)
+            return Results(self.schema.empty_table(), joined=staged)
         if self._sessions is None:
             since = min(position.commit for position in sink.reached.values())
             return Results(self._results(batch, since).toArrow().cast(self.schema))
@@ -118,10 +130,10 @@ class Frames:
 
     def late(self, aside: Mapping[str, Aside]) -> pa.Table | None:
         """The late pairs among the rows that were set aside; None if there can be none."""
-        step = self._step.aggregation
-        if step is None or not any(found.candidates for found in aside.values()):
+        step, join = self._step.aggregation, self._step.join
+        if not any(found.candidates for found in aside.values()):
             return None
-        if isinstance(step.input, Source):
+        if step is not None and isinstance(step.input, Source):
             topic = step.input.topic
             assert topic.event_time is not None
             assert self.late_schema is not None
@@ -135,12 +147,19 @@ class Frames:
             table = pa.Table.from_batches(found, _with_places(source))
             return self._placed(self._spark.createDataFrame(table), source)
 
-        return Compiler(load, self._ordered).late(step).toArrow()
+        compiler = Compiler(load, self._ordered)
+        if join is not None:
+            assert self.late_schema is not None
+            return Joining(join, compiler).late().toArrow().cast(self.late_schema)
+        assert step is not None
+        return compiler.late(step).toArrow()
 
     def _streamed(self, compiler: Compiler) -> DataFrame:
         step = self._step.aggregation
         if step is not None:
             return compiler.streamed(step)
+        if self._step.join is not None:
+            return Joining(self._step.join, compiler).streamed()
         rows = compiler.rows(self._step.computed)
         return rows.select(*(F.col(f"`{name}`") for name in self._step.computed.columns))
 
@@ -166,7 +185,9 @@ class Frames:
         )
         rows = self._spark.readStream.format(FORMAT).options(**wish.options()).load()
         rows = self._placed(rows, source)
-        step = self._step.aggregation
+        step, join = self._step.aggregation, self._step.join
+        if join is not None:
+            return rows.withWatermark(places.TIME, watermark_delay(join))
         if step is None or self._sessions is not None:
             return rows  # there is no state for Spark to forget
         patience = f"{micros(step.patience)} microseconds"
@@ -197,7 +218,9 @@ class Frames:
         return self._placed(self._spark.createDataFrame(empty), source)
 
     def _late_schema(self) -> pa.Schema | None:
-        step = self._step.aggregation
+        step, join = self._step.aggregation, self._step.join
+        if join is not None:
+            return _arrow(Joining(join, Compiler(self._empty, self._ordered)).late())
         if step is None:
             return None
         if isinstance(step.input, Source):

@@ -18,16 +18,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.clock import SECOND, Clock
-from headrace.engine.aside import Aside, set_aside
+from headrace.engine.aside import Aside, closing_of, set_aside
 from headrace.engine.checkpoint import Checkpoint, owner_of
 from headrace.engine.compile import Counters, windows_per_row
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.failures import failure_of, java_is_gone
-from headrace.engine.frames import Frames, Portions
+from headrace.engine.frames import Frames, Portions, Results
 from headrace.engine.law import Law
 from headrace.engine.position import Position, behind, commits_told
 from headrace.engine.reads import branches
-from headrace.engine.sink import Portion, Sink
+from headrace.engine.sink import Joined, Portion, Sink
 from headrace.engine.steps import Step
 from headrace.engine.stopwatch import Stopwatch
 from headrace.errors import HeadraceError, LawBroken, PipelineError, PipelineFailed
@@ -58,7 +58,7 @@ class Query:
         self._checkpoint = Checkpoint(checkpoint)
         self._portions = portions or Portions()
         self._reach = reach
-        self.frames = Frames(spark, log, step)
+        self.frames = Frames(spark, log, step, checkpoint.with_name(f"{checkpoint.name}.staged"))
         self._counters = Counters()
         self._query: StreamingQuery | None = None
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="headrace-aside")
@@ -191,16 +191,27 @@ class Query:
             pa.Table.from_batches(dead) if dead else None,
             self._law(reached, end, aside, late),
             results.sessions,
+            self._joined(results),
         )
         self._reach("set aside")
         with self._stopwatch.storing(number, portion):
             sink.store(portion)
+        if results.joined is not None:
+            results.joined.remove()
+
+    def _joined(self, results: Results) -> Joined | None:
+        if results.joined is None:
+            return None
+        observed = self._observed()
+        return Joined(results.joined, sum(observed[name] for name in self._counters.taken))
 
     def _set_aside(
         self, start: Mapping[str, Position], end: Mapping[str, Position]
     ) -> dict[str, Aside]:
         """What is not counted, read from the log while Spark counts the rest."""
         self._look_back(last=False)
+        judge = self.step.aggregation or self.step.join
+        closing = closing_of(judge) if judge is not None else None
         return {
             topic.name: set_aside(
                 self._log,
@@ -208,7 +219,7 @@ class Query:
                 topic,
                 start[topic.name],
                 end[topic.name],
-                self.step.aggregation,
+                closing,
             )
             for topic in (source.topic for source in sources(self.step.stream))
         }
@@ -256,7 +267,7 @@ class Query:
         assert self._query is not None
         metrics = self._query._jsq.streamingQuery().lastExecution().observedMetrics()
         found = {}
-        for name in (*self._counters.filtered, *self._counters.exploded, *self._counters.paired):
+        for name in self._counters.all:
             row = metrics.get(name)
             value = row.get().get(0) if row.isDefined() else None
             found[name] = int(value) if value is not None else 0

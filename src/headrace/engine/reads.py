@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.streams.expressions import Expression, columns_in
+from headrace.streams.joins import Join
 from headrace.streams.stream import (
     Aggregation,
     Explode,
@@ -28,6 +29,9 @@ def needed_columns(step: Stream) -> dict[str, set[str] | None]:
         for _, made in step.aggregates:
             wanted |= columns_in(made.of, step.where) if made.of is not None else set()
         _need(step.input, wanted, found)
+    elif isinstance(step, Join):
+        for side in (step.left, step.right):
+            _need(side, set(side.columns), found)
     else:
         _need(step, set(step.columns), found)
     return found
@@ -66,14 +70,10 @@ def _with(wanted: set[str] | None, expression: Expression, where: Where) -> set[
 
 def branches(stream: Stream) -> Mapping[str, int]:
     """How many ways a topic's rows take to a stream: what was split may be merged again."""
+    if isinstance(stream, Source):
+        return {stream.topic.name: 1}
     found: dict[str, int] = {}
-    match stream:
-        case Source():
-            found[stream.topic.name] = 1
-        case Merge():
-            for part in stream.inputs:
-                for name, ways in branches(part).items():
-                    found[name] = found.get(name, 0) + ways
-        case Filter() | Project() | Explode() | Aggregation():
-            return branches(stream.input)
+    for part in stream.upstream:
+        for name, ways in branches(part).items():
+            found[name] = found.get(name, 0) + ways
     return found

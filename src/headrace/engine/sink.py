@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headrace.engine.law import Law
 from headrace.engine.position import Position
+from headrace.engine.staging import Staged
 from headrace.engine.timing import Timing
 from headrace.engine.wish import ANY
 
@@ -20,6 +21,14 @@ class Regrouped:
 
     parts: pa.Table
     replaced: pa.Table
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What a join comes to in a batch, and how many rows went into it."""
+
+    rows: Staged
+    taken: int
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,7 @@ class Portion:
     dead: pa.Table | None
     law: Law
     sessions: Regrouped | None = None
+    joined: Joined | None = None
 
 
 class Sink(ABC):

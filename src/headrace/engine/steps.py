@@ -17,6 +17,7 @@ from headrace.schema.ddl import format_schema
 from headrace.streams.aggregates import Aggregate
 from headrace.streams.app import App, View
 from headrace.streams.expressions import Expression
+from headrace.streams.joins import Join
 from headrace.streams.panes import Output
 from headrace.streams.stream import (
     Aggregation,
@@ -53,6 +54,10 @@ class Step:
         return self.computed if isinstance(self.computed, Aggregation) else None
 
     @property
+    def join(self) -> Join | None:
+        return self.stream if isinstance(self.stream, Join) else None
+
+    @property
     def top(self) -> Top | None:
         """What is shown of the aggregation, if not all of it."""
         return self.stream if isinstance(self.stream, Top) else None
@@ -85,18 +90,17 @@ def steps_of(app: App) -> list[Step]:
     for view in app.views.values():
         mine = [t for t, s in published.items() if t not in taken and s == view.stream]
         late = [
-            t
-            for t, s in published.items()
-            if t not in taken and isinstance(s, Late) and s.of == view.aggregation
+            t for t, s in published.items() if t not in taken and _is_late_of(s, view.aggregation)
         ]
         taken |= {*mine, *late}
         choosy = _choosy(app, mine)
         steps.append(Step(app.name, view.name, view.stream, view, tuple(mine), tuple(late), choosy))
     for topic, stream in published.items():
-        if topic not in taken:
-            assert not isinstance(stream, Late)
+        if topic not in taken and not isinstance(stream, Late):
+            late = [t for t, s in published.items() if t not in taken and _is_late_of(s, stream)]
+            taken |= {topic, *late}
             choosy = _choosy(app, [topic])
-            steps.append(Step(app.name, topic, stream, None, (topic,), choosy=choosy))
+            steps.append(Step(app.name, topic, stream, None, (topic,), tuple(late), choosy))
     if not steps:
         raise InvalidPipeline(
             f"Application {app.name!r} does nothing",
@@ -105,6 +109,10 @@ def steps_of(app: App) -> list[Step]:
     for step in steps:
         _check_inputs(step)
     return steps
+
+
+def _is_late_of(stream: Stream, other: Stream) -> bool:
+    return isinstance(stream, Late) and stream.of == other
 
 
 def _choosy(app: App, topics: Iterable[str]) -> tuple[Output, ...]:
@@ -162,6 +170,13 @@ def describe(stream: Stream) -> dict[str, Any]:
                     for name, made in stream.aggregates
                 ],
                 "of": describe(stream.input),
+            }
+        case Join():
+            return {
+                "join": [stream.how, *(list(pair) for pair in stream.on)],
+                "bounds": [micros(stream.before), micros(stream.after), micros(stream.delay)],
+                "prefix": stream.prefix,
+                "merge": [describe(stream.left), describe(stream.right)],
             }
         case Top():
             return {"top": [stream.n, stream.by, *stream.within], **describe(stream.of)}

@@ -21,6 +21,7 @@ from headrace.streams.aggregates import (
 from headrace.streams.app import App
 from headrace.streams.arrival import ArrivalTimeWarning
 from headrace.streams.disorder import Disorder, suggest_lateness
+from headrace.streams.joins import Join, join
 from headrace.streams.statements.file import load_sql
 from headrace.streams.statements.inline import sql
 from headrace.streams.stream import (
@@ -56,6 +57,7 @@ __all__ = [
     "App",
     "ArrivalTimeWarning",
     "Disorder",
+    "Join",
     "Lateness",
     "Session",
     "Sliding",
@@ -74,6 +76,7 @@ __all__ = [
     "filter",
     "first",
     "hopping",
+    "join",
     "last",
     "load_sql",
     "max",

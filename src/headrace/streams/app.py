@@ -12,6 +12,7 @@ from headrace.log.settings import TopicSettings
 from headrace.log.state import Topic
 from headrace.schema.ddl import parse_schema
 from headrace.streams.explain import Explanation, explain
+from headrace.streams.joins import Join
 from headrace.streams.panes import Early, Output, check_panes
 from headrace.streams.stream import WINDOW_START, Aggregation, Late, Source, Stream, Top
 from headrace.streams.where import Where, caller
@@ -120,15 +121,21 @@ class App:
         if topic in self.outputs:
             raise InvalidPipeline(f"Two streams are published to {topic!r}", hint=f"See {where}")
         late_of = stream.of if isinstance(stream, Late) else None
-        if late_of is not None and not any(v.aggregation is late_of for v in self.views.values()):
+        if late_of is not None and not self._computes(late_of):
             raise InvalidPipeline(
-                "The late rows of an aggregation are known where it is kept",
-                hint=f"Declare app.view(...) of the aggregation first. See {where}",
+                "The late rows of an aggregation or a join are known where it is computed",
+                hint=f"Declare app.view(...), or app.publish(...) of a join, first. See {where}",
             )
         output = Output(topic, stream, where, early, retractions)
         check_panes(output)
         self.outputs[topic] = output
         return output
+
+    def _computes(self, stream: Stream) -> bool:
+        """Whether one of the steps declared so far can tell what came too late for a stream."""
+        if isinstance(stream, Join):
+            return any(output.stream is stream for output in self.outputs.values())
+        return any(view.aggregation is stream for view in self.views.values())
 
     def explain(self) -> Explanation:
         """What each step reads, holds, emits and publishes, and when, in words that print well."""

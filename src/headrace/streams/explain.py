@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.log.settings import format_span
 from headrace.streams.aggregates import Aggregate
 from headrace.streams.expressions import Expression
+from headrace.streams.joins import Join
 from headrace.streams.panes import Output
 from headrace.streams.stream import (
     Aggregation,
@@ -81,27 +82,33 @@ def explain(app: App) -> Explanation:
         facts.append(("keeps", f"view {view.name}, a row for each {_listed(view.key)}"))
         facts.append(("tells", f"each change of a row, in topic {app.name}.{view.name}.changes"))
         mine = [o for o in app.outputs.values() if o.topic not in taken and o.stream == view.stream]
-        late = [
-            o
-            for o in app.outputs.values()
-            if o.topic not in taken and isinstance(o.stream, Late) and o.stream.of == view.stream
-        ]
+        late = [o for o in _late(app, view.stream) if o.topic not in taken]
         taken |= {output.topic for output in (*mine, *late)}
         facts += [("publishes", f"{_panes(o, view.stream)} to topic {o.topic}") for o in mine]
         facts += [("publishes", f"late rows to topic {o.topic}") for o in late]
         steps.append(_step(app, view.name, facts))
     for output in app.outputs.values():
-        if output.topic in taken:
+        if output.topic in taken or isinstance(output.stream, Late):
             continue
         stream = output.stream
         if isinstance(stream, Aggregation | Top):
             facts = [*_input(stream), *_results(stream)]
             facts.append(("publishes", f"{_panes(output, stream)} to topic {output.topic}"))
+        elif isinstance(stream, Join):
+            facts = [*_input(stream), *_join(stream)]
+            facts.append(("publishes", f"each row once, to topic {output.topic}"))
+            late = _late(app, stream)
+            facts += [("publishes", f"late rows to topic {o.topic}") for o in late]
         else:
             facts = [*_input(stream), ("holds", "nothing: each row by itself, as it comes")]
             facts.append(("publishes", f"each row once, to topic {output.topic}"))
         steps.append(_step(app, output.topic, facts))
     return Explanation(app.name, tuple(steps))
+
+
+def _late(app: App, stream: Stream) -> list[Output]:
+    """Where the late rows of a stream are published."""
+    return [o for o in app.outputs.values() if isinstance(o.stream, Late) and o.stream.of == stream]
 
 
 def _step(app: App, name: str, facts: list[tuple[str, str]]) -> StepExplanation:
@@ -128,6 +135,8 @@ def _input(stream: Stream) -> list[tuple[str, str]]:
     if len(read) > 1:
         facts.append(("time", "goes on with the topic that is furthest behind"))
     made = stream.of if isinstance(stream, Top) else stream
+    if isinstance(made, Join):
+        return facts + [("then", text) for part in made.upstream for text in _chain(part)]
     inner = made.input if isinstance(made, Aggregation) else made
     return facts + [("then", text) for text in _chain(inner)]
 
@@ -200,6 +209,30 @@ def _aggregation(step: Aggregation) -> list[tuple[str, str]]:
     else:
         facts.append(("emits", f"from the first row on; on time {delay} after {end}, then amended"))
     return facts
+
+
+def _join(join: Join) -> list[tuple[str, str]]:
+    equal = ", ".join(mine if mine == theirs else f"{mine} = {theirs}" for mine, theirs in join.on)
+    left, right = (_listed([s.topic.name for s in sources(part)]) for part in join.upstream)
+    before, after, delay = map(_span, (join.before, join.after, join.delay))
+    held = [
+        ("holds", f"each row of {name}, until {other} is {_span(wait + join.delay)} after it")
+        for name, other, wait in ((left, right, join.after), (right, left, join.before))
+    ]
+    alone = {
+        "inner": "pairs only",
+        "left": f"pairs, and rows of {left} that have no other, once none can come",
+        "right": f"pairs, and rows of {right} that have no other, once none can come",
+        "full": "pairs, and rows that have no other, once none can come",
+        "anti": f"rows of {left} that have no other, once none can come",
+    }
+    return [
+        ("joins", f"{left} with {right} where {equal} is the same"),
+        ("within", f"{before} before to {after} after the row of {left}"),
+        *held,
+        ("late", f"is a row that comes when the highest event time of its topic is {delay} ahead"),
+        ("emits", alone[join.how]),
+    ]
 
 
 def _window(window: AnyWindow) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.errors import InvalidPipeline
 from headrace.log.state import Topic
@@ -18,6 +18,9 @@ from headrace.streams.arrival import warn_of_arrival
 from headrace.streams.expressions import Expression, check_columns
 from headrace.streams.time import AnyWindow, Lateness, Session
 from headrace.streams.where import Where, caller
+
+if TYPE_CHECKING:
+    from headrace.streams.joins import Join
 
 Emit = Literal["updates", "final"]
 
@@ -31,6 +34,14 @@ class Stream:
 
     columns: tuple[str, ...]
     where: Where = field(repr=False, compare=False)
+
+    is_result: ClassVar[bool] = False
+    """Whether its rows are results of several, which have no event time of their own."""
+
+    @property
+    def upstream(self) -> tuple[Stream, ...]:
+        """The streams that it is made of."""
+        return ()
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,10 @@ class Filter(Stream):
     input: Stream
     condition: Expression
 
+    @property
+    def upstream(self) -> tuple[Stream, ...]:
+        return (self.input,)
+
 
 @dataclass(frozen=True)
 class Project(Stream):
@@ -54,6 +69,10 @@ class Project(Stream):
 
     input: Stream
     expressions: tuple[tuple[str, Expression], ...]
+
+    @property
+    def upstream(self) -> tuple[Stream, ...]:
+        return (self.input,)
 
 
 @dataclass(frozen=True)
@@ -64,12 +83,20 @@ class Explode(Stream):
     array: Expression
     into: str
 
+    @property
+    def upstream(self) -> tuple[Stream, ...]:
+        return (self.input,)
+
 
 @dataclass(frozen=True)
 class Merge(Stream):
     """The rows of several streams that have the same columns."""
 
     inputs: tuple[Stream, ...]
+
+    @property
+    def upstream(self) -> tuple[Stream, ...]:
+        return self.inputs
 
 
 @dataclass(frozen=True)
@@ -82,6 +109,11 @@ class Aggregation(Stream):
     lateness: Lateness
     emit: Emit
     aggregates: tuple[tuple[str, Aggregate], ...]
+    is_result = True
+
+    @property
+    def upstream(self) -> tuple[Stream, ...]:
+        return (self.input,)
 
     @property
     def patience(self) -> timedelta:
@@ -97,9 +129,14 @@ class Aggregation(Stream):
 
 @dataclass(frozen=True)
 class Late(Stream):
-    """The rows that an aggregation did not count because they came too late."""
+    """The rows that an aggregation or a join did without because they came too late."""
 
-    of: Aggregation
+    of: Aggregation | Join
+    is_result = True
+
+    @property
+    def upstream(self) -> tuple[Stream, ...]:
+        return (self.of,)
 
 
 @dataclass(frozen=True)
@@ -114,6 +151,11 @@ class Top(Stream):
     n: int
     by: str
     within: tuple[str, ...]
+    is_result = True
+
+    @property
+    def upstream(self) -> tuple[Stream, ...]:
+        return (self.of,)
 
     @property
     def live(self) -> bool:
@@ -164,7 +206,7 @@ def explode(stream: Stream, array: Expression, *, into: str) -> Explode:
     """A row for each element of an array, in the column `into`. An empty array gives none."""
     where = caller()
     check_columns(array, stream.columns, where)
-    _check_new_names([into], where)
+    check_new_names([into], where)
     columns = tuple(name for name in stream.columns if name != into)
     return Explode((*columns, into), where, stream, array, into)
 
@@ -216,7 +258,7 @@ def aggregate(
         raise InvalidPipeline(
             "An aggregation needs an aggregate", hint=f"hits=count()? See {where}"
         )
-    if has_aggregation(stream):
+    if has_results(stream):
         raise InvalidPipeline(
             "An aggregation of what is already aggregated has no event time of its own",
             hint=f"Publish the first to a topic and aggregate that. See {where}",
@@ -230,7 +272,7 @@ def aggregate(
     if emit not in ("updates", "final"):
         raise InvalidPipeline(f"emit cannot be {emit!r}", hint=f"Use updates or final. See {where}")
     names = (*keys, WINDOW_START, WINDOW_END, *aggregates)
-    _check_new_names(list(aggregates), where)
+    check_new_names(list(aggregates), where)
     if len(set(names)) != len(names):
         raise InvalidPipeline(
             f"Two columns have the same name: {', '.join(names)}", hint=str(where)
@@ -247,30 +289,14 @@ def sources(stream: Stream) -> tuple[Source, ...]:
 
 
 def _sources(stream: Stream) -> list[Source]:
-    match stream:
-        case Source():
-            return [stream]
-        case Merge():
-            return [source for part in stream.inputs for source in _sources(part)]
-        case Filter() | Project() | Explode() | Aggregation():
-            return _sources(stream.input)
-        case Late() | Top():
-            return _sources(stream.of)
-        case _:
-            raise TypeError(f"no such stream: {stream}")
+    if isinstance(stream, Source):
+        return [stream]
+    return [source for part in stream.upstream for source in _sources(part)]
 
 
-def has_aggregation(stream: Stream) -> bool:
+def has_results(stream: Stream) -> bool:
     """Whether a stream is made of results, which have no event time of their own."""
-    match stream:
-        case Aggregation() | Late() | Top():
-            return True
-        case Merge():
-            return any(has_aggregation(part) for part in stream.inputs)
-        case Filter() | Project() | Explode():
-            return has_aggregation(stream.input)
-        case _:
-            return False
+    return stream.is_result or any(map(has_results, stream.upstream))
 
 
 def project(stream: Stream, expressions: Sequence[tuple[str, Expression]], where: Where) -> Project:
@@ -278,7 +304,7 @@ def project(stream: Stream, expressions: Sequence[tuple[str, Expression]], where
     for _, expression in expressions:
         check_columns(expression, stream.columns, where)
     names = tuple(name for name, _ in expressions)
-    _check_new_names(list(names), where)
+    check_new_names(list(names), where)
     if len(set(names)) != len(names):
         raise InvalidPipeline(
             f"Two columns have the same name: {', '.join(names)}", hint=str(where)
@@ -286,7 +312,8 @@ def project(stream: Stream, expressions: Sequence[tuple[str, Expression]], where
     return Project(names, where, stream, tuple(expressions))
 
 
-def _check_new_names(names: list[str], where: Where) -> None:
+def check_new_names(names: Sequence[str], where: Where) -> None:
+    """Return if columns may be called so."""
     for name in names:
         if name.startswith("_"):
             raise InvalidPipeline(

@@ -22,6 +22,7 @@ from headrace.engine.timing import Timing
 from headrace.errors import ChangedPipeline
 from headrace.log import Log
 from headrace.views import changelog
+from headrace.views.alone import JoinKeeper
 from headrace.views.database import Database
 from headrace.views.outbox import Outbox, put
 from headrace.views.publishing import Publisher
@@ -58,6 +59,7 @@ class ViewSink(Sink):
         self._reach = reach
         self._table = PaneTable(step, schema) if step.aggregation is not None else None
         self._sessions = OpenSessions(step, session_schema) if session_schema is not None else None
+        self._joins = JoinKeeper(step, schema, log) if step.join is not None else None
         self._slots = SlotTable(step, self._table) if self._table and step.top else None
         self._shown = self._slots or self._table
         told = changelog_topic(step) if changelog else None
@@ -126,6 +128,11 @@ class ViewSink(Sink):
 
     def _store_rows(self, db: apsw.Connection, portion: Portion) -> int:
         """Store results and what is to be published of them; returns how many rows they count."""
+        if self._joins is not None:
+            assert portion.joined is not None
+            self._joins.store(db, portion.joined.rows, portion.end)
+            self._reach("stored panes")
+            return portion.joined.taken
         publisher, shown = self._publisher, self._shown
         if self._table is None or shown is None or publisher is None:
             (topic,) = self._step.outputs
@@ -238,6 +245,8 @@ class ViewSink(Sink):
                         self._slots.create(db)
                 if self._sessions is not None:
                     self._sessions.create(db)
+                if self._joins is not None:
+                    self._joins.create(db)
                 self._enter_view(db)
                 found = [(mine, "", text, text, None, json.dumps(asdict(Law())))]
         ((theirs, definition, begun_text, reached, frontier, law),) = found

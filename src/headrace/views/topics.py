@@ -8,6 +8,7 @@ from headrace.engine.aside import DEAD_SCHEMA
 from headrace.engine.steps import Step
 from headrace.errors import InvalidPipeline
 from headrace.log import Log, Topic
+from headrace.streams.joins import JOINED_AT
 from headrace.streams.stream import WINDOW_START, sources
 from headrace.views import changelog
 from headrace.views.telling import PANE
@@ -27,9 +28,12 @@ def create_topics(
     for topic in step.late:
         assert late_schema is not None
         time = next((t for t in times if t in late_schema.names), WINDOW_START)
-        _create_topic(log, step, topic, late_schema, time)
+        # Of a late row of a join, either side is null, but not what it met.
+        _create_topic(log, step, topic, late_schema, "watermark" if step.join else time)
     for topic in step.outputs:
-        if step.aggregation is None:
+        if step.join is not None:
+            _create_topic(log, step, topic, schema, JOINED_AT)
+        elif step.aggregation is None:
             time = next((t for t in times if t in schema.names), None)
             _create_topic(log, step, topic, schema, time)
         else:

@@ -15,7 +15,7 @@ from headrace.streams.stream import (
     Stream,
     explode,
     filter,
-    has_aggregation,
+    has_results,
     merge,
     project,
 )
@@ -142,7 +142,7 @@ def _source(select: Select, scope: Scope) -> Stream:
             if near
             else f"There are: {', '.join(scope.streams) or 'none'}",
         )
-    if has_aggregation(stream):
+    if has_results(stream):
         select.source.refuse(
             f"{name!r} is made of results, which have no event time of their own",
             "Publish it to a topic, and read the topic",

@@ -1,0 +1,65 @@
+"""Compares what a join has published with what the oracle says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from headrace import streams as hr
+from headrace.clock import to_datetime
+from headrace.log import Log
+from headrace.oracle import Event, events_of
+from headrace.oracle.joins import Joined, joined
+from headrace.streams.stream import Stream, sources
+from headrace.testing import Results
+from tests.property.judging import advances
+
+Row = dict[str, Any]
+
+
+def events_read(stream: Stream, log: Log) -> list[Event]:
+    """All that is in the topics that a stream reads."""
+    events = []
+    for source in sources(stream):
+        name = source.topic.name
+        records = [record for batch in log.read(name) for record in batch.records()]
+        events += events_of(log.topic(name).topic, records, advances(log, name))
+    return events
+
+
+def frontiers(stream: Stream, log: Log) -> dict[str, int | None]:
+    return {source.topic.name: log.frontier(source.topic.name) for source in sources(stream)}
+
+
+def check_join(topic: str, join: hr.Join, results: Results, *, late: str) -> Joined:
+    """Every row that was published is the oracle's, and nothing is missing."""
+    found = joined(join, events_read(join, results.log), frontiers(join, results.log))
+    assert counted(results.topic(topic)) == counted(found.rows)
+    law = results.law(topic)
+    assert law.holds
+    assert (law.rows, law.dead, law.late) == (found.rows_in, len(found.dead), len(found.late))
+    assert law.counted == found.counted
+    sides = {"left": join.left.columns, "right": join.right.columns}
+    names = {"left": dict(zip(join.left.columns, join.left.columns, strict=True))}
+    names["right"] = {theirs: mine for mine, theirs in join.on} | dict(join.from_right)
+    blank = dict.fromkeys(join.late.columns)
+    expected = []
+    for side, row in found.late:
+        assert row.watermark is not None
+        mine = {names[side][name]: row.row[name] for name in sides[side]}
+        expected.append(
+            {
+                **blank,
+                **mine,
+                "side": side,
+                "watermark": to_datetime(row.watermark),
+                "late_by": (row.watermark - row.moment) / 1_000_000,
+            }
+        )
+    assert counted(results.topic(late)) == counted(expected)
+    return found
+
+
+def counted(rows: list[Row]) -> Counter[str]:
+    """How often each row is there, whatever the order of its columns."""
+    return Counter(repr(sorted(row.items())) for row in rows)
