@@ -23,7 +23,7 @@ from headrace.engine.idle import Heart
 from headrace.engine.inputs import prepare_topics
 from headrace.engine.law import Law
 from headrace.engine.position import Position, position_at
-from headrace.engine.query import Query
+from headrace.engine.running import RunningStep, query_of
 from headrace.engine.session import SparkSettings, spark_session
 from headrace.engine.steps import steps_of
 from headrace.errors import PipelineFailed
@@ -59,7 +59,7 @@ class StepProgress:
 
 @dataclass
 class _Running:
-    query: Query
+    query: RunningStep
     sink: ViewSink
     restarts: int = 0
     failed_at: Mapping[str, Position] | None = None
@@ -112,22 +112,21 @@ class Run(Closing):
             outbox = Outbox(database, producer, reach)
             self._running = []
             for step in steps:
-                query = Query(
+                query = query_of(
                     self._spark,
                     self.log,
                     step,
                     checkpoint_of(self.log.url, app.name, step.name),
                     portions=portions,
                     reach=reach,
+                    clock=self._clock,
                 )
                 sink = ViewSink(
                     database,
                     outbox,
                     self.log,
                     step,
-                    query.frames.schema,
-                    query.frames.late_schema,
-                    query.frames.session_schema,
+                    query.frames.shapes,
                     changelog=changelogs,
                     reach=reach,
                 )
@@ -162,7 +161,7 @@ class Run(Closing):
         return [self._progress(running) for running in self._running]
 
     @property
-    def queries(self) -> list[Query]:
+    def queries(self) -> list[RunningStep]:
         """The streaming query of each step, for what Spark has to tell of it."""
         return [running.query for running in self._running]
 

@@ -20,7 +20,7 @@ from headrace.engine.checkpoint import Checkpoint, owner_of
 from headrace.engine.crash import nothing
 from headrace.engine.law import Law
 from headrace.engine.position import Position, position_at
-from headrace.engine.sink import Portion
+from headrace.engine.sink import Portion, Shapes
 from headrace.engine.steps import Step, steps_of
 from headrace.errors import ChangedPipeline, ForeignCheckpoint, PipelineError
 from headrace.log import Log
@@ -96,7 +96,7 @@ class Stored:
             outbox = Outbox(database, producer, nothing)
             for step in steps_of(app):
                 sink = ViewSink(
-                    database, outbox, self.log, step, SCHEMA, SCHEMA, None,
+                    database, outbox, self.log, step, Shapes(SCHEMA, SCHEMA),
                     changelog=True, reach=nothing,
                 )  # fmt: skip
                 end = {t: position_at(self.log, t, self.log.head()) for t in step.topics}

@@ -13,7 +13,7 @@ from headrace.engine import places
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.law import Law
 from headrace.engine.position import next_cut, position_at
-from headrace.engine.sink import Portion, Regrouped
+from headrace.engine.sink import Portion, Regrouped, Shapes
 from headrace.engine.steps import Step
 from headrace.log import Log
 from headrace.oracle import Event, Pane, events_of, meaning
@@ -54,7 +54,7 @@ def sink_all(
         outbox = Outbox(database, producer, reach)
         late = pa.schema(times) if step.late else None
         sink = ViewSink(
-            database, outbox, log, step, schema, late, parts, changelog=True, reach=reach
+            database, outbox, log, step, Shapes(schema, late, parts), changelog=True, reach=reach
         )
         outbox.send()
         for portion in _portions(log, step, sink, schema, parts, max_commits):

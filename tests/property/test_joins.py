@@ -44,7 +44,7 @@ def declare(kinds: Sequence[How], partitions: int) -> tuple[hr.App, dict[How, hr
             delay=20 * SECOND,
             prefix="r_",
         )
-        app.publish(how, step)
+        app.publish(f"{how}.out", step)
         app.publish(f"{how}.late", step.late)
     return app, joins
 
@@ -86,7 +86,7 @@ def explore(examples: int, kinds: Sequence[How]) -> Counter[str]:
                 write(log, app, [commit], topic)
             results = log.run(app, spark=shuffling(parts), max_commits=commits)
             for how, step in joins.items():
-                tally(seen, check_join(how, step, results, late=f"{how}.late"))
+                tally(seen, check_join(f"{how}.out", step, results, late=f"{how}.late"))
 
     law()
     print(dict(seen))

@@ -8,14 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from headrace.engine.law import Law
 from headrace.engine.query import Query
+from headrace.engine.sink import Portion
 from headrace.errors import LawBroken, PipelineError
 from headrace.testing import POINTS, Crash, ScriptedLog, crash_at, scripted_log
 from headrace.views.location import app_folder
-from headrace.views.sink import ViewSink
+from headrace.views.panes import PaneKeeper
+from headrace.views.telling import Passage
 from tests.recovery.pipeline import (
     NOW,
     Feed,
@@ -158,15 +161,14 @@ def test_rows_that_a_sink_forgets_stop_the_pipeline(
     log: ScriptedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed(log, Feed(6), 6)
-    honest = ViewSink._store_rows
+    honest = PaneKeeper.store
 
-    def forgetful(self: ViewSink, db: object, portion: object) -> int:
-        rows = portion.rows  # type: ignore[attr-defined]
-        return honest(self, db, replace(portion, rows=rows.slice(1)))  # type: ignore[arg-type, type-var]
+    def forgetful(self: PaneKeeper, db: apsw.Connection, portion: Portion, passage: Passage) -> int:
+        return honest(self, db, replace(portion, rows=portion.rows.slice(1)), passage)
 
     app, _ = declare("forgetful", "small")
     with monkeypatch.context() as patch:
-        patch.setattr(ViewSink, "_store_rows", forgetful)
+        patch.setattr(PaneKeeper, "store", forgetful)
         with pytest.raises(LawBroken):
             log.run(app, spark=shuffling(2))
     assert not log.records("forgetful.sales"), "nothing of the batch was stored"

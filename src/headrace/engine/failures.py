@@ -21,7 +21,7 @@ _DEATHS = (
 
 
 def failure_of(
-    step: str, checkpoint: Path, ours: Exception | None, sparks: Exception
+    step: str, checkpoint: Path | None, ours: Exception | None, sparks: Exception
 ) -> HeadraceError:
     """The error to raise for what a batch of ours raised, if it did, or else for what Spark says.
 
@@ -32,11 +32,15 @@ def failure_of(
     text = str(ours or sparks)
     if (told := _told_by_worker(text)) is not None:
         return told
+    hint = "What was stored before is as it was; run it again to go on from there."
+    if checkpoint is not None:
+        hint += (
+            f" If it fails in the same way at once, {checkpoint} may be damaged: without it, "
+            "everything is computed again from the log"
+        )
     return PipelineFailed(
         f"Step {step!r} failed: {_first_line(text)}",
-        hint="What was stored before is as it was; run it again to go on from there. If it fails "
-        f"in the same way at once, {checkpoint} may be damaged: without it, everything is "
-        "computed again from the log",
+        hint=hint,
         by_chance=ours is None or any(death in text for death in _DEATHS),
     )
 

@@ -19,7 +19,7 @@ from headrace.engine.joining import Joining, watermark_delay
 from headrace.engine.lateness import Closing
 from headrace.engine.reads import needed_columns
 from headrace.engine.sessions import GROUP, Sessions, grouped
-from headrace.engine.sink import Regrouped, Sink
+from headrace.engine.sink import Regrouped, Shapes, Sink
 from headrace.engine.staging import Staged, stage
 from headrace.engine.steps import Step
 from headrace.engine.wish import FORMAT, Wish
@@ -70,17 +70,18 @@ class Frames:
         """The columns of sessions in parts, of a step that has any."""
         self._staged_schema: pa.Schema | None = None
         if step.join is not None:
-            self._staged_schema = _arrow(streamed)
+            self._staged_schema = arrow_schema(streamed)
             self.schema = pa.schema([self._staged_schema.field(n) for n in step.join.columns])
         elif self._sessions is None:
-            self.schema = _arrow(self._results(streamed, 0))
+            self.schema = arrow_schema(self._results(streamed, 0))
             """The columns of the results, in Arrow's types."""
         else:
             parts = self._sessions.of_rows(streamed)
-            self.session_schema = _arrow(parts)
-            self.schema = _arrow(self._sessions.results(parts.withColumn(GROUP, F.lit(0))))
+            self.session_schema = arrow_schema(parts)
+            self.schema = arrow_schema(self._sessions.results(parts.withColumn(GROUP, F.lit(0))))
         self.late_schema = self._late_schema()
         """The columns of late rows, of a step that can have any."""
+        self.shapes = Shapes(self.schema, self.late_schema, self.session_schema)
 
     @property
     def mode(self) -> str:
@@ -220,14 +221,14 @@ class Frames:
     def _late_schema(self) -> pa.Schema | None:
         step, join = self._step.aggregation, self._step.join
         if join is not None:
-            return _arrow(Joining(join, Compiler(self._empty, self._ordered)).late())
+            return arrow_schema(Joining(join, Compiler(self._empty, self._ordered)).late())
         if step is None:
             return None
         if isinstance(step.input, Source):
             assert step.input.topic.schema is not None
             columns = [field.with_nullable(True) for field in step.input.topic.schema]
             return pa.schema([*columns, *LATE_FIELDS])
-        return _arrow(Compiler(self._empty, self._ordered).late(step))
+        return arrow_schema(Compiler(self._empty, self._ordered).late(step))
 
 
 def _sessions_of(step: Step, compiler: Compiler) -> Sessions | None:
@@ -256,7 +257,7 @@ def _with_places(source: Source) -> pa.Schema:
     return pa.schema([*columns, *places.TYPES.items()])
 
 
-def _arrow(frame: DataFrame) -> pa.Schema:
+def arrow_schema(frame: DataFrame) -> pa.Schema:
     """A frame's columns in Arrow's types. Spark knows that a count is never null; a topic of
     changes cannot, for there may be no row before."""
     schema = to_arrow_schema(frame.schema, timezone="UTC")

@@ -17,7 +17,8 @@ class Law:
     """What became of the rows of a batch, or of all batches together.
 
     Windows may overlap: `pairs` counts each row once for every window it is in, and so do
-    `counted` and `late`. Without overlap, `pairs` is the number of rows that came so far.
+    `counted` and `late`. Without overlap, `pairs` is the number of rows that came so far. `waiting`
+    are those more, or fewer, that wait for a table than before.
     """
 
     rows: int = 0
@@ -28,11 +29,13 @@ class Law:
     pairs: int = 0
     counted: int = 0
     late: int = 0
+    waiting: int = 0
 
     @property
     def passed(self) -> int:
         """The rows that are left to be counted after what is done to each of them by itself."""
-        return self.rows - self.tombstones - self.dead - self.filtered + self.exploded
+        gone = self.tombstones + self.dead + self.filtered + self.waiting
+        return self.rows - gone + self.exploded
 
     @property
     def holds(self) -> bool:
@@ -42,7 +45,12 @@ class Law:
         return Law(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def __str__(self) -> str:
-        taken = [("filtered", self.filtered), ("dead", self.dead), ("tombstones", self.tombstones)]
+        taken = [
+            ("filtered", self.filtered),
+            ("dead", self.dead),
+            ("tombstones", self.tombstones),
+            ("waiting", self.waiting),
+        ]
         given = f"{self.rows:,} rows" + (f" + {self.exploded:,} exploded" if self.exploded else "")
         rest = "".join(f" + {n:,} {what}" for what, n in taken if n or what == "dead")
         found = f"{self.counted:,} counted + {self.late:,} late"

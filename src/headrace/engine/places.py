@@ -23,6 +23,12 @@ TOPIC = "_topic"
 INDEX = "_index"
 """Which of the rows that one record was exploded into."""
 
+DELETED = "_deleted"
+"""Whether it is a tombstone, where these are wanted."""
+
+READY = "_ready"
+"""The commit with which a row need wait no longer, where rows wait."""
+
 REVISION = "_revision"
 """The highest commit that a row of a view counts."""
 
@@ -39,3 +45,11 @@ TYPES = {
     OFFSET: pa.int64(),
 }
 """The places that the log itself tells, in the order in which a source gives them."""
+
+MORE_TYPES = {DELETED: pa.bool_(), READY: pa.int64()}
+"""Those that are told only when they are asked for."""
+
+
+def type_of(place: str) -> pa.DataType:
+    """The Arrow type of a place that a source can give."""
+    return TYPES.get(place) or MORE_TYPES[place]

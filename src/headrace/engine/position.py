@@ -80,6 +80,11 @@ def _made(log: Log, commit: int) -> int:
         return 0
 
 
+def last_commit(positions: Mapping[str, Position]) -> int:
+    """The last commit that has been read of any topic; 0 before the first."""
+    return max(position.commit for position in positions.values())
+
+
 def behind(one: Mapping[str, Position], other: Mapping[str, Position]) -> bool:
     """Whether one place lies before another in any topic."""
     return any(one[topic].commit < other[topic].commit for topic in one if topic in other)

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import InputPartition
 from headrace.engine import places
 from headrace.engine.lateness import Closing, Mask, Moments
 from headrace.engine.position import Commits, Position
+from headrace.engine.waiting import Ready
 from headrace.engine.wish import Wish
 from headrace.errors import OffsetOutOfRange
 from headrace.log import Batch, Log, Offset, Topic, open_log
@@ -65,17 +66,33 @@ def read_rows(wish: Wish, span: Span) -> Iterator[pa.RecordBatch]:
     time = topic.event_time
     extra = [time] if wish.clean and time is not None and time not in names else []
     commits = Commits(log, wish.topic)
+    deleted = places.DELETED in wish.places
+    ready = Ready(log, wish.waiting) if wish.waiting is not None else None
     waiting: list[Batch] = []
+
+    def merged(batches: Sequence[Batch]) -> pa.RecordBatch:
+        parts = [batch.data.select(names) for batch in batches]
+        data = pa.concat_batches(parts) if len(parts) > 1 else parts[0]
+        beside = [
+            place_column(name, batches, commits)
+            if name != places.READY or ready is None
+            else ready.column((batch.commit or 0, event_times(batch, topic)) for batch in batches)
+            for name in wish.places
+        ]
+        return pa.RecordBatch.from_arrays([*data.columns, *beside], schema=schema)
+
     for batch in read_span(log, wish.topic, span, [*names, *extra]):
         if wish.clean:
-            batch = cleaned(batch, topic, commits, wish.closing)
+            batch = cleaned(batch, topic, commits, wish.closing, deleted=deleted)
+        if ready is not None:
+            batch = chosen(batch, ready.now(batch.commit or 0, event_times(batch, topic)))
         if len(batch):
             waiting.append(batch)
         if sum(map(len, waiting)) >= _ARROW_ROWS:
-            yield _merged(waiting, schema, wish.places, commits)
+            yield merged(waiting)
             waiting = []
     if waiting:
-        yield _merged(waiting, schema, wish.places, commits)
+        yield merged(waiting)
 
 
 def read_span(log: Log, topic: str, span: Span, columns: Sequence[str]) -> Iterator[Batch]:
@@ -97,9 +114,27 @@ def read_span(log: Log, topic: str, span: Span, columns: Sequence[str]) -> Itera
         ) from None
 
 
-def cleaned(batch: Batch, topic: Topic, commits: Commits, closing: Closing | None) -> Batch:
-    """The rows that have a place in time. Only where the log knows of others is it looked at."""
+def cleaned(
+    batch: Batch,
+    topic: Topic,
+    commits: Commits,
+    closing: Closing | None,
+    *,
+    deleted: bool = False,
+) -> Batch:
+    """The rows that have a place in time. Only where the log knows of others is it looked at.
+
+    `deleted` leaves tombstones where they are.
+    """
     assert batch.commit is not None
+    if deleted and batch.tombstones is not None:
+        good = in_time(batch, topic, commits) | batch.tombstones
+        return replace(
+            batch,
+            offsets=batch.offsets[good],
+            data=batch.data.filter(pa.array(good)),
+            tombstones=batch.tombstones[good],
+        )
     commit = commits[batch.commit]
     late = closing is not None and closing.touches(commit)
     if batch.tombstones is None and not commit.misplaced and not late:
@@ -150,21 +185,15 @@ def in_time(batch: Batch, topic: Topic, commits: Commits) -> Mask:
     return mask if batch.tombstones is None else mask & ~batch.tombstones
 
 
-def _merged(
-    batches: Sequence[Batch], schema: pa.Schema, wanted: Sequence[str], commits: Commits
-) -> pa.RecordBatch:
-    names = schema.names[: len(schema) - len(wanted)]
-    parts = [batch.data.select(names) for batch in batches]
-    data = pa.concat_batches(parts) if len(parts) > 1 else parts[0]
-    return pa.RecordBatch.from_arrays(
-        [*data.columns, *(place_column(name, batches, commits) for name in wanted)], schema=schema
-    )
-
-
 def place_column(name: str, batches: Sequence[Batch], commits: Commits) -> pa.Array:
     """One of the places of all the rows in some batches."""
     if name == places.OFFSET:
         return pa.array(np.concatenate([batch.offsets for batch in batches]))
+    if name == places.DELETED:
+        none = (
+            np.zeros(len(b), np.bool_) if b.tombstones is None else b.tombstones for b in batches
+        )
+        return pa.array(np.concatenate(list(none)))
     match name:
         case places.COMMIT:
             values = [batch.commit for batch in batches]

@@ -16,6 +16,16 @@ from headrace.engine.wish import ANY
 
 
 @dataclass(frozen=True)
+class Shapes:
+    """The columns of what a step hands over, in Arrow's types; None where it has no such rows."""
+
+    rows: pa.Schema
+    late: pa.Schema | None = None
+    sessions: pa.Schema | None = None
+    versions: pa.Schema | None = None
+
+
+@dataclass(frozen=True)
 class Regrouped:
     """The sessions that the rows of a batch are in, as parts, and those they were made of."""
 
@@ -48,6 +58,8 @@ class Portion:
     law: Law
     sessions: Regrouped | None = None
     joined: Joined | None = None
+    versions: pa.Table | None = None
+    """What is new of a table that rows are looked up in."""
 
 
 class Sink(ABC):
@@ -74,6 +86,10 @@ class Sink(ABC):
     @abstractmethod
     def overlapping(self, sessions: pa.Table) -> pa.Table:
         """The sessions it has, in parts, that overlap any of these and can still change."""
+
+    @abstractmethod
+    def versions(self) -> pa.Table:
+        """The versions it has of the table that rows are looked up in."""
 
     @abstractmethod
     def store(self, portion: Portion) -> Law:

@@ -75,11 +75,13 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[Span]:
         log, topic = opened(self._wish.log), self._wish.topic
         start = self._wish.start or beginning(log, topic)
-        return spans(start, position_at(log, topic, log.head()), self._wish.tasks)
+        end = position_at(log, topic, min(log.head(), self._wish.until))
+        # Without any, Spark would ask for all there is.
+        return spans(start, end, self._wish.tasks) or [Span(0, 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Span)
-        return read_rows(self._wish, partition)
+        return read_rows(self._wish, partition) if partition.end else iter(())
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

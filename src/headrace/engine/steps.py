@@ -31,6 +31,7 @@ from headrace.streams.stream import (
     Top,
     sources,
 )
+from headrace.streams.tables import Enriched, Table
 from headrace.streams.time import AnyWindow, Session, Sliding, Window
 
 
@@ -56,6 +57,15 @@ class Step:
     @property
     def join(self) -> Join | None:
         return self.stream if isinstance(self.stream, Join) else None
+
+    @property
+    def enriched(self) -> Enriched | None:
+        return self.stream if isinstance(self.stream, Enriched) else None
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether its state is kept with its results, and Spark has none."""
+        return self.enriched is not None
 
     @property
     def top(self) -> Top | None:
@@ -126,11 +136,17 @@ def _check_inputs(step: Step) -> None:
                 f"Step {step.name!r} would read what it writes to {source.topic.name!r}",
                 hint=f"Write to another topic. See {step.stream.where}",
             )
-        if source.topic.settings.compacts:
+        if source.topic.settings.compacts and source.topic.name not in _tables(step.stream):
             raise InvalidPipeline(
                 f"Topic {source.topic.name!r} is compacted, so a replay would find fewer rows",
                 hint=f"Let its cleanup be `delete`. See {source.where}",
             )
+
+
+def _tables(stream: Stream) -> set[str]:
+    """The topics that a stream has tables of. What compaction leaves of one is still a table."""
+    mine = {stream.topic} if isinstance(stream, Table) else set()
+    return mine.union(*map(_tables, stream.upstream))
 
 
 def fingerprint(step: Step) -> str:
@@ -177,6 +193,17 @@ def describe(stream: Stream) -> dict[str, Any]:
                 "bounds": [micros(stream.before), micros(stream.after), micros(stream.delay)],
                 "prefix": stream.prefix,
                 "merge": [describe(stream.left), describe(stream.right)],
+            }
+        case Table():
+            ended = None if stream.deleted is None else _text(stream.deleted, stream)
+            return {"table": [ended, *stream.key], "of": describe(stream.input)}
+        case Enriched():
+            return {
+                "enrich": [stream.mode, stream.how, stream.changes],
+                "on": [list(pair) for pair in stream.on],
+                "wait": micros(stream.wait),
+                "prefix": stream.prefix,
+                "merge": [describe(stream.input), describe(stream.table)],
             }
         case Top():
             return {"top": [stream.n, stream.by, *stream.within], **describe(stream.of)}

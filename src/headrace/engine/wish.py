@@ -11,6 +11,7 @@ import pyarrow as pa
 from headrace.engine import places
 from headrace.engine.lateness import Closing
 from headrace.engine.position import Position
+from headrace.engine.waiting import Waiting
 from headrace.errors import InvalidSetting, UnknownColumn
 from headrace.log import Topic
 
@@ -28,8 +29,9 @@ ANY = 1 << 60
 class Wish:
     """What is asked of a topic: its columns, the places to go with them, and in what portions.
 
-    `clean` leaves out tombstones and rows whose event time is missing or not to be believed, and
-    `closing` those that are too late for all of their windows.
+    `clean` leaves out rows whose event time is missing or not to be believed, and tombstones unless
+    it is asked which rows are any; `closing` those that are too late for all of their windows, and
+    `waiting` those that have to wait or had not to.
     """
 
     log: str
@@ -46,12 +48,15 @@ class Wish:
     """A commit that a batch from before it does not go beyond: up to there all is stored."""
     until: int = ANY
     """The last commit that is read."""
+    waiting: Waiting | None = None
 
     @staticmethod
     def from_options(options: Mapping[str, str]) -> Wish:
         """What a user wrote after `.option`; Spark has made the names lower case."""
         known = {"log", "topic", "columns", "places", "clean", "start", "max_rows", "max_commits"}
-        check_options("source", options, known, {"tasks", "closing", "seam", "until", "path"})
+        check_options(
+            "source", options, known, {"tasks", "closing", "seam", "until", "waiting", "path"}
+        )
         columns, start = options.get("columns"), options.get("start")
         return Wish(
             options["log"],
@@ -66,6 +71,7 @@ class Wish:
             Closing(*json.loads(options["closing"])) if "closing" in options else None,
             int(options.get("seam", "0")),
             int(options.get("until", str(ANY))),
+            Waiting.from_json(json.loads(options["waiting"])) if "waiting" in options else None,
         )
 
     def options(self) -> dict[str, str]:
@@ -85,6 +91,8 @@ class Wish:
             made["columns"] = json.dumps(self.columns)
         if self.closing is not None:
             made["closing"] = json.dumps(astuple(self.closing))
+        if self.waiting is not None:
+            made["waiting"] = json.dumps(self.waiting.to_json())
         if self.start is not None:
             made["start"] = json.dumps(self.start.to_json())
         return made
@@ -104,7 +112,7 @@ class Wish:
                     hint=f"There are: {', '.join(topic.schema.names)}",
                 )
         fields = [topic.schema.field(name).with_nullable(True) for name in names]
-        return pa.schema([*fields, *((name, places.TYPES[name]) for name in self.places)])
+        return pa.schema([*fields, *((name, places.type_of(name)) for name in self.places)])
 
 
 def _number(options: Mapping[str, str], name: str, default: int) -> int:

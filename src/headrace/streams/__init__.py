@@ -37,6 +37,7 @@ from headrace.streams.stream import (
     select,
     split,
 )
+from headrace.streams.tables import Enriched, Table, enrich, table
 from headrace.streams.time import (
     FOREVER,
     Lateness,
@@ -57,11 +58,13 @@ __all__ = [
     "App",
     "ArrivalTimeWarning",
     "Disorder",
+    "Enriched",
     "Join",
     "Lateness",
     "Session",
     "Sliding",
     "Stream",
+    "Table",
     "Top",
     "Window",
     "aggregate",
@@ -71,6 +74,7 @@ __all__ = [
     "count",
     "derive",
     "distinct",
+    "enrich",
     "explode",
     "expression",
     "filter",
@@ -92,6 +96,7 @@ __all__ = [
     "sql",
     "suggest_lateness",
     "sum",
+    "table",
     "top",
     "tumbling",
 ]

@@ -10,15 +10,19 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from headrace.clock import micros
+from headrace.engine.crash import Reach
 from headrace.engine.joining import KIND, LEFT, LEFT_ROW, PAIR, RIGHT, RIGHT_ROW
 from headrace.engine.position import Position
+from headrace.engine.sink import Portion, Shapes
 from headrace.engine.staging import Staged
 from headrace.engine.steps import Step
 from headrace.log import Log
 from headrace.streams.joins import JOINED_AT, Join
 from headrace.streams.stream import Stream, sources
 from headrace.views.database import PREFIX
+from headrace.views.keeping import Keeper
 from headrace.views.outbox import put
+from headrace.views.telling import Passage
 from headrace.views.values import check_storable, insert, quoted, sql_type, table_from
 
 _ROWS_AT_ONCE = 50_000
@@ -66,39 +70,48 @@ class AloneTable:
         db.execute(f"DELETE FROM {self._name} WHERE {where}", (kind, known))
 
 
-class JoinKeeper:
+class JoinKeeper(Keeper):
     """Publishes what a join comes to, and keeps what it has to remember for it."""
 
-    def __init__(self, step: Step, schema: pa.Schema, log: Log) -> None:
+    def __init__(self, step: Step, shapes: Shapes, log: Log, reach: Reach) -> None:
         assert step.join is not None
         (self._topic,) = step.outputs
         self._join: Join = step.join
-        self._schema = schema
+        self.schema = shapes.rows
         self._log = log
-        self._alone = AloneTable(step, schema) if step.join.how != "inner" else None
+        self._reach = reach
+        self._alone = AloneTable(step, self.schema) if step.join.how != "inner" else None
 
     def create(self, db: apsw.Connection) -> None:
         if self._alone is not None:
             self._alone.create(db)
 
-    def store(self, db: apsw.Connection, rows: Staged, end: Mapping[str, Position]) -> None:
+    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> int:
         """Publish pairs, and rows that are without another by now."""
+        assert portion.joined is not None
+        rows = portion.joined.rows
         if self._join.how != "anti":
             for some in rows.slices(ds.field(KIND) == PAIR):
-                put(db, self._topic, some.select(self._schema.names))
-        if self._alone is None:
-            return
+                put(db, self._topic, some.select(self.schema.names))
+        if self._alone is not None:
+            self._settle(db, self._alone, rows, portion.end)
+        self._reach("stored panes")
+        return portion.joined.taken
+
+    def _settle(
+        self, db: apsw.Connection, alone: AloneTable, rows: Staged, end: Mapping[str, Position]
+    ) -> None:
         sides = [(LEFT, LEFT_ROW, self._join.right)] * self._join.keeps_left
         sides += [(RIGHT, RIGHT_ROW, self._join.left)] * self._join.keeps_right
         for kind, place, other in sides:
             for some in rows.slices(ds.field(KIND) == kind):
-                self._alone.add(db, kind, some.column(place), some.select(self._schema.names))
+                alone.add(db, kind, some.column(place), some.select(self.schema.names))
             for some in rows.slices(ds.field(KIND) == PAIR):
-                self._alone.strike(db, kind, some.column(place).unique())
+                alone.strike(db, kind, some.column(place).unique())
             reached = [self._log.frontier(t, end[t].commit) for t in _topics(other)]
             if None not in reached:
                 known = min(f for f in reached if f is not None) - micros(self._join.delay)
-                for some in self._alone.leaving(db, kind, known):
+                for some in alone.leaving(db, kind, known):
                     put(db, self._topic, some)
 
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headrace.engine.crash import Reach
-from headrace.engine.frames import Frames, Portions
+from headrace.engine.frames import Portions
 from headrace.engine.law import Law
 from headrace.engine.position import Position, position_at
 from headrace.engine.query import Query
-from headrace.engine.sink import Portion
+from headrace.engine.sink import Portion, Shapes
 from headrace.engine.steps import Step, fingerprint
 from headrace.engine.wish import ANY
 from headrace.errors import InvalidPipeline, ViewError
@@ -36,20 +36,18 @@ class BuildSink(ViewSink):
     """Keeps the results of a step up to a limit, and publishes nothing."""
 
     def __init__(
-        self, database: Database, log: Log, step: Step, frames: Frames, reach: Reach
+        self, database: Database, log: Log, step: Step, shapes: Shapes, reach: Reach
     ) -> None:
         self.limits: Mapping[str, int] = {}
         """The last commit of each topic that is of interest; all of a topic that is not in it."""
         self._declared = step
-        self._late_schema = frames.late_schema
+        self._late_schema = shapes.late
         super().__init__(
             database,
             _NoOutbox(),
             log,
             quiet(step),
-            frames.schema,
-            frames.late_schema,
-            frames.session_schema,
+            shapes,
             changelog=False,
             reach=reach,
         )
@@ -60,7 +58,7 @@ class BuildSink(ViewSink):
     @property
     def schema(self) -> pa.Schema:
         """The columns that a reader sees, and the rows that each counts."""
-        return self._schema
+        return self._keeper.schema
 
     @property
     def lag(self) -> int:
@@ -81,8 +79,8 @@ class BuildSink(ViewSink):
         """
         topic = changelog_topic(self._declared)
         assert topic is not None
-        create_topics(self._log, self._declared, self._schema, self._late_schema, topic)
-        schema = changelog.envelope_schema(self._schema)
+        create_topics(self._log, self._declared, self.schema, self._late_schema, topic)
+        schema = changelog.envelope_schema(self.schema)
         there = self._log.topic(topic).topic.schema
         assert there is not None
         if _columns(there) != _columns(schema):
@@ -117,7 +115,7 @@ class Build:
             spark, log, step, place.checkpoint, portions=portions, reach=reach, name=name
         )
         self._database = Database(place.database, step.app)
-        self.sink = BuildSink(self._database, log, step, self._query.frames, reach)
+        self.sink = BuildSink(self._database, log, step, self._query.frames.shapes, reach)
 
     def advance(self, limits: Mapping[str, int], look: Callable[[], None]) -> None:
         """Compute all up to these commits of its topics, calling `look` meanwhile."""

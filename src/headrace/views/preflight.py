@@ -128,6 +128,8 @@ def _check(log: Log, step: Step, stored: StoredStep | None, switched: bool) -> S
 def _used(step: Step, stored: StoredStep, checkpoint: Checkpoint) -> str:
     """How results are gone on with, for which a checkpoint is of use and not always needed."""
     told = f"is used, {_upto(stored.reached)}"
+    if step.in_rounds:
+        return told
     last = checkpoint.last_done() if checkpoint.exists else -1
     done = checkpoint.end_of(last) if last >= 0 else stored.begun
     if not behind(done, stored.reached):

@@ -9,14 +9,13 @@ from typing import Any
 
 import apsw
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.crash import Reach
 from headrace.engine.law import Law
-from headrace.engine.position import Position, beginning
-from headrace.engine.sink import Portion, Sink
+from headrace.engine.position import Position, beginning, last_commit
+from headrace.engine.sink import Portion, Shapes, Sink
 from headrace.engine.steps import Step, definition_of, differences, fingerprint
 from headrace.engine.timing import Timing
 from headrace.errors import ChangedPipeline
@@ -24,14 +23,13 @@ from headrace.log import Log
 from headrace.views import changelog
 from headrace.views.alone import JoinKeeper
 from headrace.views.database import Database
+from headrace.views.keeping import Keeper, RowKeeper
 from headrace.views.outbox import Outbox, put
-from headrace.views.publishing import Publisher
-from headrace.views.sessions import OpenSessions
-from headrace.views.slots import SlotTable
-from headrace.views.table import PaneTable, without
-from headrace.views.telling import Passage, Turn
+from headrace.views.panes import PaneKeeper
+from headrace.views.telling import Passage
 from headrace.views.timings import Timings
 from headrace.views.topics import create_topics
+from headrace.views.versions import VersionKeeper
 
 _LAWS_KEPT = 1_000
 
@@ -45,9 +43,7 @@ class ViewSink(Sink):
         outbox: Outbox,
         log: Log,
         step: Step,
-        schema: pa.Schema,
-        late_schema: pa.Schema | None,
-        session_schema: pa.Schema | None,
+        shapes: Shapes,
         *,
         changelog: bool,
         reach: Reach,
@@ -57,15 +53,9 @@ class ViewSink(Sink):
         self._log = log
         self._step = step
         self._reach = reach
-        self._table = PaneTable(step, schema) if step.aggregation is not None else None
-        self._sessions = OpenSessions(step, session_schema) if session_schema is not None else None
-        self._joins = JoinKeeper(step, schema, log) if step.join is not None else None
-        self._slots = SlotTable(step, self._table) if self._table and step.top else None
-        self._shown = self._slots or self._table
         told = changelog_topic(step) if changelog else None
-        self._publisher = Publisher(step, told, self._shown) if self._shown else None
-        self._schema = self._shown.schema if self._shown else schema
-        self._create_topics(late_schema, told)
+        self._keeper = keeper_of(step, shapes, log, told, reach)
+        self._create_topics(shapes.late, told)
         self._timings = Timings(database, step.name)
         self._begun: Mapping[str, Position]
         self._reached: Mapping[str, Position]
@@ -75,7 +65,7 @@ class ViewSink(Sink):
         self._enter_outputs()
 
     def _create_topics(self, late_schema: pa.Schema | None, changes: str | None) -> None:
-        create_topics(self._log, self._step, self._schema, late_schema, changes)
+        create_topics(self._log, self._step, self._keeper.schema, late_schema, changes)
 
     @property
     def begun(self) -> Mapping[str, Position]:
@@ -95,13 +85,17 @@ class ViewSink(Sink):
         return self._law
 
     def overlapping(self, sessions: pa.Table) -> pa.Table:
-        assert self._sessions is not None
         with self._database.reading() as db:
-            return self._sessions.overlapping(db, sessions)
+            return self._keeper.overlapping(db, sessions)
+
+    def versions(self) -> pa.Table:
+        with self._database.reading() as db:
+            return self._keeper.versions(db)
 
     def store(self, portion: Portion) -> Law:
+        frontier = _later(self._frontier, portion.frontier)
         with self._database.writing() as db:
-            counted = self._store_rows(db, portion)
+            counted = self._keeper.store(db, portion, Passage(self._frontier, frontier))
             for topic in self._step.late:
                 if portion.late is not None:
                     put(db, topic, portion.late)
@@ -111,7 +105,6 @@ class ViewSink(Sink):
             law = portion.law + Law(counted=counted)
             law.check(self._step.name)
             total = self._law + law
-            frontier = _later(self._frontier, portion.frontier)
             self._outbox.forget_sent(db)
             self._record(db, portion, law, total, frontier)
             self._timings.write(db)
@@ -124,84 +117,13 @@ class ViewSink(Sink):
     def timed(self, timing: Timing, *, last: bool) -> None:
         self._timings.note(timing, last=last)
 
-    # Rows
-
-    def _store_rows(self, db: apsw.Connection, portion: Portion) -> int:
-        """Store results and what is to be published of them; returns how many rows they count."""
-        if self._joins is not None:
-            assert portion.joined is not None
-            self._joins.store(db, portion.joined.rows, portion.end)
-            self._reach("stored panes")
-            return portion.joined.taken
-        publisher, shown = self._publisher, self._shown
-        if self._table is None or shown is None or publisher is None:
-            (topic,) = self._step.outputs
-            stored = put(db, topic, portion.rows)
-            self._reach("stored panes")
-            return stored
-        assert self._step.aggregation is not None
-        turn = self._turn(portion.frontier, self._log.commit_time(_newest(portion)))
-        updates = self._step.aggregation.emit == "updates"
-        counted = self._replace_sessions(db, portion, turn)
-        remember = updates and publisher.wanted and self._slots is None
-        for rows in self._table.slices(portion.rows):
-            merged = self._table.merge(db, rows, remember=remember)
-            counted += merged.counted
-            if merged.before is not None:
-                changed = changelog.changed_rows(rows, merged.before)
-                publisher.updates(db, rows.filter(changed), merged.before.filter(changed), turn)
-            if self._slots is not None:
-                self._slots.touch(db, rows)
-        if self._slots is not None:
-            ranked = self._slots.rank(db, turn)
-            self._table.forget(db, turn.closed.after)
-            if updates:
-                publisher.retracted(db, ranked.gone, turn)
-                publisher.updates(db, ranked.rows, ranked.before, turn)
-        self._reach("stored panes")
-        if updates:
-            publisher.fired(db, shown.ended(db, *turn.watermark.span), turn)
-            publisher.settle(db, turn)
-        else:
-            publisher.final(db, shown.ended(db, *turn.closed.span), turn)
-        return counted
-
-    def _turn(self, frontier: int | None, now: int) -> Turn:
-        """What it means for windows that the frontier has come so far."""
-        aggregation = self._step.aggregation
-        assert aggregation is not None
-        passage = Passage(self._frontier, _later(self._frontier, frontier))
-        watermark = passage.less(micros(aggregation.lateness.delay))
-        settled = micros(aggregation.lateness.grace + aggregation.window.settles)
-        return Turn(watermark, watermark.less(settled), now)
-
-    def _replace_sessions(self, db: apsw.Connection, portion: Portion, turn: Turn) -> int:
-        """Keep the open sessions, and take away what is now part of others; returns minus its rows.
-
-        What a session was before it grew stays in the table under its key, and is merged with.
-        """
-        if self._sessions is None or portion.sessions is None:
-            return 0
-        parts, replaced = portion.sessions.parts, portion.sessions.replaced
-        assert self._table is not None
-        assert self._publisher is not None
-        assert self._step.aggregation is not None
-        self._sessions.replace(db, replaced, parts)
-        self._sessions.forget(db, turn.closed.after)
-        gone = self._table.remove(db, without(replaced, portion.rows, self._table.key))
-        if self._slots is not None:
-            self._slots.touch(db, gone)
-        elif self._step.aggregation.emit == "updates":
-            self._publisher.retracted(db, gone, turn)
-        return -(pc.sum(gone.column(places.ROWS)).as_py() or 0)
-
     # Bookkeeping
 
     def _record(
         self, db: apsw.Connection, portion: Portion, law: Law, total: Law, frontier: int | None
     ) -> None:
         step, reached = self._step.name, _positions(portion.end)
-        moment = self._log.commit_time(_newest(portion))
+        moment = self._log.commit_time(last_commit(portion.end))
         db.execute(
             "UPDATE _headrace_step SET reached = ?, frontier = ?, law = ?, updated = ? "
             "WHERE name = ?",
@@ -239,14 +161,7 @@ class ViewSink(Sink):
                         json.dumps(asdict(Law())),
                     ),
                 )  # fmt: skip
-                if self._table is not None:
-                    self._table.create(db)
-                    if self._slots is not None:
-                        self._slots.create(db)
-                if self._sessions is not None:
-                    self._sessions.create(db)
-                if self._joins is not None:
-                    self._joins.create(db)
+                self._keeper.create(db)
                 self._enter_view(db)
                 found = [(mine, "", text, text, None, json.dumps(asdict(Law())))]
         ((theirs, definition, begun_text, reached, frontier, law),) = found
@@ -264,9 +179,6 @@ class ViewSink(Sink):
         self._law = Law(**json.loads(str(law)))
 
     def _enter_outputs(self) -> None:
-        """Make ready what is remembered of the outputs, which may have wanted less before."""
-        if self._publisher is None:
-            return
         with self._database.writing() as db:
             waiting = {str(topic) for (topic,) in db.execute("SELECT topic FROM _headrace_outbox")}
             spoken = [
@@ -274,13 +186,13 @@ class ViewSink(Sink):
                 for topic in self._step.outputs
                 if topic in waiting or any(p.end for p in self._log.topic(topic).partitions)
             ]
-            self._publisher.enter(db, self._turn(self._frontier, 0).closed.after, spoken)
+            self._keeper.enter(db, self._frontier, spoken)
 
     def _enter_view(self, db: apsw.Connection) -> None:
         view, aggregation = self._step.view, self._step.aggregation
-        if view is None or aggregation is None or self._shown is None:
+        if view is None or aggregation is None:
             return
-        columns = [[f.name, str(f.type)] for f in self._shown.schema if f.name != places.ROWS]
+        columns = [[f.name, str(f.type)] for f in self._keeper.schema if f.name != places.ROWS]
         db.execute(
             "INSERT INTO _headrace_view VALUES (?, ?, ?, ?, ?, ?, ?)",
             (
@@ -289,6 +201,18 @@ class ViewSink(Sink):
                 micros(aggregation.lateness.grace),
             ),
         )  # fmt: skip
+
+
+def keeper_of(step: Step, shapes: Shapes, log: Log, changes: str | None, reach: Reach) -> Keeper:
+    """What keeps the results of such a step."""
+    if step.aggregation is not None:
+        return PaneKeeper(step, shapes, log, changes, reach)
+    if step.join is not None:
+        return JoinKeeper(step, shapes, log, reach)
+    (topic,) = step.outputs
+    if step.enriched is not None:
+        return VersionKeeper(step, topic, shapes, reach)
+    return RowKeeper(topic, shapes.rows, reach)
 
 
 def changelog_topic(step: Step) -> str | None:
@@ -304,10 +228,6 @@ def _as_stored(step: Step) -> dict[str, Any]:
 
 def _later(one: int | None, other: int | None) -> int | None:
     return max((moment for moment in (one, other) if moment is not None), default=None)
-
-
-def _newest(portion: Portion) -> int:
-    return max(position.commit for position in portion.end.values())
 
 
 def _positions(positions: Mapping[str, Position]) -> str:

@@ -1,0 +1,111 @@
+"""What lies between two places in the log: as frames of Spark, and what of it is not counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.engine import places
+from headrace.engine.aside import Aside, set_aside
+from headrace.engine.compile import Compiler, Counters
+from headrace.engine.position import Position
+from headrace.engine.waiting import Waiting
+from headrace.engine.wish import FORMAT, Wish
+from headrace.log import Log
+from headrace.streams.stream import Source, Stream, sources
+
+PLACES = (places.COMMIT, places.FRONTIER, places.PARTITION, places.OFFSET)
+
+
+@dataclass(frozen=True)
+class Between:
+    """Reads topics from one place to another. Places are by topic."""
+
+    spark: SparkSession
+    log: Log
+
+    def compiler(
+        self,
+        start: Mapping[str, Position],
+        end: Mapping[str, Position],
+        *extra: str,
+        waiting: Waiting | None = None,
+        counters: Counters | None = None,
+    ) -> Compiler:
+        """Makes streams of what is there, with places beside each row."""
+
+        def load(source: Source) -> DataFrame:
+            topic = source.topic.name
+            wish = Wish(
+                self.log.url,
+                topic,
+                None,
+                (*PLACES, *extra),
+                clean=True,
+                start=start[topic],
+                tasks=self.spark.sparkContext.defaultParallelism,
+                until=end[topic].commit,
+                waiting=waiting,
+            )
+            rows = self.spark.read.format(FORMAT).options(**wish.options()).load()
+            return _timed(rows, source)
+
+        return Compiler(load, counters=counters)
+
+    def nothing(self, *extra: str) -> Compiler:
+        """Makes streams without rows: enough to learn what becomes of them."""
+
+        def load(source: Source) -> DataFrame:
+            assert source.topic.schema is not None
+            columns = [field.with_nullable(True) for field in source.topic.schema]
+            beside = [(name, places.type_of(name)) for name in (*PLACES, *extra)]
+            empty = pa.schema([*columns, *beside]).empty_table()
+            return _timed(self.spark.createDataFrame(empty), source)
+
+        return Compiler(load)
+
+    def aside(
+        self,
+        step: str,
+        stream: Stream,
+        start: Mapping[str, Position],
+        end: Mapping[str, Position],
+    ) -> dict[str, Aside]:
+        """Dead letters and tombstones, by topic."""
+        return {
+            source.topic.name: set_aside(
+                self.log,
+                step,
+                source.topic,
+                start[source.topic.name],
+                end[source.topic.name],
+                None,
+            )
+            for source in sources(stream)
+        }
+
+    def frontier(self, end: Mapping[str, Position]) -> int | None:
+        """The lowest of the frontiers of all topics; none before each of them has one."""
+        found = [self.log.frontier(topic, position.commit) for topic, position in end.items()]
+        return min((f for f in found if f is not None), default=None) if None not in found else None
+
+
+def observed(frame: DataFrame, names: tuple[str, ...]) -> dict[str, int]:
+    """What counters in a frame have counted, once it was computed."""
+    if not names:
+        return {}
+    metrics = frame._jdf.queryExecution().observedMetrics()
+    found = {}
+    for name in names:
+        row = metrics.get(name)
+        value = row.get().get(0) if row.isDefined() else None
+        found[name] = int(value) if value is not None else 0
+    return found
+
+
+def _timed(rows: DataFrame, source: Source) -> DataFrame:
+    return rows.withColumn(places.TIME, F.col(f"`{source.topic.event_time}`"))

@@ -1,0 +1,171 @@
+"""Rows of a stream with what a table says of each, from one place in the log to another.
+
+Rows wait in the log until the table has come as far as they have. A version that came after a row
+was ready is not looked at: the log says which do, so that a replay finds the same versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from headrace.clock import micros
+from headrace.engine import places
+from headrace.engine.aside import Aside
+from headrace.engine.between import Between, observed
+from headrace.engine.changes import TOMBSTONE, Changes, change_rows
+from headrace.engine.compile import Counters
+from headrace.engine.crash import Reach
+from headrace.engine.frames import arrow_schema
+from headrace.engine.law import Law
+from headrace.engine.lookup import looked_up
+from headrace.engine.position import Commits, Position, last_commit, position_at
+from headrace.engine.reads import branches
+from headrace.engine.rows import event_times, in_time
+from headrace.engine.sink import Portion, Shapes, Sink
+from headrace.engine.steps import Step
+from headrace.engine.waiting import Ready, Waiting
+from headrace.log import Commit, Log
+from headrace.streams.stream import sources
+from headrace.streams.tables import Enriched
+
+
+@dataclass(frozen=True)
+class Held:
+    """What there is after a portion: the versions, and how many rows wait, all after a commit."""
+
+    versions: pa.Table
+    low: int = 0
+    waiting: Mapping[str, int] = field(default_factory=dict)
+
+
+class Enriching:
+    """Computes what lies between two places. Its sink keeps the versions of the table."""
+
+    def __init__(self, spark: SparkSession, log: Log, step: Step) -> None:
+        assert isinstance(step.stream, Enriched)
+        self._spark = spark
+        self._log = log
+        self._step = step
+        self._enriched: Enriched = step.stream
+        self._between = Between(spark, log)
+        self._topics = {s.topic.name: s.topic for s in sources(self._enriched.input)}
+        self._waits = self._enriched.mode == "as_of"
+        changes = change_rows(self._enriched.table, self._between.nothing(places.DELETED))
+        self._versions_schema = arrow_schema(changes.drop(TOMBSTONE))
+        rows = self._between.nothing(places.READY).rows(self._enriched.input)
+        versions = self._versions_schema.empty_table()
+        self._schema = arrow_schema(looked_up(spark, self._enriched, rows, versions))
+        self.shapes = Shapes(self._schema, versions=self._versions_schema)
+        self._held = self._next = Held(versions)
+
+    def begin(self, sink: Sink) -> None:
+        """Find the versions there are, and the rows that wait."""
+        begun, reached = last_commit(sink.begun), last_commit(sink.reached)
+        ready = self._ready(begun, begun, reached)
+        self._held = self._still(sink.versions(), ready, reached)
+
+    def portion(self, sink: Sink, end: Mapping[str, Position], reach: Reach) -> Portion:
+        """The rows that are ready by then and were not, each looked up."""
+        start, upto = sink.reached, last_commit(end)
+        changes = self._changes(start, end)
+        versions = pa.concat_tables([self._held.versions, changes.versions])
+        ready = self._ready(self._held.low, last_commit(start), upto)
+        counters = Counters()
+        compiler = self._between.compiler(
+            {topic: position_at(self._log, topic, self._held.low) for topic in self._topics}
+            if ready is not None
+            else start,
+            end,
+            *([places.READY] if ready is not None else []),
+            waiting=ready.waiting if ready is not None else None,
+            counters=counters,
+        )
+        rows = compiler.rows(self._enriched.input)
+        found = looked_up(self._spark, self._enriched, rows, versions, counters)
+        results = found.toArrow().cast(self._schema)
+        reach("computed")
+        self._next = self._still(versions, ready, upto)
+        aside = self._between.aside(self._step.name, self._enriched, start, end)
+        dead = [pa.Table.from_batches([b]) for part in aside.values() for b in part.dead]
+        dead += [changes.dead] if changes.dead is not None else []
+        law = self._law(start, end, aside, changes, observed(found, counters.all), counters)
+        return Portion(
+            start,
+            end,
+            self._between.frontier(end),
+            results,
+            None,
+            pa.concat_tables(dead) if dead else None,
+            law,
+            versions=changes.versions,
+        )
+
+    def stored(self) -> None:
+        """The sink has the last portion."""
+        self._held = self._next
+
+    def _changes(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> Changes:
+        table = self._enriched.table
+        compiler = self._between.compiler(start, end, places.DELETED)
+        rows = change_rows(table, compiler).toArrow()
+        return Changes.of(rows, table, self._versions_schema, self._step.name, self._log)
+
+    def _ready(self, low: int, after: int, upto: int) -> Ready | None:
+        if not self._waits:
+            return None
+        patience = micros(self._enriched.wait)
+        table, topics = self._enriched.table.topic, tuple(self._topics)
+        return Ready(self._log, Waiting(table, topics, patience, low, after, upto))
+
+    def _still(self, versions: pa.Table, ready: Ready | None, upto: int) -> Held:
+        """What is held after a commit; the rows that wait are counted by the log's own times."""
+        if ready is None:
+            return Held(versions, upto)
+        low, found = ready.first_waiting(self._log), {}
+        for name, topic in self._topics.items():
+            assert topic.event_time is not None
+            commits, count = Commits(self._log, name), 0
+            for batch in self._log.read(
+                name, start=Commit(low), stop=Commit(upto), columns=[topic.event_time]
+            ):
+                assert batch.commit is not None
+                late = ready.at(batch.commit, event_times(batch, topic)) > upto
+                count += int((late & in_time(batch, topic, commits)).sum())
+            found[name] = count
+        return Held(versions, low, found)
+
+    def _law(
+        self,
+        start: Mapping[str, Position],
+        end: Mapping[str, Position],
+        aside: Mapping[str, Aside],
+        changes: Changes,
+        counts: Mapping[str, int],
+        counters: Counters,
+    ) -> Law:
+        """What is known of the rows before the sink has them."""
+        rows = {topic: end[topic].rows_after(start[topic]) for topic in end}
+        more = {
+            topic: self._next.waiting.get(topic, 0) - self._held.waiting.get(topic, 0)
+            for topic in self._topics
+        }
+        came = {
+            topic: rows[topic] - aside[topic].dead_rows - aside[topic].tombstones - more[topic]
+            for topic in self._topics
+        }
+        ways = branches(self._enriched.input)
+        law = Law(
+            rows=sum(rows.values()),
+            tombstones=changes.tombstones + sum(aside[t].tombstones for t in self._topics),
+            dead=sum(found.dead_rows for found in aside.values())
+            + (changes.dead.num_rows if changes.dead is not None else 0),
+            filtered=sum(counts[name] for name in counters.filtered),
+            exploded=sum(counts[name] for name in counters.exploded)
+            + sum(n * (ways[topic] - 1) for topic, n in came.items()),
+            waiting=sum(more.values()),
+        )
+        return law + Law(pairs=law.passed)

@@ -1,0 +1,74 @@
+"""What a table says of rows, looked up by Spark.
+
+The versions of a key are an array, in order, and Spark's own functions find the one that was valid,
+so that each row is looked up once whatever the history.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.engine import places
+from headrace.engine.changes import FROM, ORDER
+from headrace.engine.compile import Counters, checked
+from headrace.streams.tables import Enriched
+
+_BROADCAST = 64 << 20
+"""Versions that take up no more are sent to every task; beyond that, rows are sent to theirs."""
+
+_VERSIONS, _FOUND, _VALUE = "_versions", "_found", "_value"
+
+
+def looked_up(
+    spark: SparkSession,
+    enriched: Enriched,
+    rows: DataFrame,
+    versions: pa.Table,
+    counters: Counters | None = None,
+) -> DataFrame:
+    """Rows with what the versions say of them, in the columns of the enriched stream."""
+    known = _by_key(spark, enriched, versions)
+    match = F.lit(True)
+    for mine, theirs in enriched.on:
+        match = match & (F.col(f"`{mine}`") == F.col(f"`_table_{theirs}`"))
+    found = checked(enriched.where, rows.join, known, match, "left")
+    found = found.withColumn(_FOUND, _valid(enriched))
+    there = F.coalesce(~F.col(f"{_FOUND}.{places.DELETED}"), F.lit(False))
+    if enriched.how == "inner":
+        if counters is not None:
+            name = counters.name(counters.filtered, "unknown")
+            found = found.observe(name, F.count_if(~there).alias("n"))
+        found = found.where(there)
+    return found.select(
+        *(F.col(f"`{name}`") for name in enriched.input.columns),
+        *(
+            F.when(there, F.col(f"{_FOUND}.{_VALUE}.`{column}`")).alias(name)
+            for column, name in enriched.from_table
+        ),
+    )
+
+
+def _by_key(spark: SparkSession, enriched: Enriched, versions: pa.Table) -> DataFrame:
+    """The versions of each key, in order."""
+    table = enriched.table
+    value = F.struct(*(F.col(f"`{name}`") for name, _ in enriched.from_table)).alias(_VALUE)
+    version = F.struct(*ORDER, places.DELETED, value)
+    keys = [F.col(f"`{name}`").alias(f"_table_{name}") for name in table.key]
+    grouped = (
+        spark.createDataFrame(versions)
+        .groupBy(*keys)
+        .agg(F.array_sort(F.collect_list(version)).alias(_VERSIONS))
+    )
+    small = versions.nbytes <= _BROADCAST
+    return F.broadcast(grouped) if small else grouped.hint("shuffle_hash")
+
+
+def _valid(enriched: Enriched) -> Column:
+    """The version that is valid for a row; null if there is none."""
+    if enriched.mode == "latest":
+        return F.try_element_at(_VERSIONS, F.lit(-1))
+    moment, ready = F.unix_micros(places.TIME), F.col(places.READY)
+    valid = F.filter(_VERSIONS, lambda v: (v[FROM] <= moment) & (v[places.COMMIT] <= ready))
+    return F.try_element_at(valid, F.lit(-1))

@@ -1,0 +1,35 @@
+"""How a step is run: as a stream of Spark, or in rounds of our own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from headrace.clock import Clock
+from headrace.engine.crash import Reach
+from headrace.engine.enriching import Enriching
+from headrace.engine.frames import Portions
+from headrace.engine.query import Query
+from headrace.engine.rounds import Rounds
+from headrace.engine.steps import Step
+from headrace.log import Log
+
+RunningStep = Query | Rounds
+
+
+def query_of(
+    spark: SparkSession,
+    log: Log,
+    step: Step,
+    checkpoint: Path,
+    *,
+    portions: Portions | None,
+    reach: Reach,
+    clock: Clock,
+) -> RunningStep:
+    """What runs a step."""
+    if step.enriched is not None:
+        plan = Enriching(spark, log, step)
+        return Rounds(spark, log, step, plan, portions=portions, reach=reach, clock=clock)
+    return Query(spark, log, step, checkpoint, portions=portions, reach=reach)

@@ -1,0 +1,53 @@
+"""What becomes of a step's results inside of the transaction that stores them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import apsw
+import pyarrow as pa
+
+from headrace.engine.crash import Reach
+from headrace.engine.sink import Portion
+from headrace.views.outbox import put
+from headrace.views.telling import Passage
+
+
+class Keeper(ABC):
+    """Keeps the results of one step, and publishes what is to be told of them."""
+
+    schema: pa.Schema
+    """The columns of what a reader sees, or of what is published."""
+
+    def create(self, db: apsw.Connection) -> None:  # noqa: B027 - some keep nothing
+        """Make its tables, when the step is new."""
+
+    def enter(self, db: apsw.Connection, frontier: int | None, spoken: Sequence[str]) -> None:  # noqa: B027
+        """Make ready, given how far time is and the topics that were written to already."""
+
+    @abstractmethod
+    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> int:
+        """Keep a portion with which the frontier passes on; returns how many rows it counts."""
+
+    def overlapping(self, db: apsw.Connection, sessions: pa.Table) -> pa.Table:
+        """The sessions it has that overlap any of these."""
+        raise NotImplementedError
+
+    def versions(self, db: apsw.Connection) -> pa.Table:
+        """The versions it has of a table."""
+        raise NotImplementedError
+
+
+class RowKeeper(Keeper):
+    """Publishes rows, each by itself."""
+
+    def __init__(self, topic: str, schema: pa.Schema, reach: Reach) -> None:
+        self.schema = schema
+        self._topic = topic
+        self._reach = reach
+
+    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> int:
+        stored = put(db, self._topic, portion.rows)
+        self._reach("stored panes")
+        return stored

@@ -1,0 +1,182 @@
+"""For any interleaving of a stream and a table, what Spark looks up is what the oracle does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace import streams as hr
+from headrace.log import Record
+from headrace.oracle import events_of
+from headrace.oracle.tables import Changes, Lookups, changes_of, looked_up
+from headrace.testing import Results, ScriptedLog, scripted_log
+from tests.property.joining import counted, events_read
+from tests.property.judging import advances
+from tests.property.scripts import BEGIN, NOW, SCHEMA, SECOND, Commit, quickly, scripts, write
+from tests.spark import shuffling
+
+Change = list[dict[str, Any]] | datetime
+USERS = "id string, name string, gone boolean, at timestamp"
+
+
+@st.composite
+def changes(draw: Any) -> list[Change]:
+    """Commits of a table: versions in and out of order, ends of keys, and moments."""
+    moment = BEGIN
+    script: list[Change] = []
+    back = st.sampled_from([0, 0, 0, 1, 20, 45, 100])
+    for advance in draw(st.lists(st.sampled_from([0, 1, 10, 30, 60, 200]), max_size=12)):
+        moment += advance * SECOND
+        if draw(st.integers(0, 3)) == 3:
+            script.append(moment + draw(st.sampled_from([-5, 0, 100])) * SECOND)
+            continue
+        commit: list[dict[str, Any]] = []
+        for _ in range(draw(st.integers(1, 3))):
+            key = draw(st.sampled_from(["a", "a", "b", "c", None]))
+            if key is not None and draw(st.integers(0, 5)) == 0:
+                commit.append({"key": key})
+                continue
+            commit.append(
+                {
+                    "id": key,
+                    "name": draw(st.sampled_from(["ann", "bob", None])),
+                    "gone": draw(st.sampled_from([False, False, None, True])),
+                    "at": draw(st.sampled_from([None, *[moment - draw(back) * SECOND] * 9])),
+                }
+            )
+        script.append(commit)
+    return script
+
+
+def change(log: ScriptedLog, app: hr.App, commit: Change) -> None:
+    """Write a commit of the table. Where its topic has a key, it is not null; else none ends."""
+    keyed = app.topics["users"].key is not None
+    if isinstance(commit, datetime):
+        log.log.advance("users", commit)
+        return
+    with log.log.producer() as producer, producer.transaction() as transaction:
+        for row in commit:
+            if "id" not in row and keyed:
+                transaction.send("users", None, key=row["key"])
+            elif "id" in row and not (keyed and row["id"] is None):
+                transaction.send("users", row)
+
+
+def declare(how: Any, wait: int, partitions: int, key: str | None) -> tuple[hr.App, hr.Enriched]:
+    app = hr.App("enrich")
+    events = app.topic("events", schema=SCHEMA, event_time="at", partitions=partitions)
+    users = app.topic("users", schema=USERS, event_time="at", key=key)
+    table = hr.table(hr.derive(users, shout="upper(name)"), key="id", deleted="gone")
+    some = hr.explode(hr.filter(events, "n is null or n > -3"), "tags", into="tag")
+    step = hr.enrich(some, table, on={"k": "id"}, how=how, wait=wait * SECOND, prefix="user_")
+    app.publish("out", step)
+    return app, step
+
+
+def meant(step: hr.Enriched, results: Results) -> tuple[Lookups, Changes]:
+    """What the oracle says of the rows that are in the log."""
+    log = results.log
+
+    def frontier(topic: str, commit: int) -> int | None:
+        return log.frontier(topic, commit) if commit else None
+
+    records: list[Record] = [r for batch in log.read("users") for r in batch.records()]
+    known = changes_of(
+        step.table,
+        records,
+        events_of(log.topic("users").topic, records, advances(log, "users")),
+        frontier,
+    )
+    events = events_read(step.input, log)
+    return looked_up(step, events, known.versions, frontier, log.head()), known
+
+
+def check(step: hr.Enriched, results: Results) -> tuple[Lookups, Changes]:
+    found, known = meant(step, results)
+    told, said = counted(results.topic("out")), counted(found.rows)
+    assert told == said, (list((told - said).items())[:3], list((said - told).items())[:3])
+    law = results.law("out")
+    assert law.holds
+    assert law.waiting == found.waiting
+    assert law.dead == len(found.dead) + len(known.dead)
+    assert law.tombstones == known.tombstones
+    assert law.counted == len(found.rows) + len(known.versions)
+    reasons = Counter(letter["reason"] for letter in results.topic("enrich.dead"))
+    assert reasons == Counter(reason for _, reason in [*found.dead, *known.dead])
+    return found, known
+
+
+REACHED = ("told", "waiting", "unknown", "dead", "versions", "tombstones", "known", "late changes")
+
+
+def explore(examples: int) -> Counter[str]:
+    seen: Counter[str] = Counter()
+
+    @quickly(examples)
+    @given(
+        scripts(),
+        changes(),
+        st.randoms(use_true_random=False),
+        st.sampled_from([1, 3, 1_000]),
+        st.sampled_from([1, 2]),
+        st.sampled_from(["left", "inner"]),
+        st.sampled_from([0, 40, 10_000]),
+        st.sampled_from(["id", "id", None]),
+    )
+    def law(
+        one: list[Commit],
+        other: list[Change],
+        random: Random,
+        commits: int,
+        parts: int,
+        how: str,
+        wait: int,
+        key: str | None,
+    ) -> None:
+        app, step = declare(how, wait, parts, key)
+        with scripted_log(start=NOW) as log:
+            for topic in app.topics.values():
+                log.log.ensure_topic(topic)
+            rows, versions = list(one), list(other)
+            while rows or versions:
+                if versions and (not rows or random.random() < 0.5):
+                    change(log, app, versions.pop(0))
+                else:
+                    write(log, app, [rows.pop(0)])
+                if random.random() < 0.2:
+                    log.run(app, spark=shuffling(parts), max_commits=commits)
+            results = log.run(app, spark=shuffling(parts), max_commits=commits)
+            found, known = check(step, results)
+            seen["runs"] += 1
+            seen["told"] += len(found.rows)
+            seen["known"] += sum(row["user_shout"] is not None for row in found.rows)
+            seen["waiting"] += found.waiting
+            seen["unknown"] += found.unknown
+            seen["dead"] += len(found.dead) + len(known.dead)
+            seen["versions"] += len(known.versions)
+            seen["tombstones"] += sum(version.row is None for version in known.versions)
+            newest = 0
+            for version in sorted(known.versions, key=lambda v: v.commit):
+                seen["late changes"] += version.valid < newest
+                newest = max(newest, version.valid)
+
+    law()
+    print(dict(seen))
+    return seen
+
+
+@pytest.mark.timeout(300)
+def test_what_is_looked_up_is_the_oracles() -> None:
+    assert explore(6)["told"]
+
+
+@pytest.mark.slow
+def test_what_is_looked_up_is_the_oracles_at_length() -> None:
+    seen = explore(150)
+    assert all(seen[kind] for kind in REACHED), seen
