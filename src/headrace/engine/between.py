@@ -33,10 +33,14 @@ class Between:
         start: Mapping[str, Position],
         end: Mapping[str, Position],
         *extra: str,
+        ordered: bool = False,
         waiting: Waiting | None = None,
         counters: Counters | None = None,
     ) -> Compiler:
-        """Makes streams of what is there, with places beside each row."""
+        """Makes streams of what is there, with places beside each row.
+
+        `ordered` adds what tells rows apart that were made of one record.
+        """
 
         def load(source: Source) -> DataFrame:
             topic = source.topic.name
@@ -52,11 +56,11 @@ class Between:
                 waiting=waiting,
             )
             rows = self.spark.read.format(FORMAT).options(**wish.options()).load()
-            return _timed(rows, source)
+            return _timed(rows, source, ordered=ordered)
 
-        return Compiler(load, counters=counters)
+        return Compiler(load, ordered, counters=counters)
 
-    def nothing(self, *extra: str) -> Compiler:
+    def nothing(self, *extra: str, ordered: bool = False) -> Compiler:
         """Makes streams without rows: enough to learn what becomes of them."""
 
         def load(source: Source) -> DataFrame:
@@ -64,9 +68,9 @@ class Between:
             columns = [field.with_nullable(True) for field in source.topic.schema]
             beside = [(name, places.type_of(name)) for name in (*PLACES, *extra)]
             empty = pa.schema([*columns, *beside]).empty_table()
-            return _timed(self.spark.createDataFrame(empty), source)
+            return _timed(self.spark.createDataFrame(empty), source, ordered=ordered)
 
-        return Compiler(load)
+        return Compiler(load, ordered)
 
     def aside(
         self,
@@ -107,5 +111,6 @@ def observed(frame: DataFrame, names: tuple[str, ...]) -> dict[str, int]:
     return found
 
 
-def _timed(rows: DataFrame, source: Source) -> DataFrame:
-    return rows.withColumn(places.TIME, F.col(f"`{source.topic.event_time}`"))
+def _timed(rows: DataFrame, source: Source, *, ordered: bool) -> DataFrame:
+    rows = rows.withColumn(places.TIME, F.col(f"`{source.topic.event_time}`"))
+    return rows.withColumn(places.TOPIC, F.lit(source.topic.name)) if ordered else rows

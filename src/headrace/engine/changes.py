@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headrace.clock import to_datetime
+from headrace.clock import micros, to_datetime
 from headrace.engine import places
 from headrace.engine.aside import DEAD_SCHEMA, to_json
 from headrace.engine.compile import Compiler, column
@@ -28,7 +29,11 @@ TOMBSTONE = "_tombstone"
 NO_KEY = "no key"
 
 
-def change_rows(table: Table, compiler: Compiler) -> DataFrame:
+AMENDS = "_amends"
+"""Whether it may correct what was told without it."""
+
+
+def change_rows(table: Table, compiler: Compiler, amend: timedelta | None = None) -> DataFrame:
     """The versions of a table: its columns, what they are in order by, and whether it ends."""
     rows = compiler.rows(table.input)
     ended = F.col(places.DELETED)
@@ -36,13 +41,19 @@ def change_rows(table: Table, compiler: Compiler) -> DataFrame:
         ended = ended | F.coalesce(column(table.deleted, table.where), F.lit(False))
     # A tombstone has no time of its own: it counts from where the topic had come to before it.
     valid = F.when(F.col(places.DELETED), F.col(places.FRONTIER))
-    return rows.select(
+    valid = valid.otherwise(F.unix_micros(places.TIME))
+    made = rows.select(
         *(F.col(f"`{name}`") for name in table.columns),
-        valid.otherwise(F.unix_micros(places.TIME)).alias(FROM),
+        valid.alias(FROM),
         *(F.col(name) for name in ORDER[1:]),
         ended.alias(places.DELETED),
         F.col(places.DELETED).alias(TOMBSTONE),
+        *([places.FRONTIER] if amend is not None else []),
     )
+    if amend is None:
+        return made
+    in_time = F.col(FROM) + F.lit(micros(amend)) > F.col(places.FRONTIER)
+    return made.withColumn(AMENDS, in_time).drop(places.FRONTIER)
 
 
 @dataclass(frozen=True)

@@ -54,12 +54,17 @@ class Enriching:
         self._between = Between(spark, log)
         self._topics = {s.topic.name: s.topic for s in sources(self._enriched.input)}
         self._waits = self._enriched.mode == "as_of"
-        changes = change_rows(self._enriched.table, self._between.nothing(places.DELETED))
+        self._amends = self._enriched.amend is not None
+        changes = change_rows(
+            self._enriched.table, self._between.nothing(places.DELETED), self._enriched.amend
+        )
         self._versions_schema = arrow_schema(changes.drop(TOMBSTONE))
-        rows = self._between.nothing(places.READY).rows(self._enriched.input)
+        nothing = self._between.nothing(places.READY, ordered=self._amends)
+        rows = nothing.rows(self._enriched.input)
         versions = self._versions_schema.empty_table()
         self._schema = arrow_schema(looked_up(spark, self._enriched, rows, versions))
-        self.shapes = Shapes(self._schema, versions=self._versions_schema)
+        public = pa.schema([self._schema.field(name) for name in self._enriched.columns])
+        self.shapes = Shapes(public, versions=self._versions_schema, told=self._schema)
         self._held = self._next = Held(versions)
 
     def begin(self, sink: Sink) -> None:
@@ -81,6 +86,7 @@ class Enriching:
             else start,
             end,
             *([places.READY] if ready is not None else []),
+            ordered=self._amends,
             waiting=ready.waiting if ready is not None else None,
             counters=counters,
         )
@@ -111,7 +117,7 @@ class Enriching:
     def _changes(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> Changes:
         table = self._enriched.table
         compiler = self._between.compiler(start, end, places.DELETED)
-        rows = change_rows(table, compiler).toArrow()
+        rows = change_rows(table, compiler, self._enriched.amend).toArrow()
         return Changes.of(rows, table, self._versions_schema, self._step.name, self._log)
 
     def _ready(self, low: int, after: int, upto: int) -> Ready | None:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.compile import Compiler, checked
+from headrace.engine.identity import row_place
 from headrace.streams.joins import JOINED_AT, SIDE, Join
 from headrace.streams.stream import Stream
 
@@ -77,7 +78,7 @@ class Joining:
         kept = [F.col(f"`{name}`").alias(f"_{side}_{name}") for name in stream.columns]
         time = F.col(places.TIME).alias(f"_{side}_time")
         if self.join.how != "inner":
-            kept.append(_place().alias(f"_{side}_row"))
+            kept.append(row_place().alias(f"_{side}_row"))
         return rows.select(*kept, time)
 
     def _pairs(self, left: DataFrame, right: DataFrame) -> DataFrame:
@@ -122,12 +123,6 @@ class Joining:
 def watermark_delay(join: Join) -> str:
     """How far Spark's watermark is behind, which has only milliseconds."""
     return f"{-(-join.delay // _MILLISECOND) + 1} milliseconds"
-
-
-def _place() -> Column:
-    """Which row of the log it is, and which of those that were made of it."""
-    index = F.concat_ws(",", F.col(places.INDEX).cast("array<string>"))
-    return F.concat_ws("/", places.TOPIC, places.PARTITION, places.OFFSET, index)
 
 
 def _interval(span: timedelta) -> str:

@@ -11,12 +11,19 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.engine import places
-from headrace.engine.changes import FROM, ORDER
+from headrace.engine.changes import AMENDS, FROM, ORDER
 from headrace.engine.compile import Counters, checked
-from headrace.streams.tables import Enriched
+from headrace.engine.identity import row_place
+from headrace.streams.tables import REVISION, ROW, Enriched
 
 _BROADCAST = 64 << 20
 """Versions that take up no more are sent to every task; beyond that, rows are sent to theirs."""
+
+MOMENT = "_moment"
+"""The event time of a row that may be amended, in microseconds."""
+
+FOUND = tuple(f"_found{name}" for name in ORDER)
+"""Which version was found for it."""
 
 _VERSIONS, _FOUND, _VALUE = "_versions", "_found", "_value"
 
@@ -47,6 +54,19 @@ def looked_up(
             F.when(there, F.col(f"{_FOUND}.{_VALUE}.`{column}`")).alias(name)
             for column, name in enriched.from_table
         ),
+        *(_notes() if enriched.amend is not None else ()),
+    )
+
+
+def _notes() -> tuple[Column, ...]:
+    """What has to be known of a row to amend it: which it is, when it was, and what was found."""
+    version = F.coalesce(F.col(f"{_FOUND}.{places.COMMIT}"), F.lit(0))
+    return (
+        row_place().alias(ROW),
+        F.greatest(places.READY, version).alias(REVISION),
+        F.unix_micros(places.TIME).alias(MOMENT),
+        F.col(places.READY),
+        *(F.col(f"{_FOUND}.{name}").alias(note) for name, note in zip(ORDER, FOUND, strict=True)),
     )
 
 
@@ -54,7 +74,8 @@ def _by_key(spark: SparkSession, enriched: Enriched, versions: pa.Table) -> Data
     """The versions of each key, in order."""
     table = enriched.table
     value = F.struct(*(F.col(f"`{name}`") for name, _ in enriched.from_table)).alias(_VALUE)
-    version = F.struct(*ORDER, places.DELETED, value)
+    amends = [AMENDS] if enriched.amend is not None else []
+    version = F.struct(*ORDER, places.DELETED, *amends, value)
     keys = [F.col(f"`{name}`").alias(f"_table_{name}") for name in table.key]
     grouped = (
         spark.createDataFrame(versions)
@@ -70,5 +91,11 @@ def _valid(enriched: Enriched) -> Column:
     if enriched.mode == "latest":
         return F.try_element_at(_VERSIONS, F.lit(-1))
     moment, ready = F.unix_micros(places.TIME), F.col(places.READY)
-    valid = F.filter(_VERSIONS, lambda v: (v[FROM] <= moment) & (v[places.COMMIT] <= ready))
+
+    def counts(version: Column) -> Column:
+        known = version[places.COMMIT] <= ready
+        known = known | version[AMENDS] if enriched.amend is not None else known
+        return (version[FROM] <= moment) & known
+
+    valid = F.filter(_VERSIONS, counts)
     return F.try_element_at(valid, F.lit(-1))

@@ -23,6 +23,7 @@ class Shapes:
     late: pa.Schema | None = None
     sessions: pa.Schema | None = None
     versions: pa.Schema | None = None
+    told: pa.Schema | None = None
 
 
 @dataclass(frozen=True)

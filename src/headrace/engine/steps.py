@@ -199,7 +199,8 @@ def describe(stream: Stream) -> dict[str, Any]:
             return {"table": [ended, *stream.key], "of": describe(stream.input)}
         case Enriched():
             return {
-                "enrich": [stream.mode, stream.how, stream.changes],
+                "enrich": [stream.mode, stream.how],
+                "amend": None if stream.amend is None else micros(stream.amend),
                 "on": [list(pair) for pair in stream.on],
                 "wait": micros(stream.wait),
                 "prefix": stream.prefix,

@@ -12,7 +12,7 @@ from headrace.oracle.events import Event
 from headrace.oracle.expressions import compile_sql
 from headrace.oracle.steps import rows_of
 from headrace.streams.stream import sources
-from headrace.streams.tables import Enriched, Table
+from headrace.streams.tables import REVISION, ROW, Enriched, Table
 
 Row = dict[str, Any]
 Frontier = Callable[[str, int], int | None]
@@ -31,6 +31,8 @@ class Version:
     partition: int
     offset: int
     row: Row | None
+    frontier: int | None
+    """How far the table had come before it."""
 
     @property
     def order(self) -> tuple[int, int, int, int]:
@@ -67,7 +69,7 @@ def changes_of(
                 continue
             before = frontier(source.topic.name, commit - 1)
             valid = _LONG_AGO if before is None else before
-            found.versions.append(Version(key, valid, *place, None))
+            found.versions.append(Version(key, valid, *place, None, before))
             continue
         event = rows[record.partition, record.offset]
         if event.dead is not None:
@@ -80,7 +82,8 @@ def changes_of(
             continue
         assert event.event_time is not None
         ended = table.deleted is not None and compile_sql(table.deleted)(row) is True
-        found.versions.append(Version(key, event.event_time, *place, None if ended else row))
+        said = None if ended else row
+        found.versions.append(Version(key, event.event_time, *place, said, event.frontier))
     return found
 
 
@@ -125,13 +128,24 @@ def looked_up(
             elif ready is None or event.event_time is None or event.event_time > ready:
                 still.append(event)
             else:
-                _tell(enriched, event, known, found)
+                amending = [v for v in versions if v.commit > commit and _amends(enriched, v)]
+                _tell(enriched, event, commit, [*known, *amending], found)
         waiting = still
     found.waiting = len(waiting)
     return found
 
 
-def _tell(enriched: Enriched, event: Event, known: list[Version], found: Lookups) -> None:
+def _amends(enriched: Enriched, version: Version) -> bool:
+    """Whether a version corrects what was told without it."""
+    if enriched.amend is None:
+        return False
+    return version.frontier is None or version.valid + micros(enriched.amend) > version.frontier
+
+
+def _tell(
+    enriched: Enriched, event: Event, ready: int, known: list[Version], found: Lookups
+) -> None:
+    """A row as it is told in the end, however often it is amended until then."""
     for row in rows_of(enriched.input, event):
         key = {theirs: row[mine] for mine, theirs in enriched.on}
         wanted = tuple(key[name] for name in enriched.table.key)
@@ -143,4 +157,7 @@ def _tell(enriched: Enriched, event: Event, known: list[Version], found: Lookups
             found.unknown += 1
             continue
         more = {name: there[column] if there else None for column, name in enriched.from_table}
+        if enriched.amend is not None:
+            more[REVISION] = max(ready, newest.commit if newest is not None else 0)
+            more[ROW] = f"{event.topic.name}/{event.partition}/{event.offset}/"
         found.rows.append({**row, **more})

@@ -25,8 +25,10 @@ from headrace.streams.stream import (
 from headrace.streams.where import caller
 
 Mode = Literal["as_of", "latest"]
-Changes = Literal["leave", "amend"]
 EnrichHow = Literal["left", "inner"]
+
+ROW, REVISION = "row", "revision"
+"""What tells of a row that may be amended which it is, and the last commit that went into it."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Enriched(Stream):
     mode: Mode
     how: EnrichHow
     wait: timedelta
-    changes: Changes
+    amend: timedelta | None
     prefix: str
     is_result = True
 
@@ -105,15 +107,16 @@ def enrich(
     mode: Mode = "as_of",
     how: EnrichHow = "left",
     wait: timedelta | None = None,
-    changes: Changes = "leave",
+    amend: timedelta | None = None,
     prefix: str = "",
 ) -> Enriched:
     """Each row of a stream with what a table says of its key.
 
     `as_of`, a row gets the version that was valid at its event time. It waits until the table has
     come so far, and no longer than until its own topic is `wait` ahead of it. A change that comes
-    after that is left alone, or, with `changes="amend"`, what was told is told again, corrected.
-    `latest`, a row gets what is known when it is read, which a replay need not repeat.
+    after that is left alone. If `amend` is given, a change may be so late, by the highest event
+    time of its table, and what was told is told again, corrected: with the same `row` and a higher
+    `revision`. `latest`, a row gets what is known when it is read, which a replay need not repeat.
     `how="inner"` leaves out rows of which the table knows nothing.
     """
     where = caller()
@@ -132,7 +135,6 @@ def enrich(
     for name, value, all_of_them in (
         ("mode", mode, get_args(Mode)),
         ("how", how, get_args(EnrichHow)),
-        ("changes", changes, get_args(Changes)),
     ):
         if value not in all_of_them:
             raise InvalidPipeline(
@@ -143,12 +145,18 @@ def enrich(
             "How long a row waits for the table has no default: only you know",
             hint=f"wait=timedelta(minutes=1), in event time of the stream. See {where}",
         )
-    if wait is not None and wait < timedelta(0):
-        raise InvalidPipeline(f"wait cannot be negative: {wait}", hint=f"See {where}")
-    if mode == "latest" and (wait is not None or changes == "amend"):
+    for name, span in (("wait", wait), ("amend", amend)):
+        if span is not None and span < timedelta(0):
+            raise InvalidPipeline(f"{name} cannot be negative: {span}", hint=f"See {where}")
+    if mode == "latest" and (wait is not None or amend is not None):
         raise InvalidPipeline(
             "What is looked up as it is now neither waits nor is amended",
-            hint=f"wait and changes go with mode='as_of'. See {where}",
+            hint=f"wait and amend go with mode='as_of'. See {where}",
+        )
+    if amend is not None and how == "inner":
+        raise InvalidPipeline(
+            "A row that was left out cannot be amended",
+            hint=f"Let how be 'left', and filter what comes of it. See {where}",
         )
     if has_results(stream):
         raise InvalidPipeline(
@@ -161,10 +169,11 @@ def enrich(
         )
     theirs = columns_of(table, prefix)
     names = [*stream.columns, *(name for _, name in theirs)]
+    names += [ROW, REVISION] if amend is not None else []
     check_new_names([name for _, name in theirs], where)
     check_apart(names, where)
     return Enriched(
-        tuple(names), where, stream, table, equal, mode, how, wait or timedelta(0), changes, prefix
+        tuple(names), where, stream, table, equal, mode, how, wait or timedelta(0), amend, prefix
     )
 
 

@@ -23,13 +23,13 @@ from headrace.log import Log
 from headrace.views import changelog
 from headrace.views.alone import JoinKeeper
 from headrace.views.database import Database
+from headrace.views.enriching import EnrichKeeper
 from headrace.views.keeping import Keeper, RowKeeper
 from headrace.views.outbox import Outbox, put
 from headrace.views.panes import PaneKeeper
 from headrace.views.telling import Passage
 from headrace.views.timings import Timings
 from headrace.views.topics import create_topics
-from headrace.views.versions import VersionKeeper
 
 _LAWS_KEPT = 1_000
 
@@ -209,9 +209,9 @@ def keeper_of(step: Step, shapes: Shapes, log: Log, changes: str | None, reach: 
         return PaneKeeper(step, shapes, log, changes, reach)
     if step.join is not None:
         return JoinKeeper(step, shapes, log, reach)
-    (topic,) = step.outputs
     if step.enriched is not None:
-        return VersionKeeper(step, topic, shapes, reach)
+        return EnrichKeeper(step, shapes, log, reach)
+    (topic,) = step.outputs
     return RowKeeper(topic, shapes.rows, reach)
 
 

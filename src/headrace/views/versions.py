@@ -1,4 +1,4 @@
-"""Keeps the versions of a table that rows are looked up in, and publishes what was found."""
+"""The versions of a table that rows are looked up in."""
 
 from __future__ import annotations
 
@@ -6,13 +6,7 @@ import apsw
 import pyarrow as pa
 
 from headrace.engine.changes import ORDER
-from headrace.engine.crash import Reach
-from headrace.engine.sink import Portion, Shapes
-from headrace.engine.steps import Step
 from headrace.views.database import PREFIX
-from headrace.views.keeping import Keeper
-from headrace.views.outbox import put
-from headrace.views.telling import Passage
 from headrace.views.values import check_storable, insert, quoted, sql_type, table_from
 
 
@@ -40,27 +34,3 @@ class VersionTable:
         """Every version."""
         rows = [tuple(row) for row in db.execute(f"SELECT * FROM {self.name}")]
         return table_from(rows, self.schema)
-
-
-class VersionKeeper(Keeper):
-    """Versions in a table, and rows with what was found in a topic."""
-
-    def __init__(self, step: Step, topic: str, shapes: Shapes, reach: Reach) -> None:
-        assert step.enriched is not None
-        assert shapes.versions is not None
-        self.schema = shapes.rows
-        self._topic = topic
-        self._reach = reach
-        self._versions = VersionTable(step.name, step.enriched.table.key, shapes.versions)
-
-    def create(self, db: apsw.Connection) -> None:
-        self._versions.create(db)
-
-    def versions(self, db: apsw.Connection) -> pa.Table:
-        return self._versions.all(db)
-
-    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> int:
-        assert portion.versions is not None
-        counted = self._versions.add(db, portion.versions) + put(db, self._topic, portion.rows)
-        self._reach("stored panes")
-        return counted

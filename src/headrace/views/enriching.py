@@ -1,0 +1,53 @@
+"""Keeps what an enriched stream has to remember, and publishes what was found for its rows."""
+
+from __future__ import annotations
+
+import apsw
+import pyarrow as pa
+
+from headrace.engine.crash import Reach
+from headrace.engine.sink import Portion, Shapes
+from headrace.engine.steps import Step
+from headrace.log import Log
+from headrace.views.amending import ToldRows
+from headrace.views.keeping import Keeper
+from headrace.views.outbox import put
+from headrace.views.telling import Passage
+from headrace.views.versions import VersionTable
+
+
+class EnrichKeeper(Keeper):
+    """Versions in a table, and rows with what was found in a topic."""
+
+    def __init__(self, step: Step, shapes: Shapes, log: Log, reach: Reach) -> None:
+        assert step.enriched is not None
+        assert shapes.versions is not None
+        assert shapes.told is not None
+        (self._topic,) = step.outputs
+        self.schema = shapes.rows
+        self._log = log
+        self._reach = reach
+        self._table = step.enriched.table
+        self._versions = VersionTable(step.name, self._table.key, shapes.versions)
+        amends = step.enriched.amend is not None
+        self._told = ToldRows(step, shapes.told, self._versions) if amends else None
+
+    def create(self, db: apsw.Connection) -> None:
+        self._versions.create(db)
+        if self._told is not None:
+            self._told.create(db)
+
+    def versions(self, db: apsw.Connection) -> pa.Table:
+        return self._versions.all(db)
+
+    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> int:
+        assert portion.versions is not None
+        counted = self._versions.add(db, portion.versions)
+        if self._told is not None:
+            self._told.correct(db, portion.versions, self._topic)
+            self._told.add(db, portion.rows)
+            topic = self._table.topic
+            self._told.forget(db, self._log.frontier(topic, portion.end[topic].commit))
+        counted += put(db, self._topic, portion.rows.select(self.schema.names))
+        self._reach("stored panes")
+        return counted
