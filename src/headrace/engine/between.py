@@ -15,7 +15,7 @@ from headrace.engine.compile import Compiler, Counters
 from headrace.engine.position import Position
 from headrace.engine.waiting import Waiting
 from headrace.engine.wish import FORMAT, Wish
-from headrace.log import Log
+from headrace.log import Commit, Log, Topic
 from headrace.streams.stream import Source, Stream, sources
 
 PLACES = (places.COMMIT, places.FRONTIER, places.PARTITION, places.OFFSET)
@@ -91,6 +91,18 @@ class Between:
             )
             for source in sources(stream)
         }
+
+    def compacted(self, topic: Topic, start: Position, end: Position) -> int:
+        """How many rows of a topic are no longer there, because newer ones have their key."""
+        if not topic.settings.compacts:
+            return 0
+        rows = self.log.read(
+            topic.name,
+            start=Commit(start.commit),
+            stop=Commit(end.commit),
+            columns=[topic.key] if topic.key is not None else None,
+        )
+        return end.rows_after(start) - sum(map(len, rows))
 
     def frontier(self, end: Mapping[str, Position]) -> int | None:
         """The lowest of the frontiers of all topics; none before each of them has one."""

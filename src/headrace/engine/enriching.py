@@ -53,6 +53,8 @@ class Enriching:
         self._enriched: Enriched = step.stream
         self._between = Between(spark, log)
         self._topics = {s.topic.name: s.topic for s in sources(self._enriched.input)}
+        (table,) = sources(self._enriched.table)
+        self._table = table.topic
         self._waits = self._enriched.mode == "as_of"
         self._amends = self._enriched.amend is not None
         changes = change_rows(
@@ -124,7 +126,7 @@ class Enriching:
         if not self._waits:
             return None
         patience = micros(self._enriched.wait)
-        table, topics = self._enriched.table.topic, tuple(self._topics)
+        table, topics = self._table.name, tuple(self._topics)
         return Ready(self._log, Waiting(table, topics, patience, low, after, upto))
 
     def _still(self, versions: pa.Table, ready: Ready | None, upto: int) -> Held:
@@ -173,5 +175,8 @@ class Enriching:
             exploded=sum(counts[name] for name in counters.exploded)
             + sum(n * (ways[topic] - 1) for topic, n in came.items()),
             waiting=sum(more.values()),
+            compacted=self._between.compacted(
+                self._table, start[self._table.name], end[self._table.name]
+            ),
         )
         return law + Law(pairs=law.passed)

@@ -18,7 +18,8 @@ class Law:
 
     Windows may overlap: `pairs` counts each row once for every window it is in, and so do
     `counted` and `late`. Without overlap, `pairs` is the number of rows that came so far. `waiting`
-    are those more, or fewer, that wait for a table than before.
+    are those more, or fewer, that wait for a table than before, and `compacted` those of a table
+    that were gone before they were read.
     """
 
     rows: int = 0
@@ -30,11 +31,12 @@ class Law:
     counted: int = 0
     late: int = 0
     waiting: int = 0
+    compacted: int = 0
 
     @property
     def passed(self) -> int:
         """The rows that are left to be counted after what is done to each of them by itself."""
-        gone = self.tombstones + self.dead + self.filtered + self.waiting
+        gone = self.tombstones + self.dead + self.filtered + self.waiting + self.compacted
         return self.rows - gone + self.exploded
 
     @property
@@ -50,6 +52,7 @@ class Law:
             ("dead", self.dead),
             ("tombstones", self.tombstones),
             ("waiting", self.waiting),
+            ("compacted", self.compacted),
         ]
         given = f"{self.rows:,} rows" + (f" + {self.exploded:,} exploded" if self.exploded else "")
         rest = "".join(f" + {n:,} {what}" for what, n in taken if n or what == "dead")

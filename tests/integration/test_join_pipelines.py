@@ -1,0 +1,131 @@
+"""The reference designs that join: what each tells of a few rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from headrace.testing import ScriptedLog, scripted_log
+from pipelines import impressions, orders
+from tests.spark import shared
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def log() -> Iterator[ScriptedLog]:
+    with scripted_log(start=NOON + timedelta(days=1)) as log:
+        yield log
+
+
+def shown(ad: str, user: str, minute: float) -> dict[str, Any]:
+    return {"ad": ad, "user": user, "at": NOON + minute * MINUTE}
+
+
+def test_an_impression_is_told_of_with_its_click_or_without_one(log: ScriptedLog) -> None:
+    log.write(impressions.shown, shown("pens", "ann", 0), shown("pens", "bob", 1))
+    log.write(impressions.clicks, shown("pens", "ann", 3), shown("pens", "cleo", 4))
+    results = log.run(impressions.app, spark=shared())
+    (pair,) = results.topic("impressions.clicked")
+    assert (pair["user"], pair["click_at"]) == ("ann", NOON + 3 * MINUTE)
+    assert pair["joined_at"] == NOON + 3 * MINUTE
+
+    log.write(impressions.clicks, shown("ink", "dan", 62))
+    assert len(log.run(impressions.app, spark=shared()).topic("impressions.clicked")) == 1
+    log.write(impressions.clicks, shown("ink", "eve", 64), shown("ink", "fay", 5))
+    results = log.run(impressions.app, spark=shared())
+    told = results.topic("impressions.clicked")
+    assert [(row["user"], row["click_at"]) for row in told[1:]] == [("bob", None)]
+    assert told[1]["joined_at"] == NOON + 61 * MINUTE
+
+    log.write(impressions.clicks, shown("pens", "bob", 2))
+    results = log.run(impressions.app, spark=shared())
+    assert results.topic("impressions.clicked") == told
+    assert [(row["side"], row["user"]) for row in results.topic("impressions.late")] == [
+        ("right", "fay"),
+        ("right", "bob"),
+    ]
+
+
+def customer(name: str, tier: str, minute: float) -> dict[str, Any]:
+    since = NOON + minute * MINUTE
+    return {"customer": name, "tier": tier, "country": "nl", "since": since}
+
+
+def order(number: int, name: str, minute: float) -> dict[str, Any]:
+    at = NOON + minute * MINUTE
+    return {"order_id": number, "customer": name, "amount": Decimal("9.50"), "at": at}
+
+
+def tiers(rows: list[dict[str, Any]]) -> list[tuple[int, str | None]]:
+    return [(row["order_id"], row["customer_tier"]) for row in rows]
+
+
+def test_an_order_has_the_customer_of_its_time(log: ScriptedLog) -> None:
+    log.write(orders.changes, customer("ann", "basic", 0), customer("ann", "gold", 10))
+    log.write(orders.orders, order(1, "ann", 5), order(2, "ann", 10), order(3, "bob", 6))
+    results = log.run(orders.app, spark=shared())
+    assert sorted(tiers(results.topic("orders.enriched"))) == [(1, "basic"), (2, "gold"), (3, None)]
+
+
+def test_an_order_waits_for_the_customers_and_not_for_ever(log: ScriptedLog) -> None:
+    log.write(orders.changes, customer("ann", "basic", 0))
+    log.write(orders.orders, order(1, "ann", 5))
+    results = log.run(orders.app, spark=shared())
+    assert results.topic("orders.enriched") == []
+    assert results.law("orders.enriched").waiting == 1
+
+    log.write(orders.changes, customer("ann", "gold", 4), customer("zoe", "basic", 5))
+    log.write(orders.orders, order(2, "ann", 7))
+    assert tiers(log.run(orders.app, spark=shared()).topic("orders.enriched")) == [(1, "gold")]
+
+    log.write(orders.orders, order(3, "ann", 8))
+    results = log.run(orders.app, spark=shared())
+    assert tiers(results.topic("orders.enriched")) == [(1, "gold"), (2, "gold")]
+
+
+def test_a_change_that_comes_late_amends_what_was_told(log: ScriptedLog) -> None:
+    log.write(orders.changes, customer("ann", "basic", 0), customer("ann", "gold", 60))
+    log.write(orders.orders, order(1, "ann", 5), order(2, "ann", 40))
+    first = log.run(orders.app, spark=shared()).topic("orders.enriched")
+    assert sorted(tiers(first)) == [(1, "basic"), (2, "basic")]
+    log.write(orders.changes, customer("ann", "silver", 30))
+    told = log.run(orders.app, spark=shared()).topic("orders.enriched")
+    assert tiers(told[2:]) == [(2, "silver")]
+    was = next(row for row in first if row["order_id"] == 2)
+    assert told[2]["row"] == was["row"]
+    assert told[2]["revision"] > was["revision"]
+    # More than an hour behind the newest change, it is left alone.
+    log.write(orders.changes, customer("ann", "bronze", -1))
+    assert len(log.run(orders.app, spark=shared()).topic("orders.enriched")) == 3
+
+
+def test_a_tombstone_ends_a_customer(log: ScriptedLog) -> None:
+    log.write(orders.changes, customer("ann", "basic", 0), customer("bob", "basic", 5))
+    with log.log.producer() as producer:
+        producer.send("customers", None, key="ann")
+    log.write(orders.changes, customer("bob", "gold", 20))
+    log.write(orders.orders, order(1, "ann", 4), order(2, "ann", 5), order(3, "ann", 6))
+    told = log.run(orders.app, spark=shared()).topic("orders.enriched")
+    assert sorted(tiers(told)) == [(1, "basic"), (2, None), (3, None)]
+
+
+def test_a_table_can_be_compacted_before_it_is_read(log: ScriptedLog) -> None:
+    for minute, tier in enumerate(("basic", "silver", "gold")):
+        log.write(orders.changes, customer("ann", tier, minute), customer(tier, tier, minute))
+    log.log.compact("customers")
+    log.write(orders.changes, customer("ann", "black", 30))
+    log.write(orders.orders, order(1, "ann", 1), order(2, "ann", 2), order(3, "ann", 31))
+    log.write(orders.changes, customer("bob", "basic", 40))
+    results = log.run(orders.app, spark=shared())
+    law = results.law("orders.enriched")
+    assert law.holds
+    assert law.compacted == 2
+    # What was compacted away is not known any more, and what is left is used.
+    told = sorted(tiers(results.topic("orders.enriched")))
+    assert told == [(1, None), (2, "gold"), (3, "black")]
