@@ -115,17 +115,19 @@ def last_of_each(step: hr.Enriched, rows: list[dict[str, Any]]) -> list[dict[str
     return list(last.values())
 
 
-def check(step: hr.Enriched, results: Results) -> tuple[Lookups, Changes]:
+def check(step: hr.Enriched, results: Results, topic: str = "out") -> tuple[Lookups, Changes]:
+    """What was told in the end is the oracle's, and every row is accounted for."""
     found, known = meant(step, results)
-    told, said = counted(last_of_each(step, results.topic("out"))), counted(found.rows)
+    told, said = counted(last_of_each(step, results.topic(topic))), counted(found.rows)
     assert told == said, (list((told - said).items())[:3], list((said - told).items())[:3])
-    law = results.law("out")
+    law = results.law(topic)
     assert law.holds
     assert law.waiting == found.waiting
     assert law.dead == len(found.dead) + len(known.dead)
     assert law.tombstones == known.tombstones
     assert law.counted == len(found.rows) + len(known.versions)
-    reasons = Counter(letter["reason"] for letter in results.topic("enrich.dead"))
+    letters = results.topic(f"{results.app}.dead")
+    reasons = Counter(letter["reason"] for letter in letters if letter["step"] == topic)
     assert reasons == Counter(reason for _, reason in [*found.dead, *known.dead])
     return found, known
 

@@ -11,12 +11,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from headrace.clock import micros
 from headrace.engine import places, sliding
+from headrace.engine.fetching import Fetching
 from headrace.engine.partials import partial_of
 from headrace.engine.sessions import Sessions
 from headrace.engine.sketches import approx_top
@@ -25,6 +29,7 @@ from headrace.errors import InvalidPipeline
 from headrace.streams.aggregates import Aggregate
 from headrace.streams.expressions import Expression, columns_in
 from headrace.streams.joins import Join
+from headrace.streams.remote import Fetched
 from headrace.streams.stream import (
     Aggregation,
     Explode,
@@ -38,6 +43,7 @@ from headrace.streams.time import Session, Sliding, Window
 from headrace.streams.where import Where
 
 _END = "_window_end"
+_KNOWN = "_known"
 _ORDER = (
     places.TIME, places.COMMIT, places.PARTITION, places.OFFSET, places.TOPIC, places.INDEX
 )  # fmt: skip
@@ -108,6 +114,8 @@ class Compiler:
                 return checked(stream.where, rows.select, *made, *with_places)
             case Explode():
                 return self._explode(stream)
+            case Fetched():
+                return self._fetch(stream)
             case Merge():
                 parts = [self._branch(n, part) for n, part in enumerate(stream.inputs)]
                 common = set.intersection(*(set(part.columns) for part in parts))
@@ -229,6 +237,31 @@ class Compiler:
             index = F.concat(places.INDEX, F.array("_at"))
             rows = rows.withColumn(places.INDEX, index)
         return rows.withColumnRenamed("_item", stream.into).drop("_at")
+
+    def _fetch(self, stream: Fetched) -> DataFrame:
+        rows = self.rows(stream.input)
+        asked = stream.remote
+        fields = tuple((name, asked.schema.field(name).with_name(made))
+                       for name, made in stream.from_remote)  # fmt: skip
+        fetching = Fetching(
+            getattr(asked.fetch, "__qualname__", repr(asked.fetch)),
+            asked.fetch,
+            stream.on[0],
+            fields,
+            _KNOWN,
+            micros(asked.timeout),
+            asked.cache,
+            micros(asked.cache_for),
+        )
+        more = from_arrow_schema(pa.schema([made for _, made in fields]))
+        kinds = StructType([*rows.schema.fields, *more.fields]).add(_KNOWN, "boolean")
+        rows = rows.mapInArrow(fetching, kinds)
+        if stream.how == "inner":
+            if self.counters is not None:
+                name = self.counters.name(self.counters.filtered, "filtered")
+                rows = rows.observe(name, F.count_if(~F.col(_KNOWN)).alias("n"))
+            rows = rows.where(_KNOWN)
+        return rows.drop(_KNOWN)
 
     def _aggregates(self, step: Aggregation, over: Over = _as_it_is) -> list[Column]:
         """The aggregates of a step under their names; `over` what Spark aggregates of each."""

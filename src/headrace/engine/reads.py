@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from headrace.streams.expressions import Expression, columns_in
 from headrace.streams.joins import Join
+from headrace.streams.remote import Fetched
 from headrace.streams.stream import (
     Aggregation,
     Explode,
@@ -57,6 +58,10 @@ def _need(stream: Stream, wanted: set[str] | None, found: dict[str, set[str] | N
         case Explode():
             rest = None if wanted is None else wanted - {stream.into}
             _need(stream.input, _with(rest, stream.array, stream.where), found)
+        case Fetched():
+            made = {name for _, name in stream.from_remote}
+            rest = None if wanted is None else (wanted - made) | {stream.on[0]}
+            _need(stream.input, rest, found)
         case Merge():
             for part in stream.inputs:
                 _need(part, wanted, found)

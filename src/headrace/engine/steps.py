@@ -19,6 +19,7 @@ from headrace.streams.app import App, View
 from headrace.streams.expressions import Expression
 from headrace.streams.joins import Join
 from headrace.streams.panes import Output
+from headrace.streams.remote import Fetched
 from headrace.streams.stream import (
     Aggregation,
     Explode,
@@ -205,6 +206,11 @@ def describe(stream: Stream) -> dict[str, Any]:
                 "wait": micros(stream.wait),
                 "prefix": stream.prefix,
                 "merge": [describe(stream.input), describe(stream.table)],
+            }
+        case Fetched(remote=remote):
+            return {
+                "fetch": [*stream.on, stream.how, stream.prefix, format_schema(remote.schema)],
+                "of": describe(stream.input),
             }
         case Top():
             return {"top": [stream.n, stream.by, *stream.within], **describe(stream.of)}

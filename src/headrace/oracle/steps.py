@@ -7,6 +7,7 @@ from typing import Any
 
 from headrace.oracle.events import Event
 from headrace.oracle.expressions import compile_sql
+from headrace.streams.remote import Fetched
 from headrace.streams.stream import Explode, Filter, Merge, Project, Source, Stream
 
 Row = dict[str, Any]
@@ -29,8 +30,18 @@ def rows_of(stream: Stream, event: Event) -> Iterator[Row]:
             array = compile_sql(stream.array)
             for row in rows_of(stream.input, event):
                 yield from ({**row, stream.into: item} for item in array(row) or ())
+        case Fetched():
+            for row in rows_of(stream.input, event):
+                yield from _fetched(stream, row)
         case Merge():
             for part in stream.inputs:
                 yield from rows_of(part, event)
         case _:
             raise TypeError(f"not a stateless step: {stream}")
+
+
+def _fetched(stream: Fetched, row: Row) -> Iterator[Row]:
+    key = row[stream.on[0]]
+    there = None if key is None else stream.remote.fetch([key]).get(key)
+    if there is not None or stream.how == "left":
+        yield {**row, **{made: (there or {}).get(name) for name, made in stream.from_remote}}

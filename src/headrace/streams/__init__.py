@@ -22,6 +22,7 @@ from headrace.streams.app import App
 from headrace.streams.arrival import ArrivalTimeWarning
 from headrace.streams.disorder import Disorder, suggest_lateness
 from headrace.streams.joins import Join, join
+from headrace.streams.remote import Remote, remote
 from headrace.streams.statements.file import load_sql
 from headrace.streams.statements.inline import sql
 from headrace.streams.stream import (
@@ -61,6 +62,7 @@ __all__ = [
     "Enriched",
     "Join",
     "Lateness",
+    "Remote",
     "Session",
     "Sliding",
     "Stream",
@@ -88,6 +90,7 @@ __all__ = [
     "min",
     "quantile",
     "rekey",
+    "remote",
     "running",
     "select",
     "session",

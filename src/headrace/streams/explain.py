@@ -14,6 +14,7 @@ from headrace.streams.aggregates import Aggregate
 from headrace.streams.expressions import Expression
 from headrace.streams.joins import Join
 from headrace.streams.panes import Output
+from headrace.streams.remote import Fetched
 from headrace.streams.stream import (
     Aggregation,
     Explode,
@@ -26,6 +27,7 @@ from headrace.streams.stream import (
     Top,
     sources,
 )
+from headrace.streams.tables import Enriched, Table
 from headrace.streams.time import FOREVER, AnyWindow, Session, Sliding
 
 if TYPE_CHECKING:
@@ -99,6 +101,9 @@ def explain(app: App) -> Explanation:
             facts.append(("publishes", f"each row once, to topic {output.topic}"))
             late = _late(app, stream)
             facts += [("publishes", f"late rows to topic {o.topic}") for o in late]
+        elif isinstance(stream, Enriched):
+            facts = [*_input(stream), *_enriched(stream)]
+            facts.append(("publishes", f"each row, to topic {output.topic}"))
         else:
             facts = [*_input(stream), ("holds", "nothing: each row by itself, as it comes")]
             facts.append(("publishes", f"each row once, to topic {output.topic}"))
@@ -135,7 +140,7 @@ def _input(stream: Stream) -> list[tuple[str, str]]:
     if len(read) > 1:
         facts.append(("time", "goes on with the topic that is furthest behind"))
     made = stream.of if isinstance(stream, Top) else stream
-    if isinstance(made, Join):
+    if isinstance(made, Join | Enriched):
         return facts + [("then", text) for part in made.upstream for text in _chain(part)]
     inner = made.input if isinstance(made, Aggregation) else made
     return facts + [("then", text) for text in _chain(inner)]
@@ -146,6 +151,8 @@ def _chain(stream: Stream) -> list[str]:
     match stream:
         case Source():
             return []
+        case Table():
+            return _chain(stream.input)
         case Filter():
             return [*_chain(stream.input), f"leaves rows where {_text(stream.condition)}"]
         case Project():
@@ -162,6 +169,8 @@ def _chain(stream: Stream) -> list[str]:
         case Explode():
             text = f"makes a row for each element of {_text(stream.array)}, as {stream.into}"
             return [*_chain(stream.input), text]
+        case Fetched():
+            return [*_chain(stream.input), f"asks for each batch of {stream.on[0]}, elsewhere"]
         case Merge():
             parts = [part for found in stream.inputs for part in _chain(found)]
             return [*parts, f"takes the rows of {len(stream.inputs)} streams together"]
@@ -232,6 +241,30 @@ def _join(join: Join) -> list[tuple[str, str]]:
         *held,
         ("late", f"is a row that comes when the highest event time of its topic is {delay} ahead"),
         ("emits", alone[join.how]),
+    ]
+
+
+def _enriched(stream: Enriched) -> list[tuple[str, str]]:
+    mine = _listed([source.topic.name for source in sources(stream.input)])
+    table, keys = stream.table.topic, _listed(stream.table.key)
+    facts = [("looks up", f"{_listed([m for m, _ in stream.on])} in {table}, a table by {keys}")]
+    if stream.mode == "latest":
+        return [*facts, ("version", "the newest, which a replay need not find")]
+    facts += [
+        ("version", "the one that was valid at the time of the row"),
+        (
+            "waits",
+            f"in the log, until {table} has come as far, or {mine} is {_span(stream.wait)} ahead",
+        ),
+        ("holds", f"every version of each {keys}"),
+    ]
+    if stream.amend is None:
+        return [*facts, ("amends", "nothing: a change that comes later is left alone")]
+    late = _span(stream.amend)
+    return [
+        *facts,
+        ("holds", f"each row, until {table} is {late} after it"),
+        ("amends", f"what was told, when a change comes up to {late} late"),
     ]
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, get_args
+from typing import Literal, get_args, overload
 
 from headrace.errors import InvalidPipeline
 from headrace.streams.expressions import Expression, check_columns
 from headrace.streams.joins import On, check_apart, equal_columns
+from headrace.streams.remote import Fetched, Remote
 from headrace.streams.stream import (
     Project,
     Source,
@@ -99,6 +100,7 @@ def table(stream: Stream, *, key: str | Sequence[str], deleted: Expression | Non
     return Table(stream.columns, where, stream, keys, deleted)
 
 
+@overload
 def enrich(
     stream: Stream,
     table: Table,
@@ -109,7 +111,26 @@ def enrich(
     wait: timedelta | None = None,
     amend: timedelta | None = None,
     prefix: str = "",
-) -> Enriched:
+) -> Enriched: ...
+
+
+@overload
+def enrich(
+    stream: Stream, table: Remote, *, on: On, how: EnrichHow = "left", prefix: str = ""
+) -> Fetched: ...
+
+
+def enrich(
+    stream: Stream,
+    table: Table | Remote,
+    *,
+    on: On,
+    mode: Mode = "as_of",
+    how: EnrichHow = "left",
+    wait: timedelta | None = None,
+    amend: timedelta | None = None,
+    prefix: str = "",
+) -> Enriched | Fetched:
     """Each row of a stream with what a table says of its key.
 
     `as_of`, a row gets the version that was valid at its event time. It waits until the table has
@@ -117,19 +138,21 @@ def enrich(
     after that is left alone. If `amend` is given, a change may be so late, by the highest event
     time of its table, and what was told is told again, corrected: with the same `row` and a higher
     `revision`. `latest`, a row gets what is known when it is read, which a replay need not repeat.
-    `how="inner"` leaves out rows of which the table knows nothing.
+    `how="inner"` leaves out rows of which the table knows nothing. A `remote` table is asked for
+    each batch of keys, and repeats nothing either.
     """
     where = caller()
-    if not isinstance(table, Table):
+    if not isinstance(table, Table | Remote):
         raise InvalidPipeline(
             "A stream is enriched from a table",
             hint=f"table(users, key='id') makes one of a topic; join() takes two streams. "
             f"See {where}",
         )
     equal = equal_columns(on, stream.columns, table.columns, where)
-    if {theirs for _, theirs in equal} != set(table.key):
+    key = table.key if isinstance(table, Table) else (table.key,)
+    if {theirs for _, theirs in equal} != set(key):
         raise InvalidPipeline(
-            f"A table is looked up by its key, {', '.join(table.key)}",
+            f"A table is looked up by its key, {', '.join(key)}",
             hint=f"Name these, and no others, in `on`. See {where}",
         )
     for name, value, all_of_them in (
@@ -140,6 +163,12 @@ def enrich(
             raise InvalidPipeline(
                 f"{name} cannot be {value!r}", hint=f"Use {', '.join(all_of_them)}. See {where}"
             )
+    if isinstance(table, Remote):
+        made = Fetched((), where, stream, table, equal[0], how, prefix)
+        names = [*stream.columns, *(name for _, name in made.from_remote)]
+        check_new_names([name for _, name in made.from_remote], where)
+        check_apart(names, where)
+        return Fetched(tuple(names), where, stream, table, equal[0], how, prefix)
     if mode == "as_of" and wait is None:
         raise InvalidPipeline(
             "How long a row waits for the table has no default: only you know",
