@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
+import headrace as hr
+from headrace.errors import PipelineFailed
 from headrace.testing import ScriptedLog, scripted_log
 from pipelines import impressions, orders
 from tests.spark import shared
@@ -129,3 +132,82 @@ def test_a_table_can_be_compacted_before_it_is_read(log: ScriptedLog) -> None:
     # What was compacted away is not known any more, and what is left is used.
     told = sorted(tiers(results.topic("orders.enriched")))
     assert told == [(1, None), (2, "gold"), (3, "black")]
+
+
+def tiers_of(keys: Sequence[str]) -> dict[str, dict[str, str]]:
+    assert len(set(keys)) == len(keys)
+    return {key: {"tier": f"{key}'s"} for key in keys if key != "nobody"}
+
+
+def slowly(keys: Sequence[str]) -> dict[str, dict[str, str]]:
+    threading.Event().wait(5)
+    return {}
+
+
+def wrongly(keys: Sequence[str]) -> dict[str, dict[str, str]]:
+    raise ValueError(f"no answer for {keys[0]}")
+
+
+def asking(fetch: Any, how: Any = "left") -> hr.App:
+    app = hr.App("asking")
+    placed = app.topic("orders", schema=ORDERS, event_time="at")
+    known = hr.remote(
+        fetch, schema="name string, tier string", key="name", timeout=timedelta(seconds=1)
+    )
+    app.publish("asked", hr.enrich(placed, known, on={"customer": "name"}, how=how))
+    return app
+
+
+ORDERS = "order_id long, customer string, amount decimal(10, 2), at timestamp"
+
+
+def test_a_remote_table_is_asked_for_each_key_once(log: ScriptedLog) -> None:
+    log.log.ensure_topic(asking(tiers_of).topics["orders"])
+    log.write("orders", *(order(n, name, n) for n, name in enumerate(["ann", "bob", "ann"])))
+    log.write("orders", order(3, "nobody", 4), {**order(4, "x", 5), "customer": None})
+    results = log.run(asking(tiers_of), spark=shared())
+    told = sorted((row["order_id"], row["tier"]) for row in results.topic("asked"))
+    assert told == [(0, "ann's"), (1, "bob's"), (2, "ann's"), (3, None), (4, None)]
+    assert results.law("asked").holds
+
+
+def test_what_a_remote_table_does_not_know_is_left_out_and_counted(log: ScriptedLog) -> None:
+    app = asking(tiers_of, how="inner")
+    log.log.ensure_topic(app.topics["orders"])
+    log.write("orders", order(1, "ann", 1), order(2, "nobody", 2))
+    results = log.run(app, spark=shared())
+    assert [row["order_id"] for row in results.topic("asked")] == [1]
+    assert results.law("asked").filtered == 1
+
+
+@pytest.mark.parametrize(
+    ("fetch", "message"),
+    [(slowly, "slowly did not answer for 1 keys within 1 s"), (wrongly, "no answer for ann")],
+)
+def test_a_remote_table_that_fails_stops_the_pipeline(
+    log: ScriptedLog, fetch: Any, message: str
+) -> None:
+    app = asking(fetch)
+    log.log.ensure_topic(app.topics["orders"])
+    log.write("orders", order(1, "ann", 1))
+    with pytest.raises(PipelineFailed, match=message):
+        log.run(app, spark=shared())
+
+
+def test_the_latest_version_is_what_is_known_when_a_row_is_read(log: ScriptedLog) -> None:
+    app = hr.App("latest")
+    placed = app.topic("orders", schema=ORDERS, event_time="at")
+    changes = app.topic("customers", schema=CUSTOMERS, event_time="since", key="customer")
+    table = hr.table(changes, key="customer")
+    app.publish("now", hr.enrich(placed, table, on="customer", mode="latest", prefix="customer_"))
+    log.write(changes, customer("ann", "gold", 10), customer("ann", "basic", 0))
+    log.write(placed, order(1, "ann", 5))
+    assert tiers(log.run(app, spark=shared()).topic("now")) == [(1, "gold")]
+    log.write(changes, customer("ann", "black", 60))
+    log.write(placed, order(2, "ann", 5))
+    results = log.run(app, spark=shared())
+    assert tiers(results.topic("now")) == [(1, "gold"), (2, "black")]
+    assert results.law("now").holds
+
+
+CUSTOMERS = "customer string, tier string, country string, since timestamp"

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from headrace.clock import micros
 from headrace.engine import places, sliding
 from headrace.engine.fetching import Fetching
+from headrace.engine.frontdoor import map_in_arrow
 from headrace.engine.partials import partial_of
 from headrace.engine.sessions import Sessions
 from headrace.engine.sketches import approx_top
@@ -255,7 +256,7 @@ class Compiler:
         )
         more = from_arrow_schema(pa.schema([made for _, made in fields]))
         kinds = StructType([*rows.schema.fields, *more.fields]).add(_KNOWN, "boolean")
-        rows = rows.mapInArrow(fetching, kinds)
+        rows = map_in_arrow(rows, fetching, kinds)
         if stream.how == "inner":
             if self.counters is not None:
                 name = self.counters.name(self.counters.filtered, "filtered")

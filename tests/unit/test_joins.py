@@ -1,0 +1,114 @@
+"""What joins refuse, at the user's own line, and what they look like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from headrace import streams as hr
+from headrace.errors import InvalidPipeline
+from headrace.streams.stream import sources
+
+MINUTE = timedelta(minutes=1)
+
+app = hr.App("shop")
+shown = app.topic("shown", schema="ad int, user string, at timestamp", event_time="at")
+clicks = app.topic("clicks", schema="ad_id int, cost int, at timestamp", event_time="at")
+users = app.topic("users", schema="id string, name string, at timestamp", event_time="at", key="id")
+table = hr.table(users, key="id")
+
+
+def joined(**changes: Any) -> hr.Join:
+    given: dict[str, Any] = {
+        "on": {"ad": "ad_id"}, "after": MINUTE, "delay": MINUTE, "prefix": "click_",
+    }  # fmt: skip
+    return hr.join(shown, clicks, **{**given, **changes})
+
+
+def enriched(**changes: Any) -> Any:
+    given: dict[str, Any] = {"on": {"user": "id"}, "wait": MINUTE, "prefix": "user_"}
+    return hr.enrich(shown, table, **{**given, **changes})
+
+
+def nothing(keys: Any) -> dict[Any, Any]:
+    return {}
+
+
+REFUSED: dict[str, tuple[Callable[[], object], str]] = {
+    "an unknown column": (lambda: joined(on={"add": "ad_id"}), "no column 'add'.*mean 'ad'"),
+    "an unknown one of the right": (lambda: joined(on="ad"), "right of the join has no column"),
+    "no columns": (lambda: joined(on=[]), "needs columns that are equal"),
+    "names on both sides": (lambda: joined(prefix=""), "Both sides .* 'at'.*prefix="),
+    "a negative bound": (lambda: joined(before=-MINUTE), "before cannot be negative"),
+    "another kind": (lambda: joined(how="outer"), "how cannot be 'outer'.*full"),
+    "a table by another column": (lambda: enriched(on={"user": "name"}), "looked up by its key"),
+    "no wait": (lambda: enriched(wait=None), "no default"),
+    "a latest that waits": (lambda: enriched(mode="latest"), "neither waits nor is amended"),
+    "an amended inner": (lambda: enriched(how="inner", amend=MINUTE), "left out cannot be amended"),
+    "another mode": (lambda: enriched(mode="newest"), "mode cannot be 'newest'"),
+    "a stream for a table": (lambda: hr.enrich(shown, users, on="user"), "enriched from a table"),  # type: ignore[call-overload]
+    "a filtered table": (lambda: hr.table(hr.filter(users, "id > 'a'"), key="id"), "deleted="),
+    "a table without a key": (lambda: hr.table(users, key=[]), "needs a key"),
+    "an unknown key": (lambda: hr.table(users, key="nr"), "no column 'nr'"),
+    "a table of itself": (lambda: hr.enrich(users, table, on="id", wait=MINUTE), "at once"),
+    "a remote without its key": (lambda: hr.remote(nothing, schema="a int", key="b"), "key 'b'"),
+    "a remote that is none": (lambda: hr.remote(3, schema="a int", key="a"), "cannot be called"),  # type: ignore[arg-type]
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_it_is_refused_at_the_users_line(what: str) -> None:
+    make, message = REFUSED[what]
+    with pytest.raises(InvalidPipeline, match=message) as refused:
+        make()
+    assert "test_joins.py" in str(refused.value)
+
+
+def test_a_join_of_results_is_refused() -> None:
+    counts = hr.aggregate(
+        shown, by="ad", window=hr.tumbling(MINUTE), lateness=hr.Lateness(MINUTE, MINUTE),
+        n=hr.count(),
+    )  # fmt: skip
+    with pytest.raises(InvalidPipeline, match="no event time of their own"):
+        hr.join(counts, clicks, on={"ad": "ad_id"}, after=MINUTE, delay=MINUTE, prefix="r_")
+
+
+def test_a_topic_that_goes_by_arrival_is_not_joined() -> None:
+    arrived = app.topic(
+        "arrived", schema="ad int, at timestamp", event_time="at", settings={"frontier": "arrival"}
+    )
+    with pytest.raises(InvalidPipeline, match="goes by arrival"):
+        hr.join(shown, arrived, on="ad", after=MINUTE, delay=MINUTE, prefix="r_")
+
+
+def test_late_rows_are_published_where_the_join_is() -> None:
+    other = hr.App("late")
+    with pytest.raises(InvalidPipeline, match="known where it is computed"):
+        other.publish("late", joined().late)
+
+
+def test_the_columns_of_a_join_are_both_sides_once() -> None:
+    assert joined().columns == ("ad", "user", "at", "click_cost", "click_at", "joined_at")
+    assert joined(how="anti").columns == ("ad", "user", "at", "joined_at")
+    assert joined().late.columns[-3:] == ("side", "watermark", "late_by")
+    assert [source.topic.name for source in sources(joined())] == ["shown", "clicks"]
+
+
+def test_the_columns_of_an_enriched_stream_are_its_own_and_the_tables() -> None:
+    assert enriched().columns == ("ad", "user", "at", "user_name", "user_at")
+    assert enriched(amend=MINUTE).columns[-2:] == ("row", "revision")
+
+
+def test_it_is_explained_what_is_held_and_for_how_long() -> None:
+    shop = hr.App("explained")
+    shop.publish("pairs", joined(how="full"))
+    shop.publish("named", enriched(amend=MINUTE))
+    told = shop.explain()
+    assert told["pairs"]["holds"].splitlines() == [
+        "each row of shown, until clicks is 2m after it",
+        "each row of clicks, until shown is 1m after it",
+    ]
+    assert "until users has come as far, or shown is 1m ahead" in told["named"]["waits"]
