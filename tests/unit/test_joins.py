@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace import streams as hr
 from headrace.errors import InvalidPipeline
+from headrace.log import open_log
 from headrace.streams.stream import sources
 
 MINUTE = timedelta(minutes=1)
@@ -112,3 +115,17 @@ def test_it_is_explained_what_is_held_and_for_how_long() -> None:
         "each row of clicks, until shown is 1m after it",
     ]
     assert "until users has come as far, or shown is 1m ahead" in told["named"]["waits"]
+
+
+def test_what_a_join_will_hold_is_told_by_the_rate_of_a_log(tmp_path: Path) -> None:
+    shop = hr.App("rates")
+    shop.publish("pairs", joined(after=9 * MINUTE))
+    url, noon = f"file:{tmp_path}", datetime(2026, 1, 1, tzinfo=UTC)
+    with open_log(url) as log, log.producer() as producer:
+        log.ensure_topic(shown.topic)
+        for second in range(0, 3_600, 2):
+            at = noon + timedelta(seconds=second)
+            producer.send("shown", {"ad": 1, "user": "ann", "at": at})
+    told = shop.explain(url)["pairs"]["state"]
+    # Half a row a second, for the ten minutes that each may have to wait; no clicks have come yet.
+    assert re.fullmatch(r"about 300 rows of shown, [\d,]+ k?[bB](ytes)?, at 0.5 rows/s", told), told

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import InvalidPipeline
+from headrace.log import Log, open_log
 from headrace.log.names import check_name
 from headrace.log.settings import TopicSettings
 from headrace.log.state import Topic
@@ -137,6 +138,12 @@ class App:
             return any(output.stream is stream for output in self.outputs.values())
         return any(view.aggregation is stream for view in self.views.values())
 
-    def explain(self) -> Explanation:
-        """What each step reads, holds, emits and publishes, and when, in words that print well."""
-        return explain(self)
+    def explain(self, log: str | Log | None = None) -> Explanation:
+        """What each step reads, holds, emits and publishes, and when, in words that print well.
+
+        Given a log, it tells as well how many rows a join will hold at the rate they come.
+        """
+        if not isinstance(log, str):
+            return explain(self, log)
+        with open_log(log, create=False) as opened:
+            return explain(self, opened)

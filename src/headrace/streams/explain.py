@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from headrace.log import Log
 from headrace.log.settings import format_span
 from headrace.streams.aggregates import Aggregate
 from headrace.streams.expressions import Expression
+from headrace.streams.holding import held_by
 from headrace.streams.joins import Join
 from headrace.streams.panes import Output
 from headrace.streams.remote import Fetched
@@ -75,8 +77,8 @@ class Explanation:
         return next(found for found in self.steps if found.name == step)
 
 
-def explain(app: App) -> Explanation:
-    """What each step of an application does."""
+def explain(app: App, log: Log | None = None) -> Explanation:
+    """What each step of an application does, and by what a log has, how much it will hold."""
     steps = []
     taken: set[str] = set()
     for view in app.views.values():
@@ -98,6 +100,7 @@ def explain(app: App) -> Explanation:
             facts.append(("publishes", f"{_panes(output, stream)} to topic {output.topic}"))
         elif isinstance(stream, Join):
             facts = [*_input(stream), *_join(stream)]
+            facts += [("state", str(held)) for held in (held_by(stream, log) if log else ())]
             facts.append(("publishes", f"each row once, to topic {output.topic}"))
             late = _late(app, stream)
             facts += [("publishes", f"late rows to topic {o.topic}") for o in late]
