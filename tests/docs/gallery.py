@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.docs import how_to_pictures as how_to
-from tests.docs import pictures
+from tests.docs import join_pictures, pictures
 from tests.docs.svg import Sheet
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 PICTURES: dict[str, Callable[[], Sheet]] = {
     "arrival": pictures.arrival,
+    "joins": join_pictures.joins,
     "lag": how_to.lag,
     "late": pictures.late,
     "leaderboard": pictures.leaderboard,
