@@ -15,7 +15,7 @@ from headrace.engine.compile import Compiler, Counters
 from headrace.engine.position import Position
 from headrace.engine.waiting import Waiting
 from headrace.engine.wish import FORMAT, Wish
-from headrace.log import Log
+from headrace.log import Commit, Log
 from headrace.streams.stream import Source, Stream, sources
 
 PLACES = (places.COMMIT, places.FRONTIER, places.PARTITION, places.OFFSET)
@@ -87,6 +87,15 @@ class Between:
             )
             for source in sources(stream)
         }
+
+    def rows(self, topic: str, start: Position, end: Position) -> int:
+        """How many rows there are. Where a topic is compacted, fewer than it had."""
+        if not self.log.topic(topic).topic.settings.compacts:
+            return end.rows_after(start)
+        some = self.log.topic(topic).topic.key
+        columns = [some] if some is not None else None
+        first, last = Commit(start.commit), Commit(end.commit)
+        return sum(map(len, self.log.read(topic, start=first, stop=last, columns=columns)))
 
     def frontier(self, end: Mapping[str, Position]) -> int | None:
         """The lowest of the frontiers of all topics; none before each of them has one."""

@@ -23,6 +23,7 @@ class Shapes:
     late: pa.Schema | None = None
     sessions: pa.Schema | None = None
     versions: pa.Schema | None = None
+    tables: tuple[pa.Schema, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class Portion:
     joined: Joined | None = None
     versions: pa.Table | None = None
     """What is new of a table that rows are looked up in."""
+    tables: tuple[pa.Table, ...] = ()
+    """What is new of each of the tables that are joined."""
 
 
 class Sink(ABC):

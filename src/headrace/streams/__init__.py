@@ -37,6 +37,7 @@ from headrace.streams.stream import (
     select,
     split,
 )
+from headrace.streams.table_joins import TableJoin, join_tables
 from headrace.streams.tables import Enriched, Table, enrich, table
 from headrace.streams.time import (
     FOREVER,
@@ -65,6 +66,7 @@ __all__ = [
     "Sliding",
     "Stream",
     "Table",
+    "TableJoin",
     "Top",
     "Window",
     "aggregate",
@@ -81,6 +83,7 @@ __all__ = [
     "first",
     "hopping",
     "join",
+    "join_tables",
     "last",
     "load_sql",
     "max",
