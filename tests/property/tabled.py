@@ -34,7 +34,7 @@ Change = tuple[str, list[dict[str, Any]]]
 ORDERS = "id string, product string, amount int, gone boolean, at timestamp"
 PRODUCTS = "id string, name string, supplier string, gone boolean, at timestamp"
 SUPPLIERS = "id string, city string, gone boolean, at timestamp"
-VALUES = {
+VALUES: dict[str, dict[str, list[Any]]] = {
     "orders": {"product": ["p", "p", "q", "r", None], "amount": [1, 2, None]},
     "products": {"name": ["pen", "ink", None], "supplier": ["p", "p", "q", None]},
     "suppliers": {"city": ["Rome", "Oslo", None]},

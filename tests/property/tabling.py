@@ -51,7 +51,7 @@ def check(
     theirs = [name for link in step.links for _, name in link.from_table]
     seen["alone"] = sum(all(row[n] is None for n in theirs) for row in rows)
     for changes_of_one in found:
-        newest = {}
+        newest: dict[Any, Any] = {}
         seen["deleted"] += sum(v.row is None for v in current(changes_of_one.versions))
         for version in sorted(changes_of_one.versions, key=lambda v: v.commit):
             seen["late changes"] += version.order < newest.get(version.key, version.order)
