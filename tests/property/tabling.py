@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from headrace import streams as hr
@@ -100,7 +101,9 @@ def counted(rows: list[Row]) -> Counter[str]:
 
 
 def _plain(value: Any) -> Any:
-    """A view shows times as text, and truths as numbers."""
+    """A view shows times and decimals as text, and truths as numbers."""
+    if isinstance(value, Decimal):
+        return str(value)
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, str) and value[:4].isdigit() and value[4:5] == "-":

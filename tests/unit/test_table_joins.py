@@ -71,7 +71,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "key": (lambda: hr.App("x").view("v", joined(), key=["n"]), "is not unique"),
     "more key": (lambda: hr.App("x").view("v", joined(), key=["id", "n"]), "names more than"),
-    "of results": (lambda: hr.table(joined(), key="id"), "A table is made of a topic"),  # type: ignore[arg-type]
+    "of results": (lambda: hr.table(joined(), key="id"), "A table is made of a topic"),
 }
 
 
