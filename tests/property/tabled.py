@@ -35,14 +35,14 @@ ORDERS = "id string, product string, amount int, gone boolean, at timestamp"
 PRODUCTS = "id string, name string, supplier string, gone boolean, at timestamp"
 SUPPLIERS = "id string, city string, gone boolean, at timestamp"
 VALUES: dict[str, dict[str, list[Any]]] = {
-    "orders": {"product": ["p", "p", "q", "r", None], "amount": [1, 2, None]},
+    "orders": {"product": ["p", "p", "p", "q", "q", "r", None], "amount": [1, 2, None]},
     "products": {"name": ["pen", "ink", None], "supplier": ["p", "p", "q", None]},
     "suppliers": {"city": ["Rome", "Oslo", None]},
 }
 KEYS = {
-    "orders": ["a", "b", "c", "d", None],
-    "products": ["p", "p", "q", "r", None],
-    "suppliers": ["p", "q", None],
+    "orders": ["a", "a", "b", "b", "c", "d", "e", None],
+    "products": ["p", "p", "p", "q", "q", "r", None],
+    "suppliers": ["p", "p", "q", None],
 }
 
 KINDS = ("inner", "left", "right", "full", "pairs", "all pairs", "chain", "left chain", "itself")
@@ -54,21 +54,26 @@ def scripts(draw: Any) -> list[Change]:
     moment = BEGIN
     script: list[Change] = []
     back = st.sampled_from([0, 0, 0, 1, 20, 45, 100])
-    for advance in draw(st.lists(st.sampled_from([0, 1, 10, 60]), min_size=4, max_size=22)):
+    for advance in draw(st.lists(st.sampled_from([0, 1, 10, 60]), min_size=8, max_size=24)):
         moment += advance * SECOND
         topic = draw(st.sampled_from(["orders", "orders", "products", "products", "suppliers"]))
         commit: list[dict[str, Any]] = []
-        for _ in range(draw(st.integers(1, 4))):
+        for _ in range(draw(st.integers(1, 5))):
             key = draw(st.sampled_from(KEYS[topic]))
-            if key is not None and draw(st.integers(0, 6)) == 0:
+            if key is not None and draw(st.integers(0, 9)) == 9:
                 commit.append({"key": key})
                 continue
             row: dict[str, Any] = {
                 name: draw(st.sampled_from(values)) for name, values in VALUES[topic].items()
             }
-            row |= {"id": key, "gone": draw(st.sampled_from([False, False, False, None, True]))}
+            row |= {
+                "id": key,
+                "gone": draw(
+                    st.sampled_from([False, False, False, False, False, None, None, True])
+                ),
+            }
             far = NOW + 9_000 * SECOND
-            row["at"] = draw(st.sampled_from([None, far, *[moment - draw(back) * SECOND] * 12]))
+            row["at"] = draw(st.sampled_from([None, far, *[moment - draw(back) * SECOND] * 20]))
             commit += [row] * draw(st.sampled_from([1, 1, 1, 2]))
         script.append((topic, commit))
     return script
