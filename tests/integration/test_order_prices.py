@@ -131,7 +131,8 @@ def test_the_view_is_listed_shown_asked_and_looked_at(shop: Shop) -> None:
     checked = shop.cli.run("run", f"{PIPELINE}:app", "--check").stdout
     assert "priced_orders" in checked
     (step,) = examine(shop.app, shop.log).steps
-    assert step.law.counted == 5
+    assert (step.law.counted, step.held.shown, step.waits) == (5, 4, ())
+    assert step.held.table_bytes
 
 
 def changed(how: Any) -> hr.App:
