@@ -99,7 +99,7 @@ def declare(kind: str, partitions: int = 1, key: str | None = "id") -> tuple[hr.
     orders = app.topic("orders", schema=ORDERS, **parts)  # type: ignore[arg-type]
     products = app.topic("products", schema=PRODUCTS, **parts)  # type: ignore[arg-type]
     suppliers = app.topic("suppliers", schema=SUPPLIERS, **parts)  # type: ignore[arg-type]
-    first = hr.table(hr.derive(orders, twice="amount * 2"), key="id", deleted="gone")
+    first = hr.table(hr.derive(orders, n="amount * 2"), key="id", deleted="gone")
     second = hr.table(
         hr.select(products, "id", "supplier", "gone", shout="upper(name)"),
         key="id",
@@ -130,7 +130,7 @@ def declare(kind: str, partitions: int = 1, key: str | None = "id") -> tuple[hr.
 
 TYPES = {
     "amount": pa.int32(),
-    "twice": pa.int32(),
+    "n": pa.int32(),
     "gone": pa.bool_(),
     "at": pa.timestamp("us", tz="UTC"),
 }

@@ -24,6 +24,9 @@ from headrace.log import Log
 from headrace.streams.table_joins import TableJoin
 from headrace.streams.tables import Table
 
+ROUND_ROWS = 500_000
+"""What a round takes of a topic: who joins it holds it, and the rows it touches, in memory."""
+
 
 class TableJoining:
     """Reads the versions that are new of each table, and holds nothing."""

@@ -16,6 +16,7 @@ from headrace.views.database import PREFIX
 from headrace.views.values import check_storable, insert, quoted, sql_type
 
 WINS = "_wins"
+_ROWS_AT_ONCE = 100_000
 _SET_APART = (*ORDER, places.DELETED)
 
 
@@ -57,17 +58,18 @@ class Side:
     def take_in(self, db: apsw.Connection, versions: pa.Table) -> int:
         """Find the newest version of each key; returns how many versions of these there were."""
         self._prepare(db)
-        insert(db, self._came, versions)
+        for first in range(0, versions.num_rows, _ROWS_AT_ONCE):
+            insert(db, self._came, versions.slice(first, _ROWS_AT_ONCE))
         order = ", ".join(f"{name} DESC" for name in ORDER)
         chosen = ", ".join(
             f"iif({places.DELETED}, NULL, {c})" if c in self._values else c for c in self._columns
         )
         mine, theirs = (", ".join(f"{side}.{name}" for name in ORDER) for side in ("n", "s"))
         db.execute(
-            f"INSERT INTO {self.newest} SELECT {chosen}, n, 1 FROM (SELECT *, "
-            f"row_number() OVER (PARTITION BY {self._key} ORDER BY {order}) AS place, "
-            f"count(*) OVER (PARTITION BY {self._key}) AS n FROM {self._came}) "
-            f"WHERE place = 1 ORDER BY {self._key}"
+            f"INSERT INTO {self.newest} SELECT {chosen}, _came, 1 FROM (SELECT *, "
+            f"row_number() OVER (PARTITION BY {self._key} ORDER BY {order}) AS _place, "
+            f"count(*) OVER (PARTITION BY {self._key}) AS _came FROM {self._came}) "
+            f"WHERE _place = 1 ORDER BY {self._key}"
         )
         db.execute(f"DELETE FROM {self._came}")
         db.execute(
