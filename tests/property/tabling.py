@@ -50,7 +50,8 @@ def check(
     seen = Counter(rows=len(rows), dead=law.dead, told=len(changes))
     seen["told gone"] = sum(change["op"] == "d" for change in changes)
     theirs = [name for link in step.links for _, name in link.from_table]
-    seen["alone"] = sum(all(row[n] is None for n in theirs) for row in rows)
+    (mine, *_) = step.first.key
+    seen["alone"] = sum(row[mine] is None or all(row[n] is None for n in theirs) for row in rows)
     for changes_of_one in found:
         newest: dict[Any, Any] = {}
         seen["deleted"] += sum(v.row is None for v in current(changes_of_one.versions))
