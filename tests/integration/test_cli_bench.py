@@ -115,6 +115,22 @@ def test_windows_are_measured_against_hand_written_spark(tmp_path: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+def test_joins_are_measured_against_plain_spark(tmp_path: Path) -> None:
+    shared()
+    told = Cli(tmp_path).json("bench", "joins", "--quick")
+    found = {name: r for name, r in _results(told).items() if name.startswith("table-table")}
+    sizes = ("of_1000", "of_2000", "of_5000", "growth")
+    changes = {f"table-table_100_rows_by_{what}" for what in ("orders", "product")}
+    assert set(found) == (
+        {"table-table", "table-table_touching_1000", "table-table_load"}
+        | {f"{change}_{size}" for change in changes for size in sizes}
+    )
+    assert found["table-table"]["baseline"] == "PySpark, the whole join again"
+    assert told["settings"]["table_table_plan"]["rows"] == 50_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_freshness_is_measured_against_hand_written_spark(tmp_path: Path) -> None:
     shared()
     told = Cli(tmp_path).json("bench", "freshness", "--quick")
