@@ -5,7 +5,8 @@ depend on it are stored and told of, over the largest tables, against the whole 
 `table-table_100_rows_*`: the same over tables of 10 thousand, 100 thousand and 1 million rows, for
 100 orders that change, and for a product that 100 orders name; `*_growth` is how many times as much
 the largest costs as the smallest, against how many times as large it is. `*_touching_N` is a change
-of one row that N others depend on, `*_load` the first time. `settings` has a plan for tables of 50 million rows, computed from what was measured.
+of one row that N others depend on, `*_load` the first time. `settings` has a plan for tables of
+50 million rows, computed from what was measured.
 """
 
 from __future__ import annotations
