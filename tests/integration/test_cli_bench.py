@@ -82,6 +82,9 @@ def test_without_a_source_checkout_there_are_no_benchmarks(
     assert "not part of the installed package" in done.stderr
 
 
+CHANGED = ("orders", "product", "orders_without_spark")
+
+
 def _results(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The results by name. Each has all its parts, and a ratio that says the same as the values."""
     for result in told["results"]:
@@ -111,6 +114,22 @@ def test_windows_are_measured_against_hand_written_spark(tmp_path: Path) -> None
     )
     assert {found[query]["baseline"] for query in queries} == {"PySpark by hand"}
     assert told["settings"]["events"] == 40_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_joins_are_measured_against_plain_spark(tmp_path: Path) -> None:
+    shared()
+    told = Cli(tmp_path).json("bench", "joins", "--quick")
+    found = {name: r for name, r in _results(told).items() if name.startswith("table-table")}
+    sizes = ("of_1000", "of_2000", "of_5000", "growth")
+    changes = {f"table-table_100_rows_by_{what}" for what in CHANGED}
+    assert set(found) == (
+        {"table-table", "table-table_touching_1000", "table-table_load"}
+        | {f"{change}_{size}" for change in changes for size in sizes}
+    )
+    assert found["table-table"]["baseline"] == "PySpark, the whole join again"
+    assert told["settings"]["table_table_plan"]["rows"] == 50_000_000
 
 
 @pytest.mark.slow

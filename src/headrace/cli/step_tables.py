@@ -46,7 +46,8 @@ def watermark(app: App, step: StepProgress) -> int | None:
     """Up to where a step believes to have seen everything, in event time."""
     if step.frontier is None or step.step not in app.views:
         return step.frontier
-    return step.frontier - micros(app.views[step.step].stream.lateness.delay)
+    made = app.views[step.step].aggregation
+    return step.frontier - (micros(made.lateness.delay) if made is not None else 0)
 
 
 def live_table(app: App, steps: Sequence[StepProgress], rates: Rates) -> Table:

@@ -14,6 +14,7 @@ from headrace.cli.output import count, many, moment, plain, show, span, table, w
 from headrace.cli.records import finite, text_or_base64
 from headrace.clock import SECOND
 from headrace.views import Result, ViewState
+from headrace.views.database import LIVE
 
 _STATES = {"open": "yellow", "fired": "cyan", "final": "green"}
 
@@ -64,13 +65,20 @@ def show_view(state: ViewState) -> None:
     facts.add_column(overflow="fold")
     facts.add_row("view", plain(f"{state.name} of {state.app}", "bold"))
     facts.add_row("rows", count(state.rows))
+    if state.emit == LIVE:
+        facts.add_row("emit", "live: a row shows its tables as they are now, and is never final")
+    else:
+        _add_watermark(facts, state)
+    facts.add_row("law", plain(str(state.law)))
+    show(facts, "")
+
+
+def _add_watermark(facts: Table, state: ViewState) -> None:
     facts.add_row(
         "watermark",
         f"{when(state.watermark)}  (fires {span(state.delay / SECOND)} after a window's end, and "
         f"is final {span(state.grace / SECOND)} later)",
     )
-    facts.add_row("law", plain(str(state.law)))
-    show(facts, "")
 
 
 def show_rows(found: Result) -> None:

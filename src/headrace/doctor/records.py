@@ -20,7 +20,7 @@ from headrace.engine.steps import Step
 from headrace.engine.timing import Timing
 from headrace.errors import ViewError
 from headrace.streams.stream import WINDOW_END
-from headrace.views.database import APPLICATION, PREFIX, translate
+from headrace.views.database import APPLICATION, PREFIX, rows_of, translate
 from headrace.views.location import app_folder, views_folder
 from headrace.views.values import quoted
 
@@ -115,6 +115,8 @@ class Records:
 
     def held(self, step: Step, frontier: int | None) -> Held:
         """What a step holds, seen from a frontier."""
+        if step.table_join is not None:
+            return self._tables(step)
         table, aggregation = f"{PREFIX}panes_{step.name}", step.aggregation
         state = _bytes_in(self._checkpoints / step.name / "state")
         if aggregation is None or not self._has(table):
@@ -139,6 +141,18 @@ class Records:
         closes = None if oldest is None else oldest + patience
         shown = every - panes if aggregation.emit == "final" else every
         return Held(panes, rows, oldest, closes, fires, shown, size, state)
+
+    def _tables(self, step: Step) -> Held:
+        """What is kept of joined tables, none of which is ever over."""
+        if not self._has(rows_of(step.name)):
+            return Held()
+        ((shown,),) = self._rows(f"SELECT count(*) FROM {quoted(rows_of(step.name))}")
+        ((size,),) = self._rows(
+            "SELECT coalesce(sum(s.pgsize), 0) FROM dbstat s JOIN sqlite_schema t USING (name) "
+            "WHERE s.aggregate = TRUE AND t.tbl_name GLOB ?",
+            f"{PREFIX}side[0-9]*_{step.name}",
+        )
+        return Held(shown=shown, table_bytes=size)
 
     def _laws(self, step: str) -> Iterator[BatchLaw]:
         for reached, law in reversed(

@@ -44,7 +44,7 @@ def waits(
     found += _behind(record, backlog, running=running)
     if record is None:
         return found
-    if len(topics) > 1:
+    if len(topics) > 1 and step.table_join is None:
         found += _held_back(topics)
     law = record.law
     if law.rows and not law.counted:

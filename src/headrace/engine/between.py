@@ -104,6 +104,10 @@ class Between:
         )
         return end.rows_after(start) - sum(map(len, rows))
 
+    def rows(self, topic: Topic, start: Position, end: Position) -> int:
+        """How many rows there are. Where a topic is compacted, fewer than it had."""
+        return end.rows_after(start) - self.compacted(topic, start, end)
+
     def frontier(self, end: Mapping[str, Position]) -> int | None:
         """The lowest of the frontiers of all topics; none before each of them has one."""
         found = [self.log.frontier(topic, position.commit) for topic, position in end.items()]

@@ -58,6 +58,7 @@ class Rounds:
         portions: Portions | None = None,
         reach: Reach = nothing,
         clock: Clock | None = None,
+        name: str | None = None,
     ) -> None:
         self._spark = spark
         self._log = log
@@ -66,7 +67,7 @@ class Rounds:
         self._portions = portions or Portions()
         self._reach = reach
         self._clock = clock or SystemClock()
-        self._name = f"headrace-{step.app}.{step.name}"
+        self._name = f"headrace-{name or f'{step.app}.{step.name}'}"
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -133,6 +134,7 @@ class Rounds:
     def _cut(self, sink: Sink, until: int | None) -> int | None:
         """The commit up to which the next round goes, if there is anything new for it."""
         head = self._log.head() if until is None else until
+        head = min(head, *map(sink.limit, self.step.topics))
         reached = max(position.commit for position in sink.reached.values())
         ends = {topic: self._next(topic, reached, head) for topic in self.step.topics}
         new = [end for end in ends.values() if end > reached]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -11,8 +12,9 @@ from headrace.engine.crash import Reach
 from headrace.engine.enriching import Enriching
 from headrace.engine.frames import Portions
 from headrace.engine.query import Query
-from headrace.engine.rounds import Rounds
+from headrace.engine.rounds import Plan, Rounds
 from headrace.engine.steps import Step
+from headrace.engine.table_joining import ROUND_ROWS, TableJoining
 from headrace.log import Log
 
 RunningStep = Query | Rounds
@@ -26,10 +28,19 @@ def query_of(
     *,
     portions: Portions | None,
     reach: Reach,
-    clock: Clock,
+    clock: Clock | None = None,
+    name: str | None = None,
 ) -> RunningStep:
-    """What runs a step."""
+    """What runs a step, under a name of its own if it has to be told from others."""
+    portions = portions or Portions()
+    plan: Plan | None = None
     if step.enriched is not None:
         plan = Enriching(spark, log, step)
-        return Rounds(spark, log, step, plan, portions=portions, reach=reach, clock=clock)
-    return Query(spark, log, step, checkpoint, portions=portions, reach=reach)
+    elif step.table_join is not None:
+        plan = TableJoining(spark, log, step)
+        portions = replace(portions, max_rows=min(portions.max_rows, ROUND_ROWS))
+    if plan is not None:
+        return Rounds(
+            spark, log, step, plan, portions=portions, reach=reach, clock=clock, name=name
+        )
+    return Query(spark, log, step, checkpoint, portions=portions, reach=reach, name=name)

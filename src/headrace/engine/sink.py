@@ -24,6 +24,7 @@ class Shapes:
     sessions: pa.Schema | None = None
     versions: pa.Schema | None = None
     told: pa.Schema | None = None
+    tables: tuple[pa.Schema, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ class Portion:
     joined: Joined | None = None
     versions: pa.Table | None = None
     """What is new of a table that rows are looked up in."""
+    tables: tuple[pa.Table, ...] = ()
+    """What is new of each of the tables that are joined."""
 
 
 class Sink(ABC):

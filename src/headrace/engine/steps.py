@@ -32,6 +32,7 @@ from headrace.streams.stream import (
     Top,
     sources,
 )
+from headrace.streams.table_joins import TableJoin
 from headrace.streams.tables import Enriched, Table
 from headrace.streams.time import AnyWindow, Session, Sliding, Window
 
@@ -64,9 +65,13 @@ class Step:
         return self.stream if isinstance(self.stream, Enriched) else None
 
     @property
+    def table_join(self) -> TableJoin | None:
+        return self.stream if isinstance(self.stream, TableJoin) else None
+
+    @property
     def in_rounds(self) -> bool:
         """Whether its state is kept with its results, and Spark has none."""
-        return self.enriched is not None
+        return self.enriched is not None or self.table_join is not None
 
     @property
     def top(self) -> Top | None:
@@ -122,7 +127,7 @@ def steps_of(app: App) -> list[Step]:
     return steps
 
 
-def _is_late_of(stream: Stream, other: Stream) -> bool:
+def _is_late_of(stream: Stream, other: Stream | None) -> bool:
     return isinstance(stream, Late) and stream.of == other
 
 
@@ -212,6 +217,13 @@ def describe(stream: Stream) -> dict[str, Any]:
                 "fetch": [*stream.on, stream.how, stream.prefix, format_schema(remote.schema)],
                 "of": describe(stream.input),
             }
+        case TableJoin():
+            return {
+                "join": [stream.how],
+                "on": [[list(pair) for pair in link.on] for link in stream.links],
+                "prefix": [link.prefix for link in stream.links],
+                "merge": [describe(table) for table in stream.tables],
+            }
         case Top():
             return {"top": [stream.n, stream.by, *stream.within], **describe(stream.of)}
         case _:
@@ -264,6 +276,8 @@ _WORDS = {
     "top": "ranking", "by": "grouping", "key": "key of the view",
     "window": "window", "lateness": "lateness", "emit": "emission", "aggregates": "aggregates",
     "filter": "filter", "project": "columns", "explode": "exploded array", "merge": "merged stream",
+    "table": "key of the table", "join": "kind of join", "on": "columns that are equal",
+    "prefix": "prefix",
 }  # fmt: skip
 
 

@@ -38,6 +38,7 @@ from headrace.streams.stream import (
     select,
     split,
 )
+from headrace.streams.table_joins import TableJoin, join_tables
 from headrace.streams.tables import Enriched, Table, enrich, table
 from headrace.streams.time import (
     FOREVER,
@@ -67,6 +68,7 @@ __all__ = [
     "Sliding",
     "Stream",
     "Table",
+    "TableJoin",
     "Top",
     "Window",
     "aggregate",
@@ -83,6 +85,7 @@ __all__ = [
     "first",
     "hopping",
     "join",
+    "join_tables",
     "last",
     "load_sql",
     "max",

@@ -16,7 +16,11 @@ from headrace.streams.explain import Explanation, explain
 from headrace.streams.joins import Join
 from headrace.streams.panes import Early, Output, check_panes
 from headrace.streams.stream import WINDOW_START, Aggregation, Late, Source, Stream, Top
+from headrace.streams.table_joins import TableJoin, made_of_tables
 from headrace.streams.where import Where, caller
+
+Kept = Aggregation | Top | TableJoin
+"""What a view can be of."""
 
 
 @dataclass(frozen=True)
@@ -24,14 +28,15 @@ class View:
     """A table that the application keeps, by key."""
 
     name: str
-    stream: Aggregation | Top
+    stream: Kept
     key: tuple[str, ...]
     where: Where
 
     @property
-    def aggregation(self) -> Aggregation:
-        """What is counted for it."""
-        return self.stream.of if isinstance(self.stream, Top) else self.stream
+    def aggregation(self) -> Aggregation | None:
+        """What is counted for it, if anything is."""
+        counted = self.stream.of if isinstance(self.stream, Top) else self.stream
+        return counted if isinstance(counted, Aggregation) else None
 
 
 class App:
@@ -74,18 +79,21 @@ class App:
         self.topics[name] = topic
         return Source(tuple(columns.names), where, topic)
 
-    def view(
-        self, name: str, stream: Aggregation | Top, *, key: Sequence[str] | None = None
-    ) -> View:
-        """Keep an aggregation as a table, by its key and window, or a ranking by its ranks."""
+    def view(self, name: str, stream: Kept, *, key: Sequence[str] | None = None) -> View:
+        """Keep an aggregation as a table, by its key and window, or a ranking by its ranks.
+
+        Joined tables are kept by the key of the first, or where that is not unique by both.
+        """
         where = caller()
         check_name(name, "view")
-        if not isinstance(stream, Aggregation | Top):
+        if not isinstance(stream, Kept):
             raise InvalidPipeline(
                 f"View {name!r} has nothing that makes its rows unique",
-                hint=f"A view is kept of an aggregation; publish() takes any stream. See {where}",
+                hint="A view is kept of an aggregation or of joined tables; publish() takes any "
+                f"stream. See {where}",
             )
-        own = stream.key if isinstance(stream, Top) else (*stream.by, WINDOW_START)
+        counts = isinstance(stream, Aggregation)
+        own = (*stream.by, WINDOW_START) if isinstance(stream, Aggregation) else stream.key
         unique, chosen = set(own), tuple(key) if key is not None else own
         for column in chosen:
             if column not in stream.columns:
@@ -98,9 +106,10 @@ class App:
                 f"The key of view {name!r}, {', '.join(chosen)}, is not unique",
                 hint=f"Add {', '.join(sorted(unique - set(chosen)))}. See {where}",
             )
-        if isinstance(stream, Top) and set(chosen) != unique:
+        if not counts and set(chosen) != unique:
+            stays = "rank" if isinstance(stream, Top) else "key of the tables"
             raise InvalidPipeline(
-                f"The key of view {name!r} names more than the rank, which is all that stays",
+                f"The key of view {name!r} names more than the {stays}, which is all that stays",
                 hint=f"Leave out {', '.join(sorted(set(chosen) - unique))}. See {where}",
             )
         if name in self.views:
@@ -121,6 +130,12 @@ class App:
         check_name(topic, "topic")
         if topic in self.outputs:
             raise InvalidPipeline(f"Two streams are published to {topic!r}", hint=f"See {where}")
+        if made_of_tables(stream):
+            raise InvalidPipeline(
+                f"Rows of joined tables change and go, and {topic!r} would only grow",
+                hint="app.view(...) keeps them, and its changelog tells of every change. "
+                f"See {where}",
+            )
         late_of = stream.of if isinstance(stream, Late) else None
         if late_of is not None and not self._computes(late_of):
             raise InvalidPipeline(

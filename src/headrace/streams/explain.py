@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.log import Log
 from headrace.log.settings import format_span
 from headrace.streams.aggregates import Aggregate
+from headrace.streams.explain_tables import table_join_facts
 from headrace.streams.expressions import Expression
 from headrace.streams.holding import held_by
 from headrace.streams.joins import Join
@@ -29,6 +30,7 @@ from headrace.streams.stream import (
     Top,
     sources,
 )
+from headrace.streams.table_joins import TableJoin
 from headrace.streams.tables import Enriched, Table
 from headrace.streams.time import FOREVER, AnyWindow, Session, Sliding
 
@@ -88,7 +90,7 @@ def explain(app: App, log: Log | None = None) -> Explanation:
         mine = [o for o in app.outputs.values() if o.topic not in taken and o.stream == view.stream]
         late = [o for o in _late(app, view.stream) if o.topic not in taken]
         taken |= {output.topic for output in (*mine, *late)}
-        facts += [("publishes", f"{_panes(o, view.stream)} to topic {o.topic}") for o in mine]
+        facts += [("publishes", f"{_panes(o)} to topic {o.topic}") for o in mine]
         facts += [("publishes", f"late rows to topic {o.topic}") for o in late]
         steps.append(_step(app, view.name, facts))
     for output in app.outputs.values():
@@ -97,7 +99,7 @@ def explain(app: App, log: Log | None = None) -> Explanation:
         stream = output.stream
         if isinstance(stream, Aggregation | Top):
             facts = [*_input(stream), *_results(stream)]
-            facts.append(("publishes", f"{_panes(output, stream)} to topic {output.topic}"))
+            facts.append(("publishes", f"{_panes(output)} to topic {output.topic}"))
         elif isinstance(stream, Join):
             facts = [*_input(stream), *_join(stream)]
             facts += [("state", str(held)) for held in (held_by(stream, log) if log else ())]
@@ -140,10 +142,10 @@ def _input(stream: Stream) -> list[tuple[str, str]]:
         if topic.settings.idle is not None:
             quiet = _span(topic.settings.idle)
             facts.append(("time", f"goes on by the clock when {topic.name} is quiet for {quiet}"))
-    if len(read) > 1:
+    if len(read) > 1 and not isinstance(stream, TableJoin):
         facts.append(("time", "goes on with the topic that is furthest behind"))
     made = stream.of if isinstance(stream, Top) else stream
-    if isinstance(made, Join | Enriched):
+    if isinstance(made, Join | Enriched | TableJoin):
         return facts + [("then", text) for part in made.upstream for text in _chain(part)]
     inner = made.input if isinstance(made, Aggregation) else made
     return facts + [("then", text) for text in _chain(inner)]
@@ -177,6 +179,8 @@ def _chain(stream: Stream) -> list[str]:
         case Merge():
             parts = [part for found in stream.inputs for part in _chain(found)]
             return [*parts, f"takes the rows of {len(stream.inputs)} streams together"]
+        case Table():
+            return _chain(stream.input)
         case _:
             return [f"goes through {type(stream).__name__.lower()}"]
 
@@ -184,7 +188,9 @@ def _chain(stream: Stream) -> list[str]:
 # What is held, and until when
 
 
-def _results(stream: Aggregation | Top) -> list[tuple[str, str]]:
+def _results(stream: Aggregation | Top | TableJoin) -> list[tuple[str, str]]:
+    if isinstance(stream, TableJoin):
+        return table_join_facts(stream)
     if isinstance(stream, Aggregation):
         return _aggregation(stream)
     among = _listed(stream.group) if stream.group else "board"
@@ -304,9 +310,8 @@ def _made(aggregate: Aggregate) -> str:
     return f"{aggregate.kind}({aggregate.of or '*'}{more})"
 
 
-def _panes(output: Output, stream: Aggregation | Top) -> str:
-    made = stream.of if isinstance(stream, Top) else stream
-    if made.emit == "final":
+def _panes(output: Output) -> str:
+    if isinstance(output.stream, Aggregation | Top) and output.stream.emit == "final":
         return "final panes"
     match output.early:
         case "never":

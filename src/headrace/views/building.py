@@ -15,7 +15,7 @@ from headrace.engine.crash import Reach
 from headrace.engine.frames import Portions
 from headrace.engine.law import Law
 from headrace.engine.position import Position, position_at
-from headrace.engine.query import Query
+from headrace.engine.running import query_of
 from headrace.engine.sink import Portion, Shapes
 from headrace.engine.steps import Step, fingerprint
 from headrace.engine.wish import ANY
@@ -111,7 +111,7 @@ class Build:
         self.place = place
         self._done: Mapping[str, int] | None = None
         name = f"{step.app}.{step.name}.rebuild"
-        self._query = Query(
+        self._query = query_of(
             spark, log, step, place.checkpoint, portions=portions, reach=reach, name=name
         )
         self._database = Database(place.database, step.app)

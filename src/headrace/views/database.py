@@ -24,6 +24,9 @@ APPLICATION = 0x48525657
 FORMAT = 1
 PREFIX = "_headrace_"
 
+LIVE = "live"
+"""The emission of a view that shows how things are now, and none of whose rows is ever final."""
+
 _PATIENCE = 30_000
 
 _SCHEMA = """
@@ -72,6 +75,11 @@ OWN_TABLES = frozenset(re.findall(r"CREATE TABLE (\w+)", _SCHEMA))
 def panes_of(step: str) -> str:
     """The table with the panes of a step."""
     return f"{PREFIX}panes_{step}"
+
+
+def rows_of(step: str) -> str:
+    """What shows the rows of joined tables of a step, as they are stored."""
+    return f"{PREFIX}rows_{step}"
 
 
 def slots_of(step: str) -> str:

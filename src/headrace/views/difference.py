@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headrace.engine import places
 from headrace.streams.stream import WINDOW_END
-from headrace.views.database import panes_of, slots_of
+from headrace.views.database import panes_of, rows_of, slots_of
 from headrace.views.stored import stored_steps
 from headrace.views.values import quoted, shown
 
@@ -100,10 +100,10 @@ def version_in(db: apsw.Connection, schema: str, view: str) -> Version | None:
 
 
 def _shown_in(db: apsw.Connection, schema: str, step: str) -> str:
-    """The table of a step that readers see: its panes, or those of them that have a rank."""
+    """What readers see of a step: its panes, those of them that have a rank, or joined rows."""
     there = f"SELECT count(*) FROM {quoted(schema)}.sqlite_schema WHERE name = ?"
-    slots = slots_of(step)
-    return slots if db.execute(there, (slots,)).get else panes_of(step)
+    others = (slots_of(step), rows_of(step))
+    return next((name for name in others if db.execute(there, (name,)).get), panes_of(step))
 
 
 class Comparison:

@@ -108,6 +108,10 @@ def _check(log: Log, step: Step, stored: StoredStep | None, switched: bool) -> S
         return StepCheck(step.name, "changed", saved, changes, _changed(step, changes))
     try:
         check_topics(log, step)
+        if step.in_rounds:  # and so it has no checkpoint
+            if stored is None:
+                return _new(step)
+            return StepCheck(step.name, "unchanged", f"is used, {_upto(stored.reached)}")
         checkpoint = Checkpoint(checkpoint_of(log.url, step.app, step.name))
         if switched and (beside := build_place(log.url, step.app, step.name)).checkpoint.exists():
             checkpoint = Checkpoint(beside.checkpoint)
@@ -128,8 +132,6 @@ def _check(log: Log, step: Step, stored: StoredStep | None, switched: bool) -> S
 def _used(step: Step, stored: StoredStep, checkpoint: Checkpoint) -> str:
     """How results are gone on with, for which a checkpoint is of use and not always needed."""
     told = f"is used, {_upto(stored.reached)}"
-    if step.in_rounds:
-        return told
     last = checkpoint.last_done() if checkpoint.exists else -1
     done = checkpoint.end_of(last) if last >= 0 else stored.begun
     if not behind(done, stored.reached):

@@ -16,7 +16,7 @@ import apsw
 from headrace.engine.law import Law
 from headrace.errors import InvalidQuery, UnknownView
 from headrace.streams.stream import WINDOW_END, WINDOW_START
-from headrace.views.database import APPLICATION, PREFIX, panes_of
+from headrace.views.database import APPLICATION, LIVE, PREFIX, panes_of
 from headrace.views.location import views_folder
 from headrace.views.values import quoted
 
@@ -154,11 +154,13 @@ class Views:
         return self.query(f"SELECT * FROM {name} ORDER BY {order}", limit=None).dicts()
 
     def newest(self, view: str, limit: int) -> Result:
-        """The rows of the latest windows, the last first."""
+        """The rows of the latest windows, the last first; without windows, the first by key."""
         state = self.state(view)
         order = ", ".join(quoted(name) for name in state.key if name != WINDOW_START)
         name = f"{quoted(state.app)}.{quoted(view)}"
         first = f"{WINDOW_START} DESC" + (f", {order}" if order else "")
+        if state.emit == LIVE:
+            first = order
         return self.query(f"SELECT * FROM {name} ORDER BY {first}", limit=limit)
 
     def query(

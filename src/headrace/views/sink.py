@@ -22,11 +22,12 @@ from headrace.errors import ChangedPipeline
 from headrace.log import Log
 from headrace.views import changelog
 from headrace.views.alone import JoinKeeper
-from headrace.views.database import Database
+from headrace.views.database import LIVE, Database
 from headrace.views.enriching import EnrichKeeper
 from headrace.views.keeping import Keeper, RowKeeper
 from headrace.views.outbox import Outbox, put
 from headrace.views.panes import PaneKeeper
+from headrace.views.table_joins import TableJoinKeeper
 from headrace.views.telling import Passage
 from headrace.views.timings import Timings
 from headrace.views.topics import create_topics
@@ -190,15 +191,17 @@ class ViewSink(Sink):
 
     def _enter_view(self, db: apsw.Connection) -> None:
         view, aggregation = self._step.view, self._step.aggregation
-        if view is None or aggregation is None:
+        if view is None:
             return
+        terms: tuple[str, int, int] = (LIVE, 0, 0)
+        if aggregation is not None:
+            delay, grace = aggregation.lateness.delay, aggregation.lateness.grace
+            terms = (aggregation.emit, micros(delay), micros(grace))
         columns = [[f.name, str(f.type)] for f in self._keeper.schema if f.name != places.ROWS]
         db.execute(
             "INSERT INTO _headrace_view VALUES (?, ?, ?, ?, ?, ?, ?)",
             (
-                view.name, self._step.name, json.dumps(view.key), json.dumps(columns),
-                aggregation.emit, micros(aggregation.lateness.delay),
-                micros(aggregation.lateness.grace),
+                view.name, self._step.name, json.dumps(view.key), json.dumps(columns), *terms,
             ),
         )  # fmt: skip
 
@@ -207,6 +210,8 @@ def keeper_of(step: Step, shapes: Shapes, log: Log, changes: str | None, reach: 
     """What keeps the results of such a step."""
     if step.aggregation is not None:
         return PaneKeeper(step, shapes, log, changes, reach)
+    if step.table_join is not None:
+        return TableJoinKeeper(step, shapes, log, changes, reach)
     if step.join is not None:
         return JoinKeeper(step, shapes, log, reach)
     if step.enriched is not None:

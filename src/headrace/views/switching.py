@@ -21,7 +21,7 @@ from headrace.engine.crash import Reach, nothing
 from headrace.engine.steps import Step
 from headrace.log import Log
 from headrace.views import changelog
-from headrace.views.database import OWN_TABLES, PREFIX, Database, slots_of
+from headrace.views.database import OWN_TABLES, PREFIX, Database, rows_of, slots_of
 from headrace.views.difference import Comparison, version_in
 from headrace.views.location import build_place, checkpoint_of, database_of
 from headrace.views.outbox import Outbox, put
@@ -134,6 +134,7 @@ def _drop(db: apsw.Connection, step: str) -> None:
     steps = [str(name) for (name,) in db.execute("SELECT name FROM main._headrace_step")]
     for (view,) in list(db.execute("SELECT name FROM main._headrace_view WHERE step = ?", (step,))):
         db.execute(f"DROP VIEW IF EXISTS main.{quoted(str(view))}")
+    db.execute(f"DROP VIEW IF EXISTS main.{quoted(rows_of(step))}")
     tables = db.execute("SELECT name FROM main.sqlite_schema WHERE type = 'table'")
     for table in {str(name) for (name,) in tables} - OWN_TABLES - {SWITCHES}:
         # The name of a step may be the end of another's.

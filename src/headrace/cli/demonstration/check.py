@@ -73,6 +73,7 @@ def check(folder: Path, app: App, views: Views, written: int) -> list[Finding]:
 def rule_of(app: App) -> Rule:
     """What the pipeline declares, in numbers."""
     stream, skew = app.views[VIEW].aggregation, app.topics[TOPIC].settings.skew
+    assert stream is not None
     assert skew is not None
     return Rule(
         micros(stream.window.length),

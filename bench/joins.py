@@ -1,0 +1,41 @@
+"""Joins, each against what somebody would write in plain PySpark.
+
+`table-table`: seconds from a change of 100 rows in the log until the rows of joined tables that
+depend on it are stored and told of, over the largest tables, against the whole join computed again.
+`table-table_100_rows_*`: the same over tables of 10 thousand, 100 thousand and 1 million rows, for
+100 orders that change, and for a product that 100 orders name; `*_growth` is how many times as much
+the largest costs as the smallest, against how many times as large it is. `*_touching_N` is a change
+of one row that N others depend on, `*_load` the first time. `settings` has a plan for tables of
+50 million rows, computed from what was measured.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench.measure import Progress, Result, report
+from bench.tables import FULL, QUICK, table_table
+from headrace.engine.session import spark_session
+
+
+def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str, Any]:
+    """All results; `quick` takes few rows, to see that everything runs."""
+    sizes = QUICK if quick else FULL
+    settings: dict[str, Any] = {
+        "table_rows": list(sizes.rows),
+        "changed_rows": sizes.change,
+        "touched_rows": sizes.touched,
+        "rounds": sizes.rounds,
+    }
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
+        home = Path(name)
+        spark = spark_session(log_file=home / "spark.log")
+        # Here goes stream_stream(spark, home, ...): results of streams joined with streams.
+        # Here goes stream_table(spark, home, ...): results of streams looked up in tables.
+        found, plan = table_table(spark, home, sizes, progress)
+        results += found
+        settings["table_table_plan"] = plan
+    return report("joins", settings, results)

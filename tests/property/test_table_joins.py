@@ -1,0 +1,112 @@
+"""For any interleaving of tables, what SQLite makes of their changes is what the oracle says."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.engine.crash import nothing
+from headrace.engine.steps import steps_of
+from headrace.testing import Crash, crash_at, scripted_log
+from tests.property.scripts import NOW, quickly
+from tests.property.tabled import KINDS, Change, declare, scripts, sink_tables, write
+from tests.property.tabling import check
+from tests.spark import shuffling
+
+LOSING = ("inner", "pairs", "chain")
+"""The kinds that have no row without another."""
+
+SINK_POINTS = ("stored panes", "stored outputs", "before commit", "committed", "sent")
+CUTS = (1, 2, 5, 1_000)
+REACHED = ("rows", "alone", "deleted", "late changes", "dead", "told", "told gone")
+
+
+def explore(examples: int) -> Counter[str]:
+    seen: Counter[str] = Counter()
+
+    @quickly(examples)
+    @given(
+        scripts(),
+        st.randoms(use_true_random=False),
+        st.sampled_from([1, 3, 1_000]),
+        st.sampled_from([1, 2]),
+        st.sampled_from(KINDS),
+        st.sampled_from(["id", "id", "id", None]),
+    )
+    def law(
+        script: list[Change], random: Random, commits: int, parts: int, kind: str, key: str | None
+    ) -> None:
+        app, step = declare(kind, parts, key)
+        with scripted_log(start=NOW) as log:
+            for topic in app.topics.values():
+                log.log.ensure_topic(topic)
+            for change in script:
+                write(log, app, change)
+                if random.random() < 0.15:
+                    log.run(app, spark=shuffling(1), max_commits=commits)
+            results = log.run(app, spark=shuffling(1), max_commits=commits)
+            seen.update(check(step, results))
+            seen["runs"] += 1
+            seen[kind] += 1
+
+    law()
+    print(dict(seen))
+    return seen
+
+
+@pytest.mark.timeout(300)
+def test_joined_tables_are_the_oracles() -> None:
+    assert explore(10)["rows"]
+
+
+def explore_sinks(examples: int, kind: str) -> Counter[str]:
+    """Any log, cut anywhere and with crashes, without Spark."""
+    seen: Counter[str] = Counter()
+
+    @quickly(examples)
+    @given(
+        scripts(),
+        st.randoms(use_true_random=False),
+        st.lists(st.sampled_from(SINK_POINTS), max_size=3),
+    )
+    def law(script: list[Change], random: Random, crashes: list[str]) -> None:
+        app, step = declare(kind)
+        (made,) = steps_of(app)
+        with scripted_log(start=NOW) as log:
+            for topic in app.topics.values():
+                log.log.ensure_topic(topic)
+            for change in script:
+                write(log, app, change)
+                if random.random() < 0.3:
+                    crash = crash_at(crashes.pop()) if crashes else nothing
+                    with contextlib.suppress(Crash):
+                        sink_tables(log.log, made, max_commits=random.choice(CUTS), reach=crash)
+            results = sink_tables(log.log, made, max_commits=random.choice(CUTS))
+            seen.update(check(step, results, letters=False))
+
+    law()
+    return seen
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_cut_of_any_tables_with_crashes_is_the_oracles(kind: str) -> None:
+    assert explore_sinks(8, kind)["rows"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_cut_of_any_tables_with_crashes_is_the_oracles_at_length(kind: str) -> None:
+    seen = explore_sinks(150, kind)
+    needed = set(REACHED) - {"dead"}
+    assert all(seen[what] for what in needed - ({"alone"} if kind in LOSING else set())), seen
+
+
+@pytest.mark.slow
+def test_joined_tables_are_the_oracles_at_length() -> None:
+    seen = explore(60)
+    assert all(seen[what] for what in (*REACHED, *KINDS)), seen

@@ -1,0 +1,132 @@
+"""Tables to be joined while processes die, and the changes to feed them.
+
+    python -m tests.recovery.order_tables FOLDER APP REACHED POINT NTH
+
+runs the application in a process of its own, which kills itself at a point of a batch. Every point
+that is reached is written to the file REACHED. POINT `-` kills nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from headrace import streams as hr
+from headrace.clock import VirtualClock
+from headrace.engine.frames import Portions
+from headrace.engine.session import SparkSettings
+from headrace.log import open_log
+from headrace.runner import Run
+from headrace.testing import Results, ScriptedLog, kill_at
+from tests.property.tabling import check
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+ORDERS = "id string, product string, amount int, at timestamp"
+PRODUCTS = "id string, name string, price decimal(10,2), at timestamp"
+
+Joins = dict[str, hr.TableJoin]
+
+
+def declare(name: str) -> tuple[hr.App, Joins]:
+    """An application of that name. Its topics are its own, but for those it reads."""
+    app = hr.App(name)
+    orders = app.topic("orders", schema=ORDERS, key="id", event_time="at", partitions=2)
+    products = app.topic("products", schema=PRODUCTS, key="id", event_time="at")
+    mine, theirs = hr.table(orders, key="id"), hr.table(products, key="id")
+    joins: Joins = {
+        "priced": hr.join_tables(mine, theirs, on={"product": "id"}, how="left", prefix="p_"),
+        "both": hr.join_tables(mine, theirs, on={"product": "id"}, how="full", prefix="p_"),
+    }
+    for view, join in joins.items():
+        app.view(view, join)
+    return app, joins
+
+
+class Feed:
+    """Changes without end: mostly in order, some late, ends of keys, some without a time."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._moment = NOW - timedelta(hours=6)
+
+    def commit(self, log: ScriptedLog) -> None:
+        chance = self._random
+        self._moment += chance.choice([1, 5, 15]) * SECOND
+        topic = chance.choice(["orders", "orders", "products"])
+        with log.log.producer() as producer, producer.transaction() as transaction:
+            for _ in range(chance.randint(1, 6)):
+                if chance.random() < 0.1:
+                    transaction.send(topic, None, key=self._key(topic))
+                else:
+                    transaction.send(topic, self._row(topic))
+        log.pass_time(4 * SECOND)
+
+    def _key(self, topic: str) -> str:
+        many = 40 if topic == "orders" else 5
+        return f"{topic[0]}{self._random.randrange(many)}"
+
+    def _row(self, topic: str) -> dict[str, Any]:
+        chance = self._random
+        at: datetime | None = self._moment - chance.choice([0, 0, 0, 1, 10, 300]) * SECOND
+        if chance.random() < 0.05:
+            at = chance.choice([None, NOW + timedelta(days=2)])
+        row = {"id": self._key(topic), "at": at}
+        if topic == "orders":
+            product = self._key("products") if chance.random() < 0.95 else None
+            return {**row, "product": product, "amount": chance.randint(1, 9)}
+        price = f"{chance.randint(1, 9999) / 100:.2f}"
+        return {**row, "name": chance.choice(["pen", "ink"]), "price": price}
+
+
+def feed(log: ScriptedLog, source: Feed, commits: int) -> None:
+    for _ in range(commits):
+        source.commit(log)
+
+
+def create_topics(log: ScriptedLog) -> None:
+    for topic in declare("any")[0].topics.values():
+        log.log.ensure_topic(topic)
+
+
+def judge(name: str, results: Results) -> dict[str, Any]:
+    """Everything is what the oracle says; returns what must not depend on batches or crashes."""
+    _, joins = declare(name)
+    for view, join in joins.items():
+        check(join, results, view)
+    kept: dict[str, Any] = {view: results.view(view) for view in joins}
+    return {**kept, "dead": sorted(map(repr, results.topic(f"{name}.dead")))}
+
+
+def main(folder: str, name: str, reached: str, point: str, nth: str) -> None:
+    app, _ = declare(name)
+    kill = kill_at(point, int(nth)) if point != "-" else None
+    with Path(reached).open("a") as file:
+
+        def reach(name: str) -> None:
+            file.write(name + "\n")
+            file.flush()
+            if kill is not None:
+                kill(name)
+
+        with (
+            open_log(f"file:{folder}", clock=VirtualClock(NOW)) as log,
+            Run(
+                app,
+                log,
+                until_caught_up=True,
+                settings=SparkSettings(shuffle_partitions=2, brief=True),
+                portions=Portions(max_commits=3),
+                reach=reach,
+            ) as running,
+        ):
+            running.wait()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
