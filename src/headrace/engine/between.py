@@ -35,6 +35,7 @@ class Between:
         *extra: str,
         waiting: Waiting | None = None,
         counters: Counters | None = None,
+        ordered: bool = False,
     ) -> Compiler:
         """Makes streams of what is there, with places beside each row."""
 
@@ -54,9 +55,9 @@ class Between:
             rows = self.spark.read.format(FORMAT).options(**wish.options()).load()
             return _timed(rows, source)
 
-        return Compiler(load, counters=counters)
+        return Compiler(load, ordered, counters=counters)
 
-    def nothing(self, *extra: str) -> Compiler:
+    def nothing(self, *extra: str, ordered: bool = False) -> Compiler:
         """Makes streams without rows: enough to learn what becomes of them."""
 
         def load(source: Source) -> DataFrame:
@@ -66,7 +67,7 @@ class Between:
             empty = pa.schema([*columns, *beside]).empty_table()
             return _timed(self.spark.createDataFrame(empty), source)
 
-        return Compiler(load)
+        return Compiler(load, ordered)
 
     def aside(
         self,
@@ -108,4 +109,5 @@ def observed(frame: DataFrame, names: tuple[str, ...]) -> dict[str, int]:
 
 
 def _timed(rows: DataFrame, source: Source) -> DataFrame:
-    return rows.withColumn(places.TIME, F.col(f"`{source.topic.event_time}`"))
+    rows = rows.withColumn(places.TIME, F.col(f"`{source.topic.event_time}`"))
+    return rows.withColumn(places.TOPIC, F.lit(source.topic.name))

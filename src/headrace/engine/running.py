@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from headrace.clock import Clock
 from headrace.engine.crash import Reach
+from headrace.engine.dedup import Deduplicating
 from headrace.engine.enriching import Enriching
 from headrace.engine.frames import Portions
 from headrace.engine.query import Query
@@ -16,6 +18,9 @@ from headrace.engine.steps import Step
 from headrace.log import Log
 
 RunningStep = Query | Rounds
+
+DISTINCT_ROWS = 500_000
+"""So many rows of a round are held in memory at once to find duplicates among them."""
 
 
 def query_of(
@@ -32,4 +37,9 @@ def query_of(
     if step.enriched is not None:
         plan = Enriching(spark, log, step)
         return Rounds(spark, log, step, plan, portions=portions, reach=reach, clock=clock)
+    if step.deduplicated is not None:
+        usual = portions or Portions()
+        portions = replace(usual, max_rows=min(usual.max_rows, DISTINCT_ROWS))
+        distinct = Deduplicating(spark, log, step)
+        return Rounds(spark, log, step, distinct, portions=portions, reach=reach, clock=clock)
     return Query(spark, log, step, checkpoint, portions=portions, reach=reach)

@@ -23,6 +23,7 @@ class Shapes:
     late: pa.Schema | None = None
     sessions: pa.Schema | None = None
     versions: pa.Schema | None = None
+    groups: pa.Schema | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class Portion:
     joined: Joined | None = None
     versions: pa.Table | None = None
     """What is new of a table that rows are looked up in."""
+    groups: pa.Table | None = None
+    """Groups of duplicates that are new, or another row of which is the last now."""
 
 
 class Sink(ABC):
@@ -90,6 +93,10 @@ class Sink(ABC):
     @abstractmethod
     def versions(self) -> pa.Table:
         """The versions it has of the table that rows are looked up in."""
+
+    @abstractmethod
+    def held(self, keys: pa.Table) -> pa.Table:
+        """The groups of duplicates it has of these keys, each with the moment it was opened at."""
 
     @abstractmethod
     def store(self, portion: Portion) -> Law:

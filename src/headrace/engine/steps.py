@@ -16,6 +16,7 @@ from headrace.log.settings import format_span
 from headrace.schema.ddl import format_schema
 from headrace.streams.aggregates import Aggregate
 from headrace.streams.app import App, View
+from headrace.streams.dedup import Deduplicated
 from headrace.streams.expressions import Expression
 from headrace.streams.joins import Join
 from headrace.streams.panes import Output
@@ -63,9 +64,13 @@ class Step:
         return self.stream if isinstance(self.stream, Enriched) else None
 
     @property
+    def deduplicated(self) -> Deduplicated | None:
+        return self.stream if isinstance(self.stream, Deduplicated) else None
+
+    @property
     def in_rounds(self) -> bool:
         """Whether its state is kept with its results, and Spark has none."""
-        return self.enriched is not None
+        return self.enriched is not None or self.deduplicated is not None
 
     @property
     def top(self) -> Top | None:
@@ -205,6 +210,9 @@ def describe(stream: Stream) -> dict[str, Any]:
                 "prefix": stream.prefix,
                 "merge": [describe(stream.input), describe(stream.table)],
             }
+        case Deduplicated():
+            spans = [stream.keep, micros(stream.ttl), micros(stream.delay)]
+            return {"distinct": spans, "by": stream.by, "of": describe(stream.input)}
         case Top():
             return {"top": [stream.n, stream.by, *stream.within], **describe(stream.of)}
         case _:
@@ -254,7 +262,7 @@ def _several(value: Any) -> list[Any]:
 
 _WORDS = {
     "topic": "topic", "schema": "schema of the topic", "event_time": "event time",
-    "top": "ranking", "by": "grouping", "key": "key of the view",
+    "top": "ranking", "distinct": "rule for duplicates", "by": "grouping", "key": "key of the view",
     "window": "window", "lateness": "lateness", "emit": "emission", "aggregates": "aggregates",
     "filter": "filter", "project": "columns", "explode": "exploded array", "merge": "merged stream",
 }  # fmt: skip
@@ -286,6 +294,9 @@ def _shown(name: str, value: Any) -> str:
         size, every, offset = spans
         kind = f"tumbling {size}" if size == every else f"hopping {size} every {every}"
         return kind + (f" from {offset}" if parts[2] else "")
+    if name == "distinct":
+        keep, ttl, delay = value
+        return f"the {keep} within {_span(ttl)}, with a delay of {_span(delay)}"
     if name == "top":
         n, by, *within = value
         return f"the top {n} by {by!r}" + (f" within {', '.join(within)}" if within else "")

@@ -20,6 +20,7 @@ from headrace.streams.aggregates import (
 )
 from headrace.streams.app import App
 from headrace.streams.arrival import ArrivalTimeWarning
+from headrace.streams.dedup import Deduplicated, deduplicate
 from headrace.streams.disorder import Disorder, suggest_lateness
 from headrace.streams.joins import Join, join
 from headrace.streams.statements.file import load_sql
@@ -57,6 +58,7 @@ __all__ = [
     "Aggregation",
     "App",
     "ArrivalTimeWarning",
+    "Deduplicated",
     "Disorder",
     "Enriched",
     "Join",
@@ -72,6 +74,7 @@ __all__ = [
     "approx_top",
     "average",
     "count",
+    "deduplicate",
     "derive",
     "distinct",
     "enrich",
