@@ -51,8 +51,10 @@ def watermark(app: App, step: StepProgress) -> int | None:
 
 def live_table(app: App, steps: Sequence[StepProgress], rates: Rates) -> Table:
     """A line for each step, to be drawn again and again."""
+    repeated = any(step.law.duplicates for step in steps)
     lines = table(
-        "step", ">rows/s", ">rows", "watermark", ">lag", ">late", ">dead", ">filtered"
+        "step", ">rows/s", ">rows", "watermark", ">lag", ">late", ">dead", ">filtered",
+        *([">duplicates"] if repeated else []),
     )  # fmt: skip
     for step in steps:
         law = step.law
@@ -65,6 +67,7 @@ def live_table(app: App, steps: Sequence[StepProgress], rates: Rates) -> Table:
             plain(count(law.late), "yellow" if law.late else ""),
             plain(count(law.dead), "red" if law.dead else ""),
             count(law.filtered),
+            *([count(law.duplicates)] if repeated else []),
         )
     return lines
 
@@ -76,6 +79,7 @@ def plain_line(app: App, step: StepProgress, rates: Rates) -> str:
         f"{step.step}  {law.rows:,} rows, {rates.of(step.step):,.0f} rows/s, "
         f"watermark {when(watermark(app, step))}, lag {step.lag:,}, {law.late:,} late, "
         f"{law.dead:,} dead, {law.filtered:,} filtered"
+        + (f", {law.duplicates:,} duplicates" if law.duplicates else "")
     )
 
 

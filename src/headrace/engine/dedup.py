@@ -23,6 +23,7 @@ from headrace.engine.compile import Compiler, Counters, checked
 from headrace.engine.crash import Reach
 from headrace.engine.frames import arrow_schema
 from headrace.engine.law import Law
+from headrace.engine.places import OPENED
 from headrace.engine.position import Position
 from headrace.engine.reads import branches
 from headrace.engine.sink import Portion, Shapes, Sink
@@ -30,9 +31,6 @@ from headrace.engine.steps import Step
 from headrace.errors import InvalidPipeline
 from headrace.log import Log
 from headrace.streams.dedup import Deduplicated
-
-OPENED = "_opened"
-"""When the first row of a group happened, in microseconds."""
 
 _ROW, _AT, _ROWS, _GROUPS = "_row", "_at", "_rows", "_groups"
 _HELD = -1
@@ -195,9 +193,12 @@ class Deduplicating:
             opened = F.array_append(groups, group(row[_AT], row[_ROW]))
             return (
                 F.when(row[_ROW] == _HELD, opened)
-                .when(F.exists(groups, here), taken(F.transform(groups, lambda g: ended(g, here(g)))))
                 .when(
-                    F.exists(groups, ahead), taken(F.transform(groups, lambda g: ended(g, ahead(g))))
+                    F.exists(groups, here), taken(F.transform(groups, lambda g: ended(g, here(g))))
+                )
+                .when(
+                    F.exists(groups, ahead),
+                    taken(F.transform(groups, lambda g: ended(g, ahead(g)))),
                 )
                 .otherwise(opened)
             )

@@ -18,8 +18,9 @@ class Law:
     """What became of the rows of a batch, or of all batches together.
 
     Windows may overlap: `pairs` counts each row once for every window it is in, and so do
-    `counted`, `late` and `duplicates`. Without overlap, `pairs` is the number of rows that came so far. `waiting`
-    are those more, or fewer, that wait than before: for a table, or to be the last of several.
+    `counted`, `late` and `duplicates`. Without overlap, `pairs` is the number of rows that came so
+    far. `waiting` are those more, or fewer, that wait than before: for a table, or to be told as
+    the last of several.
     """
 
     rows: int = 0

@@ -125,7 +125,7 @@ class App:
         if late_of is not None and not self._computes(late_of):
             raise InvalidPipeline(
                 "The late rows of a step are known where it is computed",
-                hint=f"Declare app.view(...) of an aggregation, or app.publish(...) of a join or of "
+                hint="Declare app.view(...) of an aggregation, or app.publish(...) of a join or of "
                 f"deduplicate(), first. See {where}",
             )
         output = Output(topic, stream, where, early, retractions)

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Literal, get_args
 
 from headrace.errors import InvalidPipeline
+from headrace.log.settings import format_span
 from headrace.streams.expressions import check_columns
 from headrace.streams.stream import Late, Stream, has_results
 from headrace.streams.where import Where, caller
@@ -89,6 +90,23 @@ def deduplicate(
     known = {name.lower(): name for name in stream.columns}
     exact = tuple(known[name.lower()] for name in keys)
     return Deduplicated(stream.columns, where, stream, exact, ttl, keep, delay)
+
+
+def explained(step: Deduplicated) -> list[tuple[str, str]]:
+    """What is held and told, in words."""
+    key = " and ".join(step.by)
+    ttl, delay, both = map(format_span, (step.ttl, step.delay, step.ttl + step.delay))
+    now = "the highest event time of its topic"
+    emits = {
+        "first": "the first row of each, as it comes",
+        "last": f"the last row of each, once: when time is {both} past the first",
+    }
+    return [
+        ("drops", f"rows whose {key} was there less than {ttl} before or after"),
+        ("holds", f"each {key}, until time is {both} past its first row"),
+        ("late", f"is a row that comes when {now} is {delay} ahead"),
+        ("emits", f"{emits[step.keep]}; a row without {key} at once"),
+    ]
 
 
 def _check_spans(ttl: timedelta, delay: timedelta, where: Where) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.log.settings import format_span
 from headrace.streams.aggregates import Aggregate
+from headrace.streams.dedup import Deduplicated, explained
 from headrace.streams.expressions import Expression
 from headrace.streams.joins import Join
 from headrace.streams.panes import Output
@@ -94,8 +95,9 @@ def explain(app: App) -> Explanation:
         if isinstance(stream, Aggregation | Top):
             facts = [*_input(stream), *_results(stream)]
             facts.append(("publishes", f"{_panes(output, stream)} to topic {output.topic}"))
-        elif isinstance(stream, Join):
-            facts = [*_input(stream), *_join(stream)]
+        elif isinstance(stream, Join | Deduplicated):
+            told = _join(stream) if isinstance(stream, Join) else explained(stream)
+            facts = [*_input(stream), *told]
             facts.append(("publishes", f"each row once, to topic {output.topic}"))
             late = _late(app, stream)
             facts += [("publishes", f"late rows to topic {o.topic}") for o in late]
@@ -137,7 +139,7 @@ def _input(stream: Stream) -> list[tuple[str, str]]:
     made = stream.of if isinstance(stream, Top) else stream
     if isinstance(made, Join):
         return facts + [("then", text) for part in made.upstream for text in _chain(part)]
-    inner = made.input if isinstance(made, Aggregation) else made
+    inner = made.input if isinstance(made, Aggregation | Deduplicated) else made
     return facts + [("then", text) for text in _chain(inner)]
 
 

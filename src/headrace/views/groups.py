@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from headrace.clock import micros
 from headrace.engine.crash import Reach
-from headrace.engine.dedup import OPENED
+from headrace.engine.places import OPENED
 from headrace.engine.sink import Portion, Shapes
 from headrace.engine.steps import Step
-from headrace.views.database import PREFIX
+from headrace.views.database import PREFIX, groups_of
 from headrace.views.keeping import Keeper
 from headrace.views.outbox import put
 from headrace.views.telling import Passage
@@ -37,7 +37,7 @@ class GroupTable:
         self._schema = schema
         self._by = by
         self._key = [*by, OPENED]
-        self._name = quoted(f"{PREFIX}groups_{step}")
+        self._name = quoted(groups_of(step))
         self._index = quoted(f"{PREFIX}groups_opened_{step}")
         self._wanted = quoted(f"{PREFIX}groups_wanted_{step}")
 

@@ -1,0 +1,107 @@
+"""Duplicates: what is refused and where, what is told of a step, and the terms of the law."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import streams as hr
+from headrace.engine.law import Law
+from headrace.engine.reads import needed_columns
+from headrace.engine.steps import definition_of, differences, fingerprint, steps_of
+from headrace.errors import InvalidPipeline
+from headrace.streams.stream import Source
+
+HOUR = timedelta(hours=1)
+
+
+def source(app: hr.App | None = None, more: str = "") -> Source:
+    schema = f"user string, event string, at timestamp{more}"
+    return (app or hr.App("notes")).topic("notes", schema=schema, event_time="at")
+
+
+def once(stream: hr.Stream | None = None, **more: Any) -> hr.Deduplicated:
+    given: dict[str, Any] = {"by": ["user", "event"], "ttl": HOUR, "delay": HOUR, **more}
+    return hr.deduplicate(stream or source(), **given)
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "no key": (lambda: once(by=[]), "told by a key"),
+    "key": (lambda: once(by="users"), "Did you mean 'user'"),
+    "twice": (lambda: once(by=["user", "user"]), "named twice"),
+    "no time": (lambda: once(ttl=timedelta(0)), "longer than nothing"),
+    "less than none": (lambda: once(ttl=-HOUR), "longer than nothing"),
+    "delay": (lambda: once(delay=-HOUR), "delay cannot be negative"),
+    "keep": (lambda: once(keep="newest"), "Use first or last"),
+    "again": (lambda: once(once()), "no event time of their own"),
+    "name": (lambda: once(source(more=", watermark timestamp")), "cannot be called 'watermark'"),
+    "view": (lambda: hr.App("notes").view("notes", once()), "publish"),  # type: ignore[arg-type]
+    "late first": (lambda: hr.App("notes").publish("late", once().late), "deduplicate"),
+    "early": (
+        lambda: hr.App("notes").publish("once", once(), early="never"),
+        "written once",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_is_refused_at_the_users_line(case: str) -> None:
+    declare, words = REFUSED[case]
+    with pytest.raises(InvalidPipeline) as refused:
+        declare()
+    told = f"{refused.value.message} {refused.value.hint}"
+    assert words in told
+    assert Path(__file__).name in told
+
+
+def test_the_columns_are_those_of_the_stream_and_late_rows_say_how_late() -> None:
+    step = once(by="USER")
+    assert step.columns == ("user", "event", "at")
+    assert step.by == ("user",)
+    assert step.late.columns == ("user", "event", "at", "watermark", "late_by")
+    assert step.keep == "first"
+
+
+def declared(**more: Any) -> hr.App:
+    app = hr.App("notes")
+    step = once(hr.filter(source(app), "event != 'ping'"), **more)
+    app.publish("once", step)
+    app.publish("once.late", step.late)
+    return app
+
+
+def test_it_is_explained() -> None:
+    told = declared().explain()["once"]
+    assert told["then"] == "leaves rows where event != 'ping'"
+    assert told["drops"] == "rows whose user and event was there less than 1h before or after"
+    assert told["holds"] == "each user and event, until time is 2h past its first row"
+    assert "the first row of each, as it comes" in told["emits"]
+    assert told["publishes"] == "each row once, to topic once\nlate rows to topic once.late"
+    last = declared(keep="last").explain()["once"]
+    assert "once: when time is 2h past the first" in last["emits"]
+
+
+def test_a_step_and_its_late_rows_are_one_and_what_changes_is_told() -> None:
+    (step,) = steps_of(declared())
+    assert (step.outputs, step.late, step.in_rounds) == (("once",), ("once.late",), True)
+    assert needed_columns(step.stream) == {"notes": {"user", "event", "at"}}
+    (other,) = steps_of(declared(keep="last", ttl=2 * HOUR, by="user"))
+    assert fingerprint(step) == fingerprint(steps_of(declared())[0])
+    assert fingerprint(step) != fingerprint(other)
+    assert differences(definition_of(step), definition_of(other)) == [
+        "the rule for duplicates was the first within 1h, with a delay of 1h "
+        "and is the last within 2h, with a delay of 1h",
+        "the grouping was ('user', 'event') and is ('user',)",
+    ]
+
+
+def test_duplicates_are_a_term_of_the_law() -> None:
+    law = Law(rows=10, dead=1, pairs=9, counted=5, late=1, duplicates=3)
+    assert law.holds
+    assert str(law) == "10 rows = 5 counted + 1 late + 3 duplicates + 1 dead"
+    assert not Law(rows=10, pairs=10, counted=5, duplicates=4).holds
+    assert "duplicates" not in str(Law(rows=1, pairs=1, counted=1))
