@@ -76,8 +76,8 @@ def test_the_end_of_a_stream_tells_of_the_last_that_wait() -> None:
         check_distinct("once", step, results, late="late")
         assert [(row["k"], row["n"]) for row in results.topic("once")] == [("a", 1), ("b", 0)]
         checkup, ready = examine(app, log.log), preflight(app, log.log)
-        assert [found.name for found in checkup.steps] == ["once"]
-        assert [found.state for found in ready.steps] == ["unchanged"]
+        assert [found.step for found in checkup.steps] == ["once"]
+        assert [found.status for found in ready.steps] == ["unchanged"]
         other, _ = declare("string", keep="first")
         with pytest.raises(ChangedPipeline, match="rule for duplicates was the last within 10m"):
             log.run(other, spark=shuffling(2))
