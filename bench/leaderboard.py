@@ -35,6 +35,8 @@ SCHEMA = "player string, won bigint, at timestamp"
 TOPIC, VIEW = "points", "board"
 FIRST = 100
 CHANGED = 1_000
+NEAR = 10
+"""How many of these are on the board, or would be with twice the places."""
 COMMIT_ROWS = 100_000
 NOON = 1_767_225_600_000_000
 
@@ -144,9 +146,11 @@ def _update(url: str, players: int, updates: int, wait: Callable[[], None]) -> l
     times = []
     with open_log(url) as log, log.producer(acks="written") as producer:
         for number in range(updates + 1):
-            # The same on every side. Now and then one of them comes to the edge of the board.
-            random = np.random.default_rng(number)
-            some = random.choice(players, min(CHANGED, players), replace=False)
+            # The same on every side: anybody, and a few of those on the board or near it.
+            random = np.random.default_rng(number + 1)
+            some = random.choice(players, min(CHANGED, players) - NEAR, replace=False)
+            best = np.argsort(-_points(players), kind="stable")[: 2 * FIRST]
+            some = np.union1d(some, random.choice(best, NEAR, replace=False))
             start = time.perf_counter()
             producer.append(TOPIC, _batch(some, random.integers(1, 50, len(some)), number + 1))
             wait()
@@ -155,15 +159,20 @@ def _update(url: str, players: int, updates: int, wait: Callable[[], None]) -> l
 
 
 def _new_log(home: Path, players: int) -> str:
-    """A log in which each player has some points: the more the rarer."""
+    """A log in which each player has some points."""
     url = f"file:{home / f'log-{next(_numbers)}'}"
-    random = np.random.default_rng(0)
-    won = (random.pareto(1.5, players) * 100).astype(np.int64).clip(0, 10_000_000)
+    won = _points(players)
     with open_log(url) as log, log.producer(acks="written") as producer:
         log.create_topic(TOPIC, schema=SCHEMA, key="player", event_time="at")
         for batch in _parts(players):
             producer.append(TOPIC, _batch(batch, won[batch], 0))
     return url
+
+
+def _points(players: int) -> Any:
+    """What each player has at first: the more the rarer."""
+    random = np.random.default_rng(0)
+    return (random.pareto(1.5, players) * 100).astype(np.int64).clip(0, 10_000_000)
 
 
 def _parts(players: int) -> Iterator[Any]:
