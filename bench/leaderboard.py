@@ -54,7 +54,7 @@ class Measured:
 
 def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str, Any]:
     """All results; `quick` takes few players, to see that everything runs."""
-    many, few, updates = (20_000, 2_000, 3) if quick else (1_000_000, 10_000, 15)
+    many, few, updates = (20_000, 2_000, 3) if quick else (1_000_000, 10_000, 10)
     settings = {
         "players": many,
         "few_players": few,

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headrace import streams as hr
 from headrace.engine.law import Law
+from headrace.engine.places import OPENED
 from headrace.engine.reads import needed_columns
 from headrace.engine.steps import definition_of, differences, fingerprint, steps_of
 from headrace.errors import InvalidPipeline
 from headrace.streams.stream import Source
+from headrace.views.database import Database
+from headrace.views.groups import GroupTable
+from headrace.views.values import table_from
 
 HOUR = timedelta(hours=1)
 
@@ -105,3 +110,39 @@ def test_duplicates_are_a_term_of_the_law() -> None:
     assert str(law) == "10 rows = 5 counted + 1 late + 3 duplicates + 1 dead"
     assert not Law(rows=10, pairs=10, counted=5, duplicates=4).holds
     assert "duplicates" not in str(Law(rows=1, pairs=1, counted=1))
+
+
+def work_of_a_round(held: int, folder: Path) -> int:
+    """What SQLite has to do for a few keys when so many are held: find, replace and forget."""
+    schema = pa.schema([("user", pa.string()), ("event", pa.string()), (OPENED, pa.int64())])
+    table = GroupTable("once", ("user", "event"), schema)
+
+    def groups(numbers: Iterable[int]) -> pa.Table:
+        return table_from([(f"u{n:06}", "e", n) for n in numbers], schema)
+
+    steps = 0
+
+    def count() -> bool:
+        nonlocal steps
+        steps += 1
+        return False
+
+    database = Database(folder / f"{held}.db", "notes")
+    with database.writing() as db:
+        table.create(db)
+        assert table.replace(db, groups(range(held))) == held
+        db.set_progress_handler(count, 5)
+        found = table.of(db, groups([3, 500, held]).select(["user", "event"]))
+        assert sorted(found.column(OPENED).to_pylist()) == [3, 500]
+        assert table.replace(db, groups([3, held])) == 1
+        assert [rows.num_rows for rows in table.over(db, 9)] == [10]
+        assert table.forget(db, 9) == 10
+        db.set_progress_handler(None)
+    database.close()
+    return steps
+
+
+def test_what_a_round_costs_does_not_grow_with_what_is_held(tmp_path: Path) -> None:
+    few, many = work_of_a_round(1_000, tmp_path), work_of_a_round(50_000, tmp_path)
+    assert few > 10
+    assert many < 1.2 * few, (few, many)
