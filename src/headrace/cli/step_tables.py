@@ -13,6 +13,8 @@ from headrace.cli.output import count, moment, plain, table, when
 from headrace.clock import SECOND, Clock, micros
 from headrace.runner import StepProgress
 from headrace.streams.app import App
+from headrace.streams.dedup import Deduplicated
+from headrace.streams.joins import Join
 
 _RATE_OVER = 10 * SECOND
 
@@ -44,9 +46,12 @@ class Rates:
 
 def watermark(app: App, step: StepProgress) -> int | None:
     """Up to where a step believes to have seen everything, in event time."""
-    if step.frontier is None or step.step not in app.views:
-        return step.frontier
-    return step.frontier - micros(app.views[step.step].stream.lateness.delay)
+    if step.frontier is None:
+        return None
+    if step.step in app.views:
+        return step.frontier - micros(app.views[step.step].stream.lateness.delay)
+    made = app.outputs[step.step].stream
+    return step.frontier - (micros(made.delay) if isinstance(made, Deduplicated | Join) else 0)
 
 
 def live_table(app: App, steps: Sequence[StepProgress], rates: Rates) -> Table:

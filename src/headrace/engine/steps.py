@@ -83,6 +83,14 @@ class Step:
         return self.stream.of if isinstance(self.stream, Top) else self.stream
 
     @property
+    def delay(self) -> timedelta:
+        """How far its watermark is behind the frontier."""
+        if self.aggregation is not None:
+            return self.aggregation.lateness.delay
+        made = self.join or self.deduplicated
+        return timedelta(0) if made is None else made.delay
+
+    @property
     def topics(self) -> tuple[str, ...]:
         """The topics it reads."""
         return tuple(source.topic.name for source in sources(self.stream))
