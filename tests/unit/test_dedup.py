@@ -11,11 +11,14 @@ import pyarrow as pa
 import pytest
 
 from headrace import streams as hr
+from headrace.cli.step_tables import Rates, live_table, plain_line, step_json, watermark
+from headrace.clock import VirtualClock, micros
 from headrace.engine.law import Law
 from headrace.engine.places import OPENED
 from headrace.engine.reads import needed_columns
 from headrace.engine.steps import definition_of, differences, fingerprint, steps_of
 from headrace.errors import InvalidPipeline
+from headrace.runner import StepProgress
 from headrace.streams.stream import Source
 from headrace.views.database import Database
 from headrace.views.groups import GroupTable
@@ -146,3 +149,13 @@ def test_what_a_round_costs_does_not_grow_with_what_is_held(tmp_path: Path) -> N
     few, many = work_of_a_round(1_000, tmp_path), work_of_a_round(50_000, tmp_path)
     assert few > 10
     assert many < 1.2 * few, (few, many)
+
+
+def test_a_run_shows_how_many_duplicates_were_dropped() -> None:
+    app, hour = declared(), micros(HOUR)
+    law = Law(rows=10, dead=1, pairs=9, counted=5, late=1, duplicates=3)
+    step = StepProgress("once", law, 2 * hour, 0)
+    assert plain_line(app, step, Rates(VirtualClock())).endswith("0 filtered, 3 duplicates")
+    assert live_table(app, [step], Rates(VirtualClock())).columns[-1].header == "duplicates"
+    assert step_json(app, step)["duplicates"] == 3
+    assert watermark(app, step) == hour
