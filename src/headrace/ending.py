@@ -5,11 +5,13 @@ drain(app)
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from pyspark.sql import SparkSession
 
 from headrace.clock import micros, to_datetime
 from headrace.engine.session import SparkSettings
-from headrace.engine.steps import steps_of
+from headrace.engine.steps import Step, steps_of
 from headrace.log import Log, open_log
 from headrace.runner import DEFAULT_LOG, StepProgress, run
 from headrace.streams.app import App
@@ -47,12 +49,22 @@ def close_windows(app: App, log: Log) -> dict[str, int]:
     with open_views(log.url, app=app.name) as views:
         ends = views.last_ends(app.name)
     for step in steps_of(app):
-        made = step.aggregation
-        if made is None or step.name not in ends or made.window.length >= FOREVER:
+        wait = _wait(step)
+        if wait is None or step.name not in ends:
             continue
-        closed = ends[step.name] + micros(made.patience + made.window.settles)
+        closed = ends[step.name] + micros(wait)
         for topic in step.topics:
             moments[topic] = max(closed, moments.get(topic, closed))
     for topic, moment in moments.items():
         log.advance(topic, to_datetime(moment), ahead=True)
     return moments
+
+
+def _wait(step: Step) -> timedelta | None:
+    """How long after the end of a window it is final, or nothing if it has no end."""
+    made, distinct = step.aggregation, step.deduplicated
+    if distinct is not None:
+        return distinct.ttl + distinct.delay if distinct.keep == "last" else None
+    if made is None or made.window.length >= FOREVER:
+        return None
+    return made.patience + made.window.settles

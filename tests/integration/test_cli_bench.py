@@ -144,3 +144,13 @@ def test_freshness_is_measured_against_hand_written_spark(tmp_path: Path) -> Non
     assert {result["unit"] for result in found.values()} == {"ms"}
     for rate in told["settings"]["rates"]:
         assert found[f"freshness_{rate}_p99"]["value"] >= found[f"freshness_{rate}_p50"]["value"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_leaderboard_is_measured_against_hand_written_spark(tmp_path: Path) -> None:
+    shared()
+    told = Cli(tmp_path).json("bench", "leaderboard", "--quick")
+    found = _results(told)
+    assert set(found) == {"update", "update_few", "update_growth", "stored_growth", "told"}
+    assert found["told"]["value"] <= found["told"]["baseline_value"]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from headrace import streams as hr
+from headrace.streams.dedup import Keep
 from headrace.testing import Results, ScriptedLog
+from tests.property.distinct import check_distinct
 from tests.property.judging import (
     check_changelog,
     check_dead,
@@ -26,13 +28,15 @@ TOPIC = "orders"
 SCHEMA = "shop string, item string, price decimal(10,2), at timestamp"
 
 Steps = dict[str, hr.Aggregation]
-Which = Literal["small", "grid", "own"]
+Which = Literal["small", "grid", "own", "distinct"]
 
 
 def declare(name: str, which: Which = "grid") -> tuple[hr.App, Steps]:
     """An application of that name. Its topics are its own."""
     app = hr.App(name)
     orders = app.topic(TOPIC, schema=SCHEMA, key="shop", event_time="at", partitions=2)
+    if which == "distinct":
+        return _distinct(app, orders), {}
     steps = _own(orders) if which == "own" else _on_a_grid(orders)
     if which == "small":
         steps = {"sales": steps["sales"]}
@@ -102,6 +106,18 @@ def _own(orders: hr.Stream) -> Steps:
     return {"visits": visits, "closed": closed, "lately": lately}
 
 
+def _distinct(app: hr.App, orders: hr.Stream) -> hr.App:
+    """What is left without duplicates, by a key that is null now and then."""
+    named = hr.derive(orders, item="nullif(item, 'gift')")
+    for keep in get_args(Keep):
+        step = hr.deduplicate(
+            named, by=["shop", "item"], ttl=40 * SECOND, keep=keep, delay=30 * SECOND
+        )
+        app.publish(f"{app.name}.{keep}", step)
+        app.publish(f"{app.name}.{keep}.late", step.late)
+    return app
+
+
 class Feed:
     """Rows for the pipeline, without end: mostly in order, some late, some without a time."""
 
@@ -149,6 +165,9 @@ def judge(app: hr.App, steps: Steps, results: Results) -> None:
         check_changelog(f"{app.name}.{name}.changes", step, results, name)
         if step.emit == "updates":
             check_said(app.outputs[f"{app.name}.{name}.pairs"], name, results)
+    for topic, output in app.outputs.items():
+        if isinstance(output.stream, hr.Deduplicated):
+            check_distinct(topic, output.stream, results, late=f"{topic}.late")
 
 
 def everything(app: hr.App, results: Results) -> dict[str, Any]:

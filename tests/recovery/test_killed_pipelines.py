@@ -178,3 +178,10 @@ def report(fell_on: Counter[str], capsys: pytest.CaptureFixture[str]) -> None:
         print(f"\n  {kills} kills: {', '.join(f'{point} {n}' for point, n in fell_on.items())}")
     assert kills >= 20
     assert set(POINTS) <= set(fell_on)
+
+
+@pytest.mark.slow
+def test_what_drops_duplicates_is_killed_at_every_point(tmp_path: Path) -> None:
+    fell_on = killed_at_every_point(tmp_path / "log", 4, "distinct", times=1, more=4)
+    print(f"\n  {sum(fell_on.values())} kills: {dict(fell_on)}")
+    assert set(POINTS) <= set(fell_on)

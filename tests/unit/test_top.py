@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -12,10 +12,16 @@ import pyarrow as pa
 import pytest
 
 from headrace import streams as hr
+from headrace.clock import micros
+from headrace.engine import places
 from headrace.engine.steps import definition_of, differences, steps_of
 from headrace.errors import InvalidPipeline
+from headrace.streams.stream import WINDOW_END, WINDOW_START
 from headrace.views.database import Database
-from headrace.views.values import ordered
+from headrace.views.slots import SlotTable
+from headrace.views.table import PaneTable
+from headrace.views.telling import Passage, Turn
+from headrace.views.values import insert, ordered, table_from
 
 MINUTE = timedelta(minutes=1)
 
@@ -120,3 +126,88 @@ def test_a_count_is_off_by_no_more_than_its_share_of_the_map(tracked: int, size:
     made = hr.approx_top("item", 1, tracked=tracked)
     assert made.error(2 * size) == 7
     assert made.error(size // 4) == 0
+
+
+def board_of(players: int, database: Database) -> tuple[PaneTable, SlotTable]:
+    """A live board of the first ten of so many, all but the last hundred with the same score."""
+    app = hr.App("game")
+    points = app.topic("points", schema="player string, won int, at timestamp", event_time="at")
+    totals = hr.aggregate(
+        points,
+        by="player",
+        window=hr.running(hr.FOREVER),
+        lateness=hr.Lateness(MINUTE, MINUTE),
+        score=hr.sum("won"),
+    )
+    app.view("board", hr.top(totals, 10, by="score"))
+    (step,) = steps_of(app)
+    moment = pa.timestamp("us", tz="UTC")
+    numbers = ("score", places.REVISION, places.ROWS)
+    schema = pa.schema(
+        [
+            ("player", pa.string()),
+            (WINDOW_START, moment),
+            (WINDOW_END, moment),
+            *((name, pa.int64()) for name in numbers),
+        ]
+    )
+    table = PaneTable(step, schema)
+    slots = SlotTable(step, table)
+    with database.writing() as db:
+        table.create(db)
+        slots.create(db)
+        insert(
+            db, table.name, panes(table, range(players), [max(0, 100 - n) for n in range(players)])
+        )
+    return table, slots
+
+
+def panes(table: PaneTable, players: Sequence[int], scores: Sequence[int]) -> pa.Table:
+    rows = [
+        (f"p{n:06}", 0, micros(hr.FOREVER), score, 1, 1)
+        for n, score in zip(players, scores, strict=True)
+    ]
+    return table_from(rows, table.schema)
+
+
+def work_of_an_update(players: int, folder: Path) -> tuple[int, list[tuple[int, str]]]:
+    """What SQLite has to do when a few of so many players get points, and who is told of."""
+    database = Database(folder / f"{players}.db", "game")
+    table, slots = board_of(players, database)
+    turn = Turn(Passage(None, 0), Passage(None, -1), 0)
+    steps = 0
+
+    def count() -> bool:
+        nonlocal steps
+        steps += 1
+        return False
+
+    with database.writing() as db:
+        slots.touch(db, panes(table, [0], [100]))
+        slots.rank(db, turn)
+        db.set_progress_handler(count, 10)
+        rows = panes(table, [4, 500, 501], [99, 3, 4])
+        table.merge(db, rows, remember=False)
+        slots.touch(db, rows)
+        ranked = slots.rank(db, turn)
+        table.forget(db, turn.closed.after)
+        db.set_progress_handler(None)
+    database.close()
+    told = ranked.rows.select(["rank", "player"]).to_pylist()
+    return steps, [(row["rank"], row["player"]) for row in told]
+
+
+def test_what_an_update_costs_does_not_grow_with_the_players(tmp_path: Path) -> None:
+    few, told = work_of_an_update(1_000, tmp_path)
+    many, same = work_of_an_update(30_000, tmp_path)
+    assert told == same == [(3, "p000004"), (4, "p000002"), (5, "p000003")]
+    assert many < 1.2 * few, (few, many)
+
+
+def test_a_board_that_looks_at_every_player_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SlotTable, "create", PaneTable.create)
+    few, _ = work_of_an_update(1_000, tmp_path)
+    many, _ = work_of_an_update(30_000, tmp_path)
+    assert many > 5 * few, (few, many)

@@ -13,6 +13,8 @@ from headrace.cli.output import count, moment, plain, table, when
 from headrace.clock import SECOND, Clock, micros
 from headrace.runner import StepProgress
 from headrace.streams.app import App
+from headrace.streams.dedup import Deduplicated
+from headrace.streams.joins import Join
 
 _RATE_OVER = 10 * SECOND
 
@@ -44,16 +46,21 @@ class Rates:
 
 def watermark(app: App, step: StepProgress) -> int | None:
     """Up to where a step believes to have seen everything, in event time."""
-    if step.frontier is None or step.step not in app.views:
-        return step.frontier
-    made = app.views[step.step].aggregation
-    return step.frontier - (micros(made.lateness.delay) if made is not None else 0)
+    if step.frontier is None:
+        return None
+    if step.step in app.views:
+        counted = app.views[step.step].aggregation
+        return step.frontier - (micros(counted.lateness.delay) if counted is not None else 0)
+    made = app.outputs[step.step].stream
+    return step.frontier - (micros(made.delay) if isinstance(made, Deduplicated | Join) else 0)
 
 
 def live_table(app: App, steps: Sequence[StepProgress], rates: Rates) -> Table:
     """A line for each step, to be drawn again and again."""
+    repeated = any(step.law.duplicates for step in steps)
     lines = table(
-        "step", ">rows/s", ">rows", "watermark", ">lag", ">late", ">dead", ">filtered"
+        "step", ">rows/s", ">rows", "watermark", ">lag", ">late", ">dead", ">filtered",
+        *([">duplicates"] if repeated else []),
     )  # fmt: skip
     for step in steps:
         law = step.law
@@ -66,6 +73,7 @@ def live_table(app: App, steps: Sequence[StepProgress], rates: Rates) -> Table:
             plain(count(law.late), "yellow" if law.late else ""),
             plain(count(law.dead), "red" if law.dead else ""),
             count(law.filtered),
+            *([count(law.duplicates)] if repeated else []),
         )
     return lines
 
@@ -77,6 +85,7 @@ def plain_line(app: App, step: StepProgress, rates: Rates) -> str:
         f"{step.step}  {law.rows:,} rows, {rates.of(step.step):,.0f} rows/s, "
         f"watermark {when(watermark(app, step))}, lag {step.lag:,}, {law.late:,} late, "
         f"{law.dead:,} dead, {law.filtered:,} filtered"
+        + (f", {law.duplicates:,} duplicates" if law.duplicates else "")
     )
 
 

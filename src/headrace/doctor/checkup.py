@@ -106,7 +106,7 @@ def _step(
     frontier = None if record is None else record.frontier
     held = records.held(step, frontier)
     backlog = _backlog(log, topics, record)
-    delay = 0 if step.aggregation is None else micros(step.aggregation.lateness.delay)
+    delay = micros(step.delay)
     return StepCheckup(
         step.name,
         Law() if record is None else record.law,

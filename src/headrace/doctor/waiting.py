@@ -49,6 +49,7 @@ def waits(
     law = record.law
     if law.rows and not law.counted:
         parts = [("filtered", law.filtered), ("late", law.late), ("dead", law.dead)]
+        parts += [("waiting", law.waiting), ("duplicates", law.duplicates)]
         told = ", ".join(f"{n:,} {what}" for what, n in parts if n) or "all are tombstones"
         found.append(
             Wait(

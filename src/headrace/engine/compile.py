@@ -132,7 +132,8 @@ class Compiler:
         """The rows of a stream that is merged with others, of which it may share some rows."""
         rows = self.rows(stream)
         if self.ordered:
-            rows = rows.withColumn(places.INDEX, F.concat(places.INDEX, F.array(F.lit(number))))
+            # In front, so that all rows of one branch come before those of the next.
+            rows = rows.withColumn(places.INDEX, F.concat(F.array(F.lit(number)), places.INDEX))
         return rows
 
     def pairs(self, step: Aggregation) -> DataFrame:

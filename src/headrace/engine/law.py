@@ -2,7 +2,8 @@
 
 Each term comes from its own place: `rows` from the log's offsets, `tombstones`, `dead` and `late`
 from what was stored of them, `filtered` and `exploded` from counters at the very steps, and
-`counted` from the difference that a batch makes to the rows that the view says it counts.
+`counted` from the difference that a batch makes to the rows that the view says it counts, and
+`duplicates` from Spark, which decides that they are.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ class Law:
     """What became of the rows of a batch, or of all batches together.
 
     Windows may overlap: `pairs` counts each row once for every window it is in, and so do
-    `counted` and `late`. Without overlap, `pairs` is the number of rows that came so far. `waiting`
-    are those more, or fewer, that wait for a table than before, and `compacted` those of a table
-    that were gone before they were read.
+    `counted`, `late` and `duplicates`. Without overlap, `pairs` is the number of rows that came so
+    far. `waiting` are those more, or fewer, that wait than before: for a table, or to be told as
+    the last of several. `compacted` are rows of a table that were gone before they were read.
     """
 
     rows: int = 0
@@ -32,6 +33,7 @@ class Law:
     late: int = 0
     waiting: int = 0
     compacted: int = 0
+    duplicates: int = 0
 
     @property
     def passed(self) -> int:
@@ -41,7 +43,8 @@ class Law:
 
     @property
     def holds(self) -> bool:
-        return self.pairs == self.counted + self.late and self.pairs >= self.passed
+        told = self.counted + self.late + self.duplicates
+        return self.pairs == told and self.pairs >= self.passed
 
     def __add__(self, other: Law) -> Law:
         return Law(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -57,6 +60,7 @@ class Law:
         given = f"{self.rows:,} rows" + (f" + {self.exploded:,} exploded" if self.exploded else "")
         rest = "".join(f" + {n:,} {what}" for what, n in taken if n or what == "dead")
         found = f"{self.counted:,} counted + {self.late:,} late"
+        found += f" + {self.duplicates:,} duplicates" if self.duplicates else ""
         sign = "=" if self.holds else "≠"
         if self.pairs == self.passed:
             return f"{given} {sign} {found}{rest}"

@@ -29,6 +29,9 @@ DELETED = "_deleted"
 READY = "_ready"
 """The commit with which a row need wait no longer, where rows wait."""
 
+OPENED = "_opened"
+"""When the first of several rows that repeat each other happened, in microseconds."""
+
 REVISION = "_revision"
 """The highest commit that a row of a view counts."""
 

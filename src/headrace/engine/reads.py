@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headrace.streams.dedup import Deduplicated
 from headrace.streams.expressions import Expression, columns_in
 from headrace.streams.joins import Join
 from headrace.streams.remote import Fetched
@@ -33,6 +34,8 @@ def needed_columns(step: Stream) -> dict[str, set[str] | None]:
     elif isinstance(step, Join):
         for side in (step.left, step.right):
             _need(side, set(side.columns), found)
+    elif isinstance(step, Deduplicated):
+        _need(step.input, set(step.columns), found)
     else:
         _need(step, set(step.columns), found)
     return found

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from headrace.clock import Clock
 from headrace.engine.crash import Reach
+from headrace.engine.dedup import Deduplicating
 from headrace.engine.enriching import Enriching
 from headrace.engine.frames import Portions
 from headrace.engine.query import Query
@@ -18,6 +19,9 @@ from headrace.engine.table_joining import ROUND_ROWS, TableJoining
 from headrace.log import Log
 
 RunningStep = Query | Rounds
+
+DISTINCT_ROWS = 500_000
+"""So many rows of a round are held in memory at once to find duplicates among them."""
 
 
 def query_of(
@@ -39,6 +43,9 @@ def query_of(
     elif step.table_join is not None:
         plan = TableJoining(spark, log, step)
         portions = replace(portions, max_rows=min(portions.max_rows, ROUND_ROWS))
+    elif step.deduplicated is not None:
+        plan = Deduplicating(spark, log, step)
+        portions = replace(portions, max_rows=min(portions.max_rows, DISTINCT_ROWS))
     if plan is not None:
         return Rounds(
             spark, log, step, plan, portions=portions, reach=reach, clock=clock, name=name

@@ -25,6 +25,7 @@ class Shapes:
     versions: pa.Schema | None = None
     told: pa.Schema | None = None
     tables: tuple[pa.Schema, ...] = ()
+    groups: pa.Schema | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class Portion:
     """What is new of a table that rows are looked up in."""
     tables: tuple[pa.Table, ...] = ()
     """What is new of each of the tables that are joined."""
+    groups: pa.Table | None = None
+    """Groups of duplicates that are new, or another row of which is the last now."""
 
 
 class Sink(ABC):
@@ -94,6 +97,10 @@ class Sink(ABC):
     @abstractmethod
     def versions(self) -> pa.Table:
         """The versions it has of the table that rows are looked up in."""
+
+    @abstractmethod
+    def held(self, keys: pa.Table) -> pa.Table:
+        """The groups of duplicates it has of these keys, each with the moment it was opened at."""
 
     @abstractmethod
     def store(self, portion: Portion) -> Law:

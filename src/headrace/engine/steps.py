@@ -16,6 +16,7 @@ from headrace.log.settings import format_span
 from headrace.schema.ddl import format_schema
 from headrace.streams.aggregates import Aggregate
 from headrace.streams.app import App, View
+from headrace.streams.dedup import Deduplicated
 from headrace.streams.expressions import Expression
 from headrace.streams.joins import Join
 from headrace.streams.panes import Output
@@ -69,9 +70,13 @@ class Step:
         return self.stream if isinstance(self.stream, TableJoin) else None
 
     @property
+    def deduplicated(self) -> Deduplicated | None:
+        return self.stream if isinstance(self.stream, Deduplicated) else None
+
+    @property
     def in_rounds(self) -> bool:
         """Whether its state is kept with its results, and Spark has none."""
-        return self.enriched is not None or self.table_join is not None
+        return any((self.enriched, self.table_join, self.deduplicated))
 
     @property
     def top(self) -> Top | None:
@@ -82,6 +87,14 @@ class Step:
     def computed(self) -> Stream:
         """What Spark computes. To rank it is for whoever keeps it."""
         return self.stream.of if isinstance(self.stream, Top) else self.stream
+
+    @property
+    def delay(self) -> timedelta:
+        """How far its watermark is behind the frontier."""
+        if self.aggregation is not None:
+            return self.aggregation.lateness.delay
+        made = self.join or self.deduplicated
+        return timedelta(0) if made is None else made.delay
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -224,6 +237,9 @@ def describe(stream: Stream) -> dict[str, Any]:
                 "prefix": [link.prefix for link in stream.links],
                 "merge": [describe(table) for table in stream.tables],
             }
+        case Deduplicated():
+            spans = [stream.keep, micros(stream.ttl), micros(stream.delay)]
+            return {"distinct": spans, "by": stream.by, "of": describe(stream.input)}
         case Top():
             return {"top": [stream.n, stream.by, *stream.within], **describe(stream.of)}
         case _:
@@ -273,7 +289,7 @@ def _several(value: Any) -> list[Any]:
 
 _WORDS = {
     "topic": "topic", "schema": "schema of the topic", "event_time": "event time",
-    "top": "ranking", "by": "grouping", "key": "key of the view",
+    "top": "ranking", "distinct": "rule for duplicates", "by": "grouping", "key": "key of the view",
     "window": "window", "lateness": "lateness", "emit": "emission", "aggregates": "aggregates",
     "filter": "filter", "project": "columns", "explode": "exploded array", "merge": "merged stream",
     "table": "key of the table", "join": "kind of join", "on": "columns that are equal",
@@ -307,6 +323,9 @@ def _shown(name: str, value: Any) -> str:
         size, every, offset = spans
         kind = f"tumbling {size}" if size == every else f"hopping {size} every {every}"
         return kind + (f" from {offset}" if parts[2] else "")
+    if name == "distinct":
+        keep, ttl, delay = value
+        return f"the {keep} within {_span(ttl)}, with a delay of {_span(delay)}"
     if name == "top":
         n, by, *within = value
         return f"the top {n} by {by!r}" + (f" within {', '.join(within)}" if within else "")

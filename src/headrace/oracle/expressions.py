@@ -69,6 +69,9 @@ def _compile(node: Any) -> Evaluate:
         case exp.Coalesce():
             parts = [_compile(part) for part in (node.this, *node.expressions)]
             return lambda row: next((v for p in parts if (v := p(row)) is not None), None)
+        case exp.Nullif():
+            given, unwanted = _compile(node.this), _compile(node.expression)
+            return lambda row: None if (v := given(row)) == unwanted(row) else v
         case exp.And() | exp.Or():
             return _logic(_compile(node.left), _compile(node.right), stop=isinstance(node, exp.Or))
     if type(node) in _BINARY:

@@ -20,6 +20,7 @@ from headrace.streams.aggregates import (
 )
 from headrace.streams.app import App
 from headrace.streams.arrival import ArrivalTimeWarning
+from headrace.streams.dedup import Deduplicated, deduplicate
 from headrace.streams.disorder import Disorder, suggest_lateness
 from headrace.streams.joins import Join, join
 from headrace.streams.remote import Remote, remote
@@ -59,6 +60,7 @@ __all__ = [
     "Aggregation",
     "App",
     "ArrivalTimeWarning",
+    "Deduplicated",
     "Disorder",
     "Enriched",
     "Join",
@@ -76,6 +78,7 @@ __all__ = [
     "approx_top",
     "average",
     "count",
+    "deduplicate",
     "derive",
     "distinct",
     "enrich",

@@ -12,6 +12,7 @@ from headrace.log.names import check_name
 from headrace.log.settings import TopicSettings
 from headrace.log.state import Topic
 from headrace.schema.ddl import parse_schema
+from headrace.streams.dedup import Deduplicated
 from headrace.streams.explain import Explanation, explain
 from headrace.streams.joins import Join
 from headrace.streams.panes import Early, Output, check_panes
@@ -139,8 +140,9 @@ class App:
         late_of = stream.of if isinstance(stream, Late) else None
         if late_of is not None and not self._computes(late_of):
             raise InvalidPipeline(
-                "The late rows of an aggregation or a join are known where it is computed",
-                hint=f"Declare app.view(...), or app.publish(...) of a join, first. See {where}",
+                "The late rows of a step are known where it is computed",
+                hint="Declare app.view(...) of an aggregation, or app.publish(...) of a join or of "
+                f"deduplicate(), first. See {where}",
             )
         output = Output(topic, stream, where, early, retractions)
         check_panes(output)
@@ -149,7 +151,7 @@ class App:
 
     def _computes(self, stream: Stream) -> bool:
         """Whether one of the steps declared so far can tell what came too late for a stream."""
-        if isinstance(stream, Join):
+        if isinstance(stream, Join | Deduplicated):
             return any(output.stream is stream for output in self.outputs.values())
         return any(view.aggregation is stream for view in self.views.values())
 

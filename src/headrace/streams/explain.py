@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.log import Log
 from headrace.log.settings import format_span
 from headrace.streams.aggregates import Aggregate
+from headrace.streams.dedup import Deduplicated, explained
 from headrace.streams.explain_tables import table_join_facts
 from headrace.streams.expressions import Expression
 from headrace.streams.holding import held_by
@@ -100,9 +101,11 @@ def explain(app: App, log: Log | None = None) -> Explanation:
         if isinstance(stream, Aggregation | Top):
             facts = [*_input(stream), *_results(stream)]
             facts.append(("publishes", f"{_panes(output)} to topic {output.topic}"))
-        elif isinstance(stream, Join):
-            facts = [*_input(stream), *_join(stream)]
-            facts += [("state", str(held)) for held in (held_by(stream, log) if log else ())]
+        elif isinstance(stream, Join | Deduplicated):
+            told = _join(stream) if isinstance(stream, Join) else explained(stream)
+            facts = [*_input(stream), *told]
+            if isinstance(stream, Join) and log is not None:
+                facts += [("state", str(held)) for held in held_by(stream, log)]
             facts.append(("publishes", f"each row once, to topic {output.topic}"))
             late = _late(app, stream)
             facts += [("publishes", f"late rows to topic {o.topic}") for o in late]
@@ -147,7 +150,7 @@ def _input(stream: Stream) -> list[tuple[str, str]]:
     made = stream.of if isinstance(stream, Top) else stream
     if isinstance(made, Join | Enriched | TableJoin):
         return facts + [("then", text) for part in made.upstream for text in _chain(part)]
-    inner = made.input if isinstance(made, Aggregation) else made
+    inner = made.input if isinstance(made, Aggregation | Deduplicated) else made
     return facts + [("then", text) for text in _chain(inner)]
 
 

@@ -20,6 +20,7 @@ from headrace.streams.time import AnyWindow, Lateness, Session
 from headrace.streams.where import Where, caller
 
 if TYPE_CHECKING:
+    from headrace.streams.dedup import Deduplicated
     from headrace.streams.joins import Join
 
 Emit = Literal["updates", "final"]
@@ -129,9 +130,9 @@ class Aggregation(Stream):
 
 @dataclass(frozen=True)
 class Late(Stream):
-    """The rows that an aggregation or a join did without because they came too late."""
+    """The rows that a step did without because they came too late."""
 
-    of: Aggregation | Join
+    of: Aggregation | Join | Deduplicated
     is_result = True
 
     @property

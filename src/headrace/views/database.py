@@ -72,6 +72,11 @@ OWN_TABLES = frozenset(re.findall(r"CREATE TABLE (\w+)", _SCHEMA))
 """The tables that are of no step."""
 
 
+def groups_of(step: str) -> str:
+    """The table of the groups of duplicates that a step has open."""
+    return f"{PREFIX}groups_{step}"
+
+
 def panes_of(step: str) -> str:
     """The table with the panes of a step."""
     return f"{PREFIX}panes_{step}"

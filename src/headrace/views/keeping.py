@@ -26,6 +26,11 @@ class Keeper(ABC):
     def enter(self, db: apsw.Connection, frontier: int | None, spoken: Sequence[str]) -> None:  # noqa: B027
         """Make ready, given how far time is and the topics that were written to already."""
 
+    @property
+    def waiting(self) -> int:
+        """How many rows more, or fewer, it holds back since the last portion: most hold none."""
+        return 0
+
     @abstractmethod
     def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> int:
         """Keep a portion with which the frontier passes on; returns how many rows it counts."""
@@ -36,6 +41,10 @@ class Keeper(ABC):
 
     def versions(self, db: apsw.Connection) -> pa.Table:
         """The versions it has of a table."""
+        raise NotImplementedError
+
+    def held(self, db: apsw.Connection, keys: pa.Table) -> pa.Table:
+        """The groups of duplicates that it has of these keys."""
         raise NotImplementedError
 
 

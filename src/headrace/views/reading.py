@@ -14,9 +14,10 @@ from urllib.parse import quote
 import apsw
 
 from headrace.engine.law import Law
+from headrace.engine.places import OPENED
 from headrace.errors import InvalidQuery, UnknownView
 from headrace.streams.stream import WINDOW_END, WINDOW_START
-from headrace.views.database import APPLICATION, LIVE, PREFIX, panes_of
+from headrace.views.database import APPLICATION, LIVE, PREFIX, groups_of, panes_of
 from headrace.views.location import views_folder
 from headrace.views.values import quoted
 
@@ -117,7 +118,11 @@ class Views:
         return sorted(found, key=lambda state: (state.name, state.app))
 
     def last_ends(self, app: str) -> dict[str, int]:
-        """By step of an application, when the last of its windows ends, if there is any."""
+        """By step of an application, when the last of its windows ends, if there is any.
+
+        Of a step without windows that waits for the last of several rows, when the last of these
+        groups began.
+        """
         with self._lock:
             self._attach()
             if app not in self._apps:
@@ -128,9 +133,10 @@ class Views:
             ]
             steps = [str(name) for (name,) in db.execute(f"SELECT name FROM {schema}.{PREFIX}step")]
             found = {
-                step: db.execute(f"SELECT max({WINDOW_END}) FROM {schema}.{quoted(panes)}").get
+                step: db.execute(f"SELECT max({column}) FROM {schema}.{quoted(table)}").get
                 for step in steps
-                if (panes := panes_of(step)) in tables
+                for table, column in ((panes_of(step), WINDOW_END), (groups_of(step), OPENED))
+                if table in tables
             }
         return {step: int(end) for step, end in found.items() if end is not None}
 

@@ -24,6 +24,7 @@ from headrace.views import changelog
 from headrace.views.alone import JoinKeeper
 from headrace.views.database import LIVE, Database
 from headrace.views.enriching import EnrichKeeper
+from headrace.views.groups import GroupKeeper
 from headrace.views.keeping import Keeper, RowKeeper
 from headrace.views.outbox import Outbox, put
 from headrace.views.panes import PaneKeeper
@@ -93,6 +94,10 @@ class ViewSink(Sink):
         with self._database.reading() as db:
             return self._keeper.versions(db)
 
+    def held(self, keys: pa.Table) -> pa.Table:
+        with self._database.reading() as db:
+            return self._keeper.held(db, keys)
+
     def store(self, portion: Portion) -> Law:
         frontier = _later(self._frontier, portion.frontier)
         with self._database.writing() as db:
@@ -103,7 +108,8 @@ class ViewSink(Sink):
             if portion.dead is not None:
                 put(db, self._step.dead_letters, portion.dead)
             self._reach("stored outputs")
-            law = portion.law + Law(counted=counted)
+            more = self._keeper.waiting
+            law = portion.law + Law(counted=counted, waiting=more, pairs=-more)
             law.check(self._step.name)
             total = self._law + law
             self._outbox.forget_sent(db)
@@ -217,6 +223,8 @@ def keeper_of(step: Step, shapes: Shapes, log: Log, changes: str | None, reach: 
     if step.enriched is not None:
         return EnrichKeeper(step, shapes, log, reach)
     (topic,) = step.outputs
+    if step.deduplicated is not None:
+        return GroupKeeper(step, topic, shapes, reach)
     return RowKeeper(topic, shapes.rows, reach)
 
 

@@ -27,7 +27,8 @@ def create_topics(
     _create_topic(log, step, step.dead_letters, DEAD_SCHEMA, "appended")
     for topic in step.late:
         assert late_schema is not None
-        time = next((t for t in times if t in late_schema.names), WINDOW_START)
+        other = WINDOW_START if WINDOW_START in late_schema.names else "watermark"
+        time = next((t for t in times if t in late_schema.names), other)
         # Of a late row of a join, either side is null, but not what it met.
         _create_topic(log, step, topic, late_schema, "watermark" if step.join else time)
     for topic in step.outputs:

@@ -1,0 +1,30 @@
+"""The hundred players with the most points, and what changes among them.
+
+    headrace run pipelines/leaderboard.py:app
+    headrace views show leaderboard
+    headrace consume leaderboard.leaderboard.changes
+
+A player's points are added up for ever. The view has a row for each rank. Its changelog has a
+change for each rank that goes to another player, or whose player has more points, and no others:
+a game that changes nothing among the first hundred is not told of.
+"""
+
+from datetime import timedelta as td
+
+import headrace as hr
+
+app = hr.App("leaderboard", log="file:./data")
+
+points = app.topic(
+    "points", schema="player string, won bigint, at timestamp", key="player", event_time="at"
+)
+
+totals = hr.aggregate(
+    points,
+    by="player",
+    window=hr.running(hr.FOREVER),
+    lateness=hr.Lateness(delay=td(seconds=10), grace=td(0)),
+    score=hr.sum("won"),
+)
+
+app.view("leaderboard", hr.top(totals, 100, by="score"))

@@ -1,0 +1,71 @@
+"""The pipelines that anyone can copy do what they say."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from headrace.testing import scripted_log
+from pipelines import leaderboard, notifications
+from tests.spark import shuffling
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def note(user: str, event: str | None, hours: float, text: str = "") -> dict[str, Any]:
+    return {"user": user, "event": event, "text": text, "at": NOON + hours * HOUR}
+
+
+def test_a_user_is_told_of_an_event_once_a_day() -> None:
+    topic = notifications.notifications
+    with scripted_log(start=NOON + 72 * HOUR) as log:
+        log.write(topic, note("ann", "order 1", 0, "sent"), note("ann", "order 1", 0, "again"))
+        log.write(topic, note("ann", "order 2", 0.5), note("bob", "order 1", 0.5))
+        log.write(topic, note("ann", "order 1", -0.25, "out of order"))
+        results = log.run(notifications.app, spark=shuffling(2), max_commits=1)
+        told = results.topic("notifications.once")
+        assert [(row["user"], row["event"]) for row in told] == [
+            ("ann", "order 1"), ("ann", "order 2"), ("bob", "order 1")
+        ]  # fmt: skip
+        assert told[0]["text"] == "sent"
+
+        log.write(topic, note("ann", "order 1", 23.9, "the same day"))
+        log.write(topic, note("ann", "order 1", 24, "the day after"))
+        log.write(topic, note("cid", "order 3", 22, "two hours late"), note("dan", None, 24))
+        results = log.run(notifications.app, spark=shuffling(2))
+        more = results.topic("notifications.once")[3:]
+        assert [(row["user"], row["text"]) for row in more] == [
+            ("ann", "the day after"),
+            ("dan", ""),
+        ]
+        (late,) = results.topic("notifications.late")
+        assert (late["user"], late["late_by"]) == ("cid", 3_600.0)
+        law = results.law("notifications.once")
+        assert str(law) == "9 rows = 5 counted + 1 late + 3 duplicates + 0 dead"
+
+
+def win(player: int, won: int, minute: int = 0) -> dict[str, Any]:
+    return {"player": f"p{player:03}", "won": won, "at": NOON + timedelta(minutes=minute)}
+
+
+def test_the_leaderboard_tells_of_the_ranks_that_changed_and_of_no_others() -> None:
+    with scripted_log(start=NOON + HOUR) as log:
+        log.write(leaderboard.points, *(win(n, 10 * n) for n in range(1, 151)))
+        results = log.run(leaderboard.app, spark=shuffling(2))
+        board = results.view("leaderboard")
+        assert [row["player"] for row in board] == [f"p{n:03}" for n in range(150, 50, -1)]
+        changes = "leaderboard.leaderboard.changes"
+        assert len(results.topic(changes)) == 100
+
+        # One that stays below, one that passes two others, and one that has more than before.
+        log.write(leaderboard.points, win(1, 5, 1), win(140, 25, 1), win(150, 1, 1))
+        results = log.run(leaderboard.app, spark=shuffling(2))
+        told = [row["after"] for row in results.topic(changes)[100:]]
+        assert [(row["rank"], row["player"], row["score"]) for row in told] == [
+            (1, "p150", 1501), (9, "p140", 1425), (10, "p142", 1420), (11, "p141", 1410)
+        ]  # fmt: skip
+
+        log.write(leaderboard.points, win(2, 5, 2), win(3, 7, 2))
+        results = log.run(leaderboard.app, spark=shuffling(2))
+        assert len(results.topic(changes)) == 104, "nothing changed among the first hundred"

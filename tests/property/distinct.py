@@ -1,0 +1,32 @@
+"""Compares what is left of a stream without duplicates with what the oracle says."""
+
+from __future__ import annotations
+
+from headrace import streams as hr
+from headrace.clock import to_datetime
+from headrace.oracle.dedup import Distinct, distinct
+from headrace.testing import Results
+from tests.property.joining import counted, events_read, frontiers
+
+
+def check_distinct(topic: str, step: hr.Deduplicated, results: Results, *, late: str) -> Distinct:
+    """Every row that was published is the oracle's, and nothing is missing."""
+    found = distinct(step, events_read(step, results.log), frontiers(step, results.log))
+    told, meant = counted(results.topic(topic)), counted(found.rows)
+    assert told == meant, (list((told - meant).items())[:3], list((meant - told).items())[:3])
+    if step.keep == "first":
+        assert [counted([row]) for row in results.topic(topic)] == [
+            counted([row]) for row in found.rows
+        ], "in the order of the log"
+    law = results.law(topic)
+    assert law.holds
+    assert law.counted == len(found.rows)
+    assert (law.dead, law.late) == (len(found.dead), len(found.late))
+    assert (law.duplicates, law.waiting) == (found.duplicates, found.waiting)
+    expected = []
+    for event, row, watermark in found.late:
+        assert event.event_time is not None
+        behind = (watermark - event.event_time) / 1_000_000
+        expected.append({**row, "watermark": to_datetime(watermark), "late_by": behind})
+    assert counted(results.topic(late)) == counted(expected)
+    return found
