@@ -25,6 +25,7 @@ from headrace.errors import InvalidPipeline
 from headrace.streams.aggregates import Aggregate
 from headrace.streams.expressions import Expression, columns_in
 from headrace.streams.joins import Join
+from headrace.streams.stateful import Stateful
 from headrace.streams.stream import (
     Aggregation,
     Explode,
@@ -282,6 +283,8 @@ def windows_per_row(step: Aggregation) -> int | None:
 
 def needs_order(step: Stream) -> bool:
     """Whether it matters which row it is: for the first of some, or to wait for another."""
+    if isinstance(step, Stateful):
+        return True
     if isinstance(step, Join):
         return step.how != "inner"
     return isinstance(step, Aggregation) and any(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from headrace.streams.expressions import Expression, columns_in
 from headrace.streams.joins import Join
+from headrace.streams.stateful import Stateful
 from headrace.streams.stream import (
     Aggregation,
     Explode,
@@ -32,6 +33,8 @@ def needed_columns(step: Stream) -> dict[str, set[str] | None]:
     elif isinstance(step, Join):
         for side in (step.left, step.right):
             _need(side, set(side.columns), found)
+    elif isinstance(step, Stateful):
+        _need(step.input, set(step.input.columns), found)
     else:
         _need(step, set(step.columns), found)
     return found

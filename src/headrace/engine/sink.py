@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.engine.law import Law
+from headrace.engine.outcome import Outcome
 from headrace.engine.position import Position
 from headrace.engine.staging import Staged
 from headrace.engine.timing import Timing
@@ -48,6 +49,7 @@ class Portion:
     law: Law
     sessions: Regrouped | None = None
     joined: Joined | None = None
+    outcome: Outcome | None = None
 
 
 class Sink(ABC):

@@ -19,6 +19,7 @@ from headrace.streams.app import App, View
 from headrace.streams.expressions import Expression
 from headrace.streams.joins import Join
 from headrace.streams.panes import Output
+from headrace.streams.stateful import Stateful
 from headrace.streams.stream import (
     Aggregation,
     Explode,
@@ -56,6 +57,10 @@ class Step:
     @property
     def join(self) -> Join | None:
         return self.stream if isinstance(self.stream, Join) else None
+
+    @property
+    def stateful(self) -> Stateful | None:
+        return self.stream if isinstance(self.stream, Stateful) else None
 
     @property
     def top(self) -> Top | None:
@@ -178,6 +183,18 @@ def describe(stream: Stream) -> dict[str, Any]:
                 "prefix": stream.prefix,
                 "merge": [describe(stream.left), describe(stream.right)],
             }
+        case Stateful():
+            return {
+                "function": list(stream.identity),
+                "by": stream.by,
+                "state": format_schema(stream.kept),
+                "output": format_schema(stream.output),
+                "delay": micros(stream.delay),
+                "ttl": micros(stream.ttl),
+                "order": stream.order,
+                "buckets": stream.buckets,
+                "of": describe(stream.input),
+            }
         case Top():
             return {"top": [stream.n, stream.by, *stream.within], **describe(stream.of)}
         case _:
@@ -230,6 +247,8 @@ _WORDS = {
     "top": "ranking", "by": "grouping", "key": "key of the view",
     "window": "window", "lateness": "lateness", "emit": "emission", "aggregates": "aggregates",
     "filter": "filter", "project": "columns", "explode": "exploded array", "merge": "merged stream",
+    "function": "function", "state": "state", "output": "output", "delay": "delay", "ttl": "ttl",
+    "order": "order", "buckets": "number of buckets",
 }  # fmt: skip
 
 
@@ -251,6 +270,10 @@ def _shown(name: str, value: Any) -> str:
     if name == "lateness":
         delay, grace = (_span(part) for part in value)
         return f"{delay} and {grace} of grace"
+    if name in ("delay", "ttl"):
+        return _span(value)
+    if name == "function":
+        return " of ".join(reversed(value))
     if name == "window":
         kind, *parts = value if isinstance(value[0], str) else ("", *value)
         spans = [_span(part) for part in parts]

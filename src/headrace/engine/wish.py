@@ -46,12 +46,15 @@ class Wish:
     """A commit that a batch from before it does not go beyond: up to there all is stored."""
     until: int = ANY
     """The last commit that is read."""
+    ticks: bool = False
+    """Whether there is a task for each batch, also if it has no rows and only time has gone on."""
 
     @staticmethod
     def from_options(options: Mapping[str, str]) -> Wish:
         """What a user wrote after `.option`; Spark has made the names lower case."""
         known = {"log", "topic", "columns", "places", "clean", "start", "max_rows", "max_commits"}
-        check_options("source", options, known, {"tasks", "closing", "seam", "until", "path"})
+        ours = {"tasks", "closing", "seam", "until", "ticks", "path"}
+        check_options("source", options, known, ours)
         columns, start = options.get("columns"), options.get("start")
         return Wish(
             options["log"],
@@ -66,6 +69,7 @@ class Wish:
             Closing(*json.loads(options["closing"])) if "closing" in options else None,
             int(options.get("seam", "0")),
             int(options.get("until", str(ANY))),
+            options.get("ticks") == "true",
         )
 
     def options(self) -> dict[str, str]:
@@ -80,6 +84,7 @@ class Wish:
             "tasks": str(self.tasks),
             "seam": str(self.seam),
             "until": str(self.until),
+            "ticks": "true" if self.ticks else "false",
         }
         if self.columns is not None:
             made["columns"] = json.dumps(self.columns)

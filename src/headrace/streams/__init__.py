@@ -22,6 +22,7 @@ from headrace.streams.app import App
 from headrace.streams.arrival import ArrivalTimeWarning
 from headrace.streams.disorder import Disorder, suggest_lateness
 from headrace.streams.joins import Join, join
+from headrace.streams.stateful import Stateful, stateful
 from headrace.streams.statements.file import load_sql
 from headrace.streams.statements.inline import sql
 from headrace.streams.stream import (
@@ -61,6 +62,7 @@ __all__ = [
     "Lateness",
     "Session",
     "Sliding",
+    "Stateful",
     "Stream",
     "Top",
     "Window",
@@ -90,6 +92,7 @@ __all__ = [
     "sliding",
     "split",
     "sql",
+    "stateful",
     "suggest_lateness",
     "sum",
     "top",

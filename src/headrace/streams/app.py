@@ -14,6 +14,7 @@ from headrace.schema.ddl import parse_schema
 from headrace.streams.explain import Explanation, explain
 from headrace.streams.joins import Join
 from headrace.streams.panes import Early, Output, check_panes
+from headrace.streams.stateful import Stateful
 from headrace.streams.stream import WINDOW_START, Aggregation, Late, Source, Stream, Top
 from headrace.streams.where import Where, caller
 
@@ -123,8 +124,9 @@ class App:
         late_of = stream.of if isinstance(stream, Late) else None
         if late_of is not None and not self._computes(late_of):
             raise InvalidPipeline(
-                "The late rows of an aggregation or a join are known where it is computed",
-                hint=f"Declare app.view(...), or app.publish(...) of a join, first. See {where}",
+                "Late rows are known where what they were too late for is computed",
+                hint=f"Declare app.view(...) of an aggregation, or app.publish(...) of a join or "
+                f"of what has state, first. See {where}",
             )
         output = Output(topic, stream, where, early, retractions)
         check_panes(output)
@@ -133,7 +135,7 @@ class App:
 
     def _computes(self, stream: Stream) -> bool:
         """Whether one of the steps declared so far can tell what came too late for a stream."""
-        if isinstance(stream, Join):
+        if isinstance(stream, Join | Stateful):
             return any(output.stream is stream for output in self.outputs.values())
         return any(view.aggregation is stream for view in self.views.values())
 

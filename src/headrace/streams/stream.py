@@ -21,6 +21,7 @@ from headrace.streams.where import Where, caller
 
 if TYPE_CHECKING:
     from headrace.streams.joins import Join
+    from headrace.streams.stateful import Stateful
 
 Emit = Literal["updates", "final"]
 
@@ -129,9 +130,9 @@ class Aggregation(Stream):
 
 @dataclass(frozen=True)
 class Late(Stream):
-    """The rows that an aggregation or a join did without because they came too late."""
+    """The rows that a step did without because they came too late."""
 
-    of: Aggregation | Join
+    of: Aggregation | Join | Stateful
     is_result = True
 
     @property

@@ -24,6 +24,7 @@ from headrace.log import Log
 from headrace.views import changelog
 from headrace.views.alone import JoinKeeper
 from headrace.views.database import Database
+from headrace.views.keeping import OutcomeKeeper
 from headrace.views.outbox import Outbox, put
 from headrace.views.publishing import Publisher
 from headrace.views.sessions import OpenSessions
@@ -60,6 +61,7 @@ class ViewSink(Sink):
         self._table = PaneTable(step, schema) if step.aggregation is not None else None
         self._sessions = OpenSessions(step, session_schema) if session_schema is not None else None
         self._joins = JoinKeeper(step, schema, log) if step.join is not None else None
+        self._outcomes = OutcomeKeeper(step, log) if step.stateful is not None else None
         self._slots = SlotTable(step, self._table) if self._table and step.top else None
         self._shown = self._slots or self._table
         told = changelog_topic(step) if changelog else None
@@ -102,13 +104,15 @@ class ViewSink(Sink):
     def store(self, portion: Portion) -> Law:
         with self._database.writing() as db:
             counted = self._store_rows(db, portion)
+            failed = self._store_failed(db, portion)
             for topic in self._step.late:
                 if portion.late is not None:
                     put(db, topic, portion.late)
             if portion.dead is not None:
                 put(db, self._step.dead_letters, portion.dead)
             self._reach("stored outputs")
-            law = portion.law + Law(counted=counted)
+            # What failed was counted when it came, and is a dead letter from now on.
+            law = portion.law + Law(counted=counted - failed, dead=failed, pairs=-failed)
             law.check(self._step.name)
             total = self._law + law
             frontier = _later(self._frontier, portion.frontier)
@@ -133,6 +137,11 @@ class ViewSink(Sink):
             self._joins.store(db, portion.joined.rows, portion.end)
             self._reach("stored panes")
             return portion.joined.taken
+        if self._outcomes is not None:
+            assert portion.outcome is not None
+            self._outcomes.store(db, portion.outcome)
+            self._reach("stored panes")
+            return portion.outcome.taken
         publisher, shown = self._publisher, self._shown
         if self._table is None or shown is None or publisher is None:
             (topic,) = self._step.outputs
@@ -165,6 +174,12 @@ class ViewSink(Sink):
         else:
             publisher.final(db, shown.ended(db, *turn.closed.span), turn)
         return counted
+
+    def _store_failed(self, db: apsw.Connection, portion: Portion) -> int:
+        """Publish the rows that the user's function failed for; returns how many there are."""
+        if self._outcomes is None or portion.outcome is None:
+            return 0
+        return self._outcomes.store_failed(db, portion.outcome)
 
     def _turn(self, frontier: int | None, now: int) -> Turn:
         """What it means for windows that the frontier has come so far."""

@@ -1,0 +1,58 @@
+"""Publishes what a step with state comes to, and the rows that its function failed for."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import apsw
+import pyarrow as pa
+
+from headrace.clock import to_datetime
+from headrace.engine import places
+from headrace.engine.aside import DEAD_SCHEMA, to_json
+from headrace.engine.outcome import Outcome
+from headrace.engine.steps import Step
+from headrace.engine.visiting import REASON
+from headrace.log import Log
+from headrace.views.outbox import put
+
+
+class OutcomeKeeper:
+    """Where the outcome of a step with state goes."""
+
+    def __init__(self, step: Step, log: Log) -> None:
+        assert step.stateful is not None
+        (self._topic,) = step.outputs
+        self._step = step
+        self._columns = step.stateful.input.columns
+        self._appended = lru_cache(maxsize=10_000)(log.commit_time)
+
+    def store(self, db: apsw.Connection, outcome: Outcome) -> None:
+        """Publish the output."""
+        for some in outcome.slices():
+            put(db, self._topic, some)
+
+    def store_failed(self, db: apsw.Connection, outcome: Outcome) -> int:
+        """Publish what failed as dead letters; returns how many rows there are."""
+        return sum(
+            put(db, self._step.dead_letters, self._letters(some))
+            for some in outcome.failed_slices()
+        )
+
+    def _letters(self, rows: pa.Table) -> pa.Table:
+        count = rows.num_rows
+        topics = rows.column(places.TOPIC) if places.TOPIC in rows.column_names else None
+        commits = rows.column(places.COMMIT).to_pylist()
+        return pa.Table.from_pydict(
+            {
+                "step": [self._step.name] * count,
+                "topic": topics or [self._step.topics[0]] * count,
+                "partition": rows.column(places.PARTITION),
+                "offset": rows.column(places.OFFSET),
+                "commit_number": rows.column(places.COMMIT),
+                "appended": [to_datetime(self._appended(commit)) for commit in commits],
+                "reason": rows.column(REASON),
+                "row": [to_json(row) for row in rows.select(list(self._columns)).to_pylist()],
+            },
+            schema=DEAD_SCHEMA,
+        )
