@@ -19,9 +19,11 @@ from headrace.engine.calling import Signature
 from headrace.log.state import Topic
 from headrace.oracle import Event
 from headrace.oracle.stateful import Folded, folded
+from headrace.oracle.steps import rows_of
 from headrace.schema.ddl import parse_schema
 from headrace.streams.stateful import Stateful
 from tests.property import folds
+from tests.property.folding import counted
 
 SECOND = 1_000_000
 DELAY = 20 * SECOND
@@ -47,11 +49,11 @@ def step(function: Any, state: str, output: str, order: Any) -> Stateful:
     )
 
 
-def rules_of(made: Stateful) -> Rules:
-    keys = [COLUMNS.field(name) for name in made.by]
-    signature = Signature(made.by, pa.schema([*keys, *made.kept]), made.output)
+def rules_of(made: Stateful, columns: pa.Schema = COLUMNS) -> Rules:
+    keys = [columns.field(name) for name in made.by]
+    signature = Signature(made.by, pa.schema([*keys, *made.kept]), made.output_of(columns))
     return Rules(
-        "step", made.function, signature, COLUMNS, ORDER, made.order == "time",
+        "step", made.function, signature, columns, ORDER, made.order == "time",
         micros(made.ttl), made.on_error == "dead letter",
     )  # fmt: skip
 
@@ -79,9 +81,11 @@ def logs(draw: Draw) -> list[list[Event]]:
     return commits
 
 
-def visited(made: Stateful, commits: list[list[Event]], cuts: list[bool]) -> tuple[Any, Any, Any]:
+def visited(
+    made: Stateful, commits: list[list[Event]], cuts: list[bool], columns: pa.Schema = COLUMNS
+) -> tuple[Any, Any, Any]:
     """What comes of the rows in visits: the output, the state, and the rows that wait."""
-    rules = rules_of(made)
+    rules = rules_of(made, columns)
     kept, held = rules.kept.empty_table(), rules.rows.empty_table()
     waiting: list[dict[str, Any]] = []
     output: list[dict[str, Any]] = []
@@ -91,9 +95,10 @@ def visited(made: Stateful, commits: list[list[Event]], cuts: list[bool]) -> tup
             assert event.event_time is not None
             watermark = -(1 << 62) if event.frontier is None else event.frontier - DELAY
             if event.event_time > watermark:
+                (row,) = rows_of(made.input, event)
                 waiting.append(
                     {
-                        **event.row,
+                        **row,
                         places.TIME: event.event_time,
                         WATERMARK: watermark,
                         places.COMMIT: event.commit,
@@ -123,10 +128,6 @@ def check(made: Stateful, commits: list[list[Event]], cuts: list[bool]) -> Folde
     states = [{k: v for k, v in row.items() if k != NEWEST} for row in kept.to_pylist()]
     assert counted(states) == counted(list(found.states.values()))
     return found
-
-
-def counted(rows: list[Any]) -> Counter[str]:
-    return Counter(repr(sorted(row.items())) for row in rows)
 
 
 cuts = st.lists(st.booleans(), min_size=1, max_size=5)

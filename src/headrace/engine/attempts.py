@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.calling import CallFailed, Signature, call
-from headrace.engine.keys import Codes, coded, first_of_each
+from headrace.schema.keys import Codes, coded, first_of_each
 
 MOST_FAILURES = 1_000
 """So many keys may fail in a visit before it is given up: then it is not the rows."""

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from headrace.engine import places
 from headrace.engine.attempts import Attempts, Failed, Some, Stopped
 from headrace.engine.calling import CallFailed, Signature
-from headrace.engine.keys import Codes, coded, first_of_each
 from headrace.engine.lateness import Mask, Moments
+from headrace.schema.keys import Codes, coded, first_of_each
 
 NEWEST = "_newest"
 """The event time of the newest row that a key's state has seen."""
@@ -121,6 +121,10 @@ def visit(
 def _due(rules: Rules, held: pa.Table, arrived: pa.Table, moment: int) -> tuple[pa.Table, pa.Table]:
     """The rows that it is time for, and those that wait."""
     if not rules.in_time:
+        return arrived, held
+    if not arrived.num_rows and (
+        not held.num_rows or pc.min(held.column(places.TIME)).as_py() > moment
+    ):
         return arrived, held
     rows = pa.concat_tables([held, arrived])
     due = pc.less_equal(rows.column(places.TIME), moment)

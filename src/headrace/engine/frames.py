@@ -79,8 +79,7 @@ class Frames:
             self._staged_schema = _arrow(self._streamed(compiler))
             self.schema = pa.schema([self._staged_schema.field(n) for n in step.join.columns])
         elif step.stateful is not None:
-            self._keyed(step.stateful, compiler).check()
-            self.schema = step.stateful.output
+            self.schema = self._keyed(step.stateful, compiler).schema()
         elif self._sessions is None:
             self.schema = _arrow(self._results(self._streamed(compiler), 0))
             """The columns of the results, in Arrow's types."""

@@ -74,9 +74,9 @@ class Keyed:
         _by_value(self.step.function)
         return transform_with_state(packed, BUCKET, Visitor(rules, site), TOLD)
 
-    def check(self) -> None:
-        """Return if state can be kept of these rows."""
-        self._rules(self._rows())
+    def schema(self) -> pa.Schema:
+        """The columns of the output, if state can be kept of these rows."""
+        return self._rules(self._rows()).signature.output
 
     def late(self) -> DataFrame:
         """The rows that came too late, with the watermark they met."""
@@ -106,6 +106,8 @@ class Keyed:
             tuple(row["failures"] for row in told if row["failures"]),
             sum(row["taken"] for row in told),
             sum(row["failed"] for row in told),
+            sum(row["state_rows"] for row in told),
+            sum(row["state_bytes"] for row in told),
         )
 
     def _error(self, told: dict[str, Any]) -> PipelineError:
@@ -162,7 +164,7 @@ class Keyed:
         return Rules(
             self.name,
             step.function,
-            Signature(step.by, state, step.output),
+            Signature(step.by, state, step.output_of(events)),
             events,
             tuple(order),
             step.order == "time",

@@ -30,6 +30,9 @@ class Outcome:
     failures: tuple[str, ...]
     taken: int
     failed: int
+    state_rows: int = 0
+    """Keys with state, and rows that wait."""
+    state_bytes: int = 0
 
     def slices(self) -> Iterator[pa.Table]:
         """The output, some at a time."""

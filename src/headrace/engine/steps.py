@@ -188,7 +188,7 @@ def describe(stream: Stream) -> dict[str, Any]:
                 "function": list(stream.identity),
                 "by": stream.by,
                 "state": format_schema(stream.kept),
-                "output": format_schema(stream.output),
+                "output": format_schema(stream.output) + " with the key" * stream.with_key,
                 "delay": micros(stream.delay),
                 "ttl": micros(stream.ttl),
                 "order": stream.order,

@@ -27,10 +27,10 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from headrace.engine.attempts import Failed, Stopped
 from headrace.engine.bucket import Rules, visit
-from headrace.engine.keys import first_of_each
 from headrace.engine.outcome import written
 from headrace.engine.position import batch_end, lowest_frontier
 from headrace.engine.rows import opened
+from headrace.schema.keys import first_of_each
 
 BUCKET, PAYLOAD = "_bucket", "_payload"
 PACKED = StructType().add(BUCKET, IntegerType()).add(PAYLOAD, BinaryType())
@@ -41,6 +41,8 @@ TOLD = (
     .add("output", StringType())
     .add("failures", StringType())
     .add("failed", LongType())
+    .add("state_rows", LongType())
+    .add("state_bytes", LongType())
     .add("error", StringType())
 )
 """What a visit tells: the files it has written, and how many rows it has to account for."""
@@ -135,45 +137,67 @@ class Visitor(StatefulProcessor):
         if not self._asked:
             self._watermark, self._asked = self._site.watermark(), True
         arrived = _together([row[PAYLOAD] for row in rows if row[PAYLOAD]], rules.rows)
-        kept, held = _read(self._kept, rules.kept), _read(self._held, rules.rows)
+        kept, held = _Kept(self._kept, rules.kept), _Kept(self._held, rules.rows)
         try:
-            made = visit(rules, kept, held, arrived, self._watermark)
-            self._write("state", bucket, self._kept, kept, made.kept)
-            self._write("waiting rows", bucket, self._held, held, made.held)
+            made = visit(rules, kept.table, held.table, arrived, self._watermark)
+            kept.write(made.kept, "state", bucket, self._site.most_bytes)
+            held.write(made.held, "waiting rows", bucket, self._site.most_bytes)
         except Stopped as stopped:
             error = json.dumps(_told(rules, stopped))
-            yield Row(**_EMPTY, bucket=bucket, taken=arrived.num_rows, error=error)
+            yield Row(**_NOTHING, bucket=bucket, error=error)
             return
         except _TooMuch as much:
-            yield Row(**_EMPTY, bucket=bucket, taken=arrived.num_rows, error=str(much))
+            yield Row(**_NOTHING, bucket=bucket, error=str(much))
             return
         folder = Path(self._site.folder)
         output, _ = written(folder, made.outputs, rules.signature.output)
         failures, failed = written(folder, _failures(rules, made.failed), failed_schema(rules))
-        yield Row(bucket=bucket, taken=arrived.num_rows, output=output, failures=failures,
-                  failed=failed, error="")  # fmt: skip
-
-    def _write(self, what: str, bucket: int, place: Any, before: pa.Table, now: pa.Table) -> None:
-        """Keep a table, unless it is as it was: a bucket is written whole."""
-        if now is before or (not before.num_rows and not now.num_rows):
-            return
-        if not now.num_rows:
-            place.clear()
-            return
-        value = _bytes(now)
-        if len(value) > self._site.most_bytes:
-            raise _TooMuch(
-                json.dumps(
-                    {"bucket": bucket, "what": what, "bytes": len(value), "rows": now.num_rows}
-                )
-            )
-        place.update((value,))
+        yield Row(
+            bucket=bucket,
+            taken=arrived.num_rows,
+            output=output,
+            failures=failures,
+            failed=failed,
+            state_rows=made.kept.num_rows + made.held.num_rows,
+            state_bytes=kept.size + held.size,
+            error="",
+        )
 
     def close(self) -> None:
         """Nothing is left open."""
 
 
-_EMPTY = {"output": "", "failures": "", "failed": 0}
+_NOTHING = {
+    "taken": 0, "output": "", "failures": "", "failed": 0, "state_rows": 0, "state_bytes": 0
+}  # fmt: skip
+
+
+class _Kept:
+    """A table that Spark's state store has of a bucket, as one value."""
+
+    def __init__(self, place: Any, schema: pa.Schema) -> None:
+        self._place = place
+        found = place.get()
+        value = b"" if found is None else bytes(found[0])
+        self.size = len(value)
+        self.table = (
+            pa.ipc.open_stream(pa.py_buffer(value)).read_all() if value else schema.empty_table()
+        )
+
+    def write(self, now: pa.Table, what: str, bucket: int, most: int) -> None:
+        """Keep another, unless it is the same: a bucket is written whole."""
+        if now is self.table or not (now.num_rows or self.size):
+            return
+        if not now.num_rows:
+            self._place.clear()
+            self.size = 0
+            return
+        value = _bytes(now)
+        self.size = len(value)
+        if self.size > most:
+            told = {"bucket": bucket, "what": what, "bytes": self.size, "rows": now.num_rows}
+            raise _TooMuch(json.dumps(told))
+        self._place.update((value,))
 
 
 class _TooMuch(Exception):
@@ -218,13 +242,6 @@ def _told(rules: Rules, stopped: Stopped) -> dict[str, Any]:
 def _together(payloads: list[bytes], schema: pa.Schema) -> pa.Table:
     batches = [pa.ipc.read_record_batch(pa.py_buffer(payload), schema) for payload in payloads]
     return pa.Table.from_batches(batches, schema)
-
-
-def _read(place: Any, schema: pa.Schema) -> pa.Table:
-    found = place.get()
-    if found is None:
-        return schema.empty_table()
-    return pa.ipc.open_stream(pa.py_buffer(bytes(found[0]))).read_all()
 
 
 def _bytes(table: pa.Table) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,7 @@ class Folded:
     failed: list[Given] = field(default_factory=list)
     rows_in: int = 0
     taken: int = 0
+    by_key: dict[tuple[Any, ...], list[Given]] = field(default_factory=dict)
     states: dict[tuple[Any, ...], Row] = field(default_factory=dict)
 
 
@@ -50,8 +51,22 @@ def folded(
 
     `columns` are those of the rows that the function gets.
     """
+    found = judged(step, events)
+    now = watermark_of(step, frontiers)
+    for key, rows in taken(step, found, now):
+        one_key = _Key(step, columns, found)
+        for one in rows:
+            one_key.take(one)
+        if now is not None:
+            one_key.go_on(now)
+        if one_key.state is not None:
+            found.states[key] = one_key.state
+    return found
+
+
+def judged(step: Stateful, events: Iterable[Event]) -> Folded:
+    """What becomes of every row before a function sees it."""
     found = Folded()
-    given: dict[tuple[Any, ...], list[Given]] = {}
     for event in events:
         found.rows_in += 1
         if event.dead is not None:
@@ -67,20 +82,27 @@ def folded(
                 found.late.append(one)
             else:
                 found.taken += 1
-                given.setdefault(tuple(row[name] for name in step.by), []).append(one)
-    reached = [frontiers[source.topic.name] for source in sources(step)]
-    now = None if None in reached else min(f for f in reached if f is not None) - micros(step.delay)
-    for key, rows in given.items():
-        one_key = _Key(step, key, columns, found)
-        for one in sorted(rows, key=lambda r: _order(step, r)):
-            if step.order == "time" and (now is None or one.moment > now):
-                break
-            one_key.take(one)
-        if now is not None:
-            one_key.go_on(now)
-        if one_key.state is not None:
-            found.states[key] = one_key.state
+                key = tuple(row[name] for name in step.by)
+                found.by_key.setdefault(key, []).append(one)
     return found
+
+
+def watermark_of(step: Stateful, frontiers: Mapping[str, int | None]) -> int | None:
+    """Up to when no row can come any more that would be in time."""
+    reached = [frontiers[source.topic.name] for source in sources(step)]
+    known = [frontier for frontier in reached if frontier is not None]
+    return min(known) - micros(step.delay) if len(known) == len(reached) else None
+
+
+def taken(
+    step: Stateful, found: Folded, now: int | None
+) -> Iterator[tuple[tuple[Any, ...], list[Given]]]:
+    """The rows of each key that it is time for, in order."""
+    for key, rows in found.by_key.items():
+        ordered = sorted(rows, key=lambda row: _order(step, row))
+        if step.order == "time":
+            ordered = [row for row in ordered if now is not None and row.moment <= now]
+        yield key, ordered
 
 
 def _order(step: Stateful, given: Given) -> tuple[Any, ...]:
@@ -90,9 +112,7 @@ def _order(step: Stateful, given: Given) -> tuple[Any, ...]:
 class _Key:
     """One key: its state, and the event time of the newest row that the state has seen."""
 
-    def __init__(
-        self, step: Stateful, key: tuple[Any, ...], columns: pa.Schema, found: Folded
-    ) -> None:
+    def __init__(self, step: Stateful, columns: pa.Schema, found: Folded) -> None:
         self._step = step
         self._columns = columns
         keys = [columns.field(name) for name in step.by]
@@ -143,9 +163,8 @@ class _Key:
             return False
         kept = pa.table(kept).select(self._schema.names).cast(self._schema).to_pylist()
         self.state = kept[0] if kept else None
-        names = self._step.output.names
-        made = pa.table(output).select(names).cast(self._step.output)
-        self._found.rows += made.to_pylist()
+        schema = self._step.output_of(self._columns)
+        self._found.rows += pa.table(output).select(schema.names).cast(schema).to_pylist()
         return True
 
 

@@ -22,6 +22,7 @@ from headrace.streams.app import App
 from headrace.streams.arrival import ArrivalTimeWarning
 from headrace.streams.disorder import Disorder, suggest_lateness
 from headrace.streams.joins import Join, join
+from headrace.streams.patterns import pattern
 from headrace.streams.stateful import Stateful, stateful
 from headrace.streams.statements.file import load_sql
 from headrace.streams.statements.inline import sql
@@ -84,6 +85,7 @@ __all__ = [
     "max",
     "merge",
     "min",
+    "pattern",
     "quantile",
     "rekey",
     "running",

@@ -14,6 +14,7 @@ from headrace.streams.aggregates import Aggregate
 from headrace.streams.expressions import Expression
 from headrace.streams.joins import Join
 from headrace.streams.panes import Output
+from headrace.streams.stateful import TIMER, Stateful
 from headrace.streams.stream import (
     Aggregation,
     Explode,
@@ -94,8 +95,9 @@ def explain(app: App) -> Explanation:
         if isinstance(stream, Aggregation | Top):
             facts = [*_input(stream), *_results(stream)]
             facts.append(("publishes", f"{_panes(output, stream)} to topic {output.topic}"))
-        elif isinstance(stream, Join):
-            facts = [*_input(stream), *_join(stream)]
+        elif isinstance(stream, Join | Stateful):
+            held = _join(stream) if isinstance(stream, Join) else _stateful(stream)
+            facts = [*_input(stream), *held]
             facts.append(("publishes", f"each row once, to topic {output.topic}"))
             late = _late(app, stream)
             facts += [("publishes", f"late rows to topic {o.topic}") for o in late]
@@ -137,7 +139,7 @@ def _input(stream: Stream) -> list[tuple[str, str]]:
     made = stream.of if isinstance(stream, Top) else stream
     if isinstance(made, Join):
         return facts + [("then", text) for part in made.upstream for text in _chain(part)]
-    inner = made.input if isinstance(made, Aggregation) else made
+    inner = made.input if isinstance(made, Aggregation | Stateful) else made
     return facts + [("then", text) for text in _chain(inner)]
 
 
@@ -232,6 +234,26 @@ def _join(join: Join) -> list[tuple[str, str]]:
         *held,
         ("late", f"is a row that comes when the highest event time of its topic is {delay} ahead"),
         ("emits", alone[join.how]),
+    ]
+
+
+def _stateful(step: Stateful) -> list[tuple[str, str]]:
+    name, which = step.identity
+    delay, ttl, keys = _span(step.delay), _span(step.ttl), _listed(step.by)
+    waits = f"each row until the highest event time is {delay} past it, and "
+    turn = "the order of event time" if step.order == "time" else "the order of the log"
+    failing = "the pipeline stops" if step.on_error == "stop" else "its rows are dead letters"
+    timer = [("timer", "a key comes again when the watermark has passed its timer")]
+    return [
+        ("calls", f"{name} ({which}) with the rows of many {keys} at once, in {turn}"),
+        (
+            "holds",
+            f"{waits * (step.order == 'time')}{', '.join(step.kept.names)} of each {keys}, until "
+            f"the watermark is {ttl} past its newest row, in {step.buckets} buckets",
+        ),
+        *timer * (TIMER in step.kept.names),
+        ("late", f"is a row that comes when the highest event time of its topic is {delay} ahead"),
+        ("fails", f"for a key of which the function raises: {failing}"),
     ]
 
 

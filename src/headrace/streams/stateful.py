@@ -49,11 +49,18 @@ class Stateful(Stream):
     buckets: int
     on_error: OnError
     event_time: str | None
+    with_key: bool
+    """Whether the output has the key in front, of whatever type it is."""
     is_result = True
 
     @property
     def upstream(self) -> tuple[Stream, ...]:
         return (self.input,)
+
+    def output_of(self, columns: pa.Schema) -> pa.Schema:
+        """The columns of the output, for rows with these columns."""
+        key = [columns.field(name) for name in self.by] if self.with_key else []
+        return pa.schema([*key, *self.output])
 
     @property
     def late(self) -> Late:
@@ -75,6 +82,7 @@ def stateful(
     on_error: OnError = "stop",
     event_time: str | None = None,
     version: str | None = None,
+    with_key: bool = False,
 ) -> Stateful:
     """What `function(state, events)` returns as output, called with the rows of many keys at once.
 
@@ -90,8 +98,9 @@ def stateful(
 
     State is kept in so many `buckets`, each written whole when it changes. If the function raises,
     `on_error` says whether the pipeline stops or the rows of that key become dead letters.
-    `event_time` names the column of the output that is its event time, and a `version` stands for
-    the function's text in telling whether it has changed.
+    `event_time` names the column of the output that is its event time. A `version` stands for the
+    function's text in telling whether it has changed. With `with_key`, the columns of `by` come in
+    front of those declared as output.
     """
     where = caller()
     keys = (by,) if isinstance(by, str) else tuple(by)
@@ -127,9 +136,15 @@ def stateful(
         )
     identity = identity_of(function, version)
     time = _time_of(made, event_time, stream, where)
+    columns = (*keys, *made.names) if with_key else tuple(made.names)
+    if len(set(columns)) != len(columns):
+        raise InvalidPipeline(
+            f"Two columns of the output have the same name: {', '.join(columns)}",
+            hint=f"The key is in front already. See {where}",
+        )
     return Stateful(
-        tuple(made.names), where, stream, function, identity, keys, kept, made, delay, ttl, order,
-        buckets, on_error, time,
+        columns, where, stream, function, identity, keys, kept, made, delay, ttl, order, buckets,
+        on_error, time, with_key,
     )  # fmt: skip
 
 
