@@ -10,6 +10,7 @@ import fcntl
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 
 from headrace.clock import micros
 from headrace.doctor.changes import missing_events
@@ -106,17 +107,25 @@ def _step(
     frontier = None if record is None else record.frontier
     held = records.held(step, frontier)
     backlog = _backlog(log, topics, record)
-    delay = 0 if step.aggregation is None else micros(step.aggregation.lateness.delay)
+    delay = _delay(step)
     return StepCheckup(
         step.name,
         Law() if record is None else record.law,
         frontier,
-        None if frontier is None else frontier - delay,
+        None if frontier is None else frontier - micros(delay),
         backlog,
         held,
         max(held.shown, sum(_records(log, topic) for topic in step.outputs)),
         tuple(waits(step, topics, record, held, backlog, running=running)),
     )
+
+
+def _delay(step: Step) -> timedelta:
+    """How far the watermark of a step is behind."""
+    if step.aggregation is not None:
+        return step.aggregation.lateness.delay
+    waiting = step.join or step.stateful
+    return timedelta(0) if waiting is None else waiting.delay
 
 
 def _findings(log: Log, step: Step, record: Record | None, samples: list[Sample]) -> list[Finding]:
@@ -132,7 +141,8 @@ def _findings(log: Log, step: Step, record: Record | None, samples: list[Sample]
 
 
 def _skew(log: Log, step: Step, record: Record, samples: list[Sample]) -> Skew | None:
-    by = step.aggregation.by if step.aggregation is not None else ()
+    keyed = step.aggregation or step.stateful
+    by = keyed.by if keyed is not None else ()
     for sample in samples:
         name = sample.topic.name
         columns = by or ((sample.topic.key,) if sample.topic.key else ())
