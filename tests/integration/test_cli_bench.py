@@ -125,3 +125,19 @@ def test_freshness_is_measured_against_hand_written_spark(tmp_path: Path) -> Non
     assert {result["unit"] for result in found.values()} == {"ms"}
     for rate in told["settings"]["rates"]:
         assert found[f"freshness_{rate}_p99"]["value"] >= found[f"freshness_{rate}_p50"]["value"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_state_is_measured_against_state_per_key(tmp_path: Path) -> None:
+    shared()
+    told = Cli(tmp_path).json("bench", "keyed-state", "--quick")
+    found = _results(told)
+    kinds = ("keyed_state", "keyed_state_in_time", "pattern")
+    assert set(found) == {
+        *(f"{kind}{part}" for kind in kinds for part in ("", "_batch")),
+        "twice_the_keys",
+        "ttl_state_bytes",
+    }
+    assert told["bench"] == "keyed-state"
+    assert found["ttl_state_bytes"]["ratio"] > 0.9

@@ -24,18 +24,15 @@ class Some:
     state_codes: Codes
     rows: pa.Table
     row_codes: Codes
-
-    @property
-    def codes(self) -> Codes:
-        """The keys, each once."""
-        return np.union1d(self.state_codes, self.row_codes)
+    codes: Codes
+    """The keys, each once."""
 
     def of(self, codes: Codes) -> Some:
         """What there is of fewer keys."""
         mine, theirs = np.isin(self.state_codes, codes), np.isin(self.row_codes, codes)
         return Some(
             self.state.filter(pa.array(mine)), self.state_codes[mine],
-            self.rows.filter(pa.array(theirs)), self.row_codes[theirs],
+            self.rows.filter(pa.array(theirs)), self.row_codes[theirs], codes,
         )  # fmt: skip
 
     def keys(self, names: Sequence[str]) -> pa.Table:

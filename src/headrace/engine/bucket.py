@@ -228,8 +228,7 @@ class _Ledger:
 
     def give(self, rows: pa.Table, codes: Codes) -> None:
         """Give rows to the function, which are in order."""
-        keys = np.unique(codes)
-        seen = self._call(keys, rows, codes)
+        seen = self._call(codes[first_of_each(codes)], rows, codes)
         good = seen[codes]
         times = rows.column(places.TIME).to_numpy()
         np.maximum.at(self._newest, codes[good], times[good])
@@ -258,7 +257,7 @@ class _Ledger:
                 return
             rung = np.full(len(self._newest), NEVER, np.int64)
             rung[self._codes[due]] = timers[due]
-            self._call(self._codes[due], none, np.zeros(0, np.int64))
+            self._call(np.sort(self._codes[due]), none, np.zeros(0, np.int64))
             self._silence(rung)
             rings += 1
             if rings > _MOST_RINGS:
@@ -282,10 +281,12 @@ class _Ledger:
 
     def _call(self, keys: Codes, rows: pa.Table, row_codes: Codes) -> Mask:
         """Call the function for some keys; returns, by number, for which it did not fail."""
-        mine = np.isin(self._codes, keys)
+        called = np.zeros(len(self._newest), np.bool_)
+        called[keys] = True
+        mine = called[self._codes]
         state, codes = self._state.filter(pa.array(mine)), self._codes[mine]
         order = np.argsort(codes)
-        some = Some(state.take(pa.array(order)), codes[order], rows, row_codes)
+        some = Some(state.take(pa.array(order)), codes[order], rows, row_codes, keys)
         made = self._attempts.make(some)
         self.outputs += [output for output in made.outputs if output.num_rows]
         self._state = pa.concat_tables([self._state.filter(pa.array(~mine)), *made.state])

@@ -24,6 +24,7 @@ from headrace.engine.frontdoor import map_in_arrow, transform_with_state
 from headrace.engine.outcome import Outcome
 from headrace.engine.visiting import BUCKET, PACKED, TOLD, Pack, Site, Visitor
 from headrace.errors import InvalidPipeline, PipelineError
+from headrace.streams.patterns import time_column
 from headrace.streams.stateful import Stateful
 from headrace.streams.stream import Explode, Merge, Stream, sources
 
@@ -62,12 +63,15 @@ class Keyed:
         }
         keys = [F.col(f"`{key}`") for key in self.step.by]
         bucket = F.pmod(F.xxhash64(*keys), F.lit(self.step.buckets)).cast("int")
+        # Every column costs as much as a key on its way to Python, so the time goes but once.
+        time = time_column(self.step.input)
+        sent = [name for name in rules.order if name != places.TIME or time is None]
         chosen = rows.select(
             bucket.alias(BUCKET),
             *(F.col(f"`{name}`") for name in self.step.input.columns),
-            *(made.get(name, F.col(name)).alias(name) for name in rules.order),
+            *(made.get(name, F.col(name)).alias(name) for name in sent),
         )
-        packed = map_in_arrow(chosen, Pack(rules.rows, self.step.buckets), PACKED)
+        packed = map_in_arrow(chosen, Pack(rules.rows, self.step.buckets, time), PACKED)
         site = Site(
             self.log, str(self.checkpoint), str(self.folder), micros(self.step.delay), MOST_BYTES
         )
@@ -158,8 +162,12 @@ class Keyed:
         for key in step.by:
             check_key(key, events.field(key).type, step)
         topics = tuple(source.topic.name for source in sources(step))
-        order = [n for n in PLACES if n not in (places.TOPIC, places.INDEX)]
-        order += [places.TOPIC] * (len(topics) > 1) + [places.INDEX] * self._splits
+        wanted = {
+            WATERMARK: step.order == "arrival",
+            places.TOPIC: len(topics) > 1,
+            places.INDEX: self._splits,
+        }
+        order = [name for name in PLACES if wanted.get(name, True)]
         state = pa.schema([*(events.field(key) for key in step.by), *step.kept])
         return Rules(
             self.name,

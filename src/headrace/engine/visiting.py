@@ -25,6 +25,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
 
+from headrace.engine import places
 from headrace.engine.attempts import Failed, Stopped
 from headrace.engine.bucket import Rules, visit
 from headrace.engine.outcome import written
@@ -63,6 +64,8 @@ class Pack:
 
     schema: pa.Schema
     buckets: int
+    time: str | None
+    """The column that has the event time, if there is one."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield self._packed(list(range(self.buckets)), [b""] * self.buckets)
@@ -81,20 +84,20 @@ class Pack:
         whole = pa.concat_batches(batches)
         buckets = whole.column(0).to_numpy(zero_copy_only=False)
         order = np.argsort(buckets, kind="stable")
-        columns = [whole.column(name).cast(kind) for name, kind in _fields(self.schema)]
+        columns = [self._column(whole, field) for field in self.schema]
         rows = pa.RecordBatch.from_arrays(columns, schema=self.schema).take(pa.array(order))
         cuts = [*first_of_each(buckets[order]).tolist(), len(order)]
         runs = list(itertools.pairwise(cuts))
         payloads = [rows.slice(a, b - a).serialize().to_pybytes() for a, b in runs]
         return self._packed([int(buckets[order[a]]) for a, _ in runs], payloads)
 
+    def _column(self, rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
+        own = self.time if field.name == places.TIME and self.time is not None else field.name
+        return rows.column(own).cast(field.type)
+
     def _packed(self, buckets: list[int], payloads: list[bytes]) -> pa.RecordBatch:
         columns = [pa.array(buckets, pa.int32()), pa.array(payloads, pa.binary())]
         return pa.RecordBatch.from_arrays(columns, names=[BUCKET, PAYLOAD])
-
-
-def _fields(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    return [(field.name, field.type) for field in schema]
 
 
 @dataclass(frozen=True)
