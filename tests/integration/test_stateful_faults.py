@@ -100,6 +100,30 @@ def test_rows_that_a_function_fails_for_are_dead_letters_with_their_place(log: S
     assert (law.rows, law.dead, law.counted) == (9, 2, 7)
 
 
+def ringing(state: pa.Table, events: pa.Table) -> tuple[pa.Table, pa.Table]:
+    if not len(events) and "c" in state["k"].to_pylist():
+        raise ValueError("not now")
+    return folds.visits(state, events)
+
+
+def test_a_timer_that_a_function_fails_for_is_told_of(log: ScriptedLog) -> None:
+    app = hr.App("app")
+    events = app.topic("events", schema="k string, n int, at timestamp", event_time="at")
+    step = hr.stateful(
+        events, ringing, by="k", state=folds.VISITS_STATE, output=folds.VISITS,
+        delay=SECOND, ttl=600 * SECOND, on_error="dead letter",
+    )  # fmt: skip
+    app.publish("out", step)
+    write(log, events, ("a", 1), ("c", 1))
+    write(log, events, ("z", 1), second=60)
+    results = run(log, app)
+    assert [row["k"] for row in results.topic("out")] == ["a"]
+    (letter,) = results.topic("app.dead")
+    assert letter["reason"].startswith("its timer: ValueError: not now at ")
+    assert (letter["offset"], letter["appended"]) == (None, NOW - 570 * SECOND)
+    assert results.law("out").dead == 0
+
+
 def test_a_bucket_that_grows_too_large_stops_and_says_what_to_do(
     log: ScriptedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,6 +132,10 @@ class Frames:
             made.select(schema.names).cast(schema) for schema in (self.schema, self.session_schema)
         )
         return Results(rows, Regrouped(parts, before))
+
+    def clear(self) -> None:
+        """Remove what workers have left of results that nobody asked for."""
+        shutil.rmtree(self._staging, ignore_errors=True)
 
     def _results(self, streamed: DataFrame, since: int) -> DataFrame:
         """What has nothing new since a commit may lack."""

@@ -156,6 +156,7 @@ class Query:
     def _run_again(self, frame: DataFrame) -> None:
         """The sink has it, and yet Spark has to compute it: its own state is not written yet."""
         frame.write.format("noop").mode("overwrite").save()
+        self.frames.clear()
 
     def _store(
         self,

@@ -27,7 +27,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from headrace.engine import places
 from headrace.engine.attempts import Failed, Stopped
-from headrace.engine.bucket import Rules, visit
+from headrace.engine.bucket import TIMER, Rules, visit
 from headrace.engine.outcome import written
 from headrace.engine.position import batch_end, lowest_frontier
 from headrace.engine.rows import opened
@@ -154,13 +154,13 @@ class Visitor(StatefulProcessor):
             return
         folder = Path(self._site.folder)
         output, _ = written(folder, made.outputs, rules.signature.output)
-        failures, failed = written(folder, _failures(rules, made.failed), failed_schema(rules))
+        failures, _ = written(folder, _failures(rules, made.failed), failed_schema(rules))
         yield Row(
             bucket=bucket,
             taken=arrived.num_rows,
             output=output,
             failures=failures,
-            failed=failed,
+            failed=sum(one.rows.num_rows for one in made.failed),
             state_rows=made.kept.num_rows + made.held.num_rows,
             state_bytes=kept.size + held.size,
             error="",
@@ -215,15 +215,26 @@ def failed_schema(rules: Rules) -> pa.Schema:
 def _failures(rules: Rules, failed: list[Failed]) -> list[pa.Table]:
     found = []
     for one in failed:
-        rows = one.rows
+        rows = one.rows if one.rows.num_rows else _of_timer(rules, one.state)
         reason = pa.array([_reason(one)] * rows.num_rows, pa.string())
         found.append(rows.append_column(pa.field(REASON, pa.string()), reason))
     return found
 
 
+def _of_timer(rules: Rules, state: pa.Table) -> pa.Table:
+    """What is told of a timer that failed: the key and the moment, and no place in the log."""
+    names = rules.signature.keys
+    made = {name: state.column(name) for name in names}
+    made[places.TIME] = state.column(TIMER).cast(pa.int64())
+    nulls = pa.nulls(state.num_rows)
+    columns = [made.get(f.name, nulls).cast(f.type) for f in rules.rows]
+    return pa.Table.from_arrays(columns, schema=rules.rows)
+
+
 def _reason(failed: Failed) -> str:
     where = f" at {failed.failure.where}" if failed.failure.where else ""
-    return f"{failed.failure.reason}{where}"
+    timer = "" if failed.rows.num_rows else "its timer: "
+    return f"{timer}{failed.failure.reason}{where}"
 
 
 def _told(rules: Rules, stopped: Stopped) -> dict[str, Any]:

@@ -33,11 +33,15 @@ class OutcomeKeeper:
             put(db, self._topic, some)
 
     def store_failed(self, db: apsw.Connection, outcome: Outcome) -> int:
-        """Publish what failed as dead letters; returns how many rows there are."""
-        return sum(
-            put(db, self._step.dead_letters, self._letters(some))
-            for some in outcome.failed_slices()
-        )
+        """Publish what failed as dead letters; returns how many rows of the log are among them.
+
+        A timer that failed is told of as well, and has no place in the log.
+        """
+        failed = 0
+        for some in outcome.failed_slices():
+            letters = put(db, self._step.dead_letters, self._letters(some))
+            failed += letters - some.column(places.COMMIT).null_count
+        return failed
 
     def _letters(self, rows: pa.Table) -> pa.Table:
         count = rows.num_rows
@@ -50,7 +54,12 @@ class OutcomeKeeper:
                 "partition": rows.column(places.PARTITION),
                 "offset": rows.column(places.OFFSET),
                 "commit_number": rows.column(places.COMMIT),
-                "appended": [to_datetime(self._appended(commit)) for commit in commits],
+                "appended": [
+                    to_datetime(moment if commit is None else self._appended(commit))
+                    for commit, moment in zip(
+                        commits, rows.column(places.TIME).to_pylist(), strict=True
+                    )
+                ],
                 "reason": rows.column(REASON),
                 "row": [to_json(row) for row in rows.select(list(self._columns)).to_pylist()],
             },
