@@ -154,3 +154,19 @@ def test_a_leaderboard_is_measured_against_hand_written_spark(tmp_path: Path) ->
     found = _results(told)
     assert set(found) == {"update", "update_few", "update_growth", "stored_growth", "told"}
     assert found["told"]["value"] <= found["told"]["baseline_value"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_state_is_measured_against_state_per_key(tmp_path: Path) -> None:
+    shared()
+    told = Cli(tmp_path).json("bench", "keyed-state", "--quick")
+    found = _results(told)
+    kinds = ("keyed_state", "keyed_state_in_time", "pattern")
+    assert set(found) == {
+        *(f"{kind}{part}" for kind in kinds for part in ("", "_batch")),
+        "twice_the_keys",
+        "ttl_state_bytes",
+    }
+    assert told["bench"] == "keyed-state"
+    assert found["ttl_state_bytes"]["ratio"] > 0.9

@@ -8,9 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, get_args
 
 from headrace import streams as hr
+from headrace.schema.ddl import parse_schema
 from headrace.streams.dedup import Keep
 from headrace.testing import Results, ScriptedLog
+from tests.property import folds
 from tests.property.distinct import check_distinct
+from tests.property.folding import check_stateful
 from tests.property.judging import (
     check_changelog,
     check_dead,
@@ -28,7 +31,7 @@ TOPIC = "orders"
 SCHEMA = "shop string, item string, price decimal(10,2), at timestamp"
 
 Steps = dict[str, hr.Aggregation]
-Which = Literal["small", "grid", "own", "distinct"]
+Which = Literal["small", "grid", "own", "distinct", "state"]
 
 
 def declare(name: str, which: Which = "grid") -> tuple[hr.App, Steps]:
@@ -37,6 +40,8 @@ def declare(name: str, which: Which = "grid") -> tuple[hr.App, Steps]:
     orders = app.topic(TOPIC, schema=SCHEMA, key="shop", event_time="at", partitions=2)
     if which == "distinct":
         return _distinct(app, orders), {}
+    if which == "state":
+        return _with_state(app, orders), {}
     steps = _own(orders) if which == "own" else _on_a_grid(orders)
     if which == "small":
         steps = {"sales": steps["sales"]}
@@ -118,6 +123,33 @@ def _distinct(app: hr.App, orders: hr.Stream) -> hr.App:
     return app
 
 
+def _with_state(app: hr.App, orders: hr.Stream) -> hr.App:
+    """State of the user's own, with rows that wait and with timers, and a pattern."""
+    rows = hr.select(hr.filter(orders, "item != 'gift'"), "at", k="shop", n="length(item)")
+    delay, ttl = LATENESS.delay, 100 * SECOND
+    totals = hr.stateful(
+        rows, folds.totals, by="k", state=folds.TOTALS_STATE, output=folds.TOTALS,
+        delay=delay, ttl=ttl, buckets=3,
+    )  # fmt: skip
+    visits = hr.stateful(
+        rows, folds.visits, by="k", state=folds.VISITS_STATE, output=folds.VISITS,
+        delay=delay, ttl=ttl, buckets=2,
+    )  # fmt: skip
+    wanted = [("pen", "item = 'pen'", 2), ("ink", "item = 'ink'", 1)]
+    pairs = hr.pattern(orders, by="shop", steps=wanted, within=60 * SECOND, delay=delay)
+    for name, step in (("totals", totals), ("visits", visits), ("pairs", pairs)):
+        app.publish(f"{app.name}.{name}", step)
+        app.publish(f"{app.name}.{name}.late", step.late)
+    return app
+
+
+_COLUMNS = {
+    "totals": parse_schema("at timestamp, k string, n int"),
+    "visits": parse_schema("at timestamp, k string, n int"),
+    "pairs": parse_schema("shop string, at timestamp, pen boolean, ink boolean"),
+}
+
+
 class Feed:
     """Rows for the pipeline, without end: mostly in order, some late, some without a time."""
 
@@ -156,6 +188,10 @@ def feed(log: ScriptedLog, source: Feed, commits: int) -> None:
 
 def judge(app: hr.App, steps: Steps, results: Results) -> None:
     """Everything that the application keeps and writes is what the oracle says."""
+    for topic, output in app.outputs.items():
+        if isinstance(output.stream, hr.Stateful):
+            columns = _COLUMNS[topic.removeprefix(f"{app.name}.")]
+            check_stateful(topic, output.stream, results, columns, late=f"{topic}.late")
     for name, step in steps.items():
         check_view(name, step, results)
         check_law(name, step, results)

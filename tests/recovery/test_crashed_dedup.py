@@ -11,6 +11,7 @@ import apsw
 import pytest
 
 from headrace import streams as hr
+from headrace.engine.law import Law
 from headrace.engine.sink import Portion
 from headrace.errors import LawBroken
 from headrace.testing import POINTS, Crash, ScriptedLog, crash_at, scripted_log
@@ -61,7 +62,7 @@ def test_rows_that_are_lost_on_the_way_stop_the_pipeline(
 
     def forgetful(
         self: GroupKeeper, db: apsw.Connection, portion: Portion, passage: Passage
-    ) -> int:
+    ) -> Law:
         return honest(self, db, replace(portion, rows=portion.rows.slice(1)), passage)
 
     app, _ = declare("forgetful", "distinct")

@@ -163,7 +163,7 @@ def test_rows_that_a_sink_forgets_stop_the_pipeline(
     feed(log, Feed(6), 6)
     honest = PaneKeeper.store
 
-    def forgetful(self: PaneKeeper, db: apsw.Connection, portion: Portion, passage: Passage) -> int:
+    def forgetful(self: PaneKeeper, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
         return honest(self, db, replace(portion, rows=portion.rows.slice(1)), passage)
 
     app, _ = declare("forgetful", "small")

@@ -149,7 +149,9 @@ def test_a_killed_pipeline_goes_on_as_if_nothing_had_happened(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("which", "seed", "more"), [("grid", 2, 10), ("own", 3, 4)])
+@pytest.mark.parametrize(
+    ("which", "seed", "more"), [("grid", 2, 10), ("own", 3, 4), ("state", 4, 4)]
+)
 def test_pipelines_killed_at_every_point_many_times(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], which: Which, seed: int, more: int
 ) -> None:

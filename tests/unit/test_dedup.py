@@ -13,10 +13,11 @@ import pytest
 from headrace import streams as hr
 from headrace.cli.step_tables import Rates, live_table, plain_line, step_json, watermark
 from headrace.clock import VirtualClock, micros
+from headrace.engine.differences import differences
 from headrace.engine.law import Law
 from headrace.engine.places import OPENED
 from headrace.engine.reads import needed_columns
-from headrace.engine.steps import definition_of, differences, fingerprint, steps_of
+from headrace.engine.steps import definition_of, fingerprint, steps_of
 from headrace.errors import InvalidPipeline
 from headrace.runner import StepProgress
 from headrace.streams.stream import Source

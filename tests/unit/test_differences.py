@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from headrace import streams as hr
-from headrace.engine.steps import definition_of, describe, differences, steps_of
+from headrace.engine.definitions import describe
+from headrace.engine.differences import differences
+from headrace.engine.steps import definition_of, steps_of
 
 MINUTE = timedelta(minutes=1)
 

@@ -89,7 +89,7 @@ def test_a_topic_that_goes_by_arrival_is_not_joined() -> None:
 
 def test_late_rows_are_published_where_the_join_is() -> None:
     other = hr.App("late")
-    with pytest.raises(InvalidPipeline, match="known where it is computed"):
+    with pytest.raises(InvalidPipeline, match="known where what they were too late for"):
         other.publish("late", joined().late)
 
 

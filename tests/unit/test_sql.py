@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.engine.steps import Step, definition_of, describe, fingerprint
+from headrace.engine.definitions import describe
+from headrace.engine.steps import Step, definition_of, fingerprint
 from headrace.oracle import events_of, meaning
 from headrace.streams.aggregates import Aggregate
 from headrace.streams.stream import Source, Stream

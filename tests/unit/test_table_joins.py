@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from headrace import streams as hr
-from headrace.engine.steps import definition_of, differences, fingerprint, steps_of
+from headrace.engine.differences import differences
+from headrace.engine.steps import definition_of, fingerprint, steps_of
 from headrace.errors import InvalidPipeline
 
 SCHEMA = "id string, product string, region string, n int, at timestamp"

@@ -14,7 +14,8 @@ import pytest
 from headrace import streams as hr
 from headrace.clock import micros
 from headrace.engine import places
-from headrace.engine.steps import definition_of, differences, steps_of
+from headrace.engine.differences import differences
+from headrace.engine.steps import definition_of, steps_of
 from headrace.errors import InvalidPipeline
 from headrace.streams.stream import WINDOW_END, WINDOW_START
 from headrace.views.database import Database

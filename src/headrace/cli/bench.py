@@ -49,11 +49,13 @@ def bench(
 
 def _load(name: str) -> Run:
     folder = _folder()
-    known = sorted(path.stem for path in folder.glob("*.py") if "\ndef run(" in path.read_text())
+    files = [path for path in folder.glob("*.py") if "\ndef run(" in path.read_text()]
+    known = sorted(path.stem.replace("_", "-") for path in files)
     if name not in known:
         raise UserError(
             f"There is no benchmark {name!r}", hint=f"There are: {', '.join(known) or 'none'}"
         )
+    name = name.replace("-", "_")
     # As a part of the package `bench`, so that it can import its neighbours.
     if str(folder.parent) not in sys.path:
         sys.path.insert(0, str(folder.parent))

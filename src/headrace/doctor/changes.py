@@ -19,6 +19,7 @@ from headrace.doctor.words import many, percent, when
 from headrace.engine.reads import needed_columns
 from headrace.engine.steps import Step
 from headrace.streams.expressions import columns_in
+from headrace.streams.stateful import Stateful
 from headrace.streams.stream import Aggregation, Explode, Filter, Merge, Project, Stream
 
 _BEFORE, _AFTER = 0.05, 0.9
@@ -205,6 +206,9 @@ def _uses(stream: Stream, column: str) -> list[str]:
                 if _names(a.of, column, stream)
             ]
             return [*_uses(stream.input, column), *by, *made]
+        case Stateful():
+            by = ["state is kept by it"] * (column in stream.by)
+            return [*_uses(stream.input, column), *by]
         case Project():
             made = [
                 f"{name} is made of it"

@@ -132,7 +132,8 @@ def _findings(log: Log, step: Step, record: Record | None, samples: list[Sample]
 
 
 def _skew(log: Log, step: Step, record: Record, samples: list[Sample]) -> Skew | None:
-    by = step.aggregation.by if step.aggregation is not None else ()
+    keyed = step.aggregation or step.stateful
+    by = keyed.by if keyed is not None else ()
     for sample in samples:
         name = sample.topic.name
         columns = by or ((sample.topic.key,) if sample.topic.key else ())

@@ -21,6 +21,7 @@ from headrace.engine.position import Commits, Position
 from headrace.engine.rows import chosen, event_times, in_time, place_column
 from headrace.log import Batch, Commit, Log, Topic, TopicCommit
 from headrace.streams.joins import Join
+from headrace.streams.stateful import Stateful
 from headrace.streams.stream import WINDOW_END, WINDOW_START, Aggregation
 from headrace.streams.time import AnyWindow, Window
 
@@ -67,9 +68,9 @@ class Aside:
         return sum(batch.num_rows for batch in self.dead)
 
 
-def closing_of(step: Aggregation | Join) -> Closing:
-    """When the windows of a row are closed to it; to a join it has but its own moment."""
-    if isinstance(step, Join):
+def closing_of(step: Aggregation | Join | Stateful) -> Closing:
+    """When the windows of a row are closed to it; where there are none, it has its own moment."""
+    if isinstance(step, Join | Stateful):
         return Closing(1, 1, 0, micros(step.delay) - 1)
     window, patience = step.window, micros(step.patience)
     if isinstance(window, Window):

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from headrace.engine import places
 from headrace.engine.aside import Aside, set_aside
-from headrace.engine.compile import Compiler, Counters
+from headrace.engine.compile import Compiler
+from headrace.engine.counters import Counters
 from headrace.engine.position import Position
 from headrace.engine.waiting import Waiting
 from headrace.engine.wish import FORMAT, Wish

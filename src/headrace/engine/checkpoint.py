@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headrace.engine.position import Position, behind, commits_told
+from headrace.engine.position import Position, batch_end, behind, commits_told
 from headrace.engine.steps import Step, fingerprint
 from headrace.errors import ForeignCheckpoint, PipelineError
 from headrace.streams.time import Session
@@ -85,11 +85,7 @@ class Checkpoint:
     def end_of(self, number: int) -> dict[str, Position]:
         """Up to where a batch goes, as Spark has written it down before it began."""
         try:
-            lines = (self.path / "offsets" / str(number)).read_text().splitlines()
-            offsets = [json.loads(line) for line in lines if '"topic"' in line]
-            if not offsets:
-                raise ValueError("there is no position in it")
-            return {offset["topic"]: Position.from_json(offset) for offset in offsets}
+            return batch_end(self.path, number)
         except (OSError, ValueError, KeyError) as error:
             raise self._damaged(f"where batch {number} ends is not to be read") from error
 
@@ -108,4 +104,6 @@ class Checkpoint:
 
 def _keeps_state(step: Step) -> bool:
     """Whether Spark keeps anything of a step from one batch to the next."""
+    if step.stateful is not None:
+        return True
     return step.aggregation is not None and not isinstance(step.aggregation.window, Session)

@@ -7,22 +7,19 @@ a row, its event time, its commit and its place in the log stay with it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from headrace.clock import micros
 from headrace.engine import places, sliding
-from headrace.engine.fetching import Fetching
-from headrace.engine.frontdoor import map_in_arrow
+from headrace.engine.counters import Counters
 from headrace.engine.partials import partial_of
+from headrace.engine.remote import fetched
 from headrace.engine.sessions import Sessions
 from headrace.engine.sketches import approx_top
 from headrace.engine.windows import each, evicted_by, window_columns, window_ends
@@ -31,6 +28,7 @@ from headrace.streams.aggregates import Aggregate
 from headrace.streams.expressions import Expression, columns_in
 from headrace.streams.joins import Join
 from headrace.streams.remote import Fetched
+from headrace.streams.stateful import Stateful
 from headrace.streams.stream import (
     Aggregation,
     Explode,
@@ -44,7 +42,6 @@ from headrace.streams.time import Session, Sliding, Window
 from headrace.streams.where import Where
 
 _END = "_window_end"
-_KNOWN = "_known"
 _ORDER = (
     places.TIME, places.COMMIT, places.PARTITION, places.OFFSET, places.TOPIC, places.INDEX
 )  # fmt: skip
@@ -59,28 +56,6 @@ def _as_it_is(column: Column) -> Column:
 
 Load = Callable[[Source], DataFrame]
 """The rows of a topic, with their places."""
-
-
-@dataclass
-class Counters:
-    """Names under which Spark counts what filters take away and what explosions add."""
-
-    filtered: list[str] = field(default_factory=list)
-    exploded: list[str] = field(default_factory=list)
-    paired: list[str] = field(default_factory=list)
-    taken: list[str] = field(default_factory=list)
-    """Counters of what is left after those that are too late."""
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        return (*self.filtered, *self.exploded, *self.paired, *self.taken)
-
-    def name(self, kind: list[str], what: str) -> str:
-        kind.append(f"{what}-{len(kind)}")
-        return kind[-1]
-
-    def __bool__(self) -> bool:
-        return bool(self.all)
 
 
 @dataclass
@@ -116,7 +91,7 @@ class Compiler:
             case Explode():
                 return self._explode(stream)
             case Fetched():
-                return self._fetch(stream)
+                return fetched(self.rows(stream.input), stream, self.counters)
             case Merge():
                 parts = [self._branch(n, part) for n, part in enumerate(stream.inputs)]
                 common = set.intersection(*(set(part.columns) for part in parts))
@@ -240,31 +215,6 @@ class Compiler:
             rows = rows.withColumn(places.INDEX, index)
         return rows.withColumnRenamed("_item", stream.into).drop("_at")
 
-    def _fetch(self, stream: Fetched) -> DataFrame:
-        rows = self.rows(stream.input)
-        asked = stream.remote
-        fields = tuple((name, asked.schema.field(name).with_name(made))
-                       for name, made in stream.from_remote)  # fmt: skip
-        fetching = Fetching(
-            getattr(asked.fetch, "__qualname__", repr(asked.fetch)),
-            asked.fetch,
-            stream.on[0],
-            fields,
-            _KNOWN,
-            micros(asked.timeout),
-            asked.cache,
-            micros(asked.cache_for),
-        )
-        more = from_arrow_schema(pa.schema([made for _, made in fields]))
-        kinds = StructType([*rows.schema.fields, *more.fields]).add(_KNOWN, "boolean")
-        rows = map_in_arrow(rows, fetching, kinds)
-        if stream.how == "inner":
-            if self.counters is not None:
-                name = self.counters.name(self.counters.filtered, "filtered")
-                rows = rows.observe(name, F.count_if(~F.col(_KNOWN)).alias("n"))
-            rows = rows.where(_KNOWN)
-        return rows.drop(_KNOWN)
-
     def _aggregates(self, step: Aggregation, over: Over = _as_it_is) -> list[Column]:
         """The aggregates of a step under their names; `over` what Spark aggregates of each."""
         return [_aggregate(made, step.where, over).alias(name) for name, made in step.aggregates]
@@ -317,6 +267,8 @@ def windows_per_row(step: Aggregation) -> int | None:
 
 def needs_order(step: Stream) -> bool:
     """Whether it matters which row it is: for the first of some, or to wait for another."""
+    if isinstance(step, Stateful):
+        return True
     if isinstance(step, Join):
         return step.how != "inner"
     return isinstance(step, Aggregation) and any(

@@ -19,7 +19,8 @@ from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.aside import Aside
 from headrace.engine.between import Between, observed
-from headrace.engine.compile import Compiler, Counters, checked
+from headrace.engine.compile import Compiler, checked
+from headrace.engine.counters import Counters
 from headrace.engine.crash import Reach
 from headrace.engine.frames import arrow_schema
 from headrace.engine.law import Law

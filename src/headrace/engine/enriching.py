@@ -17,7 +17,7 @@ from headrace.engine import places
 from headrace.engine.aside import Aside
 from headrace.engine.between import Between, observed
 from headrace.engine.changes import TOMBSTONE, Changes, change_rows
-from headrace.engine.compile import Counters
+from headrace.engine.counters import Counters
 from headrace.engine.crash import Reach
 from headrace.engine.frames import arrow_schema
 from headrace.engine.law import Law

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.aside import LATE_FIELDS, Aside, closing_of, late_pairs
-from headrace.engine.compile import Compiler, Counters, needs_order, windows_per_row
+from headrace.engine.compile import Compiler, needs_order, windows_per_row
+from headrace.engine.counters import Counters
 from headrace.engine.joining import Joining, watermark_delay
+from headrace.engine.keyed import SETTINGS, Keyed
 from headrace.engine.lateness import Closing
+from headrace.engine.outcome import Outcome
 from headrace.engine.reads import needed_columns
 from headrace.engine.sessions import GROUP, Sessions, grouped
 from headrace.engine.sink import Regrouped, Shapes, Sink
@@ -24,6 +28,7 @@ from headrace.engine.staging import Staged, stage
 from headrace.engine.steps import Step
 from headrace.engine.wish import FORMAT, Wish
 from headrace.log import Log
+from headrace.streams.stateful import Stateful
 from headrace.streams.stream import Source
 from headrace.streams.time import Session
 
@@ -46,15 +51,19 @@ class Results:
     rows: pa.Table
     sessions: Regrouped | None = None
     joined: Staged | None = None
+    outcome: Outcome | None = None
 
 
 class Frames:
     """Makes the frames of a step. Making them tells what its results look like."""
 
-    def __init__(self, spark: SparkSession, log: Log, step: Step, staging: Path) -> None:
+    def __init__(
+        self, spark: SparkSession, log: Log, step: Step, checkpoint: Path, staging: Path
+    ) -> None:
         self._spark = spark
         self._log = log
         self._step = step
+        self._checkpoint = checkpoint
         self._staging = staging
         self._needed = needed_columns(step.computed)
         self._ordered = needs_order(step.computed)
@@ -64,19 +73,20 @@ class Frames:
         )
         """Whether Spark has to be told how far time is, because it is not the newest event's."""
         compiler = Compiler(self._empty, self._ordered)
-        streamed = self._streamed(compiler)
         self._sessions = _sessions_of(step, compiler)
         self.session_schema: pa.Schema | None = None
         """The columns of sessions in parts, of a step that has any."""
         self._staged_schema: pa.Schema | None = None
         if step.join is not None:
-            self._staged_schema = arrow_schema(streamed)
+            self._staged_schema = arrow_schema(self._streamed(compiler))
             self.schema = pa.schema([self._staged_schema.field(n) for n in step.join.columns])
+        elif step.stateful is not None:
+            self.schema = self._keyed(step.stateful, compiler).schema()
         elif self._sessions is None:
-            self.schema = arrow_schema(self._results(streamed, 0))
+            self.schema = arrow_schema(self._results(self._streamed(compiler), 0))
             """The columns of the results, in Arrow's types."""
         else:
-            parts = self._sessions.of_rows(streamed)
+            parts = self._sessions.of_rows(self._streamed(compiler))
             self.session_schema = arrow_schema(parts)
             self.schema = arrow_schema(self._sessions.results(parts.withColumn(GROUP, F.lit(0))))
         self.late_schema = self._late_schema()
@@ -106,6 +116,9 @@ class Frames:
 
     def results(self, batch: DataFrame, sink: Sink) -> Results:
         """The results of a batch of the stream, of which a sink has what came before."""
+        if self._step.stateful is not None:
+            outcome = self._keyed(self._step.stateful, Compiler(self._empty)).outcome(batch)
+            return Results(self.schema.empty_table(), outcome=outcome)
         if self._staged_schema is not None:
             staged = stage(batch, self._staging, self._staged_schema)
             return Results(self.schema.empty_table(), joined=staged)
@@ -121,6 +134,10 @@ class Frames:
             made.select(schema.names).cast(schema) for schema in (self.schema, self.session_schema)
         )
         return Results(rows, Regrouped(parts, before))
+
+    def clear(self) -> None:
+        """Remove what workers have left of results that nobody asked for."""
+        shutil.rmtree(self._staging, ignore_errors=True)
 
     def _results(self, streamed: DataFrame, since: int) -> DataFrame:
         """What has nothing new since a commit may lack."""
@@ -149,6 +166,10 @@ class Frames:
             return self._placed(self._spark.createDataFrame(table), source)
 
         compiler = Compiler(load, self._ordered)
+        if self._step.stateful is not None:
+            assert self.late_schema is not None
+            late = self._keyed(self._step.stateful, compiler).late()
+            return late.toArrow().cast(self.late_schema)
         if join is not None:
             assert self.late_schema is not None
             return Joining(join, compiler).late().toArrow().cast(self.late_schema)
@@ -161,8 +182,20 @@ class Frames:
             return compiler.streamed(step)
         if self._step.join is not None:
             return Joining(self._step.join, compiler).streamed()
+        if self._step.stateful is not None:
+            return self._keyed(self._step.stateful, compiler).streamed()
         rows = compiler.rows(self._step.computed)
         return rows.select(*(F.col(f"`{name}`") for name in self._step.computed.columns))
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """What the step needs of Spark beside what all have."""
+        return SETTINGS if self._step.stateful is not None else {}
+
+    def _keyed(self, step: Stateful, compiler: Compiler) -> Keyed:
+        return Keyed(
+            step, compiler, self._step.name, self._log.url, self._checkpoint, self._staging
+        )
 
     def _load_stream(self, source: Source, sink: Sink, portions: Portions) -> DataFrame:
         topic = source.topic.name
@@ -183,6 +216,7 @@ class Frames:
             closing=self._closing,
             seam=sink.reached[topic].commit,
             until=sink.limit(topic),
+            ticks=self._step.stateful is not None,
         )
         rows = self._spark.readStream.format(FORMAT).options(**wish.options()).load()
         rows = self._placed(rows, source)
@@ -220,6 +254,9 @@ class Frames:
 
     def _late_schema(self) -> pa.Schema | None:
         step, join = self._step.aggregation, self._step.join
+        if self._step.stateful is not None:
+            compiler = Compiler(self._empty, self._ordered)
+            return arrow_schema(self._keyed(self._step.stateful, compiler).late())
         if join is not None:
             return arrow_schema(Joining(join, Compiler(self._empty, self._ordered)).late())
         if step is None:

@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 
 from headrace.engine import places
 from headrace.engine.changes import AMENDS, FROM, ORDER
-from headrace.engine.compile import Counters, checked
+from headrace.engine.compile import checked
+from headrace.engine.counters import Counters
 from headrace.engine.identity import row_place
 from headrace.streams.tables import REVISION, ROW, Enriched
 

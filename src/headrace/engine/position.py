@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from headrace.clock import to_micros
@@ -83,6 +84,21 @@ def _made(log: Log, commit: int) -> int:
 def last_commit(positions: Mapping[str, Position]) -> int:
     """The last commit that has been read of any topic; 0 before the first."""
     return max(position.commit for position in positions.values())
+
+
+def batch_end(checkpoint: Path, number: int) -> dict[str, Position]:
+    """Up to where a batch goes, as Spark has written it into a checkpoint before it began."""
+    lines = (checkpoint / "offsets" / str(number)).read_text().splitlines()
+    offsets = [json.loads(line) for line in lines if '"topic"' in line]
+    if not offsets:
+        raise ValueError("there is no position in it")
+    return {offset["topic"]: Position.from_json(offset) for offset in offsets}
+
+
+def lowest_frontier(log: Log, end: Mapping[str, Position]) -> int | None:
+    """The lowest of the frontiers of all topics; none before each of them has one."""
+    found = [log.frontier(topic, position.commit) for topic, position in end.items()]
+    return min((f for f in found if f is not None), default=None) if None not in found else None
 
 
 def behind(one: Mapping[str, Position], other: Mapping[str, Position]) -> bool:

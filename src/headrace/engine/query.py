@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from pathlib import Path
@@ -20,12 +20,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.clock import SECOND, Clock
 from headrace.engine.aside import Aside, closing_of, set_aside
 from headrace.engine.checkpoint import Checkpoint, owner_of
-from headrace.engine.compile import Counters, windows_per_row
+from headrace.engine.compile import windows_per_row
+from headrace.engine.counters import Counters
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.failures import failure_of, java_is_gone
 from headrace.engine.frames import Frames, Portions, Results
 from headrace.engine.law import Law
-from headrace.engine.position import Position, behind, commits_told
+from headrace.engine.position import Position, behind, commits_told, lowest_frontier
 from headrace.engine.reads import branches
 from headrace.engine.sink import Joined, Portion, Sink
 from headrace.engine.steps import Step
@@ -52,13 +53,16 @@ class Query:
         reach: Reach = nothing,
         name: str | None = None,
     ) -> None:
+        self._spark = spark
         self._log = log
         self.step = step
         self._name = name or f"{step.app}.{step.name}"
         self._checkpoint = Checkpoint(checkpoint)
         self._portions = portions or Portions()
         self._reach = reach
-        self.frames = Frames(spark, log, step, checkpoint.with_name(f"{checkpoint.name}.staged"))
+        self.frames = Frames(
+            spark, log, step, checkpoint, checkpoint.with_name(f"{checkpoint.name}.staged")
+        )
         self._counters = Counters()
         self._query: StreamingQuery | None = None
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="headrace-aside")
@@ -86,7 +90,8 @@ class Query:
             )
             if until_caught_up:
                 writer = writer.trigger(availableNow=True)
-            self._query = writer.start()
+            with _set(self._spark, self.frames.settings):
+                self._query = writer.start()
         except (Py4JError, PySparkException) as error:
             raise self._failure(error) from None
         self._started.set()
@@ -152,6 +157,7 @@ class Query:
     def _run_again(self, frame: DataFrame) -> None:
         """The sink has it, and yet Spark has to compute it: its own state is not written yet."""
         frame.write.format("noop").mode("overwrite").save()
+        self.frames.clear()
 
     def _store(
         self,
@@ -185,19 +191,22 @@ class Query:
         portion = Portion(
             reached,
             end,
-            self._frontier(end),
+            lowest_frontier(self._log, end),
             results.rows,
             late,
             pa.Table.from_batches(dead) if dead else None,
             self._law(reached, end, aside, late),
             results.sessions,
             self._joined(results),
+            results.outcome,
         )
         self._reach("set aside")
         with self._stopwatch.storing(number, portion):
             sink.store(portion)
         if results.joined is not None:
             results.joined.remove()
+        if results.outcome is not None:
+            results.outcome.remove()
 
     def _joined(self, results: Results) -> Joined | None:
         if results.joined is None:
@@ -210,7 +219,7 @@ class Query:
     ) -> dict[str, Aside]:
         """What is not counted, read from the log while Spark counts the rest."""
         self._look_back(last=False)
-        judge = self.step.aggregation or self.step.join
+        judge = self.step.aggregation or self.step.join or self.step.stateful
         closing = closing_of(judge) if judge is not None else None
         return {
             topic.name: set_aside(
@@ -252,11 +261,6 @@ class Query:
         else:
             pairs = law.passed * per_row
         return law + Law(pairs=pairs)
-
-    def _frontier(self, end: Mapping[str, Position]) -> int | None:
-        """The lowest of the frontiers of all topics; none before each of them has one."""
-        found = [self._log.frontier(topic, position.commit) for topic, position in end.items()]
-        return min((f for f in found if f is not None), default=None) if None not in found else None
 
     # What Spark knows
 
@@ -302,3 +306,16 @@ class Query:
         if self._error is not None and not isinstance(self._error, Exception):
             raise self._error
         return failure_of(self.step.name, self._checkpoint.path, self._error, error)
+
+
+@contextlib.contextmanager
+def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Let a query that is started meanwhile have settings of its own, which it then keeps."""
+    before = {name: str(spark.conf.get(name)) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)

@@ -8,6 +8,7 @@ from headrace.streams.dedup import Deduplicated
 from headrace.streams.expressions import Expression, columns_in
 from headrace.streams.joins import Join
 from headrace.streams.remote import Fetched
+from headrace.streams.stateful import Stateful
 from headrace.streams.stream import (
     Aggregation,
     Explode,
@@ -36,6 +37,8 @@ def needed_columns(step: Stream) -> dict[str, set[str] | None]:
             _need(side, set(side.columns), found)
     elif isinstance(step, Deduplicated):
         _need(step.input, set(step.columns), found)
+    elif isinstance(step, Stateful):
+        _need(step.input, set(step.input.columns), found)
     else:
         _need(step, set(step.columns), found)
     return found

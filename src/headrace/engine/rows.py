@@ -59,6 +59,8 @@ def spans(start: Position, end: Position, tasks: int) -> list[Span]:
 
 def read_rows(wish: Wish, span: Span) -> Iterator[pa.RecordBatch]:
     """The rows of a span, in record batches of a size that suits Spark."""
+    if span.start == span.end:
+        return
     log = opened(wish.log)
     topic = log.topic(wish.topic).topic
     schema = wish.schema(topic)

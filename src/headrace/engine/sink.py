@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.engine.law import Law
+from headrace.engine.outcome import Outcome
 from headrace.engine.position import Position
 from headrace.engine.staging import Staged
 from headrace.engine.timing import Timing
@@ -67,6 +68,7 @@ class Portion:
     """What is new of each of the tables that are joined."""
     groups: pa.Table | None = None
     """Groups of duplicates that are new, or another row of which is the last now."""
+    outcome: Outcome | None = None
 
 
 class Sink(ABC):

@@ -129,7 +129,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"topic": self._wish.topic, **position.to_json()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Span]:
-        return spans(Position.from_json(start), Position.from_json(end), self._wish.tasks)
+        found = spans(Position.from_json(start), Position.from_json(end), self._wish.tasks)
+        return [Span(0, 0, 0)] if self._wish.ticks and not found else found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Span)

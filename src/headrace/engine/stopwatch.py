@@ -28,6 +28,8 @@ class _Stored:
     lag: int
     results: int
     took: int
+    state: tuple[int, int] | None
+    """The rows and bytes of state, where Spark cannot tell."""
 
 
 class Stopwatch:
@@ -48,7 +50,10 @@ class Stopwatch:
         yield
         took = int((time.perf_counter() - began) * 1_000)
         rows, lag = portion.law.rows, self._lag(portion.end)
-        self._stored = _Stored(batch, rows, lag, portion.rows.num_rows, took)
+        made = portion.outcome
+        held = (made.state_rows, made.state_bytes) if made is not None else None
+        results = portion.rows.num_rows
+        self._stored = _Stored(batch, rows, lag, results, took, held)
 
     def tell(self, sink: Sink | None, progress: Mapping[str, Any], *, last: bool) -> None:
         """Tell the sink of the last batch, if `progress` is Spark's report on it."""
@@ -68,6 +73,10 @@ class Stopwatch:
 
 def _timing(stored: _Stored, progress: Mapping[str, Any]) -> Timing:
     took, operators = progress.get("durationMs", {}), progress.get("stateOperators", [])
+    held = stored.state or (
+        sum(int(operator.get("numRowsTotal", 0)) for operator in operators),
+        sum(int(operator.get("memoryUsedBytes", 0)) for operator in operators),
+    )
     return Timing(
         stored.batch,
         stored.rows,
@@ -77,8 +86,7 @@ def _timing(stored: _Stored, progress: Mapping[str, Any]) -> Timing:
         int(took.get("walCommit", 0)) + int(took.get("commitOffsets", 0)),
         sum(_state_time(operator) for operator in operators),
         stored.took,
-        sum(int(operator.get("numRowsTotal", 0)) for operator in operators),
-        sum(int(operator.get("memoryUsedBytes", 0)) for operator in operators),
+        *held,
     )
 
 

@@ -49,14 +49,15 @@ class Wish:
     until: int = ANY
     """The last commit that is read."""
     waiting: Waiting | None = None
+    ticks: bool = False
+    """Whether there is a task for each batch, also if it has no rows and only time has gone on."""
 
     @staticmethod
     def from_options(options: Mapping[str, str]) -> Wish:
         """What a user wrote after `.option`; Spark has made the names lower case."""
         known = {"log", "topic", "columns", "places", "clean", "start", "max_rows", "max_commits"}
-        check_options(
-            "source", options, known, {"tasks", "closing", "seam", "until", "waiting", "path"}
-        )
+        ours = {"tasks", "closing", "seam", "until", "waiting", "ticks", "path"}
+        check_options("source", options, known, ours)
         columns, start = options.get("columns"), options.get("start")
         return Wish(
             options["log"],
@@ -72,6 +73,7 @@ class Wish:
             int(options.get("seam", "0")),
             int(options.get("until", str(ANY))),
             Waiting.from_json(json.loads(options["waiting"])) if "waiting" in options else None,
+            options.get("ticks") == "true",
         )
 
     def options(self) -> dict[str, str]:
@@ -86,6 +88,7 @@ class Wish:
             "tasks": str(self.tasks),
             "seam": str(self.seam),
             "until": str(self.until),
+            "ticks": "true" if self.ticks else "false",
         }
         if self.columns is not None:
             made["columns"] = json.dumps(self.columns)

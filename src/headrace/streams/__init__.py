@@ -23,7 +23,9 @@ from headrace.streams.arrival import ArrivalTimeWarning
 from headrace.streams.dedup import Deduplicated, deduplicate
 from headrace.streams.disorder import Disorder, suggest_lateness
 from headrace.streams.joins import Join, join
+from headrace.streams.patterns import pattern
 from headrace.streams.remote import Remote, remote
+from headrace.streams.stateful import Stateful, stateful
 from headrace.streams.statements.file import load_sql
 from headrace.streams.statements.inline import sql
 from headrace.streams.stream import (
@@ -68,6 +70,7 @@ __all__ = [
     "Remote",
     "Session",
     "Sliding",
+    "Stateful",
     "Stream",
     "Table",
     "TableJoin",
@@ -94,6 +97,7 @@ __all__ = [
     "max",
     "merge",
     "min",
+    "pattern",
     "quantile",
     "rekey",
     "remote",
@@ -103,6 +107,7 @@ __all__ = [
     "sliding",
     "split",
     "sql",
+    "stateful",
     "suggest_lateness",
     "sum",
     "table",

@@ -16,6 +16,7 @@ from headrace.streams.dedup import Deduplicated
 from headrace.streams.explain import Explanation, explain
 from headrace.streams.joins import Join
 from headrace.streams.panes import Early, Output, check_panes
+from headrace.streams.stateful import Stateful
 from headrace.streams.stream import WINDOW_START, Aggregation, Late, Source, Stream, Top
 from headrace.streams.table_joins import TableJoin, made_of_tables
 from headrace.streams.where import Where, caller
@@ -140,9 +141,9 @@ class App:
         late_of = stream.of if isinstance(stream, Late) else None
         if late_of is not None and not self._computes(late_of):
             raise InvalidPipeline(
-                "The late rows of a step are known where it is computed",
-                hint="Declare app.view(...) of an aggregation, or app.publish(...) of a join or of "
-                f"deduplicate(), first. See {where}",
+                "Late rows are known where what they were too late for is computed",
+                hint="Declare app.view(...) of an aggregation, or app.publish(...) of a join, of "
+                f"deduplicate() or of what has state, first. See {where}",
             )
         output = Output(topic, stream, where, early, retractions)
         check_panes(output)
@@ -151,7 +152,7 @@ class App:
 
     def _computes(self, stream: Stream) -> bool:
         """Whether one of the steps declared so far can tell what came too late for a stream."""
-        if isinstance(stream, Join | Deduplicated):
+        if isinstance(stream, Join | Deduplicated | Stateful):
             return any(output.stream is stream for output in self.outputs.values())
         return any(view.aggregation is stream for view in self.views.values())
 

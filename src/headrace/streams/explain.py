@@ -13,12 +13,14 @@ from headrace.log import Log
 from headrace.log.settings import format_span
 from headrace.streams.aggregates import Aggregate
 from headrace.streams.dedup import Deduplicated, explained
+from headrace.streams.explain_joins import enriched_facts, join_facts, listed, stateful_facts
 from headrace.streams.explain_tables import table_join_facts
 from headrace.streams.expressions import Expression
 from headrace.streams.holding import held_by
 from headrace.streams.joins import Join
 from headrace.streams.panes import Output
 from headrace.streams.remote import Fetched
+from headrace.streams.stateful import Stateful
 from headrace.streams.stream import (
     Aggregation,
     Explode,
@@ -86,7 +88,7 @@ def explain(app: App, log: Log | None = None) -> Explanation:
     taken: set[str] = set()
     for view in app.views.values():
         facts = [*_input(view.stream), *_results(view.stream)]
-        facts.append(("keeps", f"view {view.name}, a row for each {_listed(view.key)}"))
+        facts.append(("keeps", f"view {view.name}, a row for each {listed(view.key)}"))
         facts.append(("tells", f"each change of a row, in topic {app.name}.{view.name}.changes"))
         mine = [o for o in app.outputs.values() if o.topic not in taken and o.stream == view.stream]
         late = [o for o in _late(app, view.stream) if o.topic not in taken]
@@ -101,16 +103,13 @@ def explain(app: App, log: Log | None = None) -> Explanation:
         if isinstance(stream, Aggregation | Top):
             facts = [*_input(stream), *_results(stream)]
             facts.append(("publishes", f"{_panes(output)} to topic {output.topic}"))
-        elif isinstance(stream, Join | Deduplicated):
-            told = _join(stream) if isinstance(stream, Join) else explained(stream)
-            facts = [*_input(stream), *told]
-            if isinstance(stream, Join) and log is not None:
-                facts += [("state", str(held)) for held in held_by(stream, log)]
+        elif isinstance(stream, Join | Deduplicated | Stateful):
+            facts = [*_input(stream), *_held(stream, log)]
             facts.append(("publishes", f"each row once, to topic {output.topic}"))
             late = _late(app, stream)
             facts += [("publishes", f"late rows to topic {o.topic}") for o in late]
         elif isinstance(stream, Enriched):
-            facts = [*_input(stream), *_enriched(stream)]
+            facts = [*_input(stream), *enriched_facts(stream)]
             facts.append(("publishes", f"each row, to topic {output.topic}"))
         else:
             facts = [*_input(stream), ("holds", "nothing: each row by itself, as it comes")]
@@ -150,7 +149,7 @@ def _input(stream: Stream) -> list[tuple[str, str]]:
     made = stream.of if isinstance(stream, Top) else stream
     if isinstance(made, Join | Enriched | TableJoin):
         return facts + [("then", text) for part in made.upstream for text in _chain(part)]
-    inner = made.input if isinstance(made, Aggregation | Deduplicated) else made
+    inner = made.input if isinstance(made, Aggregation | Deduplicated | Stateful) else made
     return facts + [("then", text) for text in _chain(inner)]
 
 
@@ -171,7 +170,7 @@ def _chain(stream: Stream) -> list[str]:
             ]
             kept = [name for name, e in stream.expressions if e in (name, f"`{name}`")]
             text = "; ".join(
-                [f"keeps {_listed(kept)}"] * bool(kept) + [f"makes {', '.join(made)}"] * bool(made)
+                [f"keeps {listed(kept)}"] * bool(kept) + [f"makes {', '.join(made)}"] * bool(made)
             )
             return [*_chain(stream.input), text]
         case Explode():
@@ -196,7 +195,7 @@ def _results(stream: Aggregation | Top | TableJoin) -> list[tuple[str, str]]:
         return table_join_facts(stream)
     if isinstance(stream, Aggregation):
         return _aggregation(stream)
-    among = _listed(stream.group) if stream.group else "board"
+    among = listed(stream.group) if stream.group else "board"
     ranked = f"the {stream.n} with the highest {stream.by} of each {among}"
     return [*_aggregation(stream.of), ("ranks", ranked)]
 
@@ -210,7 +209,7 @@ def _aggregation(step: Aggregation) -> list[tuple[str, str]]:
     held = step.patience + window.settles
     delay, patience = _span(lateness.delay), _span(step.patience)
     facts = [
-        ("counts", f"by {_listed(step.by)}: {made}"),
+        ("counts", f"by {listed(step.by)}: {made}"),
         ("window", _window(window)),
         (
             "lateness",
@@ -219,7 +218,7 @@ def _aggregation(step: Aggregation) -> list[tuple[str, str]]:
         ),
         (
             "holds",
-            f"each {_listed(step.by)} and window, until {now} is {_span(held)} after {end}",
+            f"each {listed(step.by)} and window, until {now} is {_span(held)} after {end}",
         ),
         ("late", f"is a row that comes when {now} is {patience} after {end}"),
     ]
@@ -232,52 +231,15 @@ def _aggregation(step: Aggregation) -> list[tuple[str, str]]:
     return facts
 
 
-def _join(join: Join) -> list[tuple[str, str]]:
-    equal = ", ".join(mine if mine == theirs else f"{mine} = {theirs}" for mine, theirs in join.on)
-    left, right = (_listed([s.topic.name for s in sources(part)]) for part in join.upstream)
-    before, after, delay = map(_span, (join.before, join.after, join.delay))
-    held = [
-        ("holds", f"each row of {name}, until {other} is {_span(wait + join.delay)} after it")
-        for name, other, wait in ((left, right, join.after), (right, left, join.before))
-    ]
-    alone = {
-        "inner": "pairs only",
-        "left": f"pairs, and rows of {left} that have no other, once none can come",
-        "right": f"pairs, and rows of {right} that have no other, once none can come",
-        "full": "pairs, and rows that have no other, once none can come",
-        "anti": f"rows of {left} that have no other, once none can come",
-    }
-    return [
-        ("joins", f"{left} with {right} where {equal} is the same"),
-        ("within", f"{before} before to {after} after the row of {left}"),
-        *held,
-        ("late", f"is a row that comes when the highest event time of its topic is {delay} ahead"),
-        ("emits", alone[join.how]),
-    ]
-
-
-def _enriched(stream: Enriched) -> list[tuple[str, str]]:
-    mine = _listed([source.topic.name for source in sources(stream.input)])
-    table, keys = stream.table.topic, _listed(stream.table.key)
-    facts = [("looks up", f"{_listed([m for m, _ in stream.on])} in {table}, a table by {keys}")]
-    if stream.mode == "latest":
-        return [*facts, ("version", "the newest, which a replay need not find")]
-    facts += [
-        ("version", "the one that was valid at the time of the row"),
-        (
-            "waits",
-            f"in the log, until {table} has come as far, or {mine} is {_span(stream.wait)} ahead",
-        ),
-        ("holds", f"every version of each {keys}"),
-    ]
-    if stream.amend is None:
-        return [*facts, ("amends", "nothing: a change that comes later is left alone")]
-    late = _span(stream.amend)
-    return [
-        *facts,
-        ("holds", f"each row, until {table} is {late} after it"),
-        ("amends", f"what was told, when a change comes up to {late} late"),
-    ]
+def _held(stream: Join | Deduplicated | Stateful, log: Log | None) -> list[tuple[str, str]]:
+    match stream:
+        case Deduplicated():
+            return explained(stream)
+        case Stateful():
+            return stateful_facts(stream)
+        case _:
+            known = [] if log is None else held_by(stream, log)
+            return [*join_facts(stream), *(("state", str(held)) for held in known)]
 
 
 def _window(window: AnyWindow) -> str:
@@ -334,9 +296,3 @@ def _text(expression: Expression) -> str:
 
 def _span(span: timedelta) -> str:
     return format_span(span)
-
-
-def _listed(names: tuple[str, ...] | list[str]) -> str:
-    if not names:
-        return "nothing"
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

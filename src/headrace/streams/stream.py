@@ -22,6 +22,7 @@ from headrace.streams.where import Where, caller
 if TYPE_CHECKING:
     from headrace.streams.dedup import Deduplicated
     from headrace.streams.joins import Join
+    from headrace.streams.stateful import Stateful
 
 Emit = Literal["updates", "final"]
 
@@ -132,7 +133,7 @@ class Aggregation(Stream):
 class Late(Stream):
     """The rows that a step did without because they came too late."""
 
-    of: Aggregation | Join | Deduplicated
+    of: Aggregation | Join | Deduplicated | Stateful
     is_result = True
 
     @property

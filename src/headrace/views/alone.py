@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 from headrace.clock import micros
 from headrace.engine.crash import Reach
 from headrace.engine.joining import KIND, LEFT, LEFT_ROW, PAIR, RIGHT, RIGHT_ROW
+from headrace.engine.law import Law
 from headrace.engine.position import Position
 from headrace.engine.sink import Portion, Shapes
 from headrace.engine.staging import Staged
@@ -86,7 +87,7 @@ class JoinKeeper(Keeper):
         if self._alone is not None:
             self._alone.create(db)
 
-    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> int:
+    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
         """Publish pairs, and rows that are without another by now."""
         assert portion.joined is not None
         rows = portion.joined.rows
@@ -96,7 +97,7 @@ class JoinKeeper(Keeper):
         if self._alone is not None:
             self._settle(db, self._alone, rows, portion.end)
         self._reach("stored panes")
-        return portion.joined.taken
+        return Law(counted=portion.joined.taken)
 
     def _settle(
         self, db: apsw.Connection, alone: AloneTable, rows: Staged, end: Mapping[str, Position]

@@ -6,6 +6,7 @@ import apsw
 import pyarrow as pa
 
 from headrace.engine.crash import Reach
+from headrace.engine.law import Law
 from headrace.engine.sink import Portion, Shapes
 from headrace.engine.steps import Step
 from headrace.log import Log
@@ -40,7 +41,7 @@ class EnrichKeeper(Keeper):
     def versions(self, db: apsw.Connection) -> pa.Table:
         return self._versions.all(db)
 
-    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> int:
+    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
         assert portion.versions is not None
         counted = self._versions.add(db, portion.versions)
         if self._told is not None:
@@ -50,4 +51,4 @@ class EnrichKeeper(Keeper):
             self._told.forget(db, self._log.frontier(topic, portion.end[topic].commit))
         counted += put(db, self._topic, portion.rows.select(self.schema.names))
         self._reach("stored panes")
-        return counted
+        return Law(counted=counted)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headrace.clock import micros
 from headrace.engine.crash import Reach
+from headrace.engine.law import Law
 from headrace.engine.places import OPENED
 from headrace.engine.sink import Portion, Shapes
 from headrace.engine.steps import Step
@@ -102,7 +103,6 @@ class GroupKeeper(Keeper):
         self._last = step.deduplicated.keep == "last"
         self._held_for = micros(step.deduplicated.ttl) + micros(step.deduplicated.delay)
         self._groups = GroupTable(step.name, step.deduplicated.by, shapes.groups)
-        self._waiting = 0
 
     def create(self, db: apsw.Connection) -> None:
         self._groups.create(db)
@@ -110,11 +110,7 @@ class GroupKeeper(Keeper):
     def held(self, db: apsw.Connection, keys: pa.Table) -> pa.Table:
         return self._groups.of(db, keys)
 
-    @property
-    def waiting(self) -> int:
-        return self._waiting
-
-    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> int:
+    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
         assert portion.groups is not None
         counted = put(db, self._topic, portion.rows)
         new, gone = self._groups.replace(db, portion.groups), 0
@@ -124,6 +120,6 @@ class GroupKeeper(Keeper):
             for groups in self._groups.over(db, opened) if self._last else ():
                 counted += put(db, self._topic, groups.select(self.schema.names))
             gone = self._groups.forget(db, opened)
-        self._waiting = new - gone if self._last else 0
         self._reach("stored panes")
-        return counted
+        more = new - gone if self._last else 0
+        return Law(counted=counted, waiting=more, pairs=-more)

@@ -9,6 +9,7 @@ import apsw
 import pyarrow as pa
 
 from headrace.engine.crash import Reach
+from headrace.engine.law import Law
 from headrace.engine.sink import Portion
 from headrace.views.outbox import put
 from headrace.views.telling import Passage
@@ -26,14 +27,12 @@ class Keeper(ABC):
     def enter(self, db: apsw.Connection, frontier: int | None, spoken: Sequence[str]) -> None:  # noqa: B027
         """Make ready, given how far time is and the topics that were written to already."""
 
-    @property
-    def waiting(self) -> int:
-        """How many rows more, or fewer, it holds back since the last portion: most hold none."""
-        return 0
-
     @abstractmethod
-    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> int:
-        """Keep a portion with which the frontier passes on; returns how many rows it counts."""
+    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
+        """Keep a portion with which the frontier passes on; returns what it alone can tell.
+
+        That is how many rows were counted, and whatever else became of rows in its hands.
+        """
 
     def overlapping(self, db: apsw.Connection, sessions: pa.Table) -> pa.Table:
         """The sessions it has that overlap any of these."""
@@ -56,7 +55,7 @@ class RowKeeper(Keeper):
         self._topic = topic
         self._reach = reach
 
-    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> int:
+    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
         stored = put(db, self._topic, portion.rows)
         self._reach("stored panes")
-        return stored
+        return Law(counted=stored)

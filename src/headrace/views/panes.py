@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.crash import Reach
+from headrace.engine.law import Law
 from headrace.engine.position import last_commit
 from headrace.engine.sink import Portion, Shapes
 from headrace.engine.steps import Step
@@ -60,7 +61,7 @@ class PaneKeeper(Keeper):
         assert self._sessions is not None
         return self._sessions.overlapping(db, sessions)
 
-    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> int:
+    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
         publisher, shown = self._publisher, self._shown
         turn = self._turn(passage, self._log.commit_time(last_commit(portion.end)))
         updates = self._aggregation.emit == "updates"
@@ -86,7 +87,7 @@ class PaneKeeper(Keeper):
             publisher.settle(db, turn)
         else:
             publisher.final(db, shown.ended(db, *turn.closed.span), turn)
-        return counted
+        return Law(counted=counted)
 
     def _turn(self, passage: Passage, now: int) -> Turn:
         """What it means for windows that the frontier has come so far."""

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from headrace.engine.checkpoint import Checkpoint, owner_of
+from headrace.engine.differences import differences
 from headrace.engine.inputs import check_topics
 from headrace.engine.position import Position, beginning, behind
-from headrace.engine.steps import Step, definition_of, differences, fingerprint, steps_of
+from headrace.engine.steps import Step, definition_of, fingerprint, steps_of
 from headrace.errors import ChangedPipeline, HeadraceError, NotALog
 from headrace.log import Log, open_log
 from headrace.log.address import DEFAULT

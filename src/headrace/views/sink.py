@@ -13,10 +13,11 @@ import pyarrow as pa
 from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.crash import Reach
+from headrace.engine.differences import differences
 from headrace.engine.law import Law
 from headrace.engine.position import Position, beginning, last_commit
 from headrace.engine.sink import Portion, Shapes, Sink
-from headrace.engine.steps import Step, definition_of, differences, fingerprint
+from headrace.engine.steps import Step, definition_of, fingerprint
 from headrace.engine.timing import Timing
 from headrace.errors import ChangedPipeline
 from headrace.log import Log
@@ -27,6 +28,7 @@ from headrace.views.enriching import EnrichKeeper
 from headrace.views.groups import GroupKeeper
 from headrace.views.keeping import Keeper, RowKeeper
 from headrace.views.outbox import Outbox, put
+from headrace.views.outcomes import OutcomeKeeper
 from headrace.views.panes import PaneKeeper
 from headrace.views.table_joins import TableJoinKeeper
 from headrace.views.telling import Passage
@@ -101,15 +103,14 @@ class ViewSink(Sink):
     def store(self, portion: Portion) -> Law:
         frontier = _later(self._frontier, portion.frontier)
         with self._database.writing() as db:
-            counted = self._keeper.store(db, portion, Passage(self._frontier, frontier))
+            kept = self._keeper.store(db, portion, Passage(self._frontier, frontier))
             for topic in self._step.late:
                 if portion.late is not None:
                     put(db, topic, portion.late)
             if portion.dead is not None:
                 put(db, self._step.dead_letters, portion.dead)
             self._reach("stored outputs")
-            more = self._keeper.waiting
-            law = portion.law + Law(counted=counted, waiting=more, pairs=-more)
+            law = portion.law + kept
             law.check(self._step.name)
             total = self._law + law
             self._outbox.forget_sent(db)
@@ -220,6 +221,8 @@ def keeper_of(step: Step, shapes: Shapes, log: Log, changes: str | None, reach: 
         return TableJoinKeeper(step, shapes, log, changes, reach)
     if step.join is not None:
         return JoinKeeper(step, shapes, log, reach)
+    if step.stateful is not None:
+        return OutcomeKeeper(step, shapes, log, reach)
     if step.enriched is not None:
         return EnrichKeeper(step, shapes, log, reach)
     (topic,) = step.outputs

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headrace.engine import places
 from headrace.engine.crash import Reach
+from headrace.engine.law import Law
 from headrace.engine.position import last_commit
 from headrace.engine.sink import Portion, Shapes
 from headrace.engine.steps import Step
@@ -67,7 +68,7 @@ class TableJoinKeeper(Keeper):
             f"SELECT {columns}, 'open' AS _state FROM {rows}"
         )
 
-    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> int:
+    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
         pairs = zip(self._sides, portion.tables, strict=True)
         before = sum(side.take_in(db, versions) for side, versions in pairs)
         if self._changelog is not None:
@@ -79,7 +80,7 @@ class TableJoinKeeper(Keeper):
             self._remember(db, self._after)
             moment = self._log.commit_time(last_commit(portion.end)) // 1_000
             self._tell(db, self._changelog, moment)
-        return after - before
+        return Law(counted=after - before)
 
     def _remember(self, db: apsw.Connection, table: str) -> None:
         """Put the rows that a change has to do with aside, as they are at the time."""

@@ -29,11 +29,15 @@ def create_topics(
         assert late_schema is not None
         other = WINDOW_START if WINDOW_START in late_schema.names else "watermark"
         time = next((t for t in times if t in late_schema.names), other)
-        # Of a late row of a join, either side is null, but not what it met.
-        _create_topic(log, step, topic, late_schema, "watermark" if step.join else time)
+        # Of a late row of a join, either side is null, but not what it met; of one that state was
+        # to be kept of, the time may have been left out.
+        by_watermark = step.join is not None or step.stateful is not None
+        _create_topic(log, step, topic, late_schema, "watermark" if by_watermark else time)
     for topic in step.outputs:
         if step.join is not None:
             _create_topic(log, step, topic, schema, JOINED_AT)
+        elif step.stateful is not None:
+            _create_topic(log, step, topic, schema, step.stateful.event_time)
         elif step.aggregation is None:
             time = next((t for t in times if t in schema.names), None)
             _create_topic(log, step, topic, schema, time)

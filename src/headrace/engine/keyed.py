@@ -1,0 +1,208 @@
+"""State of the user's own as frames of Spark: rows are packed, and a worker visits each bucket."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from headrace.clock import micros
+from headrace.engine import places
+from headrace.engine.bucket import PLACES, WATERMARK, Rules
+from headrace.engine.calling import Signature
+from headrace.engine.compile import Compiler
+from headrace.engine.frontdoor import map_in_arrow, transform_with_state
+from headrace.engine.outcome import Outcome
+from headrace.engine.visiting import BUCKET, PACKED, TOLD, Pack, Site, Visitor
+from headrace.errors import InvalidPipeline, PipelineError
+from headrace.streams.patterns import time_column
+from headrace.streams.stateful import Stateful
+from headrace.streams.stream import Explode, Merge, Stream, sources
+
+SETTINGS = {
+    # The only one of Spark's state stores that user-defined state can be kept in.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    # Rows go to Python in fewer and larger batches, and payloads a few at a time.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
+}
+"""What a query with state of the user's own needs of Spark."""
+
+MOST_BYTES = 64 << 20
+"""A bucket is written whole, several times over in memory on its way, so it has a bound."""
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """The frames of a step with state, made by a compiler."""
+
+    step: Stateful
+    compiler: Compiler
+    name: str
+    log: str
+    checkpoint: Path
+    folder: Path
+
+    def streamed(self) -> DataFrame:
+        """What each bucket tells of its visit."""
+        rows = self._rows().where(~self._too_late())
+        rules = self._rules(rows)
+        watermark = F.col(places.FRONTIER) - F.lit(micros(self.step.delay))
+        made = {
+            places.TIME: F.unix_micros(places.TIME),
+            WATERMARK: F.greatest(watermark, F.lit(places.NO_FRONTIER)),
+            places.INDEX: F.col(places.INDEX).cast("array<int>"),
+        }
+        keys = [F.col(f"`{key}`") for key in self.step.by]
+        bucket = F.pmod(F.xxhash64(*keys), F.lit(self.step.buckets)).cast("int")
+        # Every column costs as much as a key on its way to Python, so the time goes but once.
+        time = time_column(self.step.input)
+        sent = [name for name in rules.order if name != places.TIME or time is None]
+        chosen = rows.select(
+            bucket.alias(BUCKET),
+            *(F.col(f"`{name}`") for name in self.step.input.columns),
+            *(made.get(name, F.col(name)).alias(name) for name in sent),
+        )
+        packed = map_in_arrow(chosen, Pack(rules.rows, self.step.buckets, time), PACKED)
+        site = Site(
+            self.log, str(self.checkpoint), str(self.folder), micros(self.step.delay), MOST_BYTES
+        )
+        _by_value(self.step.function)
+        return transform_with_state(packed, BUCKET, Visitor(rules, site), TOLD)
+
+    def schema(self) -> pa.Schema:
+        """The columns of the output, if state can be kept of these rows."""
+        return self._rules(self._rows()).signature.output
+
+    def late(self) -> DataFrame:
+        """The rows that came too late, with the watermark they met."""
+        watermark = F.col(places.FRONTIER) - F.lit(micros(self.step.delay))
+        by = (watermark - F.unix_micros(places.TIME)) / F.lit(1_000_000.0)
+        return (
+            self._rows()
+            .where(self._too_late())
+            .select(
+                *(F.col(f"`{name}`") for name in self.step.input.columns),
+                F.timestamp_micros(watermark).alias("watermark"),
+                by.alias("late_by"),
+            )
+        )
+
+    def outcome(self, batch: DataFrame) -> Outcome:
+        """What the buckets come to in a batch; raises what stops it."""
+        outcome = Outcome(self.folder, (), (), 0, 0)
+        outcome.remove()
+        told = sorted(batch.toArrow().to_pylist(), key=lambda row: int(row["bucket"]))
+        for row in told:
+            if row["error"]:
+                raise self._error(json.loads(row["error"]))
+        return Outcome(
+            self.folder,
+            tuple(row["output"] for row in told if row["output"]),
+            tuple(row["failures"] for row in told if row["failures"]),
+            sum(row["taken"] for row in told),
+            sum(row["failed"] for row in told),
+            sum(row["state_rows"] for row in told),
+            sum(row["state_bytes"] for row in told),
+        )
+
+    def _error(self, told: dict[str, Any]) -> PipelineError:
+        name, step = self.step.identity[0], f"Step {self.name!r}"
+        if "bytes" in told:
+            size, most = told["bytes"] >> 20, MOST_BYTES >> 20
+            return PipelineError(
+                f"{step} has {size} MB of {told['what']} in bucket {told['bucket']}, of "
+                f"{told['rows']:,} rows: more than the {most} MB that are written at once",
+                hint="Let it have more buckets, or a shorter ttl or delay. It is then another "
+                "step, and is computed again from the log",
+            )
+        at = f" at {told['where']}" if told["where"] else ""
+        row = {k: v for k, v in told["row"].items() if k in self.step.input.columns}
+        if row:
+            of = [told["row"].get(n) for n in (places.PARTITION, places.OFFSET, places.COMMIT)]
+            about = f"for {told['rows']:,} rows from {row} on, at offset {of[1]} of partition "
+            about += f"{of[0]}, commit {of[2]}"
+        else:
+            about = f"for the timer of {told['state']}"
+        many = " and for many more keys" if told["many"] else ""
+        return PipelineError(
+            f"{step} failed in {name}{at}: {told['reason']}, {about}{many}",
+            hint="Nothing of this batch was stored. With on_error='dead letter' such rows are set "
+            f"aside. See {self.step.where}",
+            where=told["where"],
+            row=row,
+        )
+
+    @property
+    def _splits(self) -> bool:
+        """Whether one row of a topic may become several."""
+        return _has(self.step.input, (Explode, Merge))
+
+    def _rows(self) -> DataFrame:
+        return self.compiler.rows(self.step.input)
+
+    def _too_late(self) -> Column:
+        late = F.unix_micros(places.TIME) + F.lit(micros(self.step.delay))
+        return late <= F.col(places.FRONTIER)
+
+    def _rules(self, rows: DataFrame) -> Rules:
+        step = self.step
+        own = rows.select(*(F.col(f"`{name}`") for name in step.input.columns))
+        events = pa.schema(
+            [field.with_nullable(True) for field in to_arrow_schema(own.schema, timezone="UTC")]
+        )
+        for key in step.by:
+            check_key(key, events.field(key).type, step)
+        topics = tuple(source.topic.name for source in sources(step))
+        wanted = {
+            WATERMARK: step.order == "arrival",
+            places.TOPIC: len(topics) > 1,
+            places.INDEX: self._splits,
+        }
+        order = [name for name in PLACES if wanted.get(name, True)]
+        state = pa.schema([*(events.field(key) for key in step.by), *step.kept])
+        return Rules(
+            self.name,
+            step.function,
+            Signature(step.by, state, step.output_of(events)),
+            events,
+            tuple(order),
+            step.order == "time",
+            micros(step.ttl),
+            step.on_error == "dead letter",
+        )
+
+
+def check_key(name: str, kind: pa.DataType, step: Stateful) -> None:
+    """Return if state can be kept by a column of that type."""
+    if pa.types.is_nested(kind) or pa.types.is_floating(kind):
+        raise InvalidPipeline(
+            f"State cannot be kept by {name!r}, which is {kind}",
+            hint=f"Cast it to a string or a whole number first. See {step.where}",
+        )
+
+
+def _by_value(function: Any) -> None:
+    """Have a function go to workers as it is: they need not find the module it was declared in."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    owner = function if hasattr(function, "__module__") else type(function)
+    module = sys.modules.get(owner.__module__)
+    ours = __name__.partition(".")[0]
+    if module is not None and owner.__module__.partition(".")[0] not in (ours, "__main__"):
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def _has(stream: Stream, kinds: tuple[type[Stream], ...]) -> bool:
+    return isinstance(stream, kinds) or any(_has(part, kinds) for part in stream.upstream)

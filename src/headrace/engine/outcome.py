@@ -1,0 +1,69 @@
+"""What buckets come to in a batch: files that their workers write, and who wrote what.
+
+The files are Arrow's, so whoever keeps the rows reads them a slice at a time, and the driver's
+memory does not grow with what a batch comes to.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+_ROWS = 50_000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the buckets of a step have come to in a batch.
+
+    `taken` is how many rows the buckets say they were given, whatever was sent to them, and
+    `failed` for how many of these, or of those before, the user's function failed.
+    """
+
+    folder: Path
+    outputs: tuple[str, ...]
+    failures: tuple[str, ...]
+    taken: int
+    failed: int
+    state_rows: int = 0
+    """Keys with state, and rows that wait."""
+    state_bytes: int = 0
+
+    def slices(self) -> Iterator[pa.Table]:
+        """The output, some at a time."""
+        return self._read(self.outputs)
+
+    def failed_slices(self) -> Iterator[pa.Table]:
+        """The rows that the function failed for, with their places and the reason."""
+        return self._read(self.failures)
+
+    def _read(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        for name in names:
+            with pa.memory_map(str(self.folder / name)) as file:
+                reader = pa.ipc.open_file(file)
+                for number in range(reader.num_record_batches):
+                    yield pa.Table.from_batches([reader.get_batch(number)])
+
+    def remove(self) -> None:
+        """Remove the files."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def written(folder: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> tuple[str, int]:
+    """Write tables to a new file in a folder; returns its name, if there was any row, and how many.
+
+    A task that is tried again writes another file, and only the one that was told of is read.
+    """
+    rows = pa.concat_tables([schema.empty_table(), *tables])
+    if not rows.num_rows:
+        return "", 0
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"{uuid.uuid4()}.arrow"
+    with pa.OSFile(str(folder / name), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        writer.write_table(rows, max_chunksize=_ROWS)
+    return name, rows.num_rows

@@ -1,0 +1,49 @@
+"""Numbers for keys, so that rows of many keys are grouped, ordered and looked up by NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Codes = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def coded(tables: Sequence[pa.Table], keys: Sequence[str]) -> tuple[list[Codes], int]:
+    """A number for the key of each row of some tables, and how many keys there are.
+
+    Equal keys have equal numbers, which are in the order of the keys; nulls come last.
+    """
+    codes: Codes = np.zeros(sum(table.num_rows for table in tables), np.int64)
+    for number, key in enumerate(keys):
+        ranks, count = _ranks([table.column(key) for table in tables])
+        codes = codes * count + ranks
+        if number:
+            codes = np.unique(codes, return_inverse=True)[1].reshape(-1)
+    count = int(codes.max()) + 1 if len(codes) else 0
+    cuts = np.cumsum([table.num_rows for table in tables])[:-1]
+    return list(np.split(codes, cuts)), count
+
+
+def _ranks(columns: Sequence[pa.ChunkedArray]) -> tuple[Codes, int]:
+    chunks = [chunk for column in columns for chunk in column.chunks]
+    if not sum(map(len, chunks)):
+        return np.zeros(0, np.int64), 1
+    whole = pa.chunked_array(chunks).dictionary_encode("encode").combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):  # pyarrow gives either, by how many chunks there were
+        whole = whole.chunk(0)
+    indices = whole.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    order = pc.sort_indices(whole.dictionary).to_numpy()
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.arange(len(order))
+    return ranks[indices], len(order)
+
+
+def first_of_each(codes: Codes) -> Codes:
+    """Where each of some numbers that are in order comes up first."""
+    if not len(codes):
+        return np.zeros(0, np.int64)
+    return np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))

@@ -1,0 +1,78 @@
+"""Publishes what a step with state comes to, and the rows that its function failed for."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import apsw
+import pyarrow as pa
+
+from headrace.clock import to_datetime
+from headrace.engine import places
+from headrace.engine.aside import DEAD_SCHEMA, to_json
+from headrace.engine.crash import Reach
+from headrace.engine.law import Law
+from headrace.engine.outcome import Outcome
+from headrace.engine.sink import Portion, Shapes
+from headrace.engine.steps import Step
+from headrace.engine.visiting import REASON
+from headrace.log import Log
+from headrace.views.keeping import Keeper
+from headrace.views.outbox import put
+from headrace.views.telling import Passage
+
+
+class OutcomeKeeper(Keeper):
+    """Where the outcome of a step with state goes."""
+
+    def __init__(self, step: Step, shapes: Shapes, log: Log, reach: Reach) -> None:
+        assert step.stateful is not None
+        (self._topic,) = step.outputs
+        self.schema = shapes.rows
+        self._reach = reach
+        self._step = step
+        self._columns = step.stateful.input.columns
+        self._appended = lru_cache(maxsize=10_000)(log.commit_time)
+
+    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
+        """Publish the output. What failed was counted when it came, and is a dead letter now."""
+        assert portion.outcome is not None
+        for some in portion.outcome.slices():
+            put(db, self._topic, some)
+        self._reach("stored panes")
+        failed = self._store_failed(db, portion.outcome)
+        return Law(counted=portion.outcome.taken - failed, dead=failed, pairs=-failed)
+
+    def _store_failed(self, db: apsw.Connection, outcome: Outcome) -> int:
+        """Publish what failed as dead letters; returns how many rows of the log are among them.
+
+        A timer that failed is told of as well, and has no place in the log.
+        """
+        failed = 0
+        for some in outcome.failed_slices():
+            letters = put(db, self._step.dead_letters, self._letters(some))
+            failed += letters - some.column(places.COMMIT).null_count
+        return failed
+
+    def _letters(self, rows: pa.Table) -> pa.Table:
+        count = rows.num_rows
+        topics = rows.column(places.TOPIC) if places.TOPIC in rows.column_names else None
+        commits = rows.column(places.COMMIT).to_pylist()
+        return pa.Table.from_pydict(
+            {
+                "step": [self._step.name] * count,
+                "topic": topics or [self._step.topics[0]] * count,
+                "partition": rows.column(places.PARTITION),
+                "offset": rows.column(places.OFFSET),
+                "commit_number": rows.column(places.COMMIT),
+                "appended": [
+                    to_datetime(moment if commit is None else self._appended(commit))
+                    for commit, moment in zip(
+                        commits, rows.column(places.TIME).to_pylist(), strict=True
+                    )
+                ],
+                "reason": rows.column(REASON),
+                "row": [to_json(row) for row in rows.select(list(self._columns)).to_pylist()],
+            },
+            schema=DEAD_SCHEMA,
+        )

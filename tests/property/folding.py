@@ -1,0 +1,44 @@
+"""Compares what a step with state has published with what the oracle says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from headrace import streams as hr
+from headrace.oracle.stateful import Folded, folded, told
+from headrace.testing import Results
+from tests.property.joining import events_read, frontiers
+
+Row = dict[str, Any]
+
+
+def check_stateful(
+    topic: str, step: hr.Stateful, results: Results, columns: pa.Schema, *, late: str
+) -> Folded:
+    """Every row that was published is the oracle's, and nothing is missing."""
+    log = results.log
+    found = folded(step, events_read(step, log), frontiers(step, log), columns)
+    assert counted(results.topic(topic)) == counted(found.rows)
+    assert counted(results.topic(late)) == counted([told(given) for given in found.late])
+    law = results.law(topic)
+    assert law.holds
+    assert law.rows == found.rows_in
+    assert law.late == len(found.late)
+    assert law.dead == len(found.dead) + len(found.failed)
+    assert law.counted == found.taken - len(found.failed)
+    return found
+
+
+def counted(rows: list[Row]) -> Counter[str]:
+    """How often each row is there, whatever the order of its columns and the names of its zones."""
+    return Counter(
+        repr(sorted((name, _plain(value)) for name, value in row.items())) for row in rows
+    )
+
+
+def _plain(value: Any) -> Any:
+    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value
