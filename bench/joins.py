@@ -1,5 +1,8 @@
 """Joins, each against what somebody would write in plain PySpark.
 
+`stream_stream` and `stream_table`: events/s until a join has caught up with the log, of two streams
+within ten minutes of each other, and of a stream with the version of each customer at its time.
+
 `table-table`: seconds from a change of 100 rows in the log until the rows of joined tables that
 depend on it are stored and told of, over the largest tables, against the whole join computed again.
 `table-table_100_rows_*`: the same over tables of 10 thousand, 100 thousand and 1 million rows, for
@@ -16,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.measure import Progress, Result, report
+from bench.stream_joins import StreamJoins
 from bench.tables import FULL, QUICK, table_table
 from headrace.engine.session import spark_session
 
@@ -24,6 +28,8 @@ def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str
     """All results; `quick` takes few rows, to see that everything runs."""
     sizes = QUICK if quick else FULL
     settings: dict[str, Any] = {
+        "events": sizes.events,
+        "customers": sizes.customers,
         "table_rows": list(sizes.rows),
         "changed_rows": sizes.change,
         "touched_rows": sizes.touched,
@@ -33,8 +39,8 @@ def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
         home = Path(name)
         spark = spark_session(log_file=home / "spark.log")
-        # Here goes stream_stream(spark, home, ...): results of streams joined with streams.
-        # Here goes stream_table(spark, home, ...): results of streams looked up in tables.
+        streams = StreamJoins(spark, home / "streams", sizes.events, sizes.customers)
+        results += streams.measure(sizes.rounds, progress)
         found, plan = table_table(spark, home, sizes, progress)
         results += found
         settings["table_table_plan"] = plan
