@@ -40,7 +40,7 @@ def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str
         home = Path(name)
         spark = spark_session(log_file=home / "spark.log")
         streams = StreamJoins(spark, home / "streams", sizes.events, sizes.customers)
-        results += streams.measure(sizes.rounds, progress)
+        results += streams.measure(min(sizes.rounds, 3), progress)
         found, plan = table_table(spark, home, sizes, progress)
         results += found
         settings["table_table_plan"] = plan

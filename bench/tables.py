@@ -40,10 +40,13 @@ class Sizes:
     change: int
     touched: int
     rounds: int
+    events: int
+    """Rows of each of the streams that are joined, in another part of the bench."""
+    customers: int
 
 
-FULL = Sizes((10_000, 100_000, 1_000_000), 100, 100_000, 7)
-QUICK = Sizes((1_000, 2_000, 5_000), 100, 1_000, 2)
+FULL = Sizes((10_000, 100_000, 1_000_000), 100, 100_000, 7, 2_000_000, 100_000)
+QUICK = Sizes((1_000, 2_000, 5_000), 100, 1_000, 2, 4_000, 100)
 
 
 @dataclass(frozen=True)

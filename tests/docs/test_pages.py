@@ -20,9 +20,11 @@ PAGES = [
 ]
 
 _LONG = {
+    "docs/concepts/joins.md",
     "docs/concepts/panes.md",
     "docs/how-to/change-a-pipeline.md",
     "docs/how-to/find-out-what-is-wrong.md",
+    "docs/how-to/keep-state-in-python.md",
     "docs/how-to/write-a-pipeline-in-sql.md",
 }
 """Pages that start Spark again and again."""

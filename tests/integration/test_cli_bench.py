@@ -121,7 +121,11 @@ def test_windows_are_measured_against_hand_written_spark(tmp_path: Path) -> None
 def test_joins_are_measured_against_plain_spark(tmp_path: Path) -> None:
     shared()
     told = Cli(tmp_path).json("bench", "joins", "--quick")
-    found = {name: r for name, r in _results(told).items() if name.startswith("table-table")}
+    every = _results(told)
+    assert {every[name]["baseline"] for name in ("stream_stream", "stream_table")} == {
+        "PySpark by hand"
+    }
+    found = {name: r for name, r in every.items() if name.startswith("table-table")}
     sizes = ("of_1000", "of_2000", "of_5000", "growth")
     changes = {f"table-table_100_rows_by_{what}" for what in CHANGED}
     assert set(found) == (
