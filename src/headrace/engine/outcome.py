@@ -43,11 +43,24 @@ class Outcome:
         return self._read(self.failures)
 
     def _read(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """What is in some files, those of several buckets together: each table is one commit."""
+        waiting: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in self._batches(names):
+            if waiting and rows + batch.num_rows > _ROWS:
+                yield pa.Table.from_batches(waiting)
+                waiting, rows = [], 0
+            waiting.append(batch)
+            rows += batch.num_rows
+        if waiting:
+            yield pa.Table.from_batches(waiting)
+
+    def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for name in names:
-            with pa.memory_map(str(self.folder / name)) as file:
+            with pa.OSFile(str(self.folder / name)) as file:
                 reader = pa.ipc.open_file(file)
                 for number in range(reader.num_record_batches):
-                    yield pa.Table.from_batches([reader.get_batch(number)])
+                    yield reader.get_batch(number)
 
     def remove(self) -> None:
         """Remove the files."""
