@@ -12,9 +12,9 @@ import pytest
 import headrace as hr
 from headrace.cli.loading import load_app
 from headrace.doctor import examine
+from headrace.engine.law import Law
 from headrace.errors import ChangedPipeline
 from headrace.log import Log, open_log
-from headrace.runner import Run
 from headrace.views import open_views
 from tests.integration.test_cli_running import Cli
 from tests.spark import shared
@@ -45,8 +45,10 @@ class Shop:
                     moment = NOON + timedelta(seconds=second)
                     transaction.send(topic, {"at": moment, **row})
 
-    def run(self, app: hr.App | None = None) -> None:
-        hr.run(app or self.app, self.log, spark=shared())
+    def run(self, app: hr.App | None = None) -> Law:
+        """Catch up with the log; returns what became of all rows."""
+        (step,) = hr.run(app or self.app, self.log, spark=shared())
+        return step.law
 
     def rows(self) -> list[tuple[Any, ...]]:
         names = ("id", "product", "amount", "product_name", "product_price", "_revision")
@@ -94,26 +96,19 @@ def test_a_price_changes_the_orders_that_depend_on_it_and_no_others(shop: Shop) 
         ("d", None, 4, None, None, 2),
     ]
     assert [op for op, *_ in shop.told()] == ["c"] * 4
-    with Run(shop.app, shop.log, spark=shared()) as running:
-
-        def settle() -> None:
-            while running.progress()[0].lag:
-                running.wait(0.01)
-
-        shop.write("products", 5, {"id": "pen", "name": "Pen", "price": "1.75"})
-        settle()
-        assert shop.told() == [("u", "a", "1.75"), ("u", "b", "1.75")]
-        shop.write("products", 3, {"id": "pen", "name": "Pen", "price": "9.99"})
-        settle()
-        assert shop.told() == [], "a price that was over when it came"
-        shop.write("orders", 6, {"id": "b"})
-        shop.write("products", 6, {"id": "ink", "name": "Ink", "price": "4.00"})
-        settle()
-        assert sorted(shop.told()) == [("d", "b", "None"), ("u", "c", "4.00")]
-        shop.write("products", 7, {"id": "pen"})
-        settle()
-        assert shop.told() == [("u", "a", "None")]
-    law = running.progress()[0].law
+    shop.write("products", 5, {"id": "pen", "name": "Pen", "price": "1.75"})
+    shop.run()
+    assert shop.told() == [("u", "a", "1.75"), ("u", "b", "1.75")]
+    shop.write("products", 3, {"id": "pen", "name": "Pen", "price": "9.99"})
+    shop.run()
+    assert shop.told() == [], "a price that was over when it came"
+    shop.write("orders", 6, {"id": "b"})
+    shop.write("products", 6, {"id": "ink", "name": "Ink", "price": "4.00"})
+    shop.run()
+    assert shop.told() == [("d", "b", "None"), ("u", "c", "4.00")]
+    shop.write("products", 7, {"id": "pen"})
+    law = shop.run()
+    assert shop.told() == [("u", "a", "None")]
     assert (law.rows, law.counted, law.dead) == (10, 10, 0)
 
 
