@@ -22,6 +22,7 @@ PAGES = [
 _LONG = {
     "docs/concepts/joins.md",
     "docs/concepts/panes.md",
+    "docs/concepts/windows.md",
     "docs/how-to/change-a-pipeline.md",
     "docs/how-to/find-out-what-is-wrong.md",
     "docs/how-to/keep-state-in-python.md",

@@ -16,7 +16,7 @@ from headrace.views.sides import Side
 from tests.recovery.order_tables import NOW, Feed, create_topics, declare, feed, judge
 from tests.spark import shuffling
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
