@@ -24,6 +24,7 @@ _LONG = {
     "docs/concepts/panes.md",
     "docs/concepts/windows.md",
     "docs/how-to/change-a-pipeline.md",
+    "docs/how-to/drop-duplicates.md",
     "docs/how-to/find-out-what-is-wrong.md",
     "docs/how-to/keep-state-in-python.md",
     "docs/how-to/write-a-pipeline-in-sql.md",

@@ -198,7 +198,7 @@ class Query:
             self._law(reached, end, aside, late),
             results.sessions,
             self._joined(results),
-            results.outcome,
+            outcome=results.outcome,
         )
         self._reach("set aside")
         with self._stopwatch.storing(number, portion):
