@@ -42,5 +42,6 @@ class Staged:
 
 def stage(frame: DataFrame, folder: Path, schema: pa.Schema) -> Staged:
     """Have Spark compute a frame, and keep its rows in a folder until they are removed."""
-    frame.write.mode("overwrite").option("compression", "lz4").parquet(str(folder))
+    # Not lz4: Spark frames its blocks in a way that Arrow does not read.
+    frame.write.mode("overwrite").option("compression", "snappy").parquet(str(folder))
     return Staged(folder, schema)
