@@ -13,8 +13,11 @@ from tests.spark import shared
 
 def test_many_rows_come_back_as_they_were_a_slice_at_a_time(tmp_path: Path) -> None:
     # One file, of columns that go up evenly: what Arrow could not read when it was lz4.
-    frame = shared().range(0, 600_000, 1, 1).selectExpr("id", "id % 3 AS kind", "id * 5000 AS t")
-    schema = pa.schema([("id", pa.int64()), ("kind", pa.int64()), ("t", pa.int64())])
+    rows = shared().range(0, 600_000, 1, 1)
+    frame = rows.selectExpr("id", "id % 3 AS kind", "timestamp_micros(id * 5000) AS t")
+    schema = pa.schema(
+        [("id", pa.int64()), ("kind", pa.int64()), ("t", pa.timestamp("us", tz="UTC"))]
+    )
     staged = stage(frame, tmp_path / "rows", schema)
     slices = list(staged.slices())
     assert max(part.num_rows for part in slices) < 600_000
