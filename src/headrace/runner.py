@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -20,14 +21,15 @@ from headrace.clock import SECOND, Clock, SystemClock
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.frames import Portions
 from headrace.engine.idle import Heart
-from headrace.engine.inputs import prepare_topics
+from headrace.engine.inputs import prepare_topics, topics_of
 from headrace.engine.law import Law
-from headrace.engine.position import Position, position_at
+from headrace.engine.position import position_at
 from headrace.engine.running import RunningStep, query_of
 from headrace.engine.session import SparkSettings, spark_session
-from headrace.engine.steps import steps_of
-from headrace.errors import PipelineFailed
-from headrace.log import Log, open_log
+from headrace.engine.steps import Step, steps_of
+from headrace.engine.task import Task
+from headrace.landing.landings import Landings
+from headrace.log import Capability, Log, open_log
 from headrace.log.roles import Closing
 from headrace.streams.app import App
 from headrace.views.database import Database
@@ -42,9 +44,6 @@ __all__ = ["Run", "StepProgress", "run", "start"]
 
 DEFAULT_LOG = "file:./data"
 
-_RESTARTS = 3
-"""How often in a row a step is started again after a worker died, without getting any further."""
-
 
 @dataclass(frozen=True)
 class StepProgress:
@@ -57,14 +56,12 @@ class StepProgress:
     """Rows in the log that it has not stored the results of."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Running:
     query: RunningStep
     sink: ViewSink
-    restarts: int = 0
-    failed_at: Mapping[str, Position] | None = None
-    started: bool = False
-    ended: bool = False
+    log: Log
+    task: Task
 
 
 class Run(Closing):
@@ -94,15 +91,15 @@ class Run(Closing):
                 self.log = log
             else:
                 self.log = self._stack.enter_context(open_log(log or app.log or DEFAULT_LOG))
-            folder = app_folder(self.log.url, app.name)
+            folder = app_folder(self.log.home, app.name)
             self._stack.enter_context(only_run(folder, app.name))
             for step in steps:
                 prepare_topics(self.log, step)
-            views = database_of(self.log.url, app.name)
+            views = database_of(self.log.home, app.name)
             if fresh:
                 _forget(folder, views)
             else:
-                finish_switches(self.log.url, app.name)
+                finish_switches(self.log.home, app.name)
                 preflight(app, self.log).require()
             self._spark = spark or spark_session(settings, log_file=folder / "spark.log")
             database = Database(views, app.name)
@@ -111,12 +108,14 @@ class Run(Closing):
             self._stack.callback(producer.close)
             outbox = Outbox(database, producer, reach)
             self._running = []
+            landings = self._landings(steps, database, outbox, portions, reach)
             for step in steps:
+                read = self.log if landings is None else landings.log
                 query = query_of(
                     self._spark,
-                    self.log,
+                    read,
                     step,
-                    checkpoint_of(self.log.url, app.name, step.name),
+                    checkpoint_of(self.log.home, app.name, step.name),
                     portions=portions,
                     reach=reach,
                     clock=self._clock,
@@ -124,23 +123,33 @@ class Run(Closing):
                 sink = ViewSink(
                     database,
                     outbox,
-                    self.log,
+                    read,
                     step,
                     query.frames.shapes,
                     changelog=changelogs,
                     reach=reach,
                 )
-                self._running.append(_Running(query, sink))
+                task = Task(
+                    partial(query.start, sink, until_caught_up=until_caught_up),
+                    query.wait,
+                    partial(getattr, sink, "reached"),
+                    # What is not here yet would not be caught up with.
+                    tuple(landings.tasks) if landings is not None and until_caught_up else (),
+                )
+                self._running.append(_Running(query, sink, read, task))
             outbox.send()
-            self._heart = Heart(self.log, {t for step in steps for t in step.topics}, self._clock)
+            topics = {topic for step in steps for topic in step.topics}
+            self._heart = Heart(read, topics, self._clock)
             if not until_caught_up:
                 self._heart.start()
                 self._stack.callback(self._heart.stop)
             self._stack.callback(self.stop)
+            self._tasks = [*(landings.tasks if landings else ()), *(r.task for r in self._running)]
+            for task in landings.tasks if landings else ():
+                task.begin()
             for running in self._running:
-                running.query.start(running.sink, until_caught_up=until_caught_up)
-                running.started = True
-                if running is not self._running[-1]:
+                running.task.begin()
+                if running.task.started and running is not self._running[-1]:
                     running.query.wait_for_source(self._clock)
         except BaseException:
             self._stack.close()
@@ -150,7 +159,7 @@ class Run(Closing):
         """Whether all steps ended by themselves within so many seconds. A failure is raised."""
         until = None if seconds is None else self._clock.monotonic() + int(seconds * SECOND)
         # Every step is looked at, or the failure of a later one would wait for the first to end.
-        while [running for running in self._running if not self._ended(running)]:
+        while [task for task in self._tasks if not task.look(self._clock)]:
             self._heart.check()
             if until is not None and self._clock.monotonic() >= until:
                 return False
@@ -174,28 +183,36 @@ class Run(Closing):
         """Stop, and give everything back. The rest of the log is for the next run."""
         self._stack.close()
 
-    def _ended(self, running: _Running) -> bool:
-        if running.ended:
-            return True
-        try:
-            if not running.started:
-                running.query.start(running.sink, until_caught_up=self._until_caught_up)
-                running.started = True
-            running.ended = running.query.wait(0.1)
-        except PipelineFailed as failure:
-            running.started = False
-            stuck = running.sink.reached == running.failed_at
-            running.restarts = running.restarts + 1 if stuck else 1
-            running.failed_at = running.sink.reached
-            if running.restarts > _RESTARTS or not failure.details.get("by_chance"):
-                raise
-            self._clock.sleep(SECOND // 2)
-        return running.ended
+    def _landings(
+        self,
+        steps: Sequence[Step],
+        database: Database,
+        outbox: Outbox,
+        portions: Portions | None,
+        reach: Reach,
+    ) -> Landings | None:
+        """What has to be copied from a log without commits, for steps that go by them."""
+        if Capability.COMMITS in self.log.capabilities:
+            return None
+        topics = {topic.name: topic for step in steps for topic in topics_of(step)}
+        landings = Landings(
+            self._spark,
+            self.app.name,
+            self.log,
+            list(topics.values()),
+            database,
+            outbox,
+            until_caught_up=self._until_caught_up,
+            portions=portions or Portions(),
+            reach=reach,
+        )
+        self._stack.callback(landings.close)
+        return landings
 
     def _progress(self, running: _Running) -> StepProgress:
         sink = running.sink
         lag = sum(
-            position_at(self.log, topic, self.log.head()).rows_after(position)
+            position_at(running.log, topic, running.log.head()).rows_after(position)
             for topic, position in sink.reached.items()
         )
         return StepProgress(running.query.step.name, sink.law, sink.frontier, lag)
@@ -245,4 +262,5 @@ def _forget(folder: Path, views: Path) -> None:
     """Remove all that was computed. The log has what it was computed from."""
     for suffix in ("", "-wal", "-shm"):
         Path(f"{views}{suffix}").unlink(missing_ok=True)
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    for name in ("checkpoints", "landing"):
+        shutil.rmtree(folder / name, ignore_errors=True)

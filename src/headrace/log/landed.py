@@ -1,7 +1,7 @@
 """A broker's topics as they were copied into an embedded log, and the broker for everything else.
 
-What a pipeline reads is in the folder, with commit numbers and frontiers that a broker does not have.
-What it writes goes to the broker, where others look for it.
+What a pipeline reads is in the folder, with commit numbers and frontiers, which a broker does not
+have. What it writes goes to the broker, where others look for it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ class LandedLog(Log):
         self._topics = frozenset(topics)
         self.url = inside.url
         self.capabilities = inside.capabilities
+
+    @property
+    def home(self) -> str:
+        return self.outside.home
 
     def _of(self, topic: str) -> Log:
         return self.inside if topic in self._topics else self.outside

@@ -1,7 +1,7 @@
 """Where an application keeps what it derives from a log.
 
-Beside an embedded log that is its own folder. A broker has none for us, so what belongs to its topics
-is in a folder of this machine: `headrace-state`, or where HEADRACE_STATE says.
+Beside an embedded log that is its own folder. A broker has none for us, so what belongs to its
+topics is in a folder of this machine: `headrace-state`, or where HEADRACE_STATE says.
 """
 
 from __future__ import annotations
