@@ -109,11 +109,12 @@ class Run(Closing):
             outbox = Outbox(database, producer, reach)
             self._running = []
             landings = self._landings(steps, database, outbox, portions, reach)
+            self.reads = self.log if landings is None else landings.log
+            """The log that the steps read: where there are landings, what has landed."""
             for step in steps:
-                read = self.log if landings is None else landings.log
                 query = query_of(
                     self._spark,
-                    read,
+                    self.reads,
                     step,
                     checkpoint_of(self.log.home, app.name, step.name),
                     portions=portions,
@@ -123,7 +124,7 @@ class Run(Closing):
                 sink = ViewSink(
                     database,
                     outbox,
-                    read,
+                    self.reads,
                     step,
                     query.frames.shapes,
                     changelog=changelogs,
@@ -136,10 +137,10 @@ class Run(Closing):
                     # What is not here yet would not be caught up with.
                     tuple(landings.tasks) if landings is not None and until_caught_up else (),
                 )
-                self._running.append(_Running(query, sink, read, task))
+                self._running.append(_Running(query, sink, self.reads, task))
             outbox.send()
             topics = {topic for step in steps for topic in step.topics}
-            self._heart = Heart(read, topics, self._clock)
+            self._heart = Heart(self.reads, topics, self._clock)
             if not until_caught_up:
                 self._heart.start()
                 self._stack.callback(self._heart.stop)
