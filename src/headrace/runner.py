@@ -22,12 +22,14 @@ from headrace.engine.crash import Reach, nothing
 from headrace.engine.frames import Portions
 from headrace.engine.idle import Heart
 from headrace.engine.inputs import prepare_topics, topics_of
+from headrace.engine.kafka.direct import why_not_direct
 from headrace.engine.law import Law
-from headrace.engine.position import position_at
+from headrace.engine.position import lag_of
 from headrace.engine.running import RunningStep, query_of
 from headrace.engine.session import SparkSettings, spark_session
 from headrace.engine.steps import Step, steps_of
 from headrace.engine.task import Task
+from headrace.java import jars
 from headrace.landing.landings import Landings
 from headrace.log import Capability, Log, open_log
 from headrace.log.roles import Closing
@@ -101,20 +103,28 @@ class Run(Closing):
             else:
                 finish_switches(self.log.home, app.name)
                 preflight(app, self.log).require()
-            self._spark = spark or spark_session(settings, log_file=folder / "spark.log")
+            on_kafka = Capability.COMMITS not in self.log.capabilities
+            self._spark = spark or spark_session(
+                settings,
+                log_file=folder / "spark.log",
+                jars=jars("spark-kafka") if on_kafka else (),
+            )
             database = Database(views, app.name)
             self._stack.callback(database.close)
             producer = self.log.producer(id=f"{app.name}.{database.generation}")
             self._stack.callback(producer.close)
             outbox = Outbox(database, producer, reach)
             self._running = []
-            landings = self._landings(steps, database, outbox, portions, reach)
+            needy = [s for s in steps if on_kafka and why_not_direct(s) is not None]
+            landings = self._landings(needy, database, outbox, portions, reach)
+            landed = [] if landings is None else landings.tasks
             self.reads = self.log if landings is None else landings.log
-            """The log that the steps read: where there are landings, what has landed."""
+            """The log as the steps see it: with what has landed, where that is needed."""
             for step in steps:
+                log = self.reads if step in needy else self.log
                 query = query_of(
                     self._spark,
-                    self.reads,
+                    log,
                     step,
                     checkpoint_of(self.log.home, app.name, step.name),
                     portions=portions,
@@ -124,7 +134,7 @@ class Run(Closing):
                 sink = ViewSink(
                     database,
                     outbox,
-                    self.reads,
+                    log,
                     step,
                     query.frames.shapes,
                     changelog=changelogs,
@@ -135,18 +145,17 @@ class Run(Closing):
                     query.wait,
                     partial(getattr, sink, "reached"),
                     # What is not here yet would not be caught up with.
-                    tuple(landings.tasks) if landings is not None and until_caught_up else (),
+                    tuple(landed) if step in needy and until_caught_up else (),
                 )
-                self._running.append(_Running(query, sink, self.reads, task))
+                self._running.append(_Running(query, sink, log, task))
             outbox.send()
-            topics = {topic for step in steps for topic in step.topics}
-            self._heart = Heart(self.reads, topics, self._clock)
+            self._heart = Heart(self.reads, _with_frontiers(self._running), self._clock)
             if not until_caught_up:
                 self._heart.start()
                 self._stack.callback(self._heart.stop)
             self._stack.callback(self.stop)
-            self._tasks = [*(landings.tasks if landings else ()), *(r.task for r in self._running)]
-            for task in landings.tasks if landings else ():
+            self._tasks = [*landed, *(running.task for running in self._running)]
+            for task in landed:
                 task.begin()
             for running in self._running:
                 running.task.begin()
@@ -193,7 +202,7 @@ class Run(Closing):
         reach: Reach,
     ) -> Landings | None:
         """What has to be copied from a log without commits, for steps that go by them."""
-        if Capability.COMMITS in self.log.capabilities:
+        if not steps:
             return None
         topics = {topic.name: topic for step in steps for topic in topics_of(step)}
         landings = Landings(
@@ -212,11 +221,14 @@ class Run(Closing):
 
     def _progress(self, running: _Running) -> StepProgress:
         sink = running.sink
-        lag = sum(
-            position_at(running.log, topic, running.log.head()).rows_after(position)
-            for topic, position in sink.reached.items()
-        )
+        lag = lag_of(running.log, sink.reached)
         return StepProgress(running.query.step.name, sink.law, sink.frontier, lag)
+
+
+def _with_frontiers(steps: Sequence[_Running]) -> set[str]:
+    """The topics whose time can be moved on when they go quiet."""
+    able = [s for s in steps if Capability.FRONTIERS in s.log.capabilities]
+    return {topic for running in able for topic in running.query.step.topics}
 
 
 def start(

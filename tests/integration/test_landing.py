@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from headrace import streams as hr
+from headrace.clock import VirtualClock
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.frames import Portions
 from headrace.log import Log, open_log
 from headrace.runner import Run
-from headrace.testing import Crash, Results, ScriptedLog, crash_at
-from headrace.clock import VirtualClock
+from headrace.testing import Results, ScriptedLog
 from tests import kafka
 from tests.recovery.joined import NOW, declare, feed, judge
 from tests.spark import shuffling

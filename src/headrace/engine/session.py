@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -89,11 +89,15 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
 
 
 def spark_session(
-    settings: SparkSettings | None = None, *, log_file: Path | None = None
+    settings: SparkSettings | None = None,
+    *,
+    log_file: Path | None = None,
+    jars: Sequence[Path] = (),
 ) -> SparkSession:
     """The session of this process, made if there is none yet. What Spark says goes to `log_file`.
 
-    An existing session is used as it is: a notebook may have brought its own.
+    An existing session is used as it is: a notebook may have brought its own. `jars` are what a
+    session that is made has beside Spark's own.
     """
     settings = settings or SparkSettings()
     spark = SparkSession.getActiveSession()
@@ -106,6 +110,8 @@ def spark_session(
         builder = SparkSession.builder.master(f"local[{settings.tasks},{_RETRIES}]")
         for name, value in configuration(settings).items():
             builder = builder.config(name, value)
+        if jars:
+            builder = builder.config("spark.jars", ",".join(map(str, jars)))
         java = f"-Dlog4j2.configurationFile={quiet} -Dheadrace.spark.log={log_file.resolve()}"
         if settings.brief:
             java += f" {_BRIEF}"

@@ -5,24 +5,25 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.failures import failure_of, java_is_gone
+from headrace.engine.frames import Portions
+from headrace.engine.kafka.decode import Decoder
+from headrace.engine.kafka.source import stream
+from headrace.engine.position import Position
 from headrace.engine.steps import dead_letters_of
 from headrace.errors import HeadraceError
 from headrace.landing.landed import Landed, LandingTable
-from headrace.landing.parting import CORRUPT, ROW, part
+from headrace.landing.parting import part
 from headrace.log import Log, Topic
-from headrace.schema.ddl import format_schema
 from headrace.views.database import Database
 from headrace.views.outbox import Outbox, put
 
@@ -47,7 +48,7 @@ class Landing:
         spark: SparkSession,
         app: str,
         topic: Topic,
-        options: Mapping[str, str],
+        broker: Log,
         checkpoint: Path,
         into: Into,
         *,
@@ -59,7 +60,7 @@ class Landing:
         self.name = f"landing of {topic.name}"
         self._app = app
         self._topic = topic
-        self._options = options
+        self._broker = broker
         self._checkpoint = checkpoint
         self._into = into
         self._max_rows = min(max_rows, MAXROWS)
@@ -120,26 +121,11 @@ class Landing:
 
     def _decoded(self, landed: Landed) -> DataFrame:
         """The records of the topic, each with its row, or without if it is none."""
-        assert self._topic.schema is not None
-        schema = f"{format_schema(self._topic.schema)}, {CORRUPT} string"
-        settings = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-        records = self._spark.readStream.format("kafka").options(
-            **self._options,
-            subscribe=self._topic.name,
-            startingOffsets=self._starting(landed),
-            maxOffsetsPerTrigger=str(self._max_rows),
-            failOnDataLoss="true",
-        )
-        row = F.from_json(F.col("value").cast("string"), schema, settings)
-        return records.load().select(
-            "key", "value", "partition", "offset", "timestamp", row.alias(ROW)
-        )
-
-    def _starting(self, landed: Landed) -> str:
-        if not landed.offsets:
-            return "earliest"
-        # Partitions that came since have everything yet to be read.
-        return json.dumps({self._topic.name: {str(p): end for p, end in landed.offsets.items()}})
+        there = self._broker.topic(self._topic.name).partitions
+        start = Position(0, tuple(landed.offsets.get(p.partition, p.first) for p in there))
+        portions, tasks = Portions(self._max_rows), self._spark.sparkContext.defaultParallelism
+        records = stream(self._spark, self._broker, self._topic.name, start, portions, tasks)
+        return Decoder.of(self._topic).whole(records)
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         try:

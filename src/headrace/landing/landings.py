@@ -52,7 +52,7 @@ class Landings(Closing):
                 spark,
                 app,
                 topic,
-                _options(broker),
+                broker,
                 checkpoint_of(broker.home, app, f"landing.{topic.name}"),
                 Into(inside, database, outbox),
                 max_rows=portions.max_rows,
@@ -84,8 +84,3 @@ def _landed(topic: Topic) -> Topic:
         idle=declared.idle,
     )
     return replace(topic, schema=schema, settings=settings)
-
-
-def _options(broker: Log) -> dict[str, str]:
-    """Where Spark finds the broker, and as whom."""
-    return {"kafka.bootstrap.servers": broker.url.partition("://")[2].partition("?")[0]}

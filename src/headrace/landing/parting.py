@@ -11,14 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.engine.aside import DEAD_SCHEMA
+from headrace.engine.kafka.decode import ROW, UNREADABLE
 from headrace.log import Topic
 from headrace.log.roles import Flags
 
-ROW = "row"
-CORRUPT = "_corrupt"
-"""The column of a decoded row that has the text of what could not be decoded."""
-
-NOT_DECODED = "does not decode"
 NO_KEY = "no key"
 NO_VALUE = "no value"
 
@@ -48,9 +44,8 @@ def part(records: pa.Table, topic: Topic, step: str) -> Parted:
     records = records.combine_chunks()
     deleted = _flags(pc.is_null(records.column("value")))
     decoded = records.column(ROW)
-    corrupt = _flags(pc.is_valid(pc.struct_field(decoded, CORRUPT))) | _flags(pc.is_null(decoded))
     reasons = np.full(records.num_rows, "", object)
-    reasons[corrupt & ~deleted] = NOT_DECODED
+    reasons[_flags(pc.is_null(decoded)) & ~deleted] = UNREADABLE
     columns = []
     keys = _keys(records.column("key"), topic)
     for field in topic.schema:
