@@ -13,6 +13,7 @@ from headrace.errors import (
     OffsetOutOfRange,
     UnknownPartition,
     UnknownTopic,
+    UnreadableRecord,
 )
 from headrace.log.assignment import Partition
 from headrace.log.declared import TopicRow
@@ -150,7 +151,7 @@ class Positions:
 def _tell(mine: Assigned) -> None:
     error, mine.told = mine.error, True
     assert error is not None
-    if not isinstance(error, CorruptSegment | OffsetOutOfRange | UnknownTopic):
+    if not isinstance(error, CorruptSegment | OffsetOutOfRange | UnknownTopic | UnreadableRecord):
         mine.error = None  # it may be better next time
     raise error
 
