@@ -85,85 +85,117 @@ class Run(Closing):
     ) -> None:
         self.app = app
         self._until_caught_up = until_caught_up
+        self._portions = portions or Portions()
+        self._changelogs = changelogs
         self._clock = clock or SystemClock()
+        self._reach = reach
         self._stack = contextlib.ExitStack()
-        steps = steps_of(app)
+        self._steps = steps_of(app)
         try:
             if isinstance(log, Log):
                 self.log = log
             else:
                 self.log = self._stack.enter_context(open_log(log or app.log or DEFAULT_LOG))
-            folder = app_folder(self.log.home, app.name)
-            self._stack.enter_context(only_run(folder, app.name))
-            for step in steps:
-                prepare_topics(self.log, step)
-            views = database_of(self.log.home, app.name)
-            if fresh:
-                _forget(folder, views)
-            else:
-                finish_switches(self.log.home, app.name)
-                preflight(app, self.log).require()
-            on_kafka = Capability.COMMITS not in self.log.capabilities
-            self._spark = spark or spark_session(
-                settings,
-                log_file=folder / "spark.log",
-                jars=jars("spark-kafka") if on_kafka else (),
-            )
-            database = Database(views, app.name)
-            self._stack.callback(database.close)
-            producer = self.log.producer(id=f"{app.name}.{database.generation}")
-            self._stack.callback(producer.close)
-            outbox = Outbox(database, producer, reach)
-            self._running = []
-            needy = [s for s in steps if on_kafka and why_not_direct(s) is not None]
-            landings = self._landings(needy, database, outbox, portions, reach)
-            landed = [] if landings is None else landings.tasks
-            self.reads = self.log if landings is None else landings.log
-            """The log as the steps see it: with what has landed, where that is needed."""
-            for step in steps:
-                log = self.reads if step in needy else self.log
-                query = query_of(
-                    self._spark,
-                    log,
-                    step,
-                    checkpoint_of(self.log.home, app.name, step.name),
-                    portions=portions,
-                    reach=reach,
-                    clock=self._clock,
-                )
-                sink = ViewSink(
-                    database,
-                    outbox,
-                    log,
-                    step,
-                    query.frames.shapes,
-                    changelog=changelogs,
-                    reach=reach,
-                )
-                task = Task(
-                    partial(query.start, sink, until_caught_up=until_caught_up),
-                    query.wait,
-                    partial(getattr, sink, "reached"),
-                    # What is not here yet would not be caught up with.
-                    tuple(landed) if step in needy and until_caught_up else (),
-                )
-                self._running.append(_Running(query, sink, log, task))
-            outbox.send()
-            self._heart = Heart(self.reads, _with_frontiers(self._running), self._clock)
-            if not until_caught_up:
-                self._heart.start()
-                self._stack.callback(self._heart.stop)
-            self._stack.callback(self.stop)
-            self._tasks = [*landed, *(running.task for running in self._running)]
-            for task in landed:
-                task.begin()
-            for running in self._running:
-                running.task.begin()
-                if running.task.started and running is not self._running[-1]:
-                    running.query.wait_for_source(self._clock)
+            self._prepare(spark, settings, fresh=fresh)
+            self._compose()
+            self._begin()
         except BaseException:
             self._stack.close()
             raise
+
+    def _prepare(
+        self, spark: SparkSession | None, settings: SparkSettings | None, *, fresh: bool
+    ) -> None:
+        """Look whether it can run, on what there is, and make ready what it runs with."""
+        app, home = self.app.name, self.log.home
+        folder, views = app_folder(home, app), database_of(home, app)
+        self._stack.enter_context(only_run(folder, app))
+        for step in self._steps:
+            prepare_topics(self.log, step)
+        if fresh:
+            _forget(folder, views)
+        else:
+            finish_switches(home, app)
+            preflight(self.app, self.log).require()
+        self._on_kafka = Capability.COMMITS not in self.log.capabilities
+        self._spark = spark or spark_session(
+            settings,
+            log_file=folder / "spark.log",
+            jars=jars("spark-kafka") if self._on_kafka else (),
+        )
+        self._database = Database(views, app)
+        self._stack.callback(self._database.close)
+        producer = self.log.producer(id=f"{app}.{self._database.generation}")
+        self._stack.callback(producer.close)
+        self._outbox = Outbox(self._database, producer, self._reach)
+
+    def _compose(self) -> None:
+        """Make of each step what runs it and what keeps its results."""
+        landing = [s for s in self._steps if self._on_kafka and why_not_direct(s) is not None]
+        landed, landings = self._land(landing)
+        self._tasks = [*landings]
+        self._running = []
+        for step in self._steps:
+            log = landed if step in landing else self.log
+            query = query_of(
+                self._spark,
+                log,
+                step,
+                checkpoint_of(self.log.home, self.app.name, step.name),
+                portions=self._portions,
+                reach=self._reach,
+                clock=self._clock,
+            )
+            sink = ViewSink(
+                self._database,
+                self._outbox,
+                log,
+                step,
+                query.frames.shapes,
+                changelog=self._changelogs,
+                reach=self._reach,
+            )
+            task = Task(
+                partial(query.start, sink, until_caught_up=self._until_caught_up),
+                query.wait,
+                partial(getattr, sink, "reached"),
+                # What is not here yet would not be caught up with.
+                tuple(landings) if step in landing and self._until_caught_up else (),
+            )
+            self._running.append(_Running(query, sink, log, task))
+            self._tasks.append(task)
+        self._heart = Heart(landed, _with_frontiers(self._running), self._clock)
+
+    def _land(self, steps: Sequence[Step]) -> tuple[Log, list[Task]]:
+        """The log with what steps need copied from a broker, and the tasks that do it."""
+        if not steps:
+            return self.log, []
+        topics = {topic.name: topic for step in steps for topic in topics_of(step)}
+        landings = Landings(
+            self._spark,
+            self.app.name,
+            self.log,
+            list(topics.values()),
+            self._database,
+            self._outbox,
+            until_caught_up=self._until_caught_up,
+            portions=self._portions,
+            reach=self._reach,
+        )
+        self._stack.callback(landings.close)
+        return landings.log, landings.tasks
+
+    def _begin(self) -> None:
+        self._outbox.send()
+        if not self._until_caught_up:
+            self._heart.start()
+            self._stack.callback(self._heart.stop)
+        self._stack.callback(self.stop)
+        queries = {id(running.task): running.query for running in self._running}
+        for task in self._tasks:
+            task.begin()
+            if task.started and id(task) in queries and task is not self._tasks[-1]:
+                queries[id(task)].wait_for_source(self._clock)
 
     def wait(self, seconds: float | None = None) -> bool:
         """Whether all steps ended by themselves within so many seconds. A failure is raised."""
@@ -192,32 +224,6 @@ class Run(Closing):
     def close(self) -> None:
         """Stop, and give everything back. The rest of the log is for the next run."""
         self._stack.close()
-
-    def _landings(
-        self,
-        steps: Sequence[Step],
-        database: Database,
-        outbox: Outbox,
-        portions: Portions | None,
-        reach: Reach,
-    ) -> Landings | None:
-        """What has to be copied from a log without commits, for steps that go by them."""
-        if not steps:
-            return None
-        topics = {topic.name: topic for step in steps for topic in topics_of(step)}
-        landings = Landings(
-            self._spark,
-            self.app.name,
-            self.log,
-            list(topics.values()),
-            database,
-            outbox,
-            until_caught_up=self._until_caught_up,
-            portions=portions or Portions(),
-            reach=reach,
-        )
-        self._stack.callback(landings.close)
-        return landings
 
     def _progress(self, running: _Running) -> StepProgress:
         sink = running.sink

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -42,12 +42,11 @@ class Landings(Closing):
         reach: Reach = nothing,
     ) -> None:
         self._stack = contextlib.ExitStack()
-        inside = self._stack.enter_context(open_log(f"file:{landing_of(broker.home, app)}"))
-        self.log = LandedLog(inside, broker, [topic.name for topic in topics])
+        self.log = self._stack.enter_context(landed_log(broker, app, topics))
+        inside = self.log.inside
         self.tasks = []
         self._landings = []
         for topic in topics:
-            inside.ensure_topic(_landed(topic))
             landing = Landing(
                 spark,
                 app,
@@ -68,6 +67,13 @@ class Landings(Closing):
         for landing in self._landings:
             landing.stop()
         self._stack.close()
+
+
+def landed_log(broker: Log, app: str, topics: Iterable[Topic]) -> LandedLog:
+    """The log that an application's landings make, with these topics of a broker in it."""
+    inside = open_log(f"file:{landing_of(broker.home, app)}")
+    names = [inside.ensure_topic(_landed(topic)).name for topic in topics]
+    return LandedLog(inside, broker, names)
 
 
 def _landed(topic: Topic) -> Topic:

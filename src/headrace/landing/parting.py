@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from headrace.engine.aside import DEAD_SCHEMA
 from headrace.engine.kafka.decode import ROW, UNREADABLE
 from headrace.log import Topic
+from headrace.log.partitioner import key_of_bytes
 from headrace.log.roles import Flags
 
 NO_KEY = "no key"
@@ -47,11 +48,11 @@ def part(records: pa.Table, topic: Topic, step: str) -> Parted:
     reasons = np.full(records.num_rows, "", object)
     reasons[_flags(pc.is_null(decoded)) & ~deleted] = UNREADABLE
     columns = []
-    keys = _keys(records.column("key"), topic)
     for field in topic.schema:
         column = pc.struct_field(decoded, field.name).cast(field.type)
-        if field.name == topic.key and keys is not None:
-            column = pc.if_else(pa.array(deleted), keys, column)
+        if field.name == topic.key:
+            keys = _keys(records.column("key").filter(pa.array(deleted)), field.type)
+            column = pc.replace_with_mask(column.combine_chunks(), pa.array(deleted), keys)
         elif not field.nullable:
             empty = _flags(pc.is_null(column)) & ~deleted & (reasons == "")
             reasons[empty] = f"no {field.name}"
@@ -69,12 +70,15 @@ def part(records: pa.Table, topic: Topic, step: str) -> Parted:
     )
 
 
-def _keys(column: pa.ChunkedArray, topic: Topic) -> pa.Array | None:
-    """The keys of the records in the type of the topic's key, which is all a tombstone has."""
-    if topic.key is None:
-        return None
-    assert topic.schema is not None
-    return column.cast(topic.schema.field(topic.key).type)
+def _keys(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """The keys of tombstones, which have nothing else; null where one is none of the topic's."""
+    found = []
+    for data in column.to_pylist():
+        try:
+            found.append(None if data is None else key_of_bytes(data, kind))
+        except (ValueError, pa.ArrowException):
+            found.append(None)
+    return pa.array(found, kind)
 
 
 def _letters(records: pa.Table, reasons: list[str], topic: Topic, step: str) -> pa.Table:

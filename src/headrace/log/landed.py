@@ -21,7 +21,7 @@ from headrace.log.state import GroupState, Topic, TopicCommit, TopicState, Upkee
 
 
 class LandedLog(Log):
-    """The topics named are `inside`, all others `outside`. It is neither's to close."""
+    """The topics named are `inside`, all others `outside`, which it does not close."""
 
     def __init__(self, inside: Log, outside: Log, topics: Collection[str]) -> None:
         self.inside = inside
@@ -38,7 +38,7 @@ class LandedLog(Log):
         return self.inside if topic in self._topics else self.outside
 
     def close(self) -> None:
-        """Nothing is its own."""
+        self.inside.close()
 
     # Topics
 
