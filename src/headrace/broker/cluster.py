@@ -17,7 +17,7 @@ from headrace.broker.starting import Started, format_data, planned, start_node
 from headrace.broker.state import ClusterState, NodeState
 from headrace.clock import MILLISECOND, SECOND, Clock, SystemClock
 from headrace.errors import BrokerFailed
-from headrace.java import Progress, class_path
+from headrace.java import Fetching, class_path
 
 _POLL = 50 * MILLISECOND
 _READY_WITHIN = 90 * SECOND
@@ -48,7 +48,7 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         *,
         memory: str = "512m",
-        progress: Progress | None = None,
+        told: Fetching | None = None,
         say: Say | None = None,
     ) -> ClusterState:
         """Start every node that is not running, and return when all of them answer.
@@ -62,7 +62,7 @@ class Cluster:
             layout = planned(known, running, self.folder, brokers, port, settings or {})
             missing = [node for node in layout.nodes if node.id not in running]
             if missing:
-                path = class_path("kafka", progress)
+                path = class_path("kafka", told)
                 self._folder.write_layout(layout)
                 self._start(layout, missing, path, memory, say)
         return self.state()
@@ -95,7 +95,7 @@ class Cluster:
 
     def down(self, *, remove: bool = False) -> bool:
         """Stop every node; with `remove`, forget all data too. Whether any was running."""
-        if not self.folder.exists():
+        if self._folder.layout() is None:
             return False
         with self._alone():
             layout = self._folder.layout()
@@ -124,9 +124,9 @@ class Cluster:
     def _start(self, layout: Layout, nodes: list[Node], path: str, memory: str, say: Say) -> None:
         new = [n for n in nodes if not (self._folder.data(n) / "meta.properties").exists()]
         if new:
-            say("formatting")
+            say("Making the data folders")
             format_data(self._folder, layout, new, path)
-        say("starting")
+        say("Waiting for Kafka to answer")
         started: list[Started] = []
         try:
             for node in nodes:
@@ -173,7 +173,7 @@ class Cluster:
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Let nobody else start or stop nodes of this folder meanwhile."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._folder.claim()
         with (self.folder / "up.lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
