@@ -12,11 +12,12 @@ from pathlib import Path
 from headrace.broker.admin import Admin
 from headrace.broker.layout import Folder, Layout, Node
 from headrace.broker.ports import answers
+from headrace.broker.process import Process
 from headrace.broker.reasons import reason
 from headrace.broker.starting import Started, format_data, planned, start_node
 from headrace.broker.state import ClusterState, NodeState
 from headrace.clock import MILLISECOND, SECOND, Clock, SystemClock
-from headrace.errors import BrokerFailed
+from headrace.errors import BrokerFailed, ServerError
 from headrace.java import Fetching, class_path
 
 _POLL = 50 * MILLISECOND
@@ -99,12 +100,14 @@ class Cluster:
             return False
         with self._alone():
             layout = self._folder.layout()
-            stopped = self._stop(layout.nodes if layout else [])
+            nodes = layout.nodes if layout else []
+            processes = [process for node in nodes if (process := self._folder.process(node))]
+            _end(processes, self._clock)
             if remove and layout:
                 for node in layout.nodes:
                     shutil.rmtree(self._folder.node(node), ignore_errors=True)
                 self._folder.forget()
-        return stopped
+        return bool(processes)
 
     def signal(self, node: int, number: int) -> None:
         """Send a signal to the process of a node, as kill does: SIGKILL, SIGSTOP, SIGCONT."""
@@ -134,7 +137,7 @@ class Cluster:
                 self._folder.write_process(node, started[-1].process)
             self._wait(layout, started)
         except BaseException:
-            self._stop([one.node for one in started])
+            _end([one.process for one in started], self._clock)
             raise
 
     def _wait(self, layout: Layout, started: list[Started]) -> None:
@@ -161,19 +164,25 @@ class Cluster:
                 )
             self._clock.sleep(_POLL)
 
-    def _stop(self, nodes: list[Node]) -> bool:
-        processes = [process for node in nodes if (process := self._folder.process(node))]
-        for process in processes:
-            process.signal(signal.SIGCONT)
-            process.signal(signal.SIGTERM)
-        for process in processes:
-            process.end(self._clock, _END_WITHIN)
-        return bool(processes)
-
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Let nobody else start or stop nodes of this folder meanwhile."""
         self._folder.claim()
-        with (self.folder / "up.lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+        try:
+            with (self.folder / "up.lock").open("w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                yield
+        except OSError as error:
+            raise ServerError(
+                f"The folder of the cluster cannot be used: {error.strerror} at {error.filename}",
+                hint="Make room or put it right, or choose another folder with --data",
+            ) from None
+
+
+def _end(processes: list[Process], clock: Clock) -> None:
+    """Return when all of them have ended; they do so at the same time."""
+    for process in processes:
+        process.signal(signal.SIGCONT)
+        process.signal(signal.SIGTERM)
+    for process in processes:
+        process.end(clock, _END_WITHIN)
