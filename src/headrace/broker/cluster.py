@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from headrace.broker.admin import Admin
@@ -49,19 +49,25 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         *,
         memory: str = "512m",
+        only: Collection[int] = (),
         told: Fetching | None = None,
         say: Say | None = None,
     ) -> ClusterState:
         """Start every node that is not running, and return when all of them answer.
 
         `port` is where the first one listens, and the others after it; 0 means any that are free.
+        With `only`, these nodes and no others are started; they answer when a majority is there.
         """
         say = say or (lambda _: None)
         with self._alone():
             known = self._folder.layout()
             running = {n.id for n in known.nodes if self._folder.process(n)} if known else set()
             layout = planned(known, running, self.folder, brokers, port, settings or {})
-            missing = [node for node in layout.nodes if node.id not in running]
+            missing = [
+                node
+                for node in layout.nodes
+                if node.id not in running and (not only or node.id in only)
+            ]
             if missing:
                 path = class_path("kafka", told)
                 self._folder.write_layout(layout)
@@ -135,15 +141,15 @@ class Cluster:
             for node in nodes:
                 started.append(start_node(self._folder, layout, node, path, memory))
                 self._folder.write_process(node, started[-1].process)
-            self._wait(layout, started)
+            self._wait(started)
         except BaseException:
             _end([one.process for one in started], self._clock)
             raise
 
-    def _wait(self, layout: Layout, started: list[Started]) -> None:
-        """Return when all nodes answer, and know of each other."""
-        wanted = {node.id for node in layout.nodes}
-        ports = [node.port for node in layout.nodes]
+    def _wait(self, started: list[Started]) -> None:
+        """Return when all of them answer, and the cluster has let them in."""
+        wanted = {one.node.id for one in started}
+        ports = [one.node.port for one in started]
         until = self._clock.monotonic() + _READY_WITHIN
         admin = None
         while True:
