@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from headrace.broker import Cluster, ClusterState
-from headrace.broker.ports import answers
+from headrace.java.ports import answers
 from tests.integration.processes import mounted, python
 from tests.integration.test_cli_running import Cli
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.broker.ports import free
 from headrace.errors import InvalidSetting, JarRefused, JarUnavailable, Retryable, ServerError
 from headrace.java import Fetching, Jar, jars, locked
 from headrace.java.jars import cache, fetch
 from headrace.java.lock import FOLDER
+from headrace.java.ports import free
 from headrace.java.repository import CENTRAL, repository
 
 SECRET = "hunter2-is-the-secret"

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from headrace.broker.admin import Admin
 from headrace.broker.layout import Folder, Layout, Node
-from headrace.broker.ports import answers
-from headrace.broker.process import Process
 from headrace.broker.reasons import reason
 from headrace.broker.starting import Started, format_data, planned, start_node
 from headrace.broker.state import ClusterState, NodeState
 from headrace.clock import MILLISECOND, SECOND, Clock, SystemClock
 from headrace.errors import BrokerFailed, ServerError
 from headrace.java import Fetching, class_path
+from headrace.java.ports import answers
+from headrace.java.process import Process
 
 _POLL = 50 * MILLISECOND
 _READY_WITHIN = 90 * SECOND

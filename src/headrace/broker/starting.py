@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headrace.broker import ports
 from headrace.broker.layout import Folder, Layout, Node
-from headrace.broker.process import Process, start
 from headrace.broker.properties import properties
 from headrace.broker.reasons import reason, size
 from headrace.errors import BrokerFailed, InvalidSetting
+from headrace.java import ports
 from headrace.java.home import BRIEF, java
+from headrace.java.process import Process, start
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 

@@ -14,11 +14,11 @@ import pytest
 
 from headrace.broker import Cluster
 from headrace.broker.layout import Folder, Layout, Node
-from headrace.broker.ports import HOST, answers, free, require
-from headrace.broker.process import Process, start, started_at
 from headrace.broker.reasons import reason
 from headrace.clock import SECOND, SystemClock
 from headrace.errors import InvalidSetting, PortTaken, ServerError
+from headrace.java.ports import HOST, answers, free, require
+from headrace.java.process import Process, start, started_at
 from tests.integration.test_cli_running import wait_until
 
 STUBBORN = (
