@@ -17,6 +17,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headrace.clock import SECOND, Clock, SystemClock
+from headrace.engine.cluster import require_local
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.frames import Portions
 from headrace.engine.idle import Heart
@@ -105,6 +106,7 @@ class Run(Closing):
                 finish_switches(self.log.url, app.name)
                 preflight(app, self.log).require()
             self._spark = spark or spark_session(settings, log_file=folder / "spark.log")
+            require_local(self._spark, self.log.url)
             database = Database(views, app.name)
             self._stack.callback(database.close)
             producer = self.log.producer(id=f"{app.name}.{database.generation}")
