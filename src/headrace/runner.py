@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headrace.clock import SECOND, Clock, SystemClock
-from headrace.engine.cluster import require_local
+from headrace.engine.cluster import is_cluster, require_local
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.frames import Portions
 from headrace.engine.idle import Heart
@@ -27,7 +27,7 @@ from headrace.engine.position import Position, position_at
 from headrace.engine.running import RunningStep, query_of
 from headrace.engine.session import SparkSettings, spark_session
 from headrace.engine.steps import steps_of
-from headrace.errors import PipelineFailed
+from headrace.errors import LawBroken, PipelineError, PipelineFailed
 from headrace.log import Log, open_log
 from headrace.log.roles import Closing
 from headrace.streams.app import App
@@ -184,15 +184,25 @@ class Run(Closing):
                 running.query.start(running.sink, until_caught_up=self._until_caught_up)
                 running.started = True
             running.ended = running.query.wait(0.1)
-        except PipelineFailed as failure:
+        except (PipelineFailed, LawBroken) as failure:
             running.started = False
             stuck = running.sink.reached == running.failed_at
             running.restarts = running.restarts + 1 if stuck else 1
             running.failed_at = running.sink.reached
-            if running.restarts > _RESTARTS or not failure.details.get("by_chance"):
+            if running.restarts > _RESTARTS or not self._by_chance(failure):
                 raise
             self._clock.sleep(SECOND // 2)
         return running.ended
+
+    def _by_chance(self, failure: PipelineError) -> bool:
+        """Whether it may not happen again.
+
+        Where a worker of a cluster was lost, Spark does some of its work again and counts its rows
+        twice. Such a batch does not add up, is not stored, and is computed once more.
+        """
+        if isinstance(failure, LawBroken):
+            return is_cluster(self._spark)
+        return bool(failure.details.get("by_chance"))
 
     def _progress(self, running: _Running) -> StepProgress:
         sink = running.sink

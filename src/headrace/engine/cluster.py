@@ -53,7 +53,7 @@ def is_cluster(spark: SparkSession) -> bool:
 def ship(spark: SparkSession) -> None:
     """Send headrace and the modules of the user's own to the workers."""
     # Spark serves the file for as long as it runs, and then removes the folder.
-    file = _archive(Path(str(spark.sparkContext._temp_dir)))
+    file = archive_of_modules(Path(str(spark.sparkContext._temp_dir)))
     if file.name not in {Path(name).name for name in spark.sparkContext.listFiles}:
         spark.sparkContext.addPyFile(str(file))
 
@@ -63,7 +63,7 @@ def require_local(spark: SparkSession, url: str) -> None:
     if not url.startswith(_LOCAL_LOG) or not is_cluster(spark):
         return
     spark.sparkContext.parallelize([0], 1).count()  # now there is a worker
-    others = sorted(host for host in _executors(spark) if not _is_ours(host))
+    others = sorted(host for host in _executors(spark) if not is_ours(host))
     if others:
         raise Unsupported(
             f"The log {url} is in a folder of this machine, and Spark has workers on "
@@ -80,7 +80,7 @@ def _executors(spark: SparkSession) -> set[str]:
     return {name.rpartition(":")[0] for name in names}
 
 
-def _is_ours(host: str) -> bool:
+def is_ours(host: str) -> bool:
     """Whether this machine has the address: only then can a socket be bound to it."""
     try:
         family, kind, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
@@ -91,8 +91,9 @@ def _is_ours(host: str) -> bool:
     return True
 
 
-def _archive(folder: Path) -> Path:
+def archive_of_modules(folder: Path) -> Path:
     """An archive of all that is to be sent, named by what is in it."""
+    folder.mkdir(parents=True, exist_ok=True)
     made = folder / "modules.zip"
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, path in sorted(_files()):
@@ -120,9 +121,8 @@ def _files() -> Iterator[tuple[str, Path]]:
 
 
 def _package(folder: Path) -> Iterator[tuple[str, Path]]:
-    for path in folder.rglob("*"):
-        if path.is_file() and path.suffix != ".pyc":
-            yield str(path.relative_to(folder.parent)), path
+    for path in folder.rglob("*.py"):
+        yield str(path.relative_to(folder.parent)), path
 
 
 def _is_own(path: Path) -> bool:

@@ -32,8 +32,8 @@ _DEPLOY = "org.apache.spark.deploy"
 class Standalone(Closing):
     """A master and workers on loopback. Closing it ends them.
 
-    What they say, and what their executors do, is in `folder`. `python` is the Python that runs
-    functions on the workers.
+    What they say, and what their executors do, is in `folder`, and the master's address in its file
+    `url`. `python` is the Python that runs functions on the workers.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Standalone(Closing):
         self._workers: list[Process] = []
         port, self._page = free(2)
         self.url = f"spark://{HOST}:{port}"
+        (self.folder / "url").write_text(self.url)
         where = ["--host", HOST, "--port", str(port), "--webui-port", str(self._page)]
         self._master = self._start("master", [f"{_DEPLOY}.master.Master", *where])
         try:
