@@ -18,6 +18,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headrace.clock import SECOND, Clock, SystemClock
+from headrace.engine.cluster import is_cluster, require_local
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.frames import Portions
 from headrace.engine.idle import Heart
@@ -29,6 +30,7 @@ from headrace.engine.running import RunningStep, query_of
 from headrace.engine.session import SparkSettings, spark_session
 from headrace.engine.steps import Step, steps_of
 from headrace.engine.task import Task
+from headrace.errors import LawBroken, PipelineError
 from headrace.java import jars
 from headrace.landing.landings import Landings
 from headrace.log import Capability, Log, open_log
@@ -123,6 +125,7 @@ class Run(Closing):
             log_file=folder / "spark.log",
             jars=jars("spark-kafka") if self._on_kafka else (),
         )
+        require_local(self._spark, self.log.url)
         self._database = Database(views, app)
         self._stack.callback(self._database.close)
         producer = self.log.producer(id=f"{app}.{self._database.generation}")
@@ -159,6 +162,7 @@ class Run(Closing):
                 partial(query.start, sink, until_caught_up=self._until_caught_up),
                 query.wait,
                 partial(getattr, sink, "reached"),
+                self._by_chance,
                 # What is not here yet would not be caught up with.
                 tuple(landings) if step in landing and self._until_caught_up else (),
             )
@@ -182,6 +186,7 @@ class Run(Closing):
             portions=self._portions,
             reach=self._reach,
         )
+        require_local(self._spark, landings.log.url)
         self._stack.callback(landings.close)
         return landings.log, landings.tasks
 
@@ -224,6 +229,16 @@ class Run(Closing):
     def close(self) -> None:
         """Stop, and give everything back. The rest of the log is for the next run."""
         self._stack.close()
+
+    def _by_chance(self, failure: PipelineError) -> bool:
+        """Whether it may not happen again.
+
+        Where a worker of a cluster was lost, Spark does some of its work again and counts its rows
+        twice. Such a batch does not add up, is not stored, and is computed once more.
+        """
+        if isinstance(failure, LawBroken):
+            return is_cluster(self._spark)
+        return bool(failure.details.get("by_chance"))
 
     def _progress(self, running: _Running) -> StepProgress:
         sink = running.sink

@@ -1,8 +1,9 @@
 """Runs a pipeline in a process of its own, to be killed at a point of a batch or from outside.
 
-    python -m tests.recovery.piping FOLDER APP WHICH REACHED POINT NTH
+    python -m tests.recovery.piping FOLDER APP WHICH REACHED POINT NTH [MASTER]
 
-Every point that is reached is written to the file REACHED. POINT `-` kills nothing.
+Every point that is reached is written to the file REACHED. POINT `-` kills nothing. MASTER is the
+cluster to run on.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from headrace.testing import kill_at
 from tests.recovery.pipeline import NOW, Which, declare
 
 
-def main(folder: str, name: str, which: Which, reached: str, point: str, nth: str) -> None:
+def main(
+    folder: str, name: str, which: Which, reached: str, point: str, nth: str, master: str = ""
+) -> None:
     app, _ = declare(name, which)
     kill = kill_at(point, int(nth)) if point != "-" else None
     with Path(reached).open("a") as file:
@@ -38,7 +41,9 @@ def main(folder: str, name: str, which: Which, reached: str, point: str, nth: st
                 app,
                 log,
                 until_caught_up=True,
-                settings=SparkSettings(shuffle_partitions=2, brief=True),
+                settings=SparkSettings(
+                    memory="1g", shuffle_partitions=2, brief=True, master=master
+                ),
                 portions=Portions(max_commits=3),
                 reach=reach,
             ) as running,

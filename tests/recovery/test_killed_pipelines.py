@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -37,8 +38,18 @@ PATIENCE = 180
 class Victim:
     """A pipeline that is started and killed, again and again, while its topic grows."""
 
-    def __init__(self, log: ScriptedLog, folder: Path, seed: int, which: Which = "grid") -> None:
+    def __init__(
+        self,
+        log: ScriptedLog,
+        folder: Path,
+        seed: int,
+        which: Which = "grid",
+        master: str = "",
+        python: str = sys.executable,
+    ) -> None:
         self.log = log
+        self._master = master
+        self._python = python
         self.which: Which = which
         self._folder = folder
         self._points = folder.parent / "points.txt"
@@ -64,17 +75,34 @@ class Victim:
         if process.wait(PATIENCE) == -signal.SIGKILL:
             self._record()
 
+    def run_while(self, commits: int, happens: Callable[[], None]) -> None:
+        """Let it run to the end, and let something else happen some moment after a batch began."""
+        feed(self.log, self._feed, commits)
+        process = self._start("-", 0)
+        clock = SystemClock()
+        while process.poll() is None and self._reached().count("batch began") < 2:
+            clock.sleep(20_000)
+        clock.sleep(self._random.randrange(2_000_000))
+        assert process.poll() is None, "it was over before anything could happen"
+        happens()
+        assert process.wait(PATIENCE) == 0
+
     def _start(self, point: str, nth: int) -> subprocess.Popen[bytes]:
         self._points.unlink(missing_ok=True)
         return subprocess.Popen(
             [
                 sys.executable, "-m", "tests.recovery.piping",
                 str(self._folder), "killed", self.which, str(self._points), point, str(nth),
+                self._master,
             ],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
+                "PYSPARK_PYTHON": self._python,
+            },
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=None if self._master else subprocess.DEVNULL,
         )  # fmt: skip
 
     def _reached(self) -> str:

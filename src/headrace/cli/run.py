@@ -12,6 +12,7 @@ from headrace.cli.output import show, show_json
 from headrace.cli.spark_options import (
     Brief,
     Cores,
+    Master,
     MaxCommits,
     MaxRows,
     Memory,
@@ -58,6 +59,7 @@ def run(
     state: State = "memory",
     shuffle_partitions: ShufflePartitions = 0,
     brief: Brief = False,
+    master: Master = "",
     json: AsJson = False,
 ) -> None:
     """Run an application: its streams on Spark, its results in its views.
@@ -90,7 +92,7 @@ def run(
         url,
         until_caught_up=until_caught_up,
         fresh=fresh,
-        settings=settings_of(cores, memory, shuffle_partitions, state, brief),
+        settings=settings_of(cores, memory, shuffle_partitions, state, brief, master),
         portions=portions_of(max_rows, max_commits),
     )
     if json:
