@@ -174,7 +174,9 @@ def _members(state: GroupState) -> Table:
         lines.add_row(
             plain(member.id),
             plain(IDLE, "yellow") if member.idle else plain(places),
-            f"{span(max(0, now - member.heartbeat) / SECOND)} ago",
+            "-"
+            if member.heartbeat is None
+            else f"{span(max(0, now - member.heartbeat) / SECOND)} ago",
         )
     if not state.members:
         lines.add_row(plain("no members: nobody is reading", "dim"))

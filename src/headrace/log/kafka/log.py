@@ -31,6 +31,9 @@ from headrace.log.roles import Acks, CommitMode, Consumer, Producer
 from headrace.log.settings import TopicSettings
 from headrace.log.state import GroupState, Topic, TopicCommit, TopicState, UpkeepReport
 
+_LONGEST_SESSION = timedelta(minutes=30)
+"""Kafka's own default, and near what its client can count."""
+
 
 class KafkaLog(Log):
     """A log on a Kafka cluster. `url` and `repr` are without its secrets; `address` has them."""
@@ -195,6 +198,10 @@ class KafkaLog(Log):
         if session <= timedelta(0):
             raise InvalidSetting(
                 f"A session of {session} is over before it begins", hint="Choose some seconds"
+            )
+        if session > _LONGEST_SESSION:
+            raise InvalidSetting(
+                f"A session of {session} is longer than Kafka keeps one", hint="Use up to 30m"
             )
         known = self._groups.find(group)
         others = [m for m in known.members if m.group_instance_id != instance] if known else []
