@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from headrace.errors import InvalidSetting, MissingExtra
-from headrace.log import address, open_log
+from headrace.log import open_log
 from headrace.log.kafka.address import is_secret, parse_address
 from headrace.log.kafka.failures import translated
 
@@ -107,6 +107,6 @@ def test_without_its_package_a_log_on_kafka_says_what_to_install(
     def missing(name: str) -> None:
         raise ModuleNotFoundError(name="confluent_kafka")
 
-    monkeypatch.setattr(address.importlib, "import_module", missing)
+    monkeypatch.setattr("headrace.log.address.importlib.import_module", missing)
     with pytest.raises(MissingExtra, match=r"pip install 'headrace\[kafka\]'"):
         open_log("kafka://localhost:9092")
