@@ -219,7 +219,7 @@ def test_a_static_member_that_restarts_keeps_its_partitions_and_the_generation(
     stage.settle(other)
     again = join(stage.elsewhere(), instance="worker-1")
     stage.settle(other, again)
-    assert (again.assignment, other.assignment, again.generation) == before
+    assert (again.assignment, other.assignment, other.generation) == before
     (member,) = [m for m in stage.log.group("readers").members if m.instance]
     assert member.instance == "worker-1"
 

@@ -91,7 +91,7 @@ def test_nothing_of_an_open_log_shows_its_secrets(broker: ClusterState) -> None:
 def test_a_broker_that_goes_away_and_comes_back_loses_and_repeats_nothing(tmp_path: Path) -> None:
     with (
         kafka.running(tmp_path / "kafka") as cluster,
-        open_log(f"{cluster.state().url}?timeout=3s") as log,
+        open_log(f"{cluster.state().url}?timeout=8s") as log,
     ):
         log.create_topic("t")
         one = pa.table({"value": ["1"]})

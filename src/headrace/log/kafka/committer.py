@@ -229,7 +229,23 @@ class KafkaCommitter(Committer):
             self._abort(producer)
             raise
         self._end(producer)
+        self._await_visible(receipt)
         return receipt if again else self._done(sequence, receipt)
+
+    def _await_visible(self, receipt: Receipt) -> None:
+        """Return when readers can see it: Kafka answers a commit before it has marked the records.
+
+        Another transaction that is open may hide it for longer than anybody should wait.
+        """
+        ends = {(ack.topic, ack.partition): ack.end for ack in receipt.acks}
+        limit = self._client.clock.monotonic() + SECOND
+        while ends and self._client.clock.monotonic() < limit:
+            seen = self._client.some_offsets(ends, OffsetSpec.latest())
+            ends = {
+                place: end
+                for place, end in ends.items()
+                if isinstance(found := seen[place], tuple) and found[0] < end
+            }
 
     def _end(self, producer: Producer) -> None:
         """Commit the transaction, trying for as long as it cannot be known to have failed."""

@@ -70,7 +70,9 @@ class Groups:
 
     def _committed(self, name: str) -> dict[tuple[str, int], TopicPartition]:
         answer = self._client.admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(name)], request_timeout=self._client.seconds
+            [ConsumerGroupTopicPartitions(name)],
+            require_stable=True,  # a transaction that is about to end counts
+            request_timeout=self._client.seconds,
         )[name]
         found = self._client.wait(answer, group=name)
         return {(p.topic, p.partition): p for p in found.topic_partitions or ()}

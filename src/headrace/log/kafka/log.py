@@ -212,8 +212,7 @@ class KafkaLog(Log):
                     f"The members of group {group!r} assign by {present!r}, not by {assignor!r}",
                     hint=f"Use assignor={present!r}, or stop all of them first",
                 )
-        alone = known is None or not known.members
-        return Terms(group, assignor, instance, session, max_poll_interval, alone)
+        return Terms(group, assignor, instance, session, max_poll_interval, alone=not others)
 
     def offset_at(self, topic: str, partition: int, position: Position) -> int:
         self._check_positions(position)
