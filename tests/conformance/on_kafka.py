@@ -134,9 +134,9 @@ class KafkaBackend(Backend):
         for group in _groups(consumers):
             found = self._described(group)
             told = {
-                member.member_id: {
+                member.member_id: frozenset(
                     (p.topic, p.partition) for p in member.assignment.topic_partitions
-                }
+                )
                 for member in found.members
             }
             if found.state.name != "STABLE" or any(

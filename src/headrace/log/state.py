@@ -133,10 +133,13 @@ class Member:
 
 @dataclass(frozen=True)
 class GroupState:
-    """A consumer group: who is in it and how far it is."""
+    """A consumer group: who is in it and how far it is.
+
+    `generation` is None on Kafka, which does not tell, and `assignor` is empty without members.
+    """
 
     name: str
-    generation: int
+    generation: int | None
     assignor: str
     members: tuple[Member, ...]
     lags: tuple[Lag, ...]

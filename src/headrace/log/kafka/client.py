@@ -24,7 +24,7 @@ from headrace.clock import SECOND, Clock, SystemClock
 from headrace.errors import HeadraceError, LogUnavailable, UnknownTopic
 from headrace.log.declared import unknown_topic
 from headrace.log.kafka.address import KafkaAddress
-from headrace.log.kafka.failures import code_of, translated
+from headrace.log.kafka.failures import PASSING, code_of, translated
 
 T = TypeVar("T")
 
@@ -36,15 +36,6 @@ _MESSAGE_BYTES = 72 << 20
 """What a client may send at once: the largest record there may be, as the largest JSON."""
 
 _MOMENT = SECOND // 100
-_PASSING = {
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError._NOENT,  # no leader of any partition is known
-}
-"""What is over in a moment: partitions and groups that were just made have no leader yet."""
 
 
 class Client:
@@ -230,8 +221,10 @@ class Client:
                     found[place] = self.failure(error, topic=place[0], partition=place[1])
                     if code_of(error) == KafkaError._NOENT and not self.has_topic(place[0]):
                         found[place] = unknown_topic(place[0])
-                    elif code_of(error) in _PASSING:
+                    elif code_of(error) in PASSING:
                         left.append(place)
+            # A leader that has been elected anew is not asked for by itself.
+            self.introduce(self.admin, *{topic for topic, _ in left})
         return found
 
 

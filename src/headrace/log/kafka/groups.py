@@ -66,7 +66,7 @@ class Groups:
             raise unknown_group(name)
         members = tuple(sorted(map(_member, found.members), key=lambda member: member.id))
         assignor = (found.partition_assignor or "").removeprefix("cooperative-")
-        return GroupState(name, 0, assignor, members, self._lags(name, members))
+        return GroupState(name, None, assignor, members, self._lags(name, members))
 
     def _committed(self, name: str) -> dict[tuple[str, int], TopicPartition]:
         answer = self._client.admin.list_consumer_group_offsets(
