@@ -195,6 +195,7 @@ class Query:
             results.sessions,
             self._joined(results),
             outcome=results.outcome,
+            delivered=results.delivered,
             made=account.made,
         )
         self._reach("set aside")

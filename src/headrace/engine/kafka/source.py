@@ -25,16 +25,24 @@ _READING = {
 
 
 def stream(
-    spark: SparkSession, log: Log, topic: str, start: Position, portions: Portions, tasks: int
+    spark: SparkSession,
+    log: Log,
+    topic: str,
+    start: Position,
+    portions: Portions,
+    tasks: int | None,
 ) -> DataFrame:
-    """What comes to a topic, from a place on, in batches of at most so many rows."""
+    """What comes to a topic, from a place on, in batches of at most so many rows.
+
+    It is read by so many tasks at least, or by one for each partition.
+    """
     return (
         spark.readStream.format(FORMAT)
         .options(**connection_of(log), **_READING)
         .option("subscribe", topic)
         .option("startingOffsets", _offsets(topic, dict(enumerate(start.offsets))))
         .option("maxOffsetsPerTrigger", str(portions.max_rows))
-        .option("minPartitions", str(tasks))
+        .options(**({} if tasks is None else {"minPartitions": str(tasks)}))
         .load()
     )
 
