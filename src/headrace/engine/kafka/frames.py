@@ -11,11 +11,14 @@ from pyspark.sql import functions as F
 
 from headrace.clock import micros
 from headrace.engine import places
+from headrace.engine.aside import closing_of
 from headrace.engine.compile import Compiler, Load
 from headrace.engine.counters import Counters
 from headrace.engine.frames import Frames, Portions, Results
+from headrace.engine.frontdoor import map_in_arrow
 from headrace.engine.kafka.decode import Decoder
-from headrace.engine.kafka.outlet import Outlet
+from headrace.engine.kafka.oldest import ROWS, Oldest, metric_of, oldest_rows, place
+from headrace.engine.kafka.outlet import DELIVERED, Outlet
 from headrace.engine.kafka.source import between, stream
 from headrace.engine.position import Position
 from headrace.engine.sink import Sink
@@ -45,17 +48,25 @@ class KafkaFrames(Frames):
             batch = batch.where(closed > F.lit(frontier))
         return self.results(batch, sink, revision)
 
-    def late_between(self, ranges: Mapping[str, Range], frontier: int) -> pa.Table:
-        """The pairs that were too late by a frontier, or by the time of their own arrival."""
+    def late_between(
+        self, ranges: Mapping[str, Range], frontier: int, oldest: Mapping[str, Oldest]
+    ) -> pa.Table:
+        """The pairs that were too late by a frontier, or by the time of their own arrival.
+
+        Of each topic, only rows that are among its `oldest` are looked at, if those are known.
+        """
         step = self._step.aggregation
         assert step is not None
         assert self.late_schema is not None
+        closing = closing_of(step)
 
         def load(source: Source) -> DataFrame:
             name = source.topic.name
             records = between(self._spark, self._log, name, *ranges[name])
-            if records is None:
+            if records is None or name not in oldest:
                 return self._empty(source)
+            if (only := oldest[name].before(closing.all_open_from(frontier))) is not None:
+                records = records.where(place().isin(only))
             decoder = Decoder.of(self._topic(name), source.columns)
             rows = decoder.placed(records, tuple(places.TYPES))
             rows = rows.withColumn(places.FRONTIER, self._met(F.lit(frontier)))
@@ -81,7 +92,7 @@ class KafkaFrames(Frames):
         (topic,) = self._step.outputs
         writer = f"{self._step.app}.{generation}.{self._step.name}"
         outlet = Outlet(self._log.address, topic, writer, commit)
-        told = batch.mapInArrow(outlet.deliver(), "rows bigint").toArrow()
+        told = map_in_arrow(batch, outlet, DELIVERED).toArrow()
         rows = pc.sum(told.column("rows")).as_py() or 0
         return Results(self.schema.empty_table(), delivered=rows)
 
@@ -108,6 +119,8 @@ class KafkaFrames(Frames):
         if self._ordered or self.delivers:
             rows = rows.withColumn(places.TOPIC, F.lit(name))
         step = self._step.aggregation
+        if step is not None:
+            rows = rows.observe(metric_of(name), oldest_rows().alias(ROWS))
         # A step that Spark keeps nothing of has a watermark too: it is where times are looked at.
         patience = f"{micros(step.patience) if step is not None else 0} microseconds"
         if not self._by_frontier:
@@ -118,11 +131,12 @@ class KafkaFrames(Frames):
     def _places(self) -> tuple[str, ...]:
         if self._ordered:
             return tuple(places.TYPES)
-        if self._sessions is not None:
-            return (places.COMMIT,)
         if self.delivers:
             return (places.PARTITION,)
-        return (places.FRONTIER,) if self._by_frontier else ()
+        found = (places.PARTITION, places.OFFSET)
+        if self._sessions is not None:
+            return (places.COMMIT, *found)
+        return (places.FRONTIER, *found) if self._by_frontier else found
 
     def _topic(self, name: str) -> Topic:
         return self._log.topic(name).topic

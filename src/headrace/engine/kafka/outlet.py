@@ -12,11 +12,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 from confluent_kafka import KafkaException
+from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.engine import places
 from headrace.log.conform import conform
@@ -29,13 +30,11 @@ from headrace.log.kafka.wire import rows_of
 from headrace.log.partitioner import key_bytes, partition_column
 from headrace.log.state import Receipt
 
-DELIVERED = pa.schema([("rows", pa.int64())])
+DELIVERED = StructType([StructField("rows", LongType())])
 """What a task tells: how many rows of its batch are in the topic now."""
 
 _TRANSACTION_MS = 300_000
 _QUEUE = {"queue_buffering_max_messages": 1_000_000, "linger_ms": 20, "batch_size": 1 << 20}
-
-Deliver = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True)
@@ -49,19 +48,15 @@ class Outlet:
     fenced: bool = True
     """Without it a batch that comes again is written again: each row once at least."""
 
-    def deliver(self) -> Deliver:
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """What a task does with its rows, which are all of one partition."""
-
-        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            delivery: _Delivery | None = None
-            for batch in batches:
-                if batch.num_rows:
-                    delivery = delivery or _Delivery(self, _origin(batch))
-                    delivery.add(batch)
-            if delivery is not None:
-                yield pa.record_batch([pa.array([delivery.end()])], schema=DELIVERED)
-
-        return work
+        delivery: _Delivery | None = None
+        for batch in batches:
+            if batch.num_rows:
+                delivery = delivery or _Delivery(self, _origin(batch))
+                delivery.add(batch)
+        if delivery is not None:
+            yield pa.RecordBatch.from_pydict({"rows": [delivery.end()]})
 
 
 class _Delivery:

@@ -14,7 +14,7 @@ from headrace.log import Log
 
 FORMAT = "kafka"
 
-_READING = {
+READING = {
     # Nothing of a transaction that was given up, and never a jump over what is gone.
     "kafka.isolation.level": "read_committed",
     "failOnDataLoss": "true",
@@ -38,7 +38,7 @@ def stream(
     """
     return (
         spark.readStream.format(FORMAT)
-        .options(**connection_of(log), **_READING)
+        .options(**connection_of(log), **READING)
         .option("subscribe", topic)
         .option("startingOffsets", _offsets(topic, dict(enumerate(start.offsets))))
         .option("maxOffsetsPerTrigger", str(portions.max_rows))
@@ -58,7 +58,7 @@ def between(
         return None
     return (
         spark.read.format(FORMAT)
-        .options(**connection_of(log), **_READING)
+        .options(**connection_of(log), **READING)
         .option("assign", json.dumps({topic: list(ranges)}))
         .option("startingOffsets", _offsets(topic, {p: first for p, (first, _) in ranges.items()}))
         .option("endingOffsets", _offsets(topic, {p: last for p, (_, last) in ranges.items()}))
