@@ -52,6 +52,7 @@ class Results:
     sessions: Regrouped | None = None
     joined: Staged | None = None
     outcome: Outcome | None = None
+    delivered: int | None = None
 
 
 class Frames:

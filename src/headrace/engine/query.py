@@ -195,15 +195,20 @@ class Query:
             results.sessions,
             self._joined(results),
             outcome=results.outcome,
+            delivered=results.delivered,
             made=account.made,
         )
         self._reach("set aside")
         with self._stopwatch.storing(number, portion):
             sink.store(portion)
+        self._stored(end)
         if results.joined is not None:
             results.joined.remove()
         if results.outcome is not None:
             results.outcome.remove()
+
+    def _stored(self, end: Mapping[str, Position]) -> None:
+        """Called when a batch up to there has been stored."""
 
     def _results(self, number: int, frame: DataFrame, sink: Sink) -> Results:
         return self.frames.results(frame, sink)

@@ -70,6 +70,8 @@ class Portion:
     groups: pa.Table | None = None
     """Groups of duplicates that are new, or another row of which is the last now."""
     outcome: Outcome | None = None
+    delivered: int | None = None
+    """How many rows are in their topic already, where they do not come by way of the sink."""
     made: int | None = None
     """When the batch was, where the log has no commits that could tell."""
 
@@ -99,6 +101,11 @@ class Sink(ABC):
     @abstractmethod
     def frontier(self) -> int | None:
         """How far event time has come with all that is stored."""
+
+    @property
+    @abstractmethod
+    def generation(self) -> str:
+        """Another one each time that all was forgotten and begun anew."""
 
     def limit(self, topic: str) -> int:
         """The last commit of a topic that is of interest. Usually there is no last one."""

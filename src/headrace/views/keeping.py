@@ -58,4 +58,4 @@ class RowKeeper(Keeper):
     def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
         stored = put(db, self._topic, portion.rows)
         self._reach("stored panes")
-        return Law(counted=stored)
+        return Law(counted=stored if portion.delivered is None else portion.delivered)

@@ -17,12 +17,22 @@ from headrace.engine.aside import Aside
 from headrace.engine.checkpoint import keeps_state
 from headrace.engine.frames import Results
 from headrace.engine.kafka.frames import KafkaFrames
+from headrace.engine.kafka.gaps import gap_in
+from headrace.engine.kafka.group import Group
 from headrace.engine.kafka.letters import letters
+from headrace.engine.kafka.oldest import Oldest, metric_of
 from headrace.engine.kafka.seen import NOTHING, Seen, SeenBatch, seen_by
 from headrace.engine.position import START, Position, started_at
 from headrace.engine.query import Query
 from headrace.engine.sink import Sink
-from headrace.errors import LawBroken, PipelineError
+from headrace.errors import (
+    HeadraceError,
+    LawBroken,
+    PipelineError,
+    PipelineFailed,
+    Retryable,
+)
+from headrace.log.kafka.log import KafkaLog
 
 _REPORT = "This is a fault of headrace: please report it, with the pipeline"
 
@@ -39,8 +49,16 @@ class KafkaQuery(Query):
         self._newest: dict[str, int] = {}
         """The newest time of each topic since the start, which is as much as Spark remembers."""
         self._frontier = sink.frontier
+        if (gap := gap_in(self._log, self.step.name, sink.reached)) is not None:
+            raise gap
+        assert isinstance(self._log, KafkaLog)
+        self._group: Group | None = Group(self._log.address, f"{self.step.app}.{self.step.name}")
         self._late = 0
         super().start(sink, until_caught_up=until_caught_up)
+
+    def stop(self) -> None:
+        super().stop()
+        self._group = None
 
     # A batch
 
@@ -119,7 +137,22 @@ class KafkaQuery(Query):
                 return None
             frontier = self._frontier
         ranges = {topic: (start[topic], end[topic]) for topic in end}
-        return self.frames.late_between(ranges, frontier)
+        return self.frames.late_between(ranges, frontier, self._oldest(seen))
+
+    def _stored(self, end: Mapping[str, Position]) -> None:
+        if self._group is not None:
+            self._group.tell(end)
+
+    def _failure(self, error: Exception) -> HeadraceError:
+        """What failed, or the gap that made it fail. A broker may come back: that is by chance."""
+        found = super()._failure(error)
+        assert self._sink is not None
+        if (gap := gap_in(self._log, self.step.name, self._sink.reached)) is not None:
+            return gap
+        if isinstance(found, Retryable):
+            message = f"Step {self.step.name!r} failed: {found.message}"
+            return PipelineFailed(message, hint=found.hint, by_chance=True)
+        return found
 
     # Time
 
@@ -159,6 +192,16 @@ class KafkaQuery(Query):
         execution = self._query._jsq.streamingQuery().lastExecution()
         found = seen_by(execution.executedPlan())
         return replace(found, topics=dict.fromkeys(self.step.topics, NOTHING) | found.topics)
+
+    def _oldest(self, seen: SeenBatch) -> dict[str, Oldest]:
+        """The oldest rows of each topic that has any in the batch that was just computed."""
+        assert self._query is not None
+        metrics = self._query._jsq.streamingQuery().lastExecution().observedMetrics()
+        return {
+            topic: Oldest.from_json(metrics.apply(metric_of(topic)).json())
+            for topic, found in seen.topics.items()
+            if found.placed
+        }
 
     def _told(self, number: int) -> dict[str, Any]:
         """What Spark wrote of a batch before it began, beside where it ends."""
