@@ -11,7 +11,7 @@ def km(lat: str, lon: str, to_lat: str, to_lon: str) -> str:
         f"pow(sin(radians({a} - {b}) / 2), 2)" for a, b in ((to_lat, lat), (to_lon, lon))
     )
     across = f"{north} + cos(radians({lat})) * cos(radians({to_lat})) * {east}"
-    return f"12742 * asin(sqrt(least(1, {across})))"
+    return f"12742 * nanvl(asin(sqrt({across})), pi() / 2)"
 
 
 MINUTE = "filter(recent, r -> r.at >= at - INTERVAL 1 MINUTE)"

@@ -173,18 +173,20 @@ def test_what_is_remembered_is_bounded_however_many_alerts_there_are() -> None:
 def test_rows_that_are_made_of_one_event_are_in_its_order() -> None:
     app = hr.App("carts")
     carts = app.topic(
-        "carts", schema="cart string, cut string, items array<int>, at timestamp", event_time="at"
+        "carts",
+        schema="cart string, who string, cut int, items array<int>, at timestamp",
+        event_time="at",
     )
     items = hr.explode(carts, "items", into="item")
     both = hr.merge(items, hr.filter(items, "item > 8"))
     step = hr.alerts(
-        both, by="cut", event="cart", within=60 * SECOND, delay=10 * SECOND,
+        both, by="who", event="cart", within=60 * SECOND, delay=10 * SECOND,
         rules={"down": hr.rule("try_element_at(recent, -2).item > item", value="item")},
     )  # fmt: skip
     app.publish("alerts", step)
     with scripted_log(start=NOON + timedelta(hours=1)) as log:
-        log.write(carts, {"cart": "a", "cut": "x", "items": [1, 3, 9], "at": NOON})
-        log.write(carts, {"cart": "b", "cut": "x", "items": [9, 8], "at": NOON + SECOND})
+        log.write(carts, {"cart": "a", "who": "x", "cut": 1, "items": [1, 3, 9], "at": NOON})
+        log.write(carts, {"cart": "b", "who": "x", "cut": 1, "items": [9, 8], "at": NOON + SECOND})
         results = log.run(app, spark=shuffling(2))
         # Those of one branch come before those of the next: 1 3 9, 9, and 9 8, 9.
         assert [(row["alert"], row["value"]) for row in results.topic("alerts")] == [("b:down", 8)]

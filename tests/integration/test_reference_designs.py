@@ -84,8 +84,8 @@ def test_cards_are_flagged_by_each_rule_with_its_evidence_and_by_no_other() -> N
     own = {"holder": "holder", "usual": Decimal(100), "home_lat": 50.0, "home_lon": 8.0}
     with scripted_log(start=NOON + HOUR) as log:
         log.write(fraud.profiles, *({"card": f"{n}", "changed": NOON, **own} for n in range(1, 5)))
-        log.write(fraud.transactions, *(use(f"a{n}", 12 * n, "1", "1") for n in range(6)))
-        log.write(fraud.transactions, use("b0", 0, "2", "2500"), use("b1", 60, "2", "2500"))
+        spent = use("b0", 0, "2", "2500"), use("b1", 60, "2", "2500")
+        log.write(fraud.transactions, *(use(f"a{n}", 12 * n, "1", "1") for n in range(6)), *spent)
         log.write(fraud.transactions, use("b2", 599, "2", "0.01"), use("c0", 595, "3"))
         log.write(fraud.transactions, use("c1", 595, "3"), use("c2", 595, "3", lat=50.01))
         log.write(fraud.transactions, use("d0", 600, "4", "2000"), use("e0", 600, "unknown"))
