@@ -70,6 +70,8 @@ class Portion:
     groups: pa.Table | None = None
     """Groups of duplicates that are new, or another row of which is the last now."""
     outcome: Outcome | None = None
+    taken: int = 0
+    """How many rows alerts were looked for in."""
     delivered: int | None = None
     """How many rows are in their topic already, where they do not come by way of the sink."""
     made: int | None = None
