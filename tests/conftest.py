@@ -13,6 +13,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from headrace.broker.state import ClusterState
+from tests import kafka
+
 # Nothing is judged by the wall clock here, and files on a busy disk are slow now and then.
 _CALM = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
@@ -39,3 +42,12 @@ def _forget_pipelines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     for name, module in list(sys.modules.items()):
         if (getattr(module, "__file__", None) or "").startswith(folder):
             del sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterState]:
+    """A Kafka broker that all tests share, in whatever process they run: name topics apart."""
+    folder = tmp_path_factory.getbasetemp()
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    with kafka.shared((folder.parent if worker else folder) / "kafka", worker or "only") as state:
+        yield state

@@ -23,7 +23,9 @@
     │   ├── AlreadyRunning          the same application is running already
     │   ├── ChangedPipeline         stored results are of another declaration of the pipeline
     │   ├── ForeignCheckpoint       the checkpoint belongs to something else
-    │   ├── NoJava                  Spark needs a Java, and there is none that works
+    │   ├── NoJava                  Spark and Kafka need a Java, and there is none that works
+    │   ├── MissingExtra            what talks to a server is not installed; names the extra
+    │   ├── PortTaken               a port that a broker was to listen on is in use
     │   ├── UnknownView             no view of that name
     │   ├── InvalidQuery            a query that cannot be run, or takes too long
     │   ├── MisusedHandle           a producer, consumer or transaction used after its end
@@ -31,6 +33,10 @@
     ├── PipelineError               a pipeline had to stop: the command line exits with 1
     │   ├── LawBroken               a batch has rows that cannot be accounted for
     │   └── PipelineFailed          Spark, or the user's own code in it, failed
+    ├── ServerError                 a server that headrace starts could not be started or stopped
+    │   ├── JarRefused              a jar does not match its checksum
+    │   ├── JarUnavailable (Retryable)  a jar could not be fetched
+    │   └── BrokerFailed            a Kafka broker did not start, or ended
     ├── ViewError                   the database of an application's views could not do it
     │   └── CorruptView             the database of an application's views is damaged
     └── LogError                    the log could not do it: the command line exits with 1
@@ -172,7 +178,15 @@ class ForeignCheckpoint(UserError):
 
 
 class NoJava(UserError):
-    """Spark runs on Java 17 or newer."""
+    """Spark and Kafka run on Java 17 or newer."""
+
+
+class MissingExtra(UserError):
+    """A package that only some need is not installed; the hint has the command that does it."""
+
+
+class PortTaken(UserError):
+    """Another process listens on the port; `details["port"]` has it."""
 
 
 class UnknownView(UserError):
@@ -201,6 +215,22 @@ class LawBroken(PipelineError):
 
 class PipelineFailed(PipelineError):
     """Spark failed, or an expression of the user's did on some row."""
+
+
+class ServerError(HeadraceError):
+    """A server that headrace starts on this machine could not be started or stopped."""
+
+
+class JarRefused(ServerError):
+    """A jar's bytes are not those of the lock; `details` has what was `expected` and `found`."""
+
+
+class JarUnavailable(ServerError, Retryable):
+    """A jar is not in the cache and could not be fetched."""
+
+
+class BrokerFailed(ServerError):
+    """A Kafka broker did not start, or ended by itself; the message has its own words."""
 
 
 class ViewError(HeadraceError):

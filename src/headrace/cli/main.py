@@ -25,6 +25,7 @@ COMMANDS = {
     "drain": "Close all windows of an application that gets no more rows.",
     "views": "List, show and query the views of a log.",
     "doctor": "Say what an application holds and waits for, and what is wrong with it.",
+    "kafka": "Start and stop a Kafka of your own on this machine.",
     "demo": "Count page views as they come, and see that the counts are right.",
     "bench": "Run a benchmark of the source checkout.",
 }

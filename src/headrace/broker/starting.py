@@ -1,0 +1,133 @@
+"""The start of nodes: what the cluster is to be, its folders, and Java."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from headrace.broker import ports
+from headrace.broker.layout import Folder, Layout, Node
+from headrace.broker.process import Process, start
+from headrace.broker.properties import properties
+from headrace.broker.reasons import reason, size
+from headrace.errors import BrokerFailed, InvalidSetting
+from headrace.java.home import java
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
+
+@dataclass(frozen=True)
+class Started:
+    """A node that was started just now, and the files it writes to, from which place on."""
+
+    node: Node
+    process: Process
+    written: list[tuple[Path, int]]
+
+
+def planned(
+    known: Layout | None,
+    running: set[int],
+    folder: Path,
+    brokers: int | None,
+    port: int | None,
+    settings: Mapping[str, str],
+) -> Layout:
+    """What the cluster is to be: as it was, but where nothing runs yet, as it is asked for."""
+    if known is None:
+        nodes = [Node(number + 1, 0, 0) for number in range(brokers or 1)]
+        known = Layout(_new_id(), _with_ports(nodes, port or 0), dict(settings))
+    elif brokers is not None and brokers != len(known.nodes):
+        raise InvalidSetting(
+            f"The cluster in {folder} has {len(known.nodes)} brokers, and cannot have {brokers}",
+            hint="Use another folder with --data, or 'headrace kafka down --remove' to begin anew",
+        )
+    elif running:
+        if port and port != known.nodes[0].port:
+            raise InvalidSetting(
+                f"The cluster in {folder} listens on port {known.nodes[0].port} already",
+                hint="Stop it first with 'headrace kafka down'",
+            )
+        return known
+    else:
+        keep = port is None or port == known.nodes[0].port
+        nodes = known.nodes if keep else _with_ports(known.nodes, port or 0)
+        # Only nodes speak to controllers, so these may move where somebody has taken their ports.
+        controllers = ports.free(len(nodes))
+        nodes = [replace(n, controller_port=p) for n, p in zip(nodes, controllers, strict=True)]
+        known = replace(known, nodes=nodes, settings={**known.settings, **settings})
+    for node in known.nodes:
+        ports.require(node.port)
+    return known
+
+
+def format_data(folder: Folder, layout: Layout, nodes: list[Node], class_path: str) -> None:
+    """Make the data folders of new nodes, as Kafka wants them."""
+    running: list[tuple[Node, subprocess.Popen[bytes]]] = []
+    for node in nodes:
+        _write_properties(folder, layout, node)
+        tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted"]
+        options = ["--cluster-id", layout.cluster_id, "--config", str(folder.properties(node))]
+        with folder.console(node).open("ab") as console:
+            command = [*_java(folder, node, class_path, "128m"), *tool, *options]
+            running.append((node, subprocess.Popen(command, stdout=console, stderr=console)))
+    for node, process in running:
+        if process.wait():
+            said = reason((folder.log(node), 0), (folder.console(node), 0))
+            raise BrokerFailed(
+                f"The data folder of Kafka's node {node.id} could not be made: {said}",
+                hint=f"It is {folder.data(node)}",
+            )
+
+
+def start_node(folder: Folder, layout: Layout, node: Node, class_path: str, memory: str) -> Started:
+    """Start the process of a node; it is not ready yet."""
+    _write_properties(folder, layout, node)
+    files = [folder.console(node), folder.log(node)]
+    written = [(file, size(file)) for file in files]
+    command = [*_java(folder, node, class_path, memory), "kafka.Kafka"]
+    process = start([*command, str(folder.properties(node))], folder.console(node))
+    return Started(node, process, written)
+
+
+def _java(folder: Folder, node: Node, class_path: str, memory: str) -> list[str]:
+    return [
+        java(),
+        f"-Xmx{memory}",
+        f"-Dlog4j2.configurationFile={_LOGGING}",
+        f"-Dheadrace.kafka.log={folder.log(node)}",
+        f"-XX:ErrorFile={folder.node(node)}/java-error.log",
+        # A broker out of memory that lives on is worse than one that is gone.
+        "-XX:+ExitOnOutOfMemoryError",
+        "-cp",
+        class_path,
+    ]
+
+
+def _write_properties(folder: Folder, layout: Layout, node: Node) -> None:
+    folder.node(node).mkdir(parents=True, exist_ok=True)
+    text = properties(node, layout.nodes, folder.data(node), layout.settings)
+    folder.properties(node).write_text(text)
+
+
+def _with_ports(nodes: list[Node], first: int) -> list[Node]:
+    """Nodes with ports: from the first on, or any that are free if it is 0."""
+    count = len(nodes)
+    found = ports.free(2 * count)
+    if first:
+        found[:count] = range(first, first + count)
+    return [
+        replace(node, port=found[place], controller_port=found[count + place])
+        for place, node in enumerate(nodes)
+    ]
+
+
+def _new_id() -> str:
+    """An id as Kafka makes them; one that begins with a dash would be taken for an option."""
+    while (made := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]).startswith("-"):
+        pass
+    return made
