@@ -129,7 +129,7 @@ class Compiler:
             counted = counted.where(~too_late(step))
         match step.window:
             case Sliding():
-                return sliding.hold(counted.drop(_END), step)
+                return sliding.hold(counted.drop(_END), step.by, step.window.size)
             case Session():
                 return counted.drop(_END, places.FRONTIER)
             case _:

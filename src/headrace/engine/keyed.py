@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -22,6 +22,7 @@ from headrace.engine.calling import Signature
 from headrace.engine.compile import Compiler
 from headrace.engine.frontdoor import map_in_arrow, transform_with_state
 from headrace.engine.outcome import Outcome
+from headrace.engine.too_late import late_rows, too_late
 from headrace.engine.visiting import BUCKET, PACKED, TOLD, Pack, Site, Visitor
 from headrace.errors import InvalidPipeline, PipelineError
 from headrace.streams.patterns import time_column
@@ -56,7 +57,7 @@ class Keyed:
 
     def streamed(self) -> DataFrame:
         """What each bucket tells of its visit."""
-        rows = self._rows().where(~self._too_late())
+        rows = self._rows().where(~too_late(self.step.delay))
         rules = self._rules(rows)
         watermark = F.col(places.FRONTIER) - F.lit(micros(self.step.delay))
         made = {
@@ -87,17 +88,7 @@ class Keyed:
 
     def late(self) -> DataFrame:
         """The rows that came too late, with the watermark they met."""
-        watermark = F.col(places.FRONTIER) - F.lit(micros(self.step.delay))
-        by = (watermark - F.unix_micros(places.TIME)) / F.lit(1_000_000.0)
-        return (
-            self._rows()
-            .where(self._too_late())
-            .select(
-                *(F.col(f"`{name}`") for name in self.step.input.columns),
-                F.timestamp_micros(watermark).alias("watermark"),
-                by.alias("late_by"),
-            )
-        )
+        return late_rows(self._rows(), self.step.input.columns, self.step.delay)
 
     def outcome(self, batch: DataFrame) -> Outcome:
         """What the buckets come to in a batch; raises what stops it."""
@@ -151,10 +142,6 @@ class Keyed:
 
     def _rows(self) -> DataFrame:
         return self.compiler.rows(self.step.input)
-
-    def _too_late(self) -> Column:
-        late = F.unix_micros(places.TIME) + F.lit(micros(self.step.delay))
-        return late <= F.col(places.FRONTIER)
 
     def _rules(self, rows: DataFrame) -> Rules:
         step = self.step
