@@ -63,13 +63,15 @@ class Compiler:
     """Compiles one step.
 
     `ordered` carries along what tells earlier rows from later ones. `cleared` says that rows too
-    late for all of their windows were not loaded.
+    late for all of their windows were not loaded. With `beside`, rows may be among the others that
+    do not count, and steps let them pass.
     """
 
     load: Load
     ordered: bool = False
     cleared: bool = False
     counters: Counters | None = None
+    beside: bool = False
 
     def rows(self, stream: Stream) -> DataFrame:
         """A stream without aggregation: its columns, and the places."""
@@ -194,6 +196,8 @@ class Compiler:
     def _filter(self, stream: Filter) -> DataFrame:
         rows = self.rows(stream.input)
         condition = column(stream.condition, stream.where)
+        if self.beside:
+            condition = F.col(places.BESIDE).isNotNull() | condition
         if self.counters is not None:
             name = self.counters.name(self.counters.filtered, "filtered")
             refused = F.count_if(~F.coalesce(condition, F.lit(False))).alias("n")
@@ -203,6 +207,10 @@ class Compiler:
     def _explode(self, stream: Explode) -> DataFrame:
         rows = self.rows(stream.input)
         array = column(stream.array, stream.where)
+        if self.beside:
+            one = checked(stream.where, rows.select, array).schema[0].dataType
+            passing = F.array(F.lit(None)).cast(one)
+            array = F.when(F.col(places.BESIDE).isNotNull(), passing).otherwise(array)
         if self.counters is not None:
             name = self.counters.name(self.counters.exploded, "exploded")
             added = F.sum(F.coalesce(F.size(array), F.lit(0)) - F.lit(1)).alias("n")

@@ -1,0 +1,142 @@
+"""Kafka's bytes as columns, by Spark's own functions, and what is to be said of those that are not.
+
+A row has a place in time if its value decodes, has an event time, and is not ahead of the clock by
+more than the topic's skew. The clock is the record's own timestamp: on topics that headrace makes
+it is when the broker appended it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headrace.clock import micros
+from headrace.engine import places
+from headrace.engine.aside import AHEAD, NO_TIME
+from headrace.log import Topic
+from headrace.schema.ddl import format_schema
+
+UNREADABLE = "does not decode"
+
+REASON = "_reason"
+KEY, VALUE = "_key", "_value"
+"""A record's own bytes."""
+
+_ROW = "_row"
+_BROKEN = "_broken"
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Decodes a topic. Columns that nobody reads are not looked at, and so need not be right."""
+
+    topic: Topic
+    columns: tuple[str, ...]
+
+    @staticmethod
+    def of(topic: Topic, needed: Collection[str] | None = None) -> Decoder:
+        """A decoder of the columns that are needed, and of the event time."""
+        assert topic.schema is not None
+        if needed is None:
+            return Decoder(topic, tuple(topic.schema.names))
+        wanted = {*needed, topic.event_time}
+        return Decoder(topic, tuple(name for name in topic.schema.names if name in wanted))
+
+    def placed(self, records: DataFrame, beside: Sequence[str] = ()) -> DataFrame:
+        """The rows that have a place in time, with it, and with these places beside it."""
+        rows = self._decoded(records, "timestamp", "partition", "offset")
+        # Spark would push the filter below the projection and decode everything twice, unless
+        # what it filters by is not the same each time that it is computed.
+        only_once = F.spark_partition_id() >= 0
+        time = F.when(only_once & self._decodes & ~self._ahead, self._time)
+        columns = [self._column(name).alias(name) for name in self.columns]
+        more = [_place(name).alias(name) for name in beside]
+        return rows.select(*columns, time.alias(places.TIME), *more).where(
+            F.col(places.TIME).isNotNull()
+        )
+
+    def misplaced(self, records: DataFrame) -> DataFrame:
+        """The records that have none, as they are, and why; tombstones have no reason."""
+        rows = self._decoded(records, "key", "value", "partition", "offset", "timestamp")
+        found = rows.select("key", "value", "partition", "offset", "timestamp",
+                            F.to_json(_ROW).alias("json"), self._reason.alias(REASON))  # fmt: skip
+        return found.where(F.coalesce(REASON, F.lit("tombstone")) != F.lit(""))
+
+    def judged(self, records: DataFrame) -> DataFrame:
+        """All records but tombstones, as rows and as they are, with what is wrong with each, or ''."""
+        rows = self._decoded(records.where(F.col("value").isNotNull()), "key", "value", "partition",
+                             "offset", "timestamp")  # fmt: skip
+        return rows.select(
+            *(self._column(name).alias(name) for name in self.columns),
+            self._time.alias(places.TIME),
+            *(_PLACES[name].alias(name) for name in (places.FRONTIER, places.PARTITION, places.OFFSET)),
+            F.col("value").alias(VALUE),
+            F.col("key").alias(KEY),
+            self._reason.alias(REASON),
+        )
+
+    @property
+    def _reason(self) -> Column:
+        return (
+            F.when(F.col("value").isNull(), F.lit(None))
+            .when(~self._decodes, F.lit(UNREADABLE))
+            .when(self._time.isNull(), F.lit(NO_TIME))
+            .when(self._ahead, F.lit(AHEAD))
+            .otherwise(F.lit(""))
+        )
+
+    @property
+    def _schema(self) -> pa.Schema:
+        assert self.topic.schema is not None
+        return pa.schema([self.topic.schema.field(name) for name in self.columns])
+
+    def _decoded(self, records: DataFrame, *kept: str) -> DataFrame:
+        return records.select(*kept, self._row().alias(_ROW))
+
+    def _row(self) -> Column:
+        text = F.col("value").cast("string")
+        schema = f"{format_schema(self._schema)}, {_BROKEN} string"
+        return F.from_json(text, schema, {"columnNameOfCorruptRecord": _BROKEN})
+
+    def _column(self, name: str) -> Column:
+        if name == self.topic.event_time:
+            return self._time
+        return F.col(f"{_ROW}.`{name}`")
+
+    @property
+    def _decodes(self) -> Column:
+        return F.col(_ROW).isNotNull() & F.col(f"{_ROW}.{_BROKEN}").isNull()
+
+    @property
+    def _time(self) -> Column:
+        time = F.col(f"{_ROW}.`{self.topic.event_time}`")
+        if self.topic.settings.missing_time == "arrival":
+            return F.coalesce(time, F.col("timestamp"))
+        return time
+
+    @property
+    def _ahead(self) -> Column:
+        skew = self.topic.settings.skew
+        if skew is None:
+            return F.lit(False)
+        bound = F.unix_micros("timestamp") + F.lit(micros(skew))
+        return F.coalesce(F.unix_micros(self._time) > bound, F.lit(False))
+
+
+def _place(name: str) -> Column:
+    """A place as Kafka knows it. By `arrival`, the frontier that a row met is its own timestamp."""
+    match name:
+        case places.COMMIT:
+            return F.lit(0).cast("bigint")
+        case places.FRONTIER:
+            return F.unix_micros("timestamp")
+        case places.PARTITION:
+            return F.col("partition")
+        case places.OFFSET:
+            return F.col("offset")
+        case _:
+            raise ValueError(name)
