@@ -7,9 +7,11 @@ import headrace as hr
 
 def km(lat: str, lon: str, to_lat: str, to_lon: str) -> str:
     """The great-circle distance between two places, in Spark SQL."""
-    half = f"""pow(sin(radians({to_lat} - {lat}) / 2), 2)
-        + cos(radians({lat})) * cos(radians({to_lat})) * pow(sin(radians({to_lon} - {lon}) / 2), 2)"""
-    return f"12742 * asin(sqrt(least(1, {half})))"
+    north, east = (
+        f"pow(sin(radians({a} - {b}) / 2), 2)" for a, b in ((to_lat, lat), (to_lon, lon))
+    )
+    across = f"{north} + cos(radians({lat})) * cos(radians({to_lat})) * {east}"
+    return f"12742 * asin(sqrt(least(1, {across})))"
 
 
 MINUTE = "filter(recent, r -> r.at >= at - INTERVAL 1 MINUTE)"

@@ -132,7 +132,7 @@ def _findings(log: Log, step: Step, record: Record | None, samples: list[Sample]
 
 
 def _skew(log: Log, step: Step, record: Record, samples: list[Sample]) -> Skew | None:
-    keyed = step.aggregation or step.stateful
+    keyed = step.aggregation or step.stateful or step.alerts
     by = keyed.by if keyed is not None else ()
     for sample in samples:
         name = sample.topic.name

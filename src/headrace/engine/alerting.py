@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.compile import Compiler, checked, column
+from headrace.engine.reads import splits
 from headrace.engine.sliding import HELD, PANE, hold
 from headrace.engine.too_late import late_rows, too_late
 from headrace.streams.alerts import (
@@ -103,7 +104,9 @@ def _turns(panes: DataFrame, step: Alerts, since: Column, arrival: str) -> DataF
     )
     keys = [F.col(f"`{key}`") for key in step.by]
     return (
-        panes.select(*keys, F.array_sort(HELD).alias(_SORTED), since.alias("_since"), began.alias("_began"))
+        panes.select(
+            *keys, F.array_sort(HELD).alias(_SORTED), since.alias("_since"), began.alias("_began")
+        )
         .withColumn(_NEW, new)
         .select(*keys, _SORTED, F.inline(turns))
     )
@@ -119,7 +122,9 @@ def _recent(turns: DataFrame, step: Alerts, arrival: str) -> DataFrame:
         f"r -> unix_micros(r.{places.TIME}) >= {since} AND r.{arrival} <= {TURN})"
     )
     seen = events.select(*keys, _EVENT, TURN, past.alias(RECENT))
-    newest = F.expr(f"slice({RECENT}, greatest(size({RECENT}) - {step.limit}, 0) + 1, {step.limit})")
+    newest = F.expr(
+        f"slice({RECENT}, greatest(size({RECENT}) - {step.limit}, 0) + 1, {step.limit})"
+    )
     return seen.select(
         *keys, _EVENT, TURN, newest.alias(RECENT), (F.size(RECENT) > step.limit).alias(CUT)
     )
@@ -136,7 +141,9 @@ def _looked_up(events: DataFrame, step: Alerts, table: DataFrame | None) -> Data
     )
     keys = [F.col(f"_{theirs}") for _, theirs in step.known.on]
     same = [F.col(f"`{mine}`") == key for (mine, _), key in zip(step.known.on, keys, strict=True)]
-    return events.join(F.broadcast(renamed), same, "left").drop(*(f"_{t}" for _, t in step.known.on))
+    return events.join(F.broadcast(renamed), same, "left").drop(
+        *(f"_{t}" for _, t in step.known.on)
+    )
 
 
 def _alerts(events: DataFrame, step: Alerts, carried: tuple[str, ...]) -> DataFrame:
@@ -146,7 +153,7 @@ def _alerts(events: DataFrame, step: Alerts, carried: tuple[str, ...]) -> DataFr
     # Of an array that may not be empty, Spark would compute the rules twice to see if it is.
     found = found.withColumn(_FLAGGED, F.explode_outer("_rules"))
     found = found.where(F.col(_FLAGGED).isNotNull())
-    there = [name for name in ORDER[2:] if name in events.schema[_EVENT].dataType.names]
+    there = [name for name in ORDER[2:] if name in events.select(f"{_EVENT}.*").columns]
     place = [F.col(f"{_EVENT}.{name}").cast("string") for name in there]
     known = F.coalesce(F.col(f"`{step.event}`").cast("string"), F.concat_ws("/", *place))
     return found.select(
@@ -191,13 +198,12 @@ class Alerting:
 
     def results(self, panes: DataFrame, since: int, table: DataFrame | None) -> DataFrame:
         """The alerts of a batch, each with its turn and the commit of its event."""
-        return flagged(
-            panes, self.step, since=F.lit(since), table=table, carried=(places.COMMIT,)
-        )
+        return flagged(panes, self.step, since=F.lit(since), table=table, carried=(places.COMMIT,))
 
     def late(self) -> DataFrame:
         """The events that came too late, with the watermark they met."""
         return late_rows(self._rows(), self.step.input.columns, self.step.delay)
 
     def _rows(self) -> DataFrame:
-        return self.compiler.rows(self.step.input)
+        rows = self.compiler.rows(self.step.input).drop(places.TOPIC)
+        return rows if splits(self.step.input) else rows.drop(places.INDEX)

@@ -25,6 +25,7 @@ from headrace.engine.sketches import approx_top
 from headrace.engine.windows import each, evicted_by, window_columns, window_ends
 from headrace.errors import InvalidPipeline
 from headrace.streams.aggregates import Aggregate
+from headrace.streams.alerts import Alerts
 from headrace.streams.expressions import Expression, columns_in
 from headrace.streams.joins import Join
 from headrace.streams.remote import Fetched
@@ -275,7 +276,7 @@ def windows_per_row(step: Aggregation) -> int | None:
 
 def needs_order(step: Stream) -> bool:
     """Whether it matters which row it is: for the first of some, or to wait for another."""
-    if isinstance(step, Stateful):
+    if isinstance(step, Stateful | Alerts):
         return True
     if isinstance(step, Join):
         return step.how != "inner"

@@ -14,12 +14,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.clock import micros
 from headrace.engine import places
+from headrace.engine.alerting import Alerting
 from headrace.engine.aside import LATE_FIELDS, Aside, closing_of, late_pairs
 from headrace.engine.compile import Compiler, needs_order, windows_per_row
 from headrace.engine.counters import Counters
 from headrace.engine.joining import Joining, watermark_delay
 from headrace.engine.keyed import SETTINGS, Keyed
 from headrace.engine.lateness import Closing
+from headrace.engine.newest import Newest
 from headrace.engine.outcome import Outcome
 from headrace.engine.reads import needed_columns
 from headrace.engine.sessions import GROUP, Sessions, grouped
@@ -28,6 +30,7 @@ from headrace.engine.staging import Staged, stage
 from headrace.engine.steps import Step
 from headrace.engine.wish import FORMAT, Wish
 from headrace.log import Log
+from headrace.streams.alerts import Alerts
 from headrace.streams.stateful import Stateful
 from headrace.streams.stream import Source
 from headrace.streams.time import Session
@@ -72,6 +75,8 @@ class Frames:
             log.topic(topic).topic.settings.frontier != "events" for topic in step.topics
         )
         """Whether Spark has to be told how far time is, because it is not the newest event's."""
+        known = step.alerts.known if step.alerts is not None else None
+        self._newest = Newest(spark, log, known.table) if known is not None else None
         compiler = Compiler(self._empty, self._ordered)
         self._sessions = _sessions_of(step, compiler)
         self.session_schema: pa.Schema | None = None
@@ -82,6 +87,11 @@ class Frames:
             self.schema = pa.schema([self._staged_schema.field(n) for n in step.join.columns])
         elif step.stateful is not None:
             self.schema = self._keyed(step.stateful, compiler).schema()
+        elif step.alerts is not None:
+            found = Alerting(step.alerts, compiler).results(
+                self._streamed(compiler), 0, self._known()
+            )
+            self.schema = arrow_schema(found)
         elif self._sessions is None:
             self.schema = arrow_schema(self._results(self._streamed(compiler), 0))
             """The columns of the results, in Arrow's types."""
@@ -96,8 +106,8 @@ class Frames:
     @property
     def mode(self) -> str:
         """What Spark gives of a batch: what its state has of it now, or the rows themselves."""
-        stateful = self._step.aggregation is not None and self._sessions is None
-        return "update" if stateful else "append"
+        counts = self._step.aggregation is not None and self._sessions is None
+        return "update" if counts or self._step.alerts is not None else "append"
 
     def stream(self, sink: Sink, portions: Portions) -> tuple[DataFrame, Counters]:
         """The step as a stream that begins where its sink did, and the counters in it."""
@@ -122,6 +132,8 @@ class Frames:
         if self._staged_schema is not None:
             staged = stage(batch, self._staging, self._staged_schema)
             return Results(self.schema.empty_table(), joined=staged)
+        if self._step.alerts is not None:
+            return self._alerts(self._step.alerts, batch, sink)
         if self._sessions is None:
             since = min(position.commit for position in sink.reached.values())
             return Results(self._results(batch, since).toArrow().cast(self.schema))
@@ -134,6 +146,16 @@ class Frames:
             made.select(schema.names).cast(schema) for schema in (self.schema, self.session_schema)
         )
         return Results(rows, Regrouped(parts, before))
+
+    def _alerts(self, step: Alerts, batch: DataFrame, sink: Sink) -> Results:
+        (reached,) = sink.reached.values()
+        alerting = Alerting(step, Compiler(self._empty, self._ordered))
+        found = alerting.results(batch, reached.commit, self._known())
+        return Results(found.toArrow().cast(self.schema))
+
+    def _known(self) -> DataFrame | None:
+        """What the table that rules look things up in says by now."""
+        return self._newest.frame() if self._newest is not None else None
 
     def clear(self) -> None:
         """Remove what workers have left of results that nobody asked for."""
@@ -148,7 +170,7 @@ class Frames:
 
     def late(self, aside: Mapping[str, Aside]) -> pa.Table | None:
         """The late pairs among the rows that were set aside; None if there can be none."""
-        step, join = self._step.aggregation, self._step.join
+        step = self._step.aggregation
         if not any(found.candidates for found in aside.values()):
             return None
         if step is not None and isinstance(step.input, Source):
@@ -166,13 +188,10 @@ class Frames:
             return self._placed(self._spark.createDataFrame(table), source)
 
         compiler = Compiler(load, self._ordered)
-        if self._step.stateful is not None:
+        made = self._made_by(compiler)
+        if made is not None:
             assert self.late_schema is not None
-            late = self._keyed(self._step.stateful, compiler).late()
-            return late.toArrow().cast(self.late_schema)
-        if join is not None:
-            assert self.late_schema is not None
-            return Joining(join, compiler).late().toArrow().cast(self.late_schema)
+            return made.late().toArrow().cast(self.late_schema)
         assert step is not None
         return compiler.late(step).toArrow()
 
@@ -180,12 +199,21 @@ class Frames:
         step = self._step.aggregation
         if step is not None:
             return compiler.streamed(step)
-        if self._step.join is not None:
-            return Joining(self._step.join, compiler).streamed()
-        if self._step.stateful is not None:
-            return self._keyed(self._step.stateful, compiler).streamed()
+        made = self._made_by(compiler)
+        if made is not None:
+            return made.streamed()
         rows = compiler.rows(self._step.computed)
         return rows.select(*(F.col(f"`{name}`") for name in self._step.computed.columns))
+
+    def _made_by(self, compiler: Compiler) -> Joining | Keyed | Alerting | None:
+        """What makes the frames of a step that has a way of its own."""
+        if self._step.join is not None:
+            return Joining(self._step.join, compiler)
+        if self._step.stateful is not None:
+            return self._keyed(self._step.stateful, compiler)
+        if self._step.alerts is not None:
+            return Alerting(self._step.alerts, compiler)
+        return None
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -220,12 +248,13 @@ class Frames:
         )
         rows = self._spark.readStream.format(FORMAT).options(**wish.options()).load()
         rows = self._placed(rows, source)
-        step, join = self._step.aggregation, self._step.join
+        step, join, alerts = self._step.aggregation, self._step.join, self._step.alerts
         if join is not None:
             return rows.withWatermark(places.TIME, watermark_delay(join))
-        if step is None or self._sessions is not None:
+        held = step.patience if step is not None else alerts.delay if alerts is not None else None
+        if held is None or self._sessions is not None:
             return rows  # there is no state for Spark to forget
-        patience = f"{micros(step.patience)} microseconds"
+        patience = f"{micros(held)} microseconds"
         if not self._by_frontier:
             return rows.withWatermark(places.TIME, patience)
         met = F.greatest(F.col(places.FRONTIER), F.lit(_FIRST_MOMENT))
@@ -253,12 +282,10 @@ class Frames:
         return self._placed(self._spark.createDataFrame(empty), source)
 
     def _late_schema(self) -> pa.Schema | None:
-        step, join = self._step.aggregation, self._step.join
-        if self._step.stateful is not None:
-            compiler = Compiler(self._empty, self._ordered)
-            return arrow_schema(self._keyed(self._step.stateful, compiler).late())
-        if join is not None:
-            return arrow_schema(Joining(join, Compiler(self._empty, self._ordered)).late())
+        step = self._step.aggregation
+        made = self._made_by(Compiler(self._empty, self._ordered))
+        if made is not None:
+            return arrow_schema(made.late())
         if step is None:
             return None
         if isinstance(step.input, Source):

@@ -22,12 +22,13 @@ from headrace.engine.calling import Signature
 from headrace.engine.compile import Compiler
 from headrace.engine.frontdoor import map_in_arrow, transform_with_state
 from headrace.engine.outcome import Outcome
+from headrace.engine.reads import splits
 from headrace.engine.too_late import late_rows, too_late
 from headrace.engine.visiting import BUCKET, PACKED, TOLD, Pack, Site, Visitor
 from headrace.errors import InvalidPipeline, PipelineError
 from headrace.streams.patterns import time_column
 from headrace.streams.stateful import Stateful
-from headrace.streams.stream import Explode, Merge, Stream, sources
+from headrace.streams.stream import sources
 
 SETTINGS = {
     # The only one of Spark's state stores that user-defined state can be kept in.
@@ -135,11 +136,6 @@ class Keyed:
             row=row,
         )
 
-    @property
-    def _splits(self) -> bool:
-        """Whether one row of a topic may become several."""
-        return _has(self.step.input, (Explode, Merge))
-
     def _rows(self) -> DataFrame:
         return self.compiler.rows(self.step.input)
 
@@ -155,7 +151,7 @@ class Keyed:
         wanted = {
             WATERMARK: step.order == "arrival",
             places.TOPIC: len(topics) > 1,
-            places.INDEX: self._splits,
+            places.INDEX: splits(step.input),
         }
         order = [name for name in PLACES if wanted.get(name, True)]
         state = pa.schema([*(events.field(key) for key in step.by), *step.kept])
@@ -189,7 +185,3 @@ def _by_value(function: Any) -> None:
     ours = __name__.partition(".")[0]
     if module is not None and owner.__module__.partition(".")[0] not in (ours, "__main__"):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-
-
-def _has(stream: Stream, kinds: tuple[type[Stream], ...]) -> bool:
-    return isinstance(stream, kinds) or any(_has(part, kinds) for part in stream.upstream)

@@ -199,6 +199,7 @@ class Query:
             results.sessions,
             self._joined(results),
             outcome=results.outcome,
+            taken=self._taken() if self.step.alerts is not None else 0,
         )
         self._reach("set aside")
         with self._stopwatch.storing(number, portion):
@@ -211,15 +212,20 @@ class Query:
     def _joined(self, results: Results) -> Joined | None:
         if results.joined is None:
             return None
+        return Joined(results.joined, self._taken())
+
+    def _taken(self) -> int:
+        """How many rows were not too late."""
         observed = self._observed()
-        return Joined(results.joined, sum(observed[name] for name in self._counters.taken))
+        return sum(observed[name] for name in self._counters.taken)
 
     def _set_aside(
         self, start: Mapping[str, Position], end: Mapping[str, Position]
     ) -> dict[str, Aside]:
         """What is not counted, read from the log while Spark counts the rest."""
         self._look_back(last=False)
-        judge = self.step.aggregation or self.step.join or self.step.stateful
+        step = self.step
+        judge = step.aggregation or step.join or step.stateful or step.alerts
         closing = closing_of(judge) if judge is not None else None
         return {
             topic.name: set_aside(

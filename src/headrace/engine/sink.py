@@ -69,6 +69,8 @@ class Portion:
     groups: pa.Table | None = None
     """Groups of duplicates that are new, or another row of which is the last now."""
     outcome: Outcome | None = None
+    taken: int = 0
+    """How many rows alerts were looked for in."""
 
 
 class Sink(ABC):

@@ -104,6 +104,11 @@ def alerts(
             "Results have no event time of their own that rules could look back from",
             hint=f"Publish them to a topic and look at that. See {where}",
         )
+    if len(sources(given)) > 1:
+        raise InvalidPipeline(
+            "Rules look at the events of one topic, which are in one order",
+            hint=f"Publish what is merged to a topic and look at that. See {where}",
+        )
     for name in (*keys, event):
         check_columns(f"`{name}`", given.columns, where)
     if not keys or event in keys or len(set(keys)) != len(keys):
@@ -136,7 +141,10 @@ def explained(step: Alerts) -> list[tuple[str, str]]:
     table = [] if step.known is None else [("looks up", f"the newest of {step.known.table.topic}")]
     return [
         *table,
-        ("looks at", f"the events of each {key} in the {within} up to each, {step.limit:,} at most"),
+        (
+            "looks at",
+            f"the events of each {key} in the {within} up to each, {step.limit:,} at most",
+        ),
         *(("flags", f"{name}: {_text(rule.condition)}") for name, rule in step.rules),
         ("holds", f"each event, until time is up to {held} past it"),
         ("late", f"is a row that comes when {now} is {delay} ahead"),
@@ -181,8 +189,3 @@ def _check_rules(rules: Mapping[str, Rule], columns: Sequence[str], where: Where
 
 def _text(expression: Expression) -> str:
     return " ".join(expression.split()) if isinstance(expression, str) else "a Column of Python's"
-
-
-def table_topics(step: Alerts) -> tuple[str, ...]:
-    """The topics that it looks things up in."""
-    return () if step.known is None else tuple(s.topic.name for s in sources(step.known.table))

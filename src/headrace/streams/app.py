@@ -12,6 +12,7 @@ from headrace.log.names import check_name
 from headrace.log.settings import TopicSettings
 from headrace.log.state import Topic
 from headrace.schema.ddl import parse_schema
+from headrace.streams.alerts import Alerts
 from headrace.streams.dedup import Deduplicated
 from headrace.streams.explain import Explanation, explain
 from headrace.streams.joins import Join
@@ -143,7 +144,7 @@ class App:
             raise InvalidPipeline(
                 "Late rows are known where what they were too late for is computed",
                 hint="Declare app.view(...) of an aggregation, or app.publish(...) of a join, of "
-                f"deduplicate() or of what has state, first. See {where}",
+                f"deduplicate(), of alerts or of what has state, first. See {where}",
             )
         output = Output(topic, stream, where, early, retractions)
         check_panes(output)
@@ -152,7 +153,7 @@ class App:
 
     def _computes(self, stream: Stream) -> bool:
         """Whether one of the steps declared so far can tell what came too late for a stream."""
-        if isinstance(stream, Join | Deduplicated | Stateful):
+        if isinstance(stream, Join | Deduplicated | Stateful | Alerts):
             return any(output.stream is stream for output in self.outputs.values())
         return any(view.aggregation is stream for view in self.views.values())
 
