@@ -73,7 +73,7 @@ class Decoder:
         return rows.select(
             *(self._column(name).alias(name) for name in self.columns),
             self._time.alias(places.TIME),
-            *(_PLACES[name].alias(name) for name in (places.FRONTIER, places.PARTITION, places.OFFSET)),
+            *(_place(name).alias(name) for name in _KEPT),
             F.col("value").alias(VALUE),
             F.col("key").alias(KEY),
             self._reason.alias(REASON),
@@ -125,6 +125,9 @@ class Decoder:
             return F.lit(False)
         bound = F.unix_micros("timestamp") + F.lit(micros(skew))
         return F.coalesce(F.unix_micros(self._time) > bound, F.lit(False))
+
+
+_KEPT = (places.FRONTIER, places.PARTITION, places.OFFSET)
 
 
 def _place(name: str) -> Column:
