@@ -183,6 +183,13 @@ def report(fell_on: Counter[str], capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
+def test_alerts_are_told_once_by_a_pipeline_that_is_killed_at_every_point(tmp_path: Path) -> None:
+    fell_on = killed_at_every_point(tmp_path / "log", 5, "alerts", times=1, more=4)
+    print(f"\n  {sum(fell_on.values())} kills: {dict(fell_on)}")
+    assert set(POINTS) <= set(fell_on)
+
+
+@pytest.mark.slow
 def test_what_drops_duplicates_is_killed_at_every_point(tmp_path: Path) -> None:
     fell_on = killed_at_every_point(tmp_path / "log", 4, "distinct", times=1, more=4)
     print(f"\n  {sum(fell_on.values())} kills: {dict(fell_on)}")

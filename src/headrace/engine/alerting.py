@@ -197,8 +197,8 @@ class Alerting:
         return held(rows, self.step)
 
     def results(self, panes: DataFrame, since: int, table: DataFrame | None) -> DataFrame:
-        """The alerts of a batch, each with its turn and the commit of its event."""
-        return flagged(panes, self.step, since=F.lit(since), table=table, carried=(places.COMMIT,))
+        """The alerts of a batch, each with its turn and where its event is in the log."""
+        return flagged(panes, self.step, since=F.lit(since), table=table, carried=ORDER[1:4])
 
     def late(self) -> DataFrame:
         """The events that came too late, with the watermark they met."""

@@ -23,6 +23,9 @@ from headrace.views.telling import Passage
 from headrace.views.values import quoted
 
 _MOMENT = pa.timestamp("us", tz="UTC")
+_DUE = (TURN, AT, places.COMMIT, places.PARTITION, places.OFFSET, ALERT)
+"""The order in which alerts are due."""
+
 _ASKED = 10_000
 """Commits that are remembered."""
 
@@ -73,7 +76,7 @@ class AlertKeeper(Keeper):
 
     def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
         """Publish the alerts that were not told before, in the order in which they were due."""
-        found = portion.rows.sort_by([(TURN, "ascending"), (AT, "ascending"), (ALERT, "ascending")])
+        found = portion.rows.sort_by([(name, "ascending") for name in _DUE])
         moments = found.column(AT).cast(pa.int64()).to_pylist()
         new = [
             self._told.tell(db, alert, at, self._forgotten(turn))
