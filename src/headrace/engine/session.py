@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -46,6 +46,9 @@ class SparkSettings:
     state: Literal["memory", "rocksdb"] = "memory"
     brief: bool = False
     """For a run of minutes: Java compiles less, so it starts in half the time and stays slower."""
+    slots: int = 0
+    """How many tasks may run at once, where that is more than there are cores for: those of a query
+    in real time all run as long as it does, and mostly wait."""
 
     def __post_init__(self) -> None:
         if self.state not in _STATE_STORES:
@@ -89,7 +92,10 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
 
 
 def spark_session(
-    settings: SparkSettings | None = None, *, log_file: Path | None = None
+    settings: SparkSettings | None = None,
+    *,
+    log_file: Path | None = None,
+    jars: Sequence[Path] = (),
 ) -> SparkSession:
     """The session of this process, made if there is none yet. What Spark says goes to `log_file`.
 
@@ -102,10 +108,13 @@ def spark_session(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         log_file = log_file or Path(tempfile.mkdtemp(prefix="headrace-")) / "spark.log"
         log_file.parent.mkdir(parents=True, exist_ok=True)
+        tasks = max(settings.tasks, settings.slots)
         quiet = Path(__file__).with_name("log4j2.properties")
-        builder = SparkSession.builder.master(f"local[{settings.tasks},{_RETRIES}]")
+        builder = SparkSession.builder.master(f"local[{tasks},{_RETRIES}]")
         for name, value in configuration(settings).items():
             builder = builder.config(name, value)
+        if jars:
+            builder = builder.config("spark.jars", ",".join(map(str, jars)))
         java = f"-Dlog4j2.configurationFile={quiet} -Dheadrace.spark.log={log_file.resolve()}"
         if settings.brief:
             java += f" {_BRIEF}"
@@ -124,6 +133,19 @@ def spark_session(
             server.handle_error = lambda *_: None
     spark.dataSource.register(LogSource)
     return spark
+
+
+@contextlib.contextmanager
+def set_meanwhile(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Let a query that is started meanwhile have settings of its own, which it then keeps."""
+    before = {name: str(spark.conf.get(name)) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
 
 
 @contextlib.contextmanager

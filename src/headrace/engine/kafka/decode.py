@@ -67,7 +67,7 @@ class Decoder:
         return found.where(F.coalesce(REASON, F.lit("tombstone")) != F.lit(""))
 
     def judged(self, records: DataFrame) -> DataFrame:
-        """All records but tombstones, as rows and as they are, with what is wrong with each, or ''."""
+        """All records but tombstones: as rows, as bytes, and what is wrong with each, or ''."""
         rows = self._decoded(records.where(F.col("value").isNotNull()), "key", "value", "partition",
                              "offset", "timestamp")  # fmt: skip
         return rows.select(

@@ -1,8 +1,8 @@
 """What does not count and yet is told: dead letters and late rows, as records of their own topics.
 
-A query has one output, and Spark reads a topic once for it. So such a row is made into the record that
-is to be written as soon as it is known for what it is, and that goes along beside the others, past all
-that is done to them.
+A query has one output, and Spark reads a topic once for it. So such a row is made into the record
+that is to be written as soon as it is known for what it is, and that goes along beside the others,
+past all that is done to them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What Spark counts on the way of rows through a query in real time, and what it comes to.
 
-Each term is counted at another place: rows by the source itself, tombstones where they are left out,
-what filters and explosions do at each of them, and the rest at the very end. A batch in which they do
-not add up stops the step.
+Each term is counted at another place: rows by the source itself, tombstones where they are left
+out, what filters and explosions do at each of them, and the rest at the very end. A batch in which
+they do not add up stops the step.
 """
 
 from __future__ import annotations

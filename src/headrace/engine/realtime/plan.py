@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.engine import places
 from headrace.engine.compile import Compiler
-from headrace.engine.realtime.alerts import alert_records
+from headrace.engine.frames import arrow_schema
+from headrace.engine.realtime.alerts import Alerting
 from headrace.engine.realtime.beside import as_json, record, told, written
 from headrace.engine.realtime.counting import Counting
+from headrace.engine.realtime.qualify import Reason, refusal
 from headrace.engine.realtime.reading import records_of, rows_of
 from headrace.engine.realtime.settings import RealTime
 from headrace.engine.realtime.tables import table_now
@@ -32,22 +34,45 @@ class Plan:
         self._step = step
         self._settings = settings
         self.counting = Counting()
-
-    @cached_property
-    def records(self) -> DataFrame:
+        self.late_schema: pa.Schema | None = None
+        """The columns of late rows, of a step that can have any."""
+        (topic,) = step.outputs
+        rows = self._rows()
+        self.schema = arrow_schema(rows.select(*(F.col(f"`{n}`") for n in step.stream.columns)))
+        """The columns of the results."""
+        self.records = written(rows, record(topic, as_json(*told(rows, step.stream.columns))))
         """All that the step writes: topic, key and value."""
-        stream, (topic,) = self._step.stream, self._step.outputs
+        self._check_for_python()
+
+    def _rows(self) -> DataFrame:
+        """The results, and what is beside them."""
+        stream = self._step.stream
         compiler = Compiler(
             self._load, _told_apart(self._step), counters=self.counting.counters, beside=True
         )
-        if isinstance(stream, Alerts):
-            known = stream.known
-            table = known and table_now(self._spark, self._connection, known.table)
-            return alert_records(
-                stream, compiler, self.counting, topic, self._step.late, table
+        if not isinstance(stream, Alerts):
+            return self.counting.judged(compiler.rows(stream), F.lit(False))
+        known, late = stream.known, next(iter(self._step.late), None)
+        table = None
+        if known is not None:
+            table = table_now(self._spark, self._connection, known.table)
+        made = Alerting(stream, compiler, self.counting, late, table)
+        self.late_schema = arrow_schema(made.late_rows)
+        return made.rows
+
+    def _check_for_python(self) -> None:
+        """Return if all is Spark's own: what a callable makes of columns is known only now."""
+        # The plan of a stream cannot be asked for, but its text.
+        plan = str(self.records._jdf.queryExecution().optimizedPlan().toString())
+        if "EvalPython" in plan:
+            raise refusal(
+                self._step.name,
+                Reason(
+                    "a function in Python is called in it, and in real time there is none",
+                    "Say it in Spark SQL, or run it in micro-batches",
+                    self._step.stream.where,
+                ),
             )
-        rows = self.counting.judged(compiler.rows(stream), F.lit(False))
-        return written(rows, record(topic, as_json(*told(rows, stream.columns))))
 
     def _load(self, source: Source) -> DataFrame:
         records = records_of(self._spark, self._connection, source.topic.name)

@@ -26,8 +26,9 @@ class RealTime:
     """How a run in real time keeps its place.
 
     Every `checkpoint` Spark writes down how far it is: what came after that is read again after a
-    crash. It takes a moment, in which rows wait. What a row needs is held for `memory` longer than its
-    lateness asks for, so that rows which were there while nobody read them can still be looked at.
+    crash. It takes a moment, in which rows wait. What a row needs is held for `memory` longer than
+    its lateness asks for, so that rows which were there while nobody read them can still be looked
+    at.
     """
 
     checkpoint: timedelta = timedelta(minutes=1)

@@ -1,4 +1,5 @@
-"""A table that is looked things up in: as it is when a batch begins, and the same until the next one."""
+"""A table that is looked things up in: as it is when a batch begins, and the same until the next
+one."""
 
 from __future__ import annotations
 
