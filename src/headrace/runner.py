@@ -22,12 +22,13 @@ from headrace.engine.frames import Portions
 from headrace.engine.idle import Heart
 from headrace.engine.inputs import prepare_topics
 from headrace.engine.law import Law
-from headrace.engine.position import Position, position_at
+from headrace.engine.position import Position, lag_of
 from headrace.engine.running import RunningStep, query_of
 from headrace.engine.session import SparkSettings, spark_session
 from headrace.engine.steps import steps_of
 from headrace.errors import PipelineFailed
-from headrace.log import Log, open_log
+from headrace.java import jars
+from headrace.log import Capability, Log, open_log
 from headrace.log.roles import Closing
 from headrace.streams.app import App
 from headrace.views.database import Database
@@ -104,7 +105,12 @@ class Run(Closing):
             else:
                 finish_switches(self.log.url, app.name)
                 preflight(app, self.log).require()
-            self._spark = spark or spark_session(settings, log_file=folder / "spark.log")
+            on_kafka = Capability.COMMITS not in self.log.capabilities
+            self._spark = spark or spark_session(
+                settings,
+                log_file=folder / "spark.log",
+                jars=jars("spark-kafka") if on_kafka else (),
+            )
             database = Database(views, app.name)
             self._stack.callback(database.close)
             producer = self.log.producer(id=f"{app.name}.{database.generation}")
@@ -133,7 +139,7 @@ class Run(Closing):
                 self._running.append(_Running(query, sink))
             outbox.send()
             self._heart = Heart(self.log, {t for step in steps for t in step.topics}, self._clock)
-            if not until_caught_up:
+            if not until_caught_up and Capability.FRONTIERS in self.log.capabilities:
                 self._heart.start()
                 self._stack.callback(self._heart.stop)
             self._stack.callback(self.stop)
@@ -194,10 +200,7 @@ class Run(Closing):
 
     def _progress(self, running: _Running) -> StepProgress:
         sink = running.sink
-        lag = sum(
-            position_at(self.log, topic, self.log.head()).rows_after(position)
-            for topic, position in sink.reached.items()
-        )
+        lag = lag_of(self.log, sink.reached)
         return StepProgress(running.query.step.name, sink.law, sink.frontier, lag)
 
 

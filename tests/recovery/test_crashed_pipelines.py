@@ -11,8 +11,8 @@ from typing import Any
 import apsw
 import pytest
 
+from headrace.engine.accounts import Account
 from headrace.engine.law import Law
-from headrace.engine.query import Query
 from headrace.engine.sink import Portion
 from headrace.errors import LawBroken, PipelineError
 from headrace.testing import POINTS, Crash, ScriptedLog, crash_at, scripted_log
@@ -144,14 +144,14 @@ def test_a_row_that_cannot_be_accounted_for_stops_the_pipeline(
     log: ScriptedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed(log, Feed(5), 6)
-    honest = Query._law
+    honest = Account.law
 
-    def losing(self: Query, *terms: object) -> Law:
-        return honest(self, *terms) + Law(rows=1, pairs=1)  # type: ignore[arg-type]
+    def losing(self: Account, *terms: Any) -> Law:
+        return honest(self, *terms) + Law(rows=1, pairs=1)
 
     app, _ = declare("broken", "small")
     with monkeypatch.context() as patch:
-        patch.setattr(Query, "_law", losing)
+        patch.setattr(Account, "law", losing)
         with pytest.raises(LawBroken, match=r"cannot account for every row: .* ≠ "):
             log.run(app, spark=shuffling(2))
     Case(log, "broken").finish()

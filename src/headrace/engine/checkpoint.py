@@ -74,7 +74,7 @@ class Checkpoint:
                 f"its checkpoint goes on from {commits_told(done)}",
                 hint=f"Remove {self.path}; what is missing is then computed again",
             )
-        if last >= 0 and _keeps_state(step) and not self._has_state(last + 1):
+        if last >= 0 and keeps_state(step) and not self._has_state(last + 1):
             raise self._damaged(f"the state of its {last + 1:,} batches is not there")
 
     def last_done(self) -> int:
@@ -102,7 +102,7 @@ class Checkpoint:
         )
 
 
-def _keeps_state(step: Step) -> bool:
+def keeps_state(step: Step) -> bool:
     """Whether Spark keeps anything of a step from one batch to the next."""
     if step.stateful is not None or step.alerts is not None:
         return True

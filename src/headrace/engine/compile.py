@@ -64,14 +64,17 @@ class Compiler:
     """Compiles one step.
 
     `ordered` carries along what tells earlier rows from later ones. `cleared` says that rows too
-    late for all of their windows were not loaded. With `beside`, rows may be among the others that
-    do not count, and steps let them pass.
+    late for all of their windows were not loaded, and `judged` that it is the frontier they met
+    which tells that: else Spark's own watermark does. Rows that are not `numbered` have no commit.
+    With `beside`, rows may be among the others that do not count, and steps let them pass.
     """
 
     load: Load
     ordered: bool = False
     cleared: bool = False
     counters: Counters | None = None
+    judged: bool = True
+    numbered: bool = True
     beside: bool = False
 
     def rows(self, stream: Stream) -> DataFrame:
@@ -128,13 +131,16 @@ class Compiler:
     def streamed(self, step: Aggregation) -> DataFrame:
         """The aggregation as far as Spark keeps state for it: what has changed, in update mode."""
         counted = self.pairs(step)
-        if not self.cleared or windows_per_row(step) != 1:
+        if self.judged and (not self.cleared or windows_per_row(step) != 1):
+            if self.counters is not None and not self.numbered:
+                name = self.counters.name(self.counters.late, "late")
+                counted = counted.observe(name, F.count_if(too_late(step)).alias("n"))
             counted = counted.where(~too_late(step))
         match step.window:
             case Sliding():
                 return sliding.hold(counted.drop(_END), step.by, step.window.size)
             case Session():
-                return counted.drop(_END, places.FRONTIER)
+                return counted.drop(_END, *([places.FRONTIER] if self.judged else []))
             case _:
                 return self._panes(counted, step)
 
@@ -167,7 +173,9 @@ class Compiler:
             step.where,
             evicted_by(counted, _END).groupBy(_END, *(F.col(f"`{key}`") for key in step.by)).agg,
             *self._aggregates(step),
-            F.max(places.COMMIT).alias(places.REVISION),
+            (F.max(places.COMMIT) if self.numbered else F.lit(0).cast("bigint")).alias(
+                places.REVISION
+            ),
             F.count(F.lit(1)).alias(places.ROWS),
         )
         return panes.select(

@@ -14,10 +14,12 @@ class Counters:
     paired: list[str] = field(default_factory=list)
     taken: list[str] = field(default_factory=list)
     """Counters of what is left after those that are too late."""
+    late: list[str] = field(default_factory=list)
+    """Counters of those that are too late, where nothing else tells of them."""
 
     @property
     def all(self) -> tuple[str, ...]:
-        return (*self.filtered, *self.exploded, *self.paired, *self.taken)
+        return (*self.filtered, *self.exploded, *self.paired, *self.taken, *self.late)
 
     def name(self, kind: list[str], what: str) -> str:
         kind.append(f"{what}-{len(kind)}")

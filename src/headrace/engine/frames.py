@@ -16,7 +16,7 @@ from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.alerting import Alerting
 from headrace.engine.aside import LATE_FIELDS, Aside, closing_of, late_pairs
-from headrace.engine.compile import Compiler, needs_order, windows_per_row
+from headrace.engine.compile import Compiler, Load, needs_order, windows_per_row
 from headrace.engine.counters import Counters
 from headrace.engine.joining import Joining, watermark_delay
 from headrace.engine.keyed import SETTINGS, Keyed
@@ -121,11 +121,16 @@ class Frames:
             return loaded[name]
 
         counters = Counters()
-        cleared = self._closing is not None
-        return self._streamed(Compiler(load, self._ordered, cleared, counters)), counters
+        return self._streamed(self._compiler(load, counters)), counters
 
-    def results(self, batch: DataFrame, sink: Sink) -> Results:
-        """The results of a batch of the stream, of which a sink has what came before."""
+    def _compiler(self, load: Load, counters: Counters) -> Compiler:
+        return Compiler(load, self._ordered, self._closing is not None, counters)
+
+    def results(self, batch: DataFrame, sink: Sink, revision: int | None = None) -> Results:
+        """The results of a batch of the stream, of which a sink has what came before.
+
+        Rows that have no commits of their own give all results the same `revision`.
+        """
         if self._step.stateful is not None:
             outcome = self._keyed(self._step.stateful, Compiler(self._empty)).outcome(batch)
             return Results(self.schema.empty_table(), outcome=outcome)
@@ -136,9 +141,11 @@ class Frames:
             return self._alerts(self._step.alerts, batch, sink)
         if self._sessions is None:
             since = min(position.commit for position in sink.reached.values())
-            return Results(self._results(batch, since).toArrow().cast(self.schema))
+            made = self._results(batch, since).toArrow().cast(self.schema)
+            return Results(places.revised(made, revision))
         assert self.session_schema is not None
         found = self._sessions.of_rows(batch).toArrow().cast(self.session_schema)
+        found = places.revised(found, revision)
         before = sink.overlapping(found)
         every = grouped(pa.concat_tables([before, found]), self._sessions.step.by)
         made = self._sessions.together(self._spark.createDataFrame(every)).toArrow()

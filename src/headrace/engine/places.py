@@ -5,6 +5,7 @@ Their names begin with an underscore, which no column of a topic may.
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
 TIME = "_time"
@@ -62,3 +63,12 @@ MORE_TYPES = {DELETED: pa.bool_(), READY: pa.int64()}
 def type_of(place: str) -> pa.DataType:
     """The Arrow type of a place that a source can give."""
     return TYPES.get(place) or MORE_TYPES[place]
+
+
+def revised(rows: pa.Table, revision: int | None) -> pa.Table:
+    """Rows with that revision, if it is one for all."""
+    if revision is None or REVISION not in rows.column_names:
+        return rows
+    place = rows.schema.get_field_index(REVISION)
+    column = pa.array(np.full(rows.num_rows, revision, np.int64))
+    return rows.set_column(place, rows.schema.field(place), column)

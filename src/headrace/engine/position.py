@@ -15,9 +15,12 @@ from typing import Any
 
 from headrace.clock import to_micros
 from headrace.errors import InvalidPosition
-from headrace.log import Commit, Log, TopicCommit
+from headrace.log import Capability, Commit, Log, TopicCommit
 
 _PAGE = 10_000
+
+START = "headrace.start"
+"""Where a checkpoint has the number that its batches are counted from."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,17 @@ def position_at(log: Log, topic: str, commit: int) -> Position:
     return Position(commit, tuple(log.offset_at(topic, p, Commit(commit)) for p in partitions))
 
 
+def lag_of(log: Log, reached: Mapping[str, Position]) -> int:
+    """How many rows the log has after a place."""
+    return sum(_end_of(log, topic).rows_after(place) for topic, place in reached.items())
+
+
+def _end_of(log: Log, topic: str) -> Position:
+    if Capability.COMMITS in log.capabilities:
+        return position_at(log, topic, log.head())
+    return Position(0, tuple(state.end for state in log.topic(topic).partitions))
+
+
 def commit_by(log: Log, until: datetime | int) -> int:
     """The last commit that was made by a moment, 0 if none was; or that number if there is one."""
     low, high = 0, log.head()
@@ -88,11 +102,29 @@ def last_commit(positions: Mapping[str, Position]) -> int:
 
 def batch_end(checkpoint: Path, number: int) -> dict[str, Position]:
     """Up to where a batch goes, as Spark has written it into a checkpoint before it began."""
-    lines = (checkpoint / "offsets" / str(number)).read_text().splitlines()
-    offsets = [json.loads(line) for line in lines if '"topic"' in line]
-    if not offsets:
+    _version, _settings, *lines = (checkpoint / "offsets" / str(number)).read_text().splitlines()
+    sources = [line for line in lines if line != "-"]  # which is a source that has no place yet
+    if not sources:
         raise ValueError("there is no position in it")
-    return {offset["topic"]: Position.from_json(offset) for offset in offsets}
+    return dict(_source_end(checkpoint, number, json.loads(source)) for source in sources)
+
+
+def _source_end(checkpoint: Path, number: int, told: Mapping[str, Any]) -> tuple[str, Position]:
+    """The topic of a source and its end in it: as our own source tells it, or Kafka's."""
+    if len(told) > 1:
+        return told["topic"], Position.from_json(told)
+    ((topic, offsets),) = told.items()
+    commit = started_at(checkpoint) + number + 1
+    return topic, Position.from_json({"commit": commit, "offsets": offsets})
+
+
+def started_at(checkpoint: Path) -> int:
+    """The number before that of a checkpoint's first batch, where batches count as commits.
+
+    It is not 0 where a checkpoint was lost and another one goes on from what is stored.
+    """
+    start = checkpoint / START
+    return int(start.read_text()) if start.exists() else 0
 
 
 def lowest_frontier(log: Log, end: Mapping[str, Position]) -> int | None:

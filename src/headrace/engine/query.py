@@ -11,23 +11,20 @@ from concurrent.futures import wait as wait_for
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.clock import SECOND, Clock
+from headrace.engine.accounts import Account
 from headrace.engine.aside import Aside, closing_of, set_aside
 from headrace.engine.checkpoint import Checkpoint, owner_of
-from headrace.engine.compile import windows_per_row
 from headrace.engine.counters import Counters
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.failures import failure_of, java_is_gone
 from headrace.engine.frames import Frames, Portions, Results
-from headrace.engine.law import Law
 from headrace.engine.position import Position, behind, commits_told, lowest_frontier
-from headrace.engine.reads import branches
 from headrace.engine.session import set_meanwhile
 from headrace.engine.sink import Joined, Portion, Sink
 from headrace.engine.steps import Step
@@ -61,9 +58,7 @@ class Query:
         self._checkpoint = Checkpoint(checkpoint)
         self._portions = portions or Portions()
         self._reach = reach
-        self.frames = Frames(
-            spark, log, step, checkpoint, checkpoint.with_name(f"{checkpoint.name}.staged")
-        )
+        self.frames = self._frames(checkpoint.with_name(f"{checkpoint.name}.staged"))
         self._counters = Counters()
         self._query: StreamingQuery | None = None
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="headrace-aside")
@@ -71,6 +66,9 @@ class Query:
         self._sink: Sink | None = None
         self._error: BaseException | None = None
         self._stopwatch = Stopwatch(log)
+
+    def _frames(self, staging: Path) -> Frames:
+        return Frames(self._spark, self._log, self.step, self._checkpoint.path, staging)
 
     # Running
 
@@ -182,24 +180,23 @@ class Query:
             )
         looking = self._beside.submit(self._set_aside, reached, end)
         try:
-            results = self.frames.results(frame, sink)
+            results = self._results(number, frame, sink)
             self._reach("computed")
         finally:
             wait_for([looking])
-        aside = looking.result()
-        late = self.frames.late(aside)
-        dead = [batch for found in aside.values() for batch in found.dead]
+        account = self._account(number, reached, end, looking.result())
         portion = Portion(
             reached,
             end,
-            lowest_frontier(self._log, end),
+            account.frontier,
             results.rows,
-            late,
-            pa.Table.from_batches(dead) if dead else None,
-            self._law(reached, end, aside, late),
+            account.late,
+            account.dead,
+            account.law(self.step, self._counters, self._observed()),
             results.sessions,
             self._joined(results),
             outcome=results.outcome,
+            made=account.made,
             taken=self._taken() if self.step.alerts is not None else 0,
         )
         self._reach("set aside")
@@ -209,6 +206,9 @@ class Query:
             results.joined.remove()
         if results.outcome is not None:
             results.outcome.remove()
+
+    def _results(self, number: int, frame: DataFrame, sink: Sink) -> Results:
+        return self.frames.results(frame, sink)
 
     def _joined(self, results: Results) -> Joined | None:
         if results.joined is None:
@@ -240,34 +240,16 @@ class Query:
             for topic in (source.topic for source in sources(self.step.stream))
         }
 
-    def _law(
+    def _account(
         self,
+        number: int,
         start: Mapping[str, Position],
         end: Mapping[str, Position],
         aside: Mapping[str, Aside],
-        late: pa.Table | None,
-    ) -> Law:
-        """What is known of the rows before the sink has them."""
-        observed = self._observed()
-        ways = branches(self.step.computed)
+    ) -> Account:
+        """What is to be said of a batch that was computed, given what was found meanwhile."""
         rows = {topic: end[topic].rows_after(start[topic]) for topic in end}
-        living = {t: n - aside[t].dead_rows - aside[t].tombstones for t, n in rows.items()}
-        law = Law(
-            rows=sum(rows.values()),
-            tombstones=sum(found.tombstones for found in aside.values()),
-            dead=sum(found.dead_rows for found in aside.values()),
-            filtered=sum(observed[name] for name in self._counters.filtered),
-            exploded=sum(observed[name] for name in self._counters.exploded)
-            + sum(n * (ways[topic] - 1) for topic, n in living.items()),
-            late=late.num_rows if late is not None else 0,
-        )
-        step = self.step.aggregation
-        per_row = windows_per_row(step) if step is not None else 1
-        if per_row is None:
-            pairs = sum(observed[name] for name in self._counters.paired)
-        else:
-            pairs = law.passed * per_row
-        return law + Law(pairs=pairs)
+        return Account(rows, aside, self.frames.late(aside), lowest_frontier(self._log, end))
 
     # What Spark knows
 
@@ -290,14 +272,17 @@ class Query:
         Spark's own watermark must not have dropped anything that the log lets pass.
         """
         told = self.progress
-        for operator in told.get("stateOperators", ()):
-            if dropped := operator["numRowsDroppedByWatermark"]:
-                raise LawBroken(
-                    f"Spark dropped {dropped:,} rows of step {self.step.name!r} as late, which "
-                    "the log had let pass",
-                    hint="This is a fault of headrace: please report it, with the pipeline",
-                )
+        operators = told.get("stateOperators", ())
+        self._check_dropped(sum(op["numRowsDroppedByWatermark"] for op in operators))
         self._stopwatch.tell(self._sink, told, last=last)
+
+    def _check_dropped(self, dropped: int) -> None:
+        if dropped:
+            raise LawBroken(
+                f"Spark dropped {dropped:,} rows of step {self.step.name!r} as late, which "
+                "the log had let pass",
+                hint="This is a fault of headrace: please report it, with the pipeline",
+            )
 
     def _end_of(self, number: int) -> Mapping[str, Position]:
         """Up to where a batch goes; before the first, where the step began."""

@@ -12,11 +12,14 @@ from headrace.engine.crash import Reach
 from headrace.engine.dedup import Deduplicating
 from headrace.engine.enriching import Enriching
 from headrace.engine.frames import Portions
+from headrace.engine.kafka.direct import why_not_direct
+from headrace.engine.kafka.query import KafkaQuery
 from headrace.engine.query import Query
 from headrace.engine.rounds import Plan, Rounds
 from headrace.engine.steps import Step
 from headrace.engine.table_joining import ROUND_ROWS, TableJoining
-from headrace.log import Log
+from headrace.errors import Unsupported
+from headrace.log import Capability, Log
 
 RunningStep = Query | Rounds
 
@@ -37,6 +40,13 @@ def query_of(
 ) -> RunningStep:
     """What runs a step, under a name of its own if it has to be told from others."""
     portions = portions or Portions()
+    if Capability.COMMITS not in log.capabilities:
+        if (reason := why_not_direct(step)) is not None:
+            raise Unsupported(
+                f"Step {step.name!r} cannot read the log at {log.url} itself: {reason}",
+                hint=f"Use an embedded log (file:./data). See {step.stream.where}",
+            )
+        return KafkaQuery(spark, log, step, checkpoint, portions=portions, reach=reach, name=name)
     plan: Plan | None = None
     if step.enriched is not None:
         plan = Enriching(spark, log, step)

@@ -99,7 +99,8 @@ def spark_session(
 ) -> SparkSession:
     """The session of this process, made if there is none yet. What Spark says goes to `log_file`.
 
-    An existing session is used as it is: a notebook may have brought its own.
+    An existing session is used as it is: a notebook may have brought its own. `jars` are what a
+    session that is made has beside Spark's own.
     """
     settings = settings or SparkSettings()
     spark = SparkSession.getActiveSession()

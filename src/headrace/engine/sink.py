@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from headrace.engine.law import Law
 from headrace.engine.outcome import Outcome
-from headrace.engine.position import Position
+from headrace.engine.position import Position, last_commit
 from headrace.engine.staging import Staged
 from headrace.engine.timing import Timing
 from headrace.engine.wish import ANY
+from headrace.log import Log
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,12 @@ class Portion:
     outcome: Outcome | None = None
     taken: int = 0
     """How many rows alerts were looked for in."""
+    made: int | None = None
+    """When the batch was, where the log has no commits that could tell."""
+
+    def moment(self, log: Log) -> int:
+        """When it came to this, by the clock of the log."""
+        return log.commit_time(last_commit(self.end)) if self.made is None else self.made
 
 
 class Sink(ABC):
@@ -89,6 +96,11 @@ class Sink(ABC):
     @abstractmethod
     def reached(self) -> Mapping[str, Position]:
         """Up to where everything is stored."""
+
+    @property
+    @abstractmethod
+    def frontier(self) -> int | None:
+        """How far event time has come with all that is stored."""
 
     def limit(self, topic: str) -> int:
         """The last commit of a topic that is of interest. Usually there is no last one."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.engine.position import Position, position_at
+from headrace.engine.position import lag_of
 from headrace.engine.sink import Portion, Sink
 from headrace.engine.timing import Timing
 from headrace.errors import HeadraceError
@@ -49,7 +49,7 @@ class Stopwatch:
         began = time.perf_counter()
         yield
         took = int((time.perf_counter() - began) * 1_000)
-        rows, lag = portion.law.rows, self._lag(portion.end)
+        rows, lag = portion.law.rows, lag_of(self._log, portion.end)
         made = portion.outcome
         held = (made.state_rows, made.state_bytes) if made is not None else None
         results = portion.rows.num_rows
@@ -64,11 +64,6 @@ class Stopwatch:
         # Nothing depends on it, and so nothing fails for it either.
         with contextlib.suppress(HeadraceError):
             sink.timed(_timing(stored, progress), last=last)
-
-    def _lag(self, end: Mapping[str, Position]) -> int:
-        """How many rows have come after what a batch has read."""
-        head = self._log.head()
-        return sum(position_at(self._log, t, head).rows_after(p) for t, p in end.items())
 
 
 def _timing(stored: _Stored, progress: Mapping[str, Any]) -> Timing:

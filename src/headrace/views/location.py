@@ -1,22 +1,28 @@
-"""Where an application keeps what it derives from a log: beside the log itself, in its folder."""
+"""Where an application keeps what it derives from a log.
+
+Beside an embedded log that is its own folder. A broker has none for us, so what belongs to its
+topics is in a folder of this machine: `headrace-state`, or where HEADRACE_STATE says.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.errors import Unsupported
-
 _FILE = "file:"
+
+STATE = "HEADRACE_STATE"
+DEFAULT_STATE = "headrace-state"
 
 
 def folder_of(url: str) -> Path:
-    """The folder of an embedded log."""
-    if not url.startswith(_FILE):
-        raise Unsupported(
-            f"Views of the log at {url} have no place yet", hint="Use an embedded log: file:./data"
-        )
-    return Path(url.removeprefix(_FILE))
+    """The folder of an embedded log, or that of what is derived from a broker's topics."""
+    if url.startswith(_FILE):
+        return Path(url.removeprefix(_FILE))
+    brokers = url.partition("://")[2].partition("?")[0].strip("/")
+    return Path(os.environ.get(STATE) or DEFAULT_STATE) / re.sub(r"[^A-Za-z0-9.-]+", "_", brokers)
 
 
 def views_folder(url: str) -> Path:
@@ -37,6 +43,11 @@ def app_folder(url: str, app: str) -> Path:
 def checkpoint_of(url: str, app: str, step: str) -> Path:
     """Where Spark remembers what it needs of a step."""
     return app_folder(url, app) / "checkpoints" / step
+
+
+def landing_of(url: str, app: str) -> Path:
+    """The embedded log that a broker's topics are copied into for an application."""
+    return app_folder(url, app) / "landing"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.crash import Reach
 from headrace.engine.law import Law
-from headrace.engine.position import last_commit
 from headrace.engine.sink import Portion, Shapes
 from headrace.engine.steps import Step
 from headrace.log import Log
@@ -63,7 +62,7 @@ class PaneKeeper(Keeper):
 
     def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
         publisher, shown = self._publisher, self._shown
-        turn = self._turn(passage, self._log.commit_time(last_commit(portion.end)))
+        turn = self._turn(passage, portion.moment(self._log))
         updates = self._aggregation.emit == "updates"
         counted = self._replace_sessions(db, portion, turn)
         remember = updates and publisher.wanted and self._slots is None

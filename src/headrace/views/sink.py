@@ -15,7 +15,7 @@ from headrace.engine import places
 from headrace.engine.crash import Reach
 from headrace.engine.differences import differences
 from headrace.engine.law import Law
-from headrace.engine.position import Position, beginning, last_commit
+from headrace.engine.position import Position, beginning
 from headrace.engine.sink import Portion, Shapes, Sink
 from headrace.engine.steps import Step, definition_of, fingerprint
 from headrace.engine.timing import Timing
@@ -132,7 +132,7 @@ class ViewSink(Sink):
         self, db: apsw.Connection, portion: Portion, law: Law, total: Law, frontier: int | None
     ) -> None:
         step, reached = self._step.name, _positions(portion.end)
-        moment = self._log.commit_time(last_commit(portion.end))
+        moment = portion.moment(self._log)
         db.execute(
             "UPDATE _headrace_step SET reached = ?, frontier = ?, law = ?, updated = ? "
             "WHERE name = ?",

@@ -23,11 +23,13 @@ from headrace.schema.ddl import format_schema
 UNREADABLE = "does not decode"
 
 REASON = "_reason"
+TEXT = "_text"
 KEY, VALUE = "_key", "_value"
 """A record's own bytes."""
 
 _ROW = "_row"
 _BROKEN = "_broken"
+_KEPT = (places.FRONTIER, places.PARTITION, places.OFFSET)
 
 
 @dataclass(frozen=True)
@@ -61,21 +63,21 @@ class Decoder:
 
     def misplaced(self, records: DataFrame) -> DataFrame:
         """The records that have none, as they are, and why; tombstones have no reason."""
-        rows = self._decoded(records, "key", "value", "partition", "offset", "timestamp")
-        found = rows.select("key", "value", "partition", "offset", "timestamp",
-                            F.to_json(_ROW).alias("json"), self._reason.alias(REASON))  # fmt: skip
+        rows = self._decoded(records, "value", "partition", "offset", "timestamp")
+        kept = ("value", "partition", "offset", "timestamp")
+        found = rows.select(*kept, self._text.alias(TEXT), self._reason.alias(REASON))
         return found.where(F.coalesce(REASON, F.lit("tombstone")) != F.lit(""))
 
     def judged(self, records: DataFrame) -> DataFrame:
         """All records but tombstones: as rows, as bytes, and what is wrong with each, or ''."""
-        rows = self._decoded(records.where(F.col("value").isNotNull()), "key", "value", "partition",
-                             "offset", "timestamp")  # fmt: skip
+        there = records.where(F.col("value").isNotNull())
+        rows = self._decoded(there, "key", "value", "partition", "offset", "timestamp")
         return rows.select(
             *(self._column(name).alias(name) for name in self.columns),
             self._time.alias(places.TIME),
             *(_place(name).alias(name) for name in _KEPT),
-            F.col("value").alias(VALUE),
             F.col("key").alias(KEY),
+            F.col("value").alias(VALUE),
             self._reason.alias(REASON),
         )
 
@@ -108,6 +110,11 @@ class Decoder:
         return F.col(f"{_ROW}.`{name}`")
 
     @property
+    def _text(self) -> Column:
+        """A row as people read it."""
+        return F.col("value").cast("string")
+
+    @property
     def _decodes(self) -> Column:
         return F.col(_ROW).isNotNull() & F.col(f"{_ROW}.{_BROKEN}").isNull()
 
@@ -125,9 +132,6 @@ class Decoder:
             return F.lit(False)
         bound = F.unix_micros("timestamp") + F.lit(micros(skew))
         return F.coalesce(F.unix_micros(self._time) > bound, F.lit(False))
-
-
-_KEPT = (places.FRONTIER, places.PARTITION, places.OFFSET)
 
 
 def _place(name: str) -> Column:

@@ -1,0 +1,47 @@
+"""Dead letters of a topic on Kafka, from the records that have no place in time."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+
+from headrace.engine.aside import DEAD_SCHEMA, Aside
+from headrace.engine.kafka.decode import REASON, TEXT, UNREADABLE
+from headrace.engine.steps import Step
+
+
+def letters(step: Step, topic: str, commit: int, records: pa.Table) -> Aside:
+    """What is to be told of records that were left out. Those without a reason are tombstones."""
+    dead = records.filter(records.column(REASON).is_valid())
+    count = dead.num_rows
+    if not count:
+        return Aside(tombstones=records.num_rows)
+    told = pa.RecordBatch.from_pydict(
+        {
+            "step": [step.name] * count,
+            "topic": [topic] * count,
+            "partition": dead.column("partition").combine_chunks(),
+            "offset": dead.column("offset").combine_chunks(),
+            "commit_number": [commit] * count,
+            "appended": dead.column("timestamp").combine_chunks(),
+            "reason": dead.column(REASON).combine_chunks(),
+            "row": [
+                _unread(value) if reason == UNREADABLE else row
+                for reason, value, row in zip(
+                    *(dead.column(name).to_pylist() for name in (REASON, "value", TEXT)),
+                    strict=True,
+                )
+            ],
+        },
+        schema=DEAD_SCHEMA,
+    )
+    return Aside(dead=[told], tombstones=records.num_rows - count)
+
+
+def _unread(value: bytes) -> str:
+    """Bytes that did not decode: as text if they are any, else in hex, so that none is lost."""
+    try:
+        return json.dumps({"value": value.decode()}, ensure_ascii=False)
+    except UnicodeDecodeError:
+        return json.dumps({"bytes": value.hex()})

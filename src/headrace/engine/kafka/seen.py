@@ -1,0 +1,66 @@
+"""What Spark has seen of a batch, read off the plan that it has just run.
+
+Spark counts rows where they are read and where their times are looked at, whether anyone asks or
+not. Counters of our own there would make every row slower.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headrace.clock import MILLISECOND
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was read of a topic: all rows, those with a place in time, and the span of their times.
+
+    Times are microseconds, of which Spark looks at whole milliseconds.
+    """
+
+    rows: int
+    placed: int
+    oldest: int | None
+    newest: int | None
+
+
+NOTHING = Seen(0, 0, None, None)
+
+
+@dataclass(frozen=True)
+class SeenBatch:
+    """What was read of each topic, and how many groups Spark's watermark was too late for."""
+
+    topics: dict[str, Seen]
+    dropped: int
+
+
+def seen_by(plan: Any) -> SeenBatch:
+    """What a plan that was run has counted. A topic with nothing new is not in it."""
+    topics: dict[str, Seen] = {}
+    dropped = number = 0
+    times: Any = None
+    while (node := plan.apply(number)) is not None:
+        number += 1
+        match str(node.getClass().getSimpleName()):
+            case "StateStoreSaveExec":
+                dropped += _metric(node, "numRowsDroppedByWatermark")
+            case "EventTimeWatermarkExec":
+                times = node.eventTimeStats().value()
+            case "MicroBatchScanExec":  # which lies right under where its times are looked at
+                (topic,) = json.loads(node.end().json())
+                topics[topic] = _seen(_metric(node, "numOutputRows"), times)
+    return SeenBatch(topics, dropped)
+
+
+def _metric(node: Any, name: str) -> int:
+    return int(node.metrics().apply(name).value())
+
+
+def _seen(rows: int, times: Any) -> Seen:
+    placed = int(times.count())
+    if not placed:
+        return replace(NOTHING, rows=rows)
+    return Seen(rows, placed, int(times.min()) * MILLISECOND, int(times.max()) * MILLISECOND)

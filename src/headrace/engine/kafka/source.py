@@ -1,0 +1,62 @@
+"""A topic as Spark's own Kafka source reads it: on and on, or once more between two places."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.engine.frames import Portions
+from headrace.engine.kafka.connection import connection_of
+from headrace.engine.position import Position
+from headrace.log import Log
+
+FORMAT = "kafka"
+
+_READING = {
+    # Nothing of a transaction that was given up, and never a jump over what is gone.
+    "kafka.isolation.level": "read_committed",
+    "failOnDataLoss": "true",
+    # Java's client hands out 500 records at a time unless told otherwise.
+    "kafka.max.poll.records": "20000",
+    "kafka.max.partition.fetch.bytes": str(16 << 20),
+}
+
+
+def stream(
+    spark: SparkSession, log: Log, topic: str, start: Position, portions: Portions, tasks: int
+) -> DataFrame:
+    """What comes to a topic, from a place on, in batches of at most so many rows."""
+    return (
+        spark.readStream.format(FORMAT)
+        .options(**connection_of(log), **_READING)
+        .option("subscribe", topic)
+        .option("startingOffsets", _offsets(topic, dict(enumerate(start.offsets))))
+        .option("maxOffsetsPerTrigger", str(portions.max_rows))
+        .option("minPartitions", str(tasks))
+        .load()
+    )
+
+
+def between(
+    spark: SparkSession, log: Log, topic: str, start: Position, end: Position
+) -> DataFrame | None:
+    """What lies between two places, read once more; None if there is nothing."""
+    ranges = {
+        partition: span for partition, span in enumerate(start.ranges(end)) if span[0] < span[1]
+    }
+    if not ranges:
+        return None
+    return (
+        spark.read.format(FORMAT)
+        .options(**connection_of(log), **_READING)
+        .option("assign", json.dumps({topic: list(ranges)}))
+        .option("startingOffsets", _offsets(topic, {p: first for p, (first, _) in ranges.items()}))
+        .option("endingOffsets", _offsets(topic, {p: last for p, (_, last) in ranges.items()}))
+        .load()
+    )
+
+
+def _offsets(topic: str, offsets: Mapping[int, int]) -> str:
+    return json.dumps({topic: {str(partition): offset for partition, offset in offsets.items()}})
