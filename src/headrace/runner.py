@@ -21,16 +21,19 @@ from headrace.engine.crash import Reach, nothing
 from headrace.engine.frames import Portions
 from headrace.engine.idle import Heart
 from headrace.engine.inputs import prepare_topics
-from headrace.engine.law import Law
 from headrace.engine.position import Position, lag_of
+from headrace.engine.progress import StepProgress
+from headrace.engine.realtime.qualify import check_real_time
+from headrace.engine.realtime.settings import RealTime
 from headrace.engine.running import RunningStep, query_of
 from headrace.engine.session import SparkSettings, spark_session
 from headrace.engine.steps import steps_of
 from headrace.errors import PipelineFailed
 from headrace.java import jars
+from headrace.live import LiveRun
 from headrace.log import Capability, Log, open_log
 from headrace.log.roles import Closing
-from headrace.streams.app import App
+from headrace.streams.app import App, Latency
 from headrace.views.database import Database
 from headrace.views.location import app_folder, checkpoint_of, database_of
 from headrace.views.lock import only_run
@@ -39,23 +42,12 @@ from headrace.views.preflight import preflight
 from headrace.views.sink import ViewSink
 from headrace.views.switching import finish_switches
 
-__all__ = ["Run", "StepProgress", "run", "start"]
+__all__ = ["LiveRun", "Run", "StepProgress", "run", "start"]
 
 DEFAULT_LOG = "file:./data"
 
 _RESTARTS = 3
 """How often in a row a step is started again after a worker died, without getting any further."""
-
-
-@dataclass(frozen=True)
-class StepProgress:
-    """How a step is doing. Times are microseconds."""
-
-    step: str
-    law: Law
-    frontier: int | None
-    lag: int
-    """Rows in the log that it has not stored the results of."""
 
 
 @dataclass
@@ -209,15 +201,25 @@ def start(
     log: str | Log | None = None,
     *,
     until_caught_up: bool = False,
+    latency: Latency | None = None,
     spark: SparkSession | None = None,
     settings: SparkSettings | None = None,
     portions: Portions | None = None,
-) -> Run:
+    real_time: RealTime | None = None,
+    fresh: bool = False,
+) -> Run | LiveRun:
     """Start an application in the background, to go on until it is closed.
 
     It runs on `spark`, or on this process's session, which is made as `settings` say if there is
-    none yet. `portions` says how much of the log goes into a batch.
+    none yet. `latency` says how, if not as the application itself does: in micro-batches, with
+    `portions` of the log in each, or in real time, with its place kept as `real_time` says.
+    `fresh` forgets what was computed before.
     """
+    if (latency or app.latency) == "real-time":
+        where = log or app.log or DEFAULT_LOG
+        url = where.url if isinstance(where, Log) else where
+        check_real_time(app, url, until_caught_up=until_caught_up)
+        return LiveRun(app, where, spark=spark, settings=settings, real_time=real_time, fresh=fresh)
     return Run(
         app,
         log,
@@ -225,6 +227,7 @@ def start(
         spark=spark,
         settings=settings,
         portions=portions,
+        fresh=fresh,
     )
 
 

@@ -76,7 +76,7 @@ class Plan:
 
     def _load(self, source: Source) -> DataFrame:
         records = records_of(self._spark, self._connection, source.topic.name)
-        rows = rows_of(self.counting.read(records), source, self._step, self._settings.memory)
+        rows = rows_of(self.counting.read(records), source, self._step, self._settings.hold)
         if _told_apart(self._step):
             rows = rows.withColumn(places.TOPIC, F.lit(source.topic.name))
         if isinstance(self._step.stream, Alerts):

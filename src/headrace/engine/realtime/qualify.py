@@ -32,9 +32,14 @@ class Reason:
     where: Where
 
 
-def check_real_time(app: App, log: str) -> list[Step]:
+def check_real_time(app: App, log: str, *, until_caught_up: bool = False) -> list[Step]:
     """The steps of an application, if all of them can run in real time on a log."""
     steps = steps_of(app)
+    if until_caught_up:
+        raise InvalidPipeline(
+            f"Application {app.name!r} runs in real time, and so it does not end by itself",
+            hint="Stop it when you like, or let it catch up in micro-batches",
+        )
     if not log.startswith("kafka:"):
         raise InvalidPipeline(
             f"Application {app.name!r} cannot run in real time on {log}: it is a broker's topics "

@@ -29,16 +29,16 @@ def records_of(spark: SparkSession, connection: Mapping[str, str], topic: str) -
     return reader.option("subscribe", topic).load()
 
 
-def rows_of(records: DataFrame, source: Source, step: Step, memory: timedelta) -> DataFrame:
+def rows_of(records: DataFrame, source: Source, step: Step, hold: timedelta) -> DataFrame:
     """The rows of a topic with their places. Those that cannot count have become dead letters.
 
     The frontier that a row has met is the moment at which the broker appended it: that is known of
     each row by itself, whoever reads it and when. Only of rows that were not read for so long as
-    `memory` says it is later, for what they would count with is forgotten.
+    `hold` says it is later, for what they would count with is forgotten.
     """
     rows = Decoder.of(source.topic).judged(records)
     appended = F.timestamp_micros(places.FRONTIER)
-    remembered = F.unix_micros(now()) - F.lit(micros(memory))
+    remembered = F.unix_micros(now()) - F.lit(micros(hold))
     return rows.withColumns(
         {
             places.BESIDE: F.when(F.col(REASON) != F.lit(""), _letter(source, step)),

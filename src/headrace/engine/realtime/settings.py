@@ -26,13 +26,13 @@ class RealTime:
     """How a run in real time keeps its place.
 
     Every `checkpoint` Spark writes down how far it is: what came after that is read again after a
-    crash. It takes a moment, in which rows wait. What a row needs is held for `memory` longer than
+    crash. It takes a moment, in which rows wait. What a row needs is held for `hold` longer than
     its lateness asks for, so that rows which were there while nobody read them can still be looked
     at.
     """
 
     checkpoint: timedelta = timedelta(minutes=1)
-    memory: timedelta = timedelta(hours=1)
+    hold: timedelta = timedelta(hours=1)
 
     def __post_init__(self) -> None:
         if self.checkpoint < _SHORTEST:
@@ -40,9 +40,9 @@ class RealTime:
                 f"checkpoint cannot be {self.checkpoint}",
                 hint=f"Spark takes {_SHORTEST.seconds} seconds or more",
             )
-        if self.memory < timedelta(0):
+        if self.hold < timedelta(0):
             raise InvalidSetting(
-                f"memory cannot be {self.memory}", hint="It is a span of time, or none"
+                f"hold cannot be {self.hold}", hint="It is a span of time, or none"
             )
 
     @property
@@ -54,4 +54,4 @@ class RealTime:
 
         The margin is for a clock that is set back between two batches.
         """
-        return f"{micros(patience + self.memory + _MARGIN)} microseconds"
+        return f"{micros(patience + self.hold + _MARGIN)} microseconds"
