@@ -17,7 +17,7 @@ import apsw
 import pytest
 
 from headrace.cli.demonstration.check import check
-from headrace.cli.demonstration.stage import _pipeline
+from headrace.cli.demonstration.stage import pipeline_file
 from headrace.cli.loading import load_app
 from headrace.views import open_views
 from tests.integration.test_cli_running import Cli, ended
@@ -52,7 +52,7 @@ def test_the_demo_counts_page_views_and_the_recount_agrees(tmp_path: Path) -> No
     db.execute("UPDATE _headrace_panes_hits_per_minute SET hits = hits + 1 WHERE rowid = 7")
     db.close()
     with open_views(cli.url) as views:
-        findings = check(folder, load_app(f"{_pipeline()}:app"), views, EVENTS)
+        findings = check(folder, load_app(f"{pipeline_file()}:app"), views, EVENTS)
     (wrong,) = [finding for finding in findings if not finding.holds]
     assert wrong.law == "page views counted in their minute"
     assert "1 differ from the recount; first " in wrong.remark
@@ -110,4 +110,4 @@ def test_a_demo_needs_an_event(tmp_path: Path) -> None:
 
 
 def test_the_pipeline_of_the_demo_is_the_one_to_copy() -> None:
-    assert _pipeline().parts[-2:] == ("pipelines", "pageviews.py")
+    assert pipeline_file().parts[-2:] == ("pipelines", "pageviews.py")

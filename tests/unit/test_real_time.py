@@ -40,16 +40,12 @@ def flagged(stream: hr.Stream) -> hr.Alerts:
     return hr.alerts(stream, by="card", event="use", within=MINUTE, delay=MINUTE, rules=rules)
 
 
-def known(app: hr.App, mode: Any = "latest") -> hr.Enriched:
+def known(app: hr.App, **how: Any) -> hr.Enriched:
     cards = app.topic(
         "cards", schema="card string, holder string, since timestamp", key="card",
         event_time="since", settings={"cleanup": "compact"},
     )  # fmt: skip
-    return hr.enrich(topic(app), hr.table(cards, key="card"), on="card", mode=mode)
-
-
-def remembered(state: Any, row: Any) -> Any:
-    return state, []
+    return hr.enrich(topic(app), hr.table(cards, key="card"), on="card", **how)
 
 
 QUALIFY: dict[str, Callable[[hr.App], hr.Stream]] = {
@@ -59,7 +55,7 @@ QUALIFY: dict[str, Callable[[hr.App], hr.Stream]] = {
     "exploded": lambda app: hr.explode(topic(app), "shops", into="shop"),
     "two topics": lambda app: hr.merge(topic(app), topic(app, "more")),
     "alerts": lambda app: flagged(hr.filter(topic(app), "amount > 5")),
-    "alerts with a table": lambda app: flagged(known(app)),
+    "alerts with a table": lambda app: flagged(known(app, mode="latest")),
 }
 
 REFUSED: dict[str, tuple[Callable[[hr.App], hr.Stream], str]] = {
@@ -69,12 +65,12 @@ REFUSED: dict[str, tuple[Callable[[hr.App], hr.Stream], str]] = {
     "sliding": (lambda app: counted(topic(app), hr.sliding(MINUTE)), "sliding window"),
     "a join": (
         lambda app: hr.join(
-            topic(app), topic(app, "more"), on="card", within=MINUTE, delay=MINUTE, suffix="_2"
+            topic(app), topic(app, "more"), on="card", after=MINUTE, delay=MINUTE, prefix="their_"
         ),
         "joins two streams batch by batch",
     ),
-    "a table as of": (lambda app: known(app, "as_of"), "waits for what the table will say"),
-    "a table alone": (lambda app: known(app), "hr.alerts(...) looks up"),
+    "a table as of": (lambda app: known(app, wait=MINUTE), "waits for what the table will say"),
+    "a table alone": (lambda app: known(app, mode="latest"), "hr.alerts(...) looks up"),
     "duplicates": (
         lambda app: hr.deduplicate(topic(app), by="use", ttl=MINUTE, delay=MINUTE),
         "repeats another row",

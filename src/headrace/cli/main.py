@@ -26,7 +26,7 @@ COMMANDS = {
     "views": "List, show and query the views of a log.",
     "doctor": "Say what an application holds and waits for, and what is wrong with it.",
     "kafka": "Start and stop a Kafka of your own on this machine.",
-    "demo": "Count page views as they come, and see that the counts are right.",
+    "demo": "Count page views as they come, or flag fraud, and see that it is right.",
     "bench": "Run a benchmark of the source checkout.",
 }
 """Each is `app` in the module of the same name, which is imported when it is asked for."""
