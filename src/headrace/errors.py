@@ -49,6 +49,9 @@
         ├── CorruptSegment          stored bytes do not match their checksum
         ├── CorruptCatalog          the metadata database is damaged
         ├── StorageUnavailable (Retryable)  a tiered segment's filesystem does not answer
+        ├── LogUnavailable (Retryable)  the broker does not answer
+        ├── AccessDenied            the broker does not let this user in, or not do this
+        ├── UnreadableRecord        a record that is not what its topic's columns say
         ├── OutOfOrderSequence      a producer skipped a sequence number
         └── Fenced                  somebody newer has taken over
             ├── ProducerFenced      a newer producer of the same id has started
@@ -279,6 +282,18 @@ class CorruptCatalog(LogError):
 
 class StorageUnavailable(LogError, Retryable):
     """The filesystem that holds a tiered segment does not answer."""
+
+
+class LogUnavailable(LogError, Retryable):
+    """The broker does not answer, or not in time."""
+
+
+class AccessDenied(LogError):
+    """The broker does not know this user, or the user may not do this."""
+
+
+class UnreadableRecord(LogError):
+    """A record's bytes are no row of its topic; `details` has topic, partition and offset."""
 
 
 class OutOfOrderSequence(LogError):

@@ -154,7 +154,7 @@ def test_a_poll_that_was_interrupted_loses_nothing(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("headrace.log.file.cursor.Cursor.take", interrupted)
+        patch.setattr("headrace.log.file.cursor.FileCursor.take", interrupted)
         with pytest.raises(KeyboardInterrupt):
             consumer.poll()
     assert len(consumer.poll()) == 1

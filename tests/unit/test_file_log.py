@@ -14,8 +14,8 @@ from headrace.clock import VirtualClock
 from headrace.errors import CorruptCatalog, LogBusy, MisusedHandle, UnknownTopic
 from headrace.log.file.disk import Disk
 from headrace.log.file.log import FileLog
-from headrace.log.file.producer import FileProducer
 from headrace.log.interface import Log
+from headrace.log.producer import LogProducer
 
 LONG = timedelta(hours=1)
 
@@ -69,7 +69,7 @@ def test_records_of_a_topic_that_is_gone_are_told_of_even_if_the_log_was_busy_fi
     producer.send("t", b"kept")
     producer.send("x", b"lost")
     log.delete_topic("x")
-    assert isinstance(producer, FileProducer)
+    assert isinstance(producer, LogProducer)
     producer._committer.forget("x")  # so that it is missed before the log is found busy
     other = busy(log)
     with pytest.raises(LogBusy):

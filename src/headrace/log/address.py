@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from pathlib import Path
 
 from headrace.clock import Clock
-from headrace.errors import InvalidSetting
+from headrace.errors import InvalidSetting, MissingExtra
 from headrace.log.file.log import FileLog
 from headrace.log.interface import Log
 
 DEFAULT = "file:./data"
 VARIABLE = "HEADRACE_LOG"
 
+_KAFKA = {"confluent_kafka", "fastavro", "orjson"}
+
 
 def open_log(url: str | None = None, *, clock: Clock | None = None, create: bool = True) -> Log:
     """The log at a URL; without one, at the URL in HEADRACE_LOG, or in ./data.
 
-    With `create` a folder that is no log yet becomes one.
+    With `create` a folder that is no log yet becomes one. A Kafka cluster has to be there.
     """
     url = url or os.environ.get(VARIABLE) or DEFAULT
     scheme, _, rest = url.partition(":")
     if scheme == "file" and rest:
         path = rest[2:] if rest.startswith("//") else rest
         return FileLog(Path(path).expanduser(), clock=clock, create=create)
+    if scheme == "kafka" and rest.startswith("//"):
+        return _kafka_log(url, clock)
     raise InvalidSetting(
-        f"{url!r} is not the address of a log",
-        hint="Use file:FOLDER for a log in a folder, such as file:./data",
+        f"{scheme + ':...' if '@' in url or '?' in url else url!r} is not the address of a log",
+        hint="Use file:FOLDER for a log in a folder, such as file:./data, "
+        "or kafka://HOST:PORT for one on Kafka",
     )
+
+
+def _kafka_log(url: str, clock: Clock | None) -> Log:
+    """Kafka's client is not installed everywhere, and takes time to load: only who asks gets it."""
+    try:
+        module = importlib.import_module("headrace.log.kafka.log")
+    except ModuleNotFoundError as error:
+        if error.name not in _KAFKA:
+            raise
+        raise MissingExtra(
+            f"A log on Kafka needs the package {error.name!r}, which is not installed",
+            hint="pip install 'headrace[kafka]'",
+        ) from None
+    log: Log = module.KafkaLog(url, clock=clock)
+    return log

@@ -49,11 +49,15 @@ class Log(Closing):
     def require(self, capability: Capability) -> None:
         """Return if the log can do it, raise `Unsupported` if not."""
         if capability not in self.capabilities:
-            raise Unsupported(
-                f"The log at {self.url} does not have {capability.value}",
-                hint="Use an embedded log (file:./data) where this is needed",
-                capability=capability.name,
-            )
+            raise self.lacks(capability)
+
+    def lacks(self, capability: Capability) -> Unsupported:
+        """The error for what this log cannot do."""
+        return Unsupported(
+            f"The log at {self.url} does not have {capability.value}",
+            hint="Use an embedded log (file:./data) where this is needed",
+            capability=capability.name,
+        )
 
     # Topics
 

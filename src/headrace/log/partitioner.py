@@ -130,6 +130,26 @@ def key_bytes_of(value: Any, type: pa.DataType) -> bytes:
     return raw
 
 
+def key_of_bytes(data: bytes, type: pa.DataType) -> Any:
+    """The key of a column of this type that `key_bytes` writes so."""
+    if types.is_string(type):
+        return data.decode()
+    if types.is_binary(type):
+        return data
+    if types.is_decimal(type):
+        return pa.scalar(data.decode(), pa.string()).cast(type).as_py()
+    kind = pa.int8() if types.is_boolean(type) else type
+    if types.is_date32(type):
+        kind = pa.int32()
+    if types.is_timestamp(type):
+        kind = pa.int64()
+    plain = np.dtype(kind.to_pandas_dtype()).newbyteorder(">")
+    if len(data) != plain.itemsize:
+        raise ValueError(f"{len(data)} bytes are no {type}")
+    value = np.frombuffer(data, plain).astype(plain.newbyteorder("="))
+    return pa.array(value).cast(type)[0].as_py()
+
+
 def _check_count(partitions: int) -> None:
     if partitions < 1:
         raise InvalidSetting(

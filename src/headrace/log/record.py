@@ -47,7 +47,8 @@ class Batch:
 
     `data` has the topic's own columns. `offsets` counts up by one except where compaction took
     rows away. `tombstones` is None where no row is one. `key` names the key column, and `raw`
-    says that the topic has no columns but `key`, `value` and `headers`.
+    says that the topic has no columns but `key`, `value` and `headers`. Where rows have times of
+    their own, as on Kafka, `timestamps` has them and `timestamp` is the last.
     """
 
     topic: str
@@ -59,6 +60,7 @@ class Batch:
     key: str | None
     timestamp: int
     commit: int | None
+    timestamps: np.ndarray[Any, np.dtype[np.int64]] | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -75,6 +77,7 @@ class Batch:
             self.key,
             self.timestamp,
             self.commit,
+            None if self.timestamps is None else self.timestamps[start:stop],
         )
 
     def records(self) -> Iterator[Record]:
@@ -84,6 +87,8 @@ class Batch:
         """
         moment = to_datetime(self.timestamp)
         for index, row in enumerate(self.data.to_pylist()):
+            if self.timestamps is not None:
+                moment = to_datetime(int(self.timestamps[index]))
             headers: tuple[Header, ...] = ()
             if self.raw:
                 key, value = row.get("key"), row.get("value")

@@ -39,7 +39,7 @@ class RowReader:
         self.names: list[str] = topic.schema.names
         self._known = frozenset(self.names)
         self._required = frozenset(f.name for f in topic.schema if not f.nullable)
-        self._checks: list[tuple[str, Check]] = [(f.name, _check_of(f.type)) for f in topic.schema]
+        self._checks: list[tuple[str, Check]] = [(f.name, check_of(f.type)) for f in topic.schema]
         self._key = topic.key
         self._limit = topic.settings.max_record_bytes
 
@@ -113,7 +113,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _check_of(kind: pa.DataType) -> Check:
+def check_of(kind: pa.DataType) -> Check:
     types = pa.types
     if types.is_string(kind):
         return _string
@@ -136,13 +136,13 @@ def _check_of(kind: pa.DataType) -> Check:
     if types.is_binary(kind):
         return _binary
     if types.is_list(kind):
-        item = _optional(_check_of(kind.value_type))
+        item = _optional(check_of(kind.value_type))
         return lambda value: [item(x) for x in _sequence(value)]
     if types.is_map(kind):
-        key, item = _check_of(kind.key_type), _optional(_check_of(kind.item_type))
+        key, item = check_of(kind.key_type), _optional(check_of(kind.item_type))
         return lambda value: [(key(k), item(v)) for k, v in _mapping(value).items()]
     if types.is_struct(kind):
-        fields = {field.name: _optional(_check_of(field.type)) for field in kind}
+        fields = {field.name: _optional(check_of(field.type)) for field in kind}
         return lambda value: _struct(value, fields)
     raise TypeError(f"no check for {kind}")
 

@@ -18,6 +18,7 @@ _CLEANUPS = ("delete", "compact", "compact,delete")
 _COMPRESSIONS = ("none", "lz4", "zstd")
 _FRONTIERS = ("events", "punctuation", "arrival")
 _MISSING_TIMES = ("dead", "arrival")
+_FORMATS = ("json", "avro")
 
 _OPTIONAL = {"retention", "retention_bytes", "segment_age", "skew", "idle", "tier"}
 
@@ -64,6 +65,8 @@ class TopicSettings:
     time of its `arrival` when it is appended."""
     idle: timedelta | None = None
     """After so long without a row, the frontier goes on by the clock while a pipeline runs."""
+    format: str = "json"
+    """How rows are written on Kafka: `json` or `avro`. The embedded log has Arrow."""
     tier: str | None = None
     """Where closed segments go: a folder or any URL that pyarrow's filesystems open."""
     tier_after: timedelta = timedelta(0)
@@ -91,6 +94,7 @@ class TopicSettings:
             "compression": _COMPRESSIONS,
             "frontier": _FRONTIERS,
             "missing_time": _MISSING_TIMES,
+            "format": _FORMATS,
         }
         for name, known in choices.items():
             if getattr(self, name) not in known:

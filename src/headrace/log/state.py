@@ -24,14 +24,17 @@ class Topic:
 
 @dataclass(frozen=True)
 class PartitionState:
-    """What a partition holds: the offsets from `first` up to, not including, `end`."""
+    """What a partition holds: the offsets from `first` up to, not including, `end`.
+
+    `segments` and `bytes` are None where the log does not tell.
+    """
 
     partition: int
     first: int
     end: int
-    segments: int
+    segments: int | None
     tiered_segments: int
-    bytes: int
+    bytes: int | None
     last_append: int | None
 
 
@@ -49,8 +52,10 @@ class TopicState:
         return sum(state.end - state.first for state in self.partitions)
 
     @property
-    def bytes(self) -> int:
-        return sum(state.bytes for state in self.partitions)
+    def bytes(self) -> int | None:
+        """None where the log does not tell."""
+        sizes = [state.bytes for state in self.partitions if state.bytes is not None]
+        return sum(sizes) if len(sizes) == len(self.partitions) else None
 
 
 @dataclass(frozen=True)

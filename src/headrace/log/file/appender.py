@@ -22,23 +22,17 @@ import pyarrow.compute as pc
 
 from headrace.clock import Clock, micros
 from headrace.errors import InvalidPosition
+from headrace.log.declared import TOMBSTONE, TopicRow
 from headrace.log.file.catalog import Catalog, one
 from headrace.log.file.disk import Disk
 from headrace.log.file.identity import Identity, already
-from headrace.log.file.layout import TOMBSTONE, Checksum, Message, encode
-from headrace.log.file.offsets import GroupOffsets, store_offsets
+from headrace.log.file.layout import Checksum, Message, encode
+from headrace.log.file.offsets import store_offsets
 from headrace.log.file.segments import Segments
-from headrace.log.file.topics import TopicRow, frontier_at
+from headrace.log.file.topics import frontier_at
+from headrace.log.group_offsets import GroupOffsets
+from headrace.log.split import Piece
 from headrace.log.state import Ack, Receipt
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Rows for one partition, in the columns of its segments."""
-
-    topic: TopicRow
-    partition: int
-    rows: pa.RecordBatch
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,16 @@ import pyarrow.compute as pc
 
 from headrace.clock import Clock, micros
 from headrace.errors import InvalidSetting
+from headrace.log.declared import TopicRow
 from headrace.log.file.appender import StaleTopic, check_unchanged
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.disk import Disk
 from headrace.log.file.layout import Checksum, Message, encode, stored_schema
 from headrace.log.file.reader import Chunk, Reader
 from headrace.log.file.segments import Segments
-from headrace.log.file.split import with_tombstones
-from headrace.log.file.topics import TopicRow
 from headrace.log.partitioner import key_bytes
 from headrace.log.record import Batch
+from headrace.log.split import with_tombstones
 from headrace.log.state import UpkeepReport
 
 _MERGE_ROWS = 1_000_000

@@ -18,14 +18,12 @@ import apsw
 from headrace.clock import Clock
 from headrace.errors import InvalidSetting, MemberFenced, UnknownGroup
 from headrace.log.assignment import ASSIGNORS
+from headrace.log.declared import TopicRow
 from headrace.log.file.catalog import Catalog, many, one
-from headrace.log.file.offsets import GroupOffsets, store_offsets
+from headrace.log.file.offsets import store_offsets
 from headrace.log.file.rebalance import partitions_changed, rebalance
-from headrace.log.file.topics import TopicRow
+from headrace.log.group_offsets import GroupOffsets, Place
 from headrace.log.names import check_name
-
-Place = tuple[int, int]
-"""A topic's number and a partition."""
 
 
 @dataclass(frozen=True)

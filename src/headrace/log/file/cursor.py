@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
+from headrace.log.declared import TopicRow
 from headrace.log.file.catalog import Catalog
 from headrace.log.file.reader import Chunk, Reader, clip
-from headrace.log.file.topics import TopicRow, topic_by_id
+from headrace.log.file.topics import topic_by_id
 from headrace.log.record import Batch
 
 _AHEAD = 32
 
 
-class Cursor:
+class FileCursor:
     """Hands out a partition's batches from a position on, in pieces as small as asked for."""
 
     def __init__(
-        self, catalog: Catalog, reader: Reader, topic: TopicRow, partition: int, position: int
+        self,
+        catalog: Catalog,
+        reader: Reader,
+        topic: TopicRow,
+        partition: int,
+        position: int,
+        changes: Callable[[], int],
     ) -> None:
         self._catalog = catalog
         self.topic = topic
@@ -26,6 +34,7 @@ class Cursor:
         self._chunks: deque[Chunk] = deque()
         self._batch: Batch | None = None
         self._end = position
+        self._changes = changes
         self._seen_changes: int | None = None
 
     def seek(self, position: int) -> None:
@@ -34,14 +43,15 @@ class Cursor:
         self._batch = None
         self._seen_changes = None
 
-    def take(self, rows: int, changes: int) -> Batch | None:
+    def take(self, rows: int) -> Batch | None:
         """The next rows, at most so many; None if there are none.
 
-        `changes` is the catalog's change number: if it is what it was when nothing was found,
-        nothing is looked for.
+        If the catalog's change number is what it was when nothing was found, nothing is looked
+        for.
         """
         while self._batch is None:
             if not self._chunks:
+                changes = self._changes()
                 if changes == self._seen_changes:
                     return None
                 self._chunks.extend(

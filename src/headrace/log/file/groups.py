@@ -10,7 +10,6 @@ from headrace.clock import SECOND, Clock
 from headrace.errors import GroupActive
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.coordinator import (
-    Place,
     committed_offset,
     ensure_group,
     expire_members,
@@ -18,8 +17,9 @@ from headrace.log.file.coordinator import (
     owned_by,
 )
 from headrace.log.file.lookup import find_offset, partition_range
-from headrace.log.file.offsets import GroupOffsets, store_offsets
+from headrace.log.file.offsets import store_offsets
 from headrace.log.file.topics import find_topic, topic_by_id
+from headrace.log.group_offsets import GroupOffsets, Place
 from headrace.log.names import check_name
 from headrace.log.position import Position
 from headrace.log.state import GroupState, Lag, Member

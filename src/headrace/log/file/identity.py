@@ -6,12 +6,9 @@ from dataclasses import dataclass
 
 import apsw
 
-from headrace.errors import OutOfOrderSequence, ProducerFenced
+from headrace.log.committer import ANONYMOUS, fenced, out_of_order
 from headrace.log.file.catalog import many, one
 from headrace.log.state import Ack, Receipt
-
-ANONYMOUS = "anonymous-"
-"""What the ids of producers begin with that were not given one."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +27,9 @@ def already(db: apsw.Connection, identity: Identity) -> Receipt | None:
         return None  # new, or silent for so long that it was forgotten
     epoch, sequence = known or (identity.epoch, -1)
     if epoch > identity.epoch:
-        raise ProducerFenced(
-            f"A newer producer {identity.producer!r} has started",
-            hint="Only one producer with an id can write; stop this one",
-            producer=identity.producer,
-        )
+        raise fenced(identity.producer)
     if identity.sequence > sequence + 1:
-        raise OutOfOrderSequence(
-            f"Producer {identity.producer!r} sent sequence {identity.sequence}, "
-            f"and {sequence + 1} is next",
-            hint="A batch before this one is missing; send it first",
-            expected=sequence + 1,
-        )
+        raise out_of_order(identity.producer, identity.sequence, sequence + 1)
     if identity.sequence == sequence + 1:
         return None
     made = one(

@@ -13,11 +13,10 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from headrace.log import declared
+from headrace.log.declared import TOMBSTONE
 from headrace.log.file.segment import SegmentFile
-from headrace.log.record import RAW_SCHEMA
-from headrace.schema.ddl import parse_schema
 
-TOMBSTONE = pa.field("_tombstone", pa.bool_(), nullable=False)
 _COPIED_BYTES = 1 << 18
 """Below this a copy is cheaper than collecting the parts."""
 _PIECE_BYTES = 1 << 20
@@ -27,23 +26,10 @@ OFFSET = pa.field("_offset", pa.int64(), nullable=False)
 
 
 @lru_cache(maxsize=1024)
-def topic_schema(columns: str | None) -> pa.Schema:
-    """The topic's own columns, from its DDL; None stands for raw bytes."""
-    return RAW_SCHEMA if columns is None else parse_schema(columns)
-
-
-@lru_cache(maxsize=1024)
 def stored_schema(columns: str | None, sparse: bool) -> pa.Schema:
-    """The columns of a segment.
-
-    Every column may be null here, whatever the topic says, since a tombstone has only its key.
-    """
-    fields = [field.with_nullable(True) for field in topic_schema(columns)]
-    if columns is not None:
-        fields.append(TOMBSTONE)
-    if sparse:
-        fields.append(OFFSET)
-    return pa.schema(fields)
+    """The columns of a segment."""
+    schema = declared.stored_schema(columns)
+    return schema.append(OFFSET) if sparse else schema
 
 
 def header(columns: str | None, sparse: bool) -> pa.Buffer:

@@ -14,25 +14,27 @@ import pyarrow as pa
 from headrace.clock import Clock, SystemClock, to_micros
 from headrace.errors import InvalidPosition, InvalidSetting
 from headrace.log.conform import unknown_column
+from headrace.log.declared import TopicRow, check_partition
 from headrace.log.file import storage, topics
 from headrace.log.file.appender import Appender, StaleTopic
 from headrace.log.file.catalog import Catalog, many, one
+from headrace.log.file.committer import FileCommitter
 from headrace.log.file.compaction import Compactor
 from headrace.log.file.consumer import FileConsumer
 from headrace.log.file.coordinator import Coordinator
 from headrace.log.file.disk import Disk
 from headrace.log.file.groups import Groups
 from headrace.log.file.lookup import find_offset
-from headrace.log.file.producer import FileProducer
 from headrace.log.file.reader import Reader
 from headrace.log.file.recovery import recover
 from headrace.log.file.seat import Seat, Terms
 from headrace.log.file.segment import SEGMENTS
 from headrace.log.file.segments import Segments
-from headrace.log.file.topics import TopicRow, check_partition, find_topic
+from headrace.log.file.topics import find_topic
 from headrace.log.file.upkeep import Upkeep
 from headrace.log.interface import Capability, Log
 from headrace.log.position import EARLIEST, LATEST, Position
+from headrace.log.producer import LogProducer
 from headrace.log.record import Batch
 from headrace.log.roles import Acks, CommitMode, Consumer, Producer
 from headrace.log.settings import TopicSettings
@@ -135,15 +137,16 @@ class FileLog(Log):
         linger: timedelta = timedelta(milliseconds=10),
         batch_bytes: int = 4 << 20,
     ) -> Producer:
-        producer = FileProducer(
-            self._catalog,
-            self._appender,
-            self._upkeep.after_roll,
-            id=id,
-            acks=acks,
-            linger=linger,
-            batch_bytes=batch_bytes,
-        )
+        def committer() -> FileCommitter:
+            return FileCommitter(
+                self._catalog,
+                self._appender,
+                self._upkeep.after_roll,
+                id=id,
+                synced=acks == "synced",
+            )
+
+        producer = LogProducer(committer, acks=acks, linger=linger, batch_bytes=batch_bytes)
         self._handles.add(producer)
         return producer
 

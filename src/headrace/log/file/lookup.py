@@ -5,8 +5,8 @@ from __future__ import annotations
 import apsw
 
 from headrace.errors import InvalidPosition, OffsetOutOfRange, UnknownTopic
+from headrace.log.declared import TopicRow, check_partition
 from headrace.log.file.catalog import one
-from headrace.log.file.topics import TopicRow, check_partition
 from headrace.log.position import Commit, Earliest, Latest, Offset, Position, Time
 
 _ENDLESS = 1 << 62

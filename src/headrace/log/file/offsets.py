@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 import apsw
 
 from headrace.errors import MemberFenced
 from headrace.log.file.catalog import one
-
-
-@dataclass(frozen=True)
-class GroupOffsets:
-    """Where a group goes on: an offset by topic number and partition.
-
-    `member` is None where nobody has to own the partitions, as when offsets are reset.
-    """
-
-    group: int
-    member: str | None
-    offsets: Mapping[tuple[int, int], int]
+from headrace.log.group_offsets import GroupOffsets
 
 
 def store_offsets(db: apsw.Connection, offsets: GroupOffsets) -> None:

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import CorruptCatalog, CorruptSegment
+from headrace.log.declared import TopicRow
 from headrace.log.file import storage
 from headrace.log.file.catalog import Catalog, one
 from headrace.log.file.layout import OFFSET, Checksum, decode, stored_schema, tombstones
 from headrace.log.file.lookup import out_of_range, partition_range
 from headrace.log.file.segment import LocalSegment, SegmentFile, TieredSegment, segment_path
-from headrace.log.file.topics import TopicRow
 from headrace.log.record import Batch
 
 _PAGE = 256

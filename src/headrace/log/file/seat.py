@@ -9,9 +9,9 @@ from datetime import timedelta
 
 from headrace.clock import SECOND, Clock, micros
 from headrace.errors import InvalidSetting, LogError, MemberFenced, MisusedHandle
-from headrace.log.file.coordinator import Coordinator, Membership, Place, Share
-from headrace.log.file.offsets import GroupOffsets
-from headrace.log.file.topics import TopicRow
+from headrace.log.declared import TopicRow
+from headrace.log.file.coordinator import Coordinator, Membership, Share
+from headrace.log.group_offsets import GroupOffsets, Place
 
 
 @dataclass(frozen=True)

@@ -4,49 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import apsw
 import pyarrow as pa
 
-from headrace.errors import (
-    CorruptCatalog,
-    InvalidSchema,
-    InvalidSetting,
-    TopicExists,
-    UnknownPartition,
-    UnknownTopic,
-    UserError,
+from headrace.errors import CorruptCatalog, UserError
+from headrace.log.declared import (
+    TopicRow,
+    check_compaction,
+    check_more_partitions,
+    check_partitions,
+    columns_of,
+    topic_exists,
+    topic_schema,
+    unknown_topic,
+    widened,
 )
 from headrace.log.file.catalog import Catalog, many, one
-from headrace.log.file.layout import topic_schema
 from headrace.log.names import check_name
-from headrace.log.partitioner import key_bytes
 from headrace.log.settings import TopicSettings
 from headrace.log.state import PartitionState, Topic, TopicState
-from headrace.schema.ddl import check_arrow_schema, format_schema, parse_schema
-
-MAX_PARTITIONS = 10_000
-
-
-@dataclass(frozen=True)
-class TopicRow:
-    """A topic as the catalog has it; `columns` is its schema as DDL."""
-
-    id: int
-    version: int
-    columns: str | None
-    topic: Topic
-
-    @property
-    def name(self) -> str:
-        return self.topic.name
-
-    @property
-    def schema(self) -> pa.Schema:
-        return topic_schema(self.columns)
-
 
 _SELECT = """
     SELECT t.id, t.version, t.name, t.columns, t.key, t.event_time, t.settings,
@@ -73,12 +52,7 @@ def find_topic(db: apsw.Connection, name: str) -> TopicRow:
     """A topic by name."""
     row = one(db, _SELECT + "WHERE t.name = ?", check_name(name, "topic"))
     if row is None:
-        raise UnknownTopic(
-            f"There is no topic {name!r}",
-            hint=f"'headrace topics list' shows what there is; "
-            f"'headrace topics create {name}' makes it",
-            topic=name,
-        )
+        raise unknown_topic(name)
     return _row(row)
 
 
@@ -93,31 +67,15 @@ def all_topics(db: apsw.Connection) -> list[TopicRow]:
     return [_row(tuple(row)) for row in many(db, _SELECT + "ORDER BY t.name")]
 
 
-def check_partition(row: TopicRow, partition: int) -> int:
-    """The partition number itself, if the topic has it."""
-    if not 0 <= partition < row.topic.partitions:
-        raise UnknownPartition(
-            f"Topic {row.name!r} has no partition {partition}",
-            hint=f"It has the partitions 0 to {row.topic.partitions - 1}",
-            topic=row.name,
-            partition=partition,
-        )
-    return partition
-
-
 def create_topic(catalog: Catalog, topic: Topic, schema: str | pa.Schema | None) -> Topic:
     """Declare a topic as `topic` says, with `schema` for its columns."""
     name = check_name(topic.name, "topic")
-    _check_partitions(topic.partitions)
-    columns = _columns(schema, topic.key, topic.event_time)
-    _check_compaction(topic, columns)
+    check_partitions(topic.partitions)
+    columns = columns_of(schema, topic.key, topic.event_time)
+    check_compaction(topic, columns)
     with catalog.writing(synced=True) as db:
         if one(db, "SELECT 1 FROM topic WHERE name = ?", name):
-            raise TopicExists(
-                f"Topic {name!r} is there already",
-                hint=f"'headrace topics describe {name}' shows it",
-                topic=name,
-            )
+            raise topic_exists(name)
         db.execute(
             "INSERT INTO topic (name, columns, key, event_time, settings) VALUES (?, ?, ?, ?, ?)",
             (name, columns, topic.key, topic.event_time, json.dumps(topic.settings.to_text())),
@@ -137,18 +95,12 @@ def alter_topic(
         row = find_topic(db, name)
         topic, columns = row.topic, row.columns
         changed = topic.settings.change(settings or {})
-        _check_compaction(replace(topic, settings=changed), columns)
+        check_compaction(replace(topic, settings=changed), columns)
         if partitions is not None:
-            _check_partitions(partitions)
-            if partitions < topic.partitions:
-                raise InvalidSetting(
-                    f"Topic {name!r} has {topic.partitions} partitions, "
-                    f"and cannot have fewer: {partitions}",
-                    hint="Partitions hold records, so they can be added and not taken away",
-                )
+            check_more_partitions(topic, partitions)
             _add_partitions(db, row.id, topic.partitions, partitions)
         if schema is not None:
-            columns = _widened(row, schema)
+            columns = widened(row, schema)
         db.execute(
             "UPDATE topic SET settings = ?, columns = ?, version = version + 1 WHERE id = ?",
             (json.dumps(changed.to_text()), columns, row.id),
@@ -206,65 +158,3 @@ def _add_partitions(db: apsw.Connection, topic: int, start: int, stop: int) -> N
         "INSERT INTO partition (topic, partition) VALUES (?, ?)",
         ((topic, partition) for partition in range(start, stop)),
     )
-
-
-def _check_partitions(partitions: int) -> None:
-    if not 1 <= partitions <= MAX_PARTITIONS:
-        raise InvalidSetting(
-            f"A topic cannot have {partitions} partitions", hint=f"Choose 1 to {MAX_PARTITIONS}"
-        )
-
-
-def _check_compaction(topic: Topic, columns: str | None) -> None:
-    if topic.settings.compacts and columns is not None and topic.key is None:
-        raise InvalidSetting(
-            f"Topic {topic.name!r} cannot be compacted, since it has no key",
-            hint="Name the key column, or use cleanup=delete",
-        )
-
-
-def _columns(schema: str | pa.Schema | None, key: str | None, event_time: str | None) -> str | None:
-    if schema is None:
-        for what, name in (("key", key), ("event-time", event_time)):
-            if name is not None:
-                raise InvalidSchema(
-                    f"A topic of raw bytes has no {what} column {name!r}",
-                    hint="Give the topic a schema, or leave the column out",
-                )
-        return None
-    parsed = _parse(schema)
-    for what, name in (("key", key), ("event-time", event_time)):
-        if name is not None and name not in parsed.names:
-            raise InvalidSchema(
-                f"The {what} column {name!r} is not in the schema",
-                hint=f"Its columns are: {', '.join(parsed.names)}",
-            )
-    if key is not None:
-        key_bytes(pa.nulls(0, parsed.field(key).type))  # refuses a type that cannot be a key
-    if event_time is not None and not pa.types.is_timestamp(parsed.field(event_time).type):
-        raise InvalidSchema(
-            f"The event-time column {event_time!r} must be a timestamp, "
-            f"not {format_schema(pa.schema([parsed.field(event_time)]))!r}"
-        )
-    return format_schema(parsed)
-
-
-def _parse(schema: str | pa.Schema) -> pa.Schema:
-    return check_arrow_schema(schema) if isinstance(schema, pa.Schema) else parse_schema(schema)
-
-
-def _widened(row: TopicRow, schema: str | pa.Schema) -> str:
-    if row.columns is None:
-        raise InvalidSchema(f"Topic {row.name!r} holds raw bytes and cannot be given columns")
-    new, old = _parse(schema), row.schema
-    if list(new)[: len(old)] != list(old):
-        raise InvalidSchema(
-            f"The new schema of {row.name!r} does not begin with its present columns",
-            hint=f"Keep '{row.columns}' as it is and add columns after it",
-        )
-    for field in list(new)[len(old) :]:
-        if not field.nullable:
-            raise InvalidSchema(
-                f"The new column {field.name!r} must be nullable: older rows do not have it"
-            )
-    return format_schema(new)

@@ -17,12 +17,13 @@ import apsw
 
 from headrace.clock import Clock, micros
 from headrace.errors import LogError
+from headrace.log.committer import ANONYMOUS
+from headrace.log.declared import TopicRow
 from headrace.log.file import storage
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.disk import Disk
-from headrace.log.file.identity import ANONYMOUS
 from headrace.log.file.segments import Segments, note_garbage
-from headrace.log.file.topics import TopicRow, forget_topic, topic_by_id
+from headrace.log.file.topics import forget_topic, topic_by_id
 from headrace.log.state import UpkeepReport
 
 _PRODUCER_MEMORY = 7 * 24 * 3600 * 1_000_000

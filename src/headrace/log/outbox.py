@@ -10,13 +10,12 @@ from datetime import timedelta
 from typing import Any
 
 from headrace.errors import HeadraceError, MisusedHandle, Retryable, UserError
-from headrace.log.file.appender import Piece
-from headrace.log.file.committer import Committer
-from headrace.log.file.delivery import Either, Outcome, Sent
-from headrace.log.file.pending import Rows, Taken, take_all, waiting_rows
-from headrace.log.file.split import MAX_COMMIT_BYTES
+from headrace.log.committer import Committer
+from headrace.log.delivery import Either, Outcome, Sent
+from headrace.log.pending import Rows, Taken, take_all, waiting_rows
 from headrace.log.record import Header
 from headrace.log.roles import Delivery, Producer
+from headrace.log.split import MAX_COMMIT_BYTES, Piece
 from headrace.log.state import Receipt
 
 _QUEUE = 8
@@ -126,6 +125,7 @@ class Outbox(Producer):
             self._wake.set()
             if self._thread is not None and os.getpid() == self._process:
                 self._thread.join()
+            self._committer.close()
 
     @property
     def waiting(self) -> bool:

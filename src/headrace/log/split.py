@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.errors import TransactionTooLarge
-from headrace.log.file.appender import Piece
-from headrace.log.file.layout import stored_schema
-from headrace.log.file.topics import TopicRow, check_partition
+from headrace.log.declared import TopicRow, check_partition, stored_schema
 from headrace.log.partitioner import key_bytes, partition_column
 
 MAX_COMMIT_BYTES = 32 << 20
 """What one commit may hold, so that a reader can always take a commit whole."""
 
 _SMALL_BATCH = 1 << 16
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows for one partition, in the columns they are stored in."""
+
+    topic: TopicRow
+    partition: int
+    rows: pa.RecordBatch
+
 
 Targets = np.ndarray[Any, np.dtype[np.int32]]
 
@@ -84,9 +93,7 @@ def with_tombstones(
         column = pa.Array.from_buffers(pa.bool_(), rows, [None, none])
     else:
         column = pa.array(flags, pa.bool_())
-    return pa.RecordBatch.from_arrays(
-        [*batch.columns, column], schema=stored_schema(topic.columns, sparse=False)
-    )
+    return pa.RecordBatch.from_arrays([*batch.columns, column], schema=stored_schema(topic.columns))
 
 
 def split(

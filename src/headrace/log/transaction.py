@@ -1,4 +1,4 @@
-"""Transactions of the embedded log.
+"""Transactions that are gathered here and committed at once.
 
 Nothing of one is in the log before it commits, so an aborted transaction leaves no trace.
 """
@@ -11,16 +11,15 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, MisusedHandle, Retryable, UserError
-from headrace.log.file.appender import Piece
-from headrace.log.file.committer import Committer
-from headrace.log.file.consumer import FileConsumer
-from headrace.log.file.delivery import Outcome
-from headrace.log.file.offsets import GroupOffsets
-from headrace.log.file.pending import Rows, Taken, take_all, waiting_rows
-from headrace.log.file.split import check_commit_size
-from headrace.log.file.topics import check_partition
+from headrace.log.committer import Committer
+from headrace.log.consumer import PlacedConsumer
+from headrace.log.declared import check_partition
+from headrace.log.delivery import Outcome
+from headrace.log.group_offsets import GroupOffsets
+from headrace.log.pending import Rows, Taken, take_all, waiting_rows
 from headrace.log.record import Header
 from headrace.log.roles import Consumer, Delivery, Transaction
+from headrace.log.split import Piece, check_commit_size
 from headrace.log.state import Receipt
 
 
@@ -28,7 +27,7 @@ def _too_early() -> None:
     raise MisusedHandle("The record is in a transaction that is not committed yet")
 
 
-class FileTransaction(Transaction):
+class BufferedTransaction(Transaction):
     """Gathers records and offsets, and commits them as one, after `flush`ing what came before."""
 
     def __init__(self, committer: Committer, flush: Callable[[], None]) -> None:
@@ -37,7 +36,7 @@ class FileTransaction(Transaction):
         self._rows: dict[str, Rows] = {}
         self._batches: list[tuple[str, list[pa.RecordBatch], int | None]] = []
         self._taken: list[Taken] = []
-        self._consumer: FileConsumer | None = None
+        self._consumer: PlacedConsumer | None = None
         self._offsets: GroupOffsets | None = None
         self._size = 0
         self._over = False
@@ -74,7 +73,7 @@ class FileTransaction(Transaction):
 
     def commit_offsets(self, consumer: Consumer) -> None:
         self._check_open()
-        if not isinstance(consumer, FileConsumer):
+        if not isinstance(consumer, PlacedConsumer):
             raise MisusedHandle("The consumer is of another log than the producer")
         consumer.check_group()
         consumer.check_nothing_lost()
@@ -113,7 +112,7 @@ class FileTransaction(Transaction):
             self._consumer.check_nothing_lost()
         with self._committer.lock:
             self._flush()
-            return self._committer.commit_next(make, self._offsets)
+            return self._committer.commit_next(make, self._offsets, whole=True)
 
     def _end(self, receipt: Receipt) -> Receipt | None:
         self._over = True

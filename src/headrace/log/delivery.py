@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.errors import HeadraceError
-from headrace.log.file.pending import Taken
+from headrace.log.pending import Taken
 from headrace.log.roles import Delivery
 from headrace.log.state import Receipt
 

@@ -15,11 +15,10 @@ import pyarrow as pa
 
 from headrace.errors import InvalidRecord
 from headrace.log.conform import null_key, too_large
-from headrace.log.file.appender import Piece
-from headrace.log.file.split import Rotation, split_by, targets_of, with_tombstones
-from headrace.log.file.topics import TopicRow, check_partition
+from headrace.log.declared import TopicRow, check_partition
 from headrace.log.record import HEADERS_TYPE, RAW_SCHEMA, Header
 from headrace.log.rows import RowReader, check_headers, raw_bytes
+from headrace.log.split import Piece, Rotation, split_by, targets_of, with_tombstones
 
 
 @dataclass(frozen=True, slots=True)

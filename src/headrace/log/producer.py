@@ -1,4 +1,4 @@
-"""Producers of the embedded log."""
+"""Producers: what was sent goes by and by, what is appended goes now."""
 
 from __future__ import annotations
 
@@ -8,26 +8,21 @@ from datetime import timedelta
 import pyarrow as pa
 
 from headrace.errors import InvalidSetting, MisusedHandle, TransactionTooLarge
-from headrace.log.file.appender import Appender, Piece
-from headrace.log.file.catalog import Catalog
-from headrace.log.file.committer import Committer
-from headrace.log.file.outbox import Outbox
-from headrace.log.file.split import MAX_COMMIT_BYTES, commits_of
-from headrace.log.file.transaction import FileTransaction
+from headrace.log.committer import Committer
+from headrace.log.outbox import Outbox
 from headrace.log.roles import Acks, Transaction
+from headrace.log.split import MAX_COMMIT_BYTES, Piece, commits_of
 from headrace.log.state import Receipt
+from headrace.log.transaction import BufferedTransaction
 
 
-class FileProducer(Outbox):
-    """A producer of the embedded log. Safe for many threads."""
+class LogProducer(Outbox):
+    """A producer of any log, which is behind its committer. Safe for many threads."""
 
     def __init__(
         self,
-        catalog: Catalog,
-        appender: Appender,
-        after_roll: Callable[[set[int]], None],
+        make_committer: Callable[[], Committer],
         *,
-        id: str | None,
         acks: Acks,
         linger: timedelta,
         batch_bytes: int,
@@ -40,7 +35,7 @@ class FileProducer(Outbox):
             )
         if linger < timedelta(0):
             raise InvalidSetting(f"linger cannot be negative: {linger}", hint="0 is at once")
-        committer = Committer(catalog, appender, after_roll, id=id, synced=acks == "synced")
+        committer = make_committer()
         super().__init__(committer, wait=acks != "none", linger=linger, batch_bytes=batch_bytes)
         self.id = committer.id
 
@@ -108,4 +103,4 @@ class FileProducer(Outbox):
 
     def transaction(self) -> Transaction:
         self.check_open()
-        return FileTransaction(self._committer, self.flush)
+        return BufferedTransaction(self._committer, self.flush)

@@ -1,0 +1,172 @@
+"""What may be declared of a topic, checked the same way for every kind of log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+
+from headrace.errors import (
+    InvalidSchema,
+    InvalidSetting,
+    TopicExists,
+    UnknownPartition,
+    UnknownTopic,
+)
+from headrace.log.partitioner import key_bytes
+from headrace.log.record import RAW_SCHEMA
+from headrace.log.state import Topic
+from headrace.schema.ddl import check_arrow_schema, format_schema, parse_schema
+
+MAX_PARTITIONS = 10_000
+
+TOMBSTONE = pa.field("_tombstone", pa.bool_(), nullable=False)
+
+
+@dataclass(frozen=True)
+class TopicRow:
+    """A topic as its log has it; `columns` is its schema as DDL.
+
+    One that is deleted and made again has another `id`, and `version` tells it from what it was
+    before it was altered.
+    """
+
+    id: int
+    version: int
+    columns: str | None
+    topic: Topic
+
+    @property
+    def name(self) -> str:
+        return self.topic.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        return topic_schema(self.columns)
+
+
+@lru_cache(maxsize=1024)
+def topic_schema(columns: str | None) -> pa.Schema:
+    """The topic's own columns, from its DDL; None stands for raw bytes."""
+    return RAW_SCHEMA if columns is None else parse_schema(columns)
+
+
+@lru_cache(maxsize=1024)
+def stored_schema(columns: str | None) -> pa.Schema:
+    """The columns of rows on their way to the log.
+
+    Every column may be null here, whatever the topic says, since a tombstone has only its key.
+    """
+    fields = [field.with_nullable(True) for field in topic_schema(columns)]
+    return pa.schema(fields if columns is None else [*fields, TOMBSTONE])
+
+
+def unknown_topic(name: str) -> UnknownTopic:
+    """The error for a name that no topic has."""
+    return UnknownTopic(
+        f"There is no topic {name!r}",
+        hint=f"'headrace topics list' shows what there is; "
+        f"'headrace topics create {name}' makes it",
+        topic=name,
+    )
+
+
+def topic_exists(name: str) -> TopicExists:
+    """The error for a name that is taken."""
+    return TopicExists(
+        f"Topic {name!r} is there already",
+        hint=f"'headrace topics describe {name}' shows it",
+        topic=name,
+    )
+
+
+def check_partition(row: TopicRow, partition: int) -> int:
+    """The partition number itself, if the topic has it."""
+    if not 0 <= partition < row.topic.partitions:
+        raise UnknownPartition(
+            f"Topic {row.name!r} has no partition {partition}",
+            hint=f"It has the partitions 0 to {row.topic.partitions - 1}",
+            topic=row.name,
+            partition=partition,
+        )
+    return partition
+
+
+def check_partitions(partitions: int) -> None:
+    """Return if a topic can have so many."""
+    if not 1 <= partitions <= MAX_PARTITIONS:
+        raise InvalidSetting(
+            f"A topic cannot have {partitions} partitions", hint=f"Choose 1 to {MAX_PARTITIONS}"
+        )
+
+
+def check_more_partitions(topic: Topic, partitions: int) -> None:
+    """Return if the topic's partitions can become so many."""
+    check_partitions(partitions)
+    if partitions < topic.partitions:
+        raise InvalidSetting(
+            f"Topic {topic.name!r} has {topic.partitions} partitions, "
+            f"and cannot have fewer: {partitions}",
+            hint="Partitions hold records, so they can be added and not taken away",
+        )
+
+
+def check_compaction(topic: Topic, columns: str | None) -> None:
+    """Return if the topic has a key, or is not compacted."""
+    if topic.settings.compacts and columns is not None and topic.key is None:
+        raise InvalidSetting(
+            f"Topic {topic.name!r} cannot be compacted, since it has no key",
+            hint="Name the key column, or use cleanup=delete",
+        )
+
+
+def columns_of(
+    schema: str | pa.Schema | None, key: str | None, event_time: str | None
+) -> str | None:
+    """A schema as DDL, if the key and the event time are columns of it; None for raw bytes."""
+    if schema is None:
+        for what, name in (("key", key), ("event-time", event_time)):
+            if name is not None:
+                raise InvalidSchema(
+                    f"A topic of raw bytes has no {what} column {name!r}",
+                    hint="Give the topic a schema, or leave the column out",
+                )
+        return None
+    parsed = _parse(schema)
+    for what, name in (("key", key), ("event-time", event_time)):
+        if name is not None and name not in parsed.names:
+            raise InvalidSchema(
+                f"The {what} column {name!r} is not in the schema",
+                hint=f"Its columns are: {', '.join(parsed.names)}",
+            )
+    if key is not None:
+        key_bytes(pa.nulls(0, parsed.field(key).type))  # refuses a type that cannot be a key
+    if event_time is not None and not pa.types.is_timestamp(parsed.field(event_time).type):
+        raise InvalidSchema(
+            f"The event-time column {event_time!r} must be a timestamp, "
+            f"not {format_schema(pa.schema([parsed.field(event_time)]))!r}"
+        )
+    return format_schema(parsed)
+
+
+def widened(row: TopicRow, schema: str | pa.Schema) -> str:
+    """A topic's new columns as DDL, if they are the present ones and more."""
+    if row.columns is None:
+        raise InvalidSchema(f"Topic {row.name!r} holds raw bytes and cannot be given columns")
+    new, old = _parse(schema), row.schema
+    if list(new)[: len(old)] != list(old):
+        raise InvalidSchema(
+            f"The new schema of {row.name!r} does not begin with its present columns",
+            hint=f"Keep '{row.columns}' as it is and add columns after it",
+        )
+    for field in list(new)[len(old) :]:
+        if not field.nullable:
+            raise InvalidSchema(
+                f"The new column {field.name!r} must be nullable: older rows do not have it"
+            )
+    return format_schema(new)
+
+
+def _parse(schema: str | pa.Schema) -> pa.Schema:
+    return check_arrow_schema(schema) if isinstance(schema, pa.Schema) else parse_schema(schema)

@@ -1,0 +1,209 @@
+"""The connection to a Kafka cluster: clients made alike, and calls that end in time."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import IsolationLevel as Isolation
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from headrace.clock import SECOND, Clock, SystemClock
+from headrace.errors import HeadraceError, LogUnavailable
+from headrace.log.kafka.address import KafkaAddress
+from headrace.log.kafka.failures import code_of, translated
+
+T = TypeVar("T")
+
+log = logging.getLogger("headrace.kafka")
+log.addHandler(logging.NullHandler())
+log.propagate = False  # what librdkafka says is for whoever asks for it by this name
+
+_MESSAGE_BYTES = 72 << 20
+"""What a client may send at once: the largest record there may be, as the largest JSON."""
+
+_MOMENT = SECOND // 100
+_PASSING = {
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.NOT_COORDINATOR,
+}
+"""What is over in a moment: partitions and groups that were just made have no leader yet."""
+
+
+class Client:
+    """Makes clients with the address's settings, and keeps those that many calls share."""
+
+    def __init__(self, address: KafkaAddress, clock: Clock | None = None) -> None:
+        self.address = address
+        self.clock = clock or SystemClock()
+        self.seconds = address.timeout.total_seconds()
+        self._last: KafkaError | None = None
+        self._idle: list[Consumer] = []
+        self._lock = threading.Lock()
+        try:
+            self.admin = AdminClient(self._settings({}))
+        except KafkaException as error:
+            raise self.failure(error) from None
+
+    def _settings(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "client.id": "headrace",
+            "socket.keepalive.enable": True,
+            "reconnect.backoff.max.ms": 1000,
+            "allow.auto.create.topics": False,
+            "topic.metadata.refresh.interval.ms": 30_000,
+            **self.address.settings,
+            "bootstrap.servers": self.address.servers,
+            "error_cb": self._hear,
+            "logger": log,
+            **own,
+        }
+
+    def _hear(self, error: KafkaError) -> None:
+        """Keep the cause: a call that times out later only knows that it did."""
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last is None:
+            self._last = error
+
+    def failure(self, error: BaseException | KafkaError, **about: Any) -> HeadraceError:
+        """Kafka's error as one of ours, with the cause if it is known."""
+        found = translated(error, self.address, **about)
+        if isinstance(found, LogUnavailable) and self._last is not None:
+            return translated(self._last, self.address, **about)
+        return found
+
+    def producer(self, **settings: Any) -> Producer:
+        """A producer; what it is for is in its settings."""
+        own = {"message.max.bytes": _MESSAGE_BYTES, "linger.ms": 5, "compression.type": "lz4"}
+        try:
+            return Producer(self._settings(own | _dotted(settings)))
+        except KafkaException as error:
+            raise self.failure(error) from None
+
+    def consumer(self, **settings: Any) -> Consumer:
+        """A consumer that commits nothing by itself and never jumps to where records are."""
+        own = {
+            "group.id": "headrace-reader",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            # A partition that is added to a fetch has to wait for the end of the one before.
+            "fetch.wait.max.ms": 20,
+            "fetch.error.backoff.ms": 50,
+            "receive.message.max.bytes": 2 * _MESSAGE_BYTES,
+        }
+        try:
+            return Consumer(self._settings(own | _dotted(settings)))
+        except KafkaException as error:
+            raise self.failure(error) from None
+
+    @contextlib.contextmanager
+    def reader(self) -> Iterator[Consumer]:
+        """A consumer without a group, for one scan."""
+        with self._lock:
+            reader = self._idle.pop() if self._idle else None
+        reader = reader or self.consumer()
+        try:
+            yield reader
+        finally:
+            reader.unassign()
+            with self._lock:
+                self._idle.append(reader)
+
+    def close(self) -> None:
+        """Close what is kept."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for reader in idle:
+            reader.close()
+
+    # Calls
+
+    def wait(self, answer: Future[T], **about: Any) -> T:
+        """What Kafka answers, or its error as ours."""
+        try:
+            found = answer.result(self.seconds + 5)
+        except (KafkaException, TimeoutError) as error:
+            raise self.failure(error, **about) from None
+        self._last = None
+        return found
+
+    def moments(self) -> Iterator[None]:
+        """Moments to try again at, until the timeout."""
+        end = self.clock.monotonic() + int(self.seconds * SECOND)
+        while True:
+            yield
+            if self.clock.monotonic() > end:
+                return
+            self.clock.sleep(_MOMENT)
+
+    def check(self) -> None:
+        """Return if the cluster answers."""
+        try:
+            self.admin.list_topics(timeout=self.seconds)
+        except KafkaException as error:
+            raise self.failure(error) from None
+        self._last = None
+
+    def offsets(
+        self,
+        places: Iterable[tuple[str, int]],
+        spec: OffsetSpec,
+        *,
+        uncommitted: bool = False,
+    ) -> dict[tuple[str, int], tuple[int, int]]:
+        """An offset and its timestamp in each partition; -1 where there is none such.
+
+        An error in one of them is raised.
+        """
+        found = self.some_offsets(places, spec, uncommitted=uncommitted)
+        for offset in found.values():
+            if isinstance(offset, HeadraceError):
+                raise offset
+        return {place: o for place, o in found.items() if not isinstance(o, HeadraceError)}
+
+    def some_offsets(
+        self,
+        places: Iterable[tuple[str, int]],
+        spec: OffsetSpec,
+        *,
+        uncommitted: bool = False,
+    ) -> dict[tuple[str, int], tuple[int, int] | HeadraceError]:
+        """As `offsets`, with the errors in their places."""
+        left = list(places)
+        found: dict[tuple[str, int], tuple[int, int] | HeadraceError] = {}
+        for _ in self.moments():
+            if not left:
+                break
+            answers = self.admin.list_offsets(
+                {TopicPartition(topic, partition): spec for topic, partition in left},
+                isolation_level=Isolation.READ_UNCOMMITTED
+                if uncommitted
+                else Isolation.READ_COMMITTED,
+                request_timeout=self.seconds,
+            )
+            left = []
+            for asked, answer in answers.items():
+                place = (asked.topic, asked.partition)
+                try:
+                    told = answer.result(self.seconds + 5)
+                    found[place] = (told.offset, told.timestamp)
+                    self._last = None
+                except (KafkaException, TimeoutError) as error:
+                    found[place] = self.failure(error, topic=place[0], partition=place[1])
+                    if code_of(error) in _PASSING:
+                        left.append(place)
+        return found
+
+
+def _dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.replace("_", "."): value for name, value in settings.items()}

@@ -1,0 +1,338 @@
+"""How producers commit on Kafka.
+
+A producer with an id is a transactional one: every commit of it is a transaction that ends with its
+fence. One without an id sends without transactions, and has one of its own for what must be whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import OffsetSpec
+
+from headrace.clock import SECOND
+from headrace.errors import HeadraceError, LogError, LogUnavailable
+from headrace.log.committer import Committer, Make, fenced, out_of_order
+from headrace.log.declared import TopicRow
+from headrace.log.group_offsets import GroupOffsets
+from headrace.log.kafka.client import Client
+from headrace.log.kafka.failures import FENCED, code_of
+from headrace.log.kafka.fences import Fence, fence_message, read_fence
+from headrace.log.kafka.messages import Outgoing, outgoing
+from headrace.log.kafka.offsets import KafkaOffsets
+from headrace.log.kafka.topics import Topics, number_of
+from headrace.log.roles import Acks
+from headrace.log.state import Ack, Receipt
+
+TRANSACTIONAL = "headrace."
+"""What the transactional ids of our producers begin with."""
+
+_ACKS = {"none": "1", "written": "1", "synced": "all"}
+"""How many replicas answer. With `none` nobody waits for it, and yet `flush` can tell."""
+
+
+@dataclass
+class _Sent:
+    """What became of messages."""
+
+    offsets: dict[int, tuple[int, int]]
+    """Offset and timestamp by the number of the message."""
+    errors: dict[int, KafkaError]
+
+
+class KafkaCommitter(Committer):
+    """Commits to Kafka under one producer id."""
+
+    def __init__(self, client: Client, topics: Topics, *, id: str | None, acks: Acks) -> None:
+        super().__init__(id=id)
+        self._client = client
+        self._found = topics
+        self._named = id is not None
+        self._acks = acks
+        self._plain: Producer | None = None
+        self._transactional: Producer | None = None
+        self._sequence = 0
+        self._fence: Fence | None = None
+        self._fenced = False
+        self._left: tuple[int, list[Outgoing], list[Ack], int] | None = None
+        if self._named:
+            self._open()
+
+    # Who this is
+
+    @property
+    def next_sequence(self) -> int:
+        if self._named and self._transactional is None:
+            self._open()
+        return self._sequence
+
+    @property
+    def last_receipt(self) -> Receipt | None:
+        _ = self.next_sequence
+        return None if self._fence is None else self._fence.receipt
+
+    def doubt(self) -> None:
+        # A commit that failed was aborted; one that nobody knows of has closed its producer.
+        return
+
+    def _open(self) -> Producer:
+        """A producer that alone has this transactional id, after the last one's end."""
+        if self._fenced:
+            raise fenced(self.id)
+        millis = int(self._client.seconds * 1000)
+        producer = self._client.producer(
+            transactional_id=f"{TRANSACTIONAL}{self.id}",
+            transaction_timeout_ms=max(60_000, millis),
+            message_timeout_ms=millis,
+        )
+        try:
+            producer.init_transactions(self._client.seconds)
+        except KafkaException as error:
+            raise self._client.failure(error) from None
+        if self._named:
+            self._fence = read_fence(self._client, self.id)
+            self._sequence = 0 if self._fence is None else self._fence.sequence + 1
+        self._transactional = producer
+        return producer
+
+    def close(self) -> None:
+        with self.lock:
+            for producer in (self._plain, self._transactional):
+                if producer is not None:
+                    producer.purge()
+            self._plain = self._transactional = None
+
+    # Topics
+
+    def find_topic(self, name: str) -> TopicRow:
+        return self._found.find(name)
+
+    def records_in(self, topic: TopicRow) -> int:
+        places = [(topic.name, partition) for partition in range(topic.topic.partitions)]
+        ends = self._client.offsets(places, OffsetSpec.latest())
+        return sum(offset for offset, _ in ends.values())
+
+    def _look_at_topics(self) -> None:
+        """Forget topics that are not what they were when they were looked up."""
+        known = {name: self._topics[name] for name in list(self._topics)}
+        found = self._found.described(known)
+        for name, row in known.items():
+            now = found.get(name)
+            if (
+                now is None
+                or number_of(now) != row.id
+                or len(now.partitions) != row.topic.partitions
+            ):
+                self.forget(name)
+
+    # Committing
+
+    def commit(
+        self,
+        make: Make,
+        sequence: int,
+        offsets: GroupOffsets | None = None,
+        *,
+        whole: bool = False,
+    ) -> Receipt:
+        if self._fenced:
+            raise fenced(self.id)
+        expected = self.next_sequence
+        if sequence > expected:
+            raise out_of_order(self.id, sequence, expected)
+        if sequence < expected:
+            return self._again(sequence)
+        if self._left is not None and self._left[0] == sequence and not whole:
+            return self._send_plainly(sequence, self._left[1])
+        self._look_at_topics()
+        messages = [message for piece in make() for message in outgoing(piece)]
+        if self._named or whole:
+            return self._transact(messages, sequence, offsets)
+        return self._send_plainly(sequence, messages)
+
+    def _again(self, sequence: int) -> Receipt:
+        """What was committed before. Only who still has the id may hear of it."""
+        if self._named:
+            assert self._fence is not None
+            self._transact([], self._fence.sequence, None, again=self._fence)
+        if self._fence is not None and self._fence.sequence == sequence:
+            receipt = self._fence.receipt
+            return Receipt(None, receipt.timestamp, receipt.acks, duplicate=True)
+        return Receipt(None, 0, (), duplicate=True)
+
+    def _send_plainly(self, sequence: int, messages: Sequence[Outgoing]) -> Receipt:
+        """Send without a transaction. What got through is not sent again after an error."""
+        if self._plain is None:
+            acks = _ACKS[self._acks]
+            self._plain = self._client.producer(
+                acks=acks,
+                enable_idempotence=acks == "all",
+                max_in_flight=5 if acks == "all" else 1,
+                message_timeout_ms=int(self._client.seconds * 1000),
+            )
+        before: list[Ack] = []
+        time = 0
+        if self._left is not None and self._left[0] == sequence:
+            before, time = self._left[2], self._left[3]
+        sent = self._produce(self._plain, messages)
+        receipt = _receipt(messages, sent, before, time)
+        if sent.errors:
+            number, error = min(sent.errors.items())
+            found = self._client.failure(error, topic=messages[number].topic)
+            if isinstance(found, LogUnavailable):
+                left = [messages[index] for index in sorted(sent.errors)]
+                self._left = (sequence, left, list(receipt.acks), receipt.timestamp)
+            else:
+                self._left = None
+            raise found
+        self._left = None
+        return self._done(sequence, receipt)
+
+    def _done(self, sequence: int, receipt: Receipt) -> Receipt:
+        self._sequence = sequence + 1
+        self._fence = Fence(sequence, receipt)
+        return receipt
+
+    def _transact(
+        self,
+        messages: Sequence[Outgoing],
+        sequence: int,
+        offsets: GroupOffsets | None,
+        again: Fence | None = None,
+    ) -> Receipt:
+        producer = self._transactional or self._open()
+        try:
+            producer.begin_transaction()
+            sent = self._produce(producer, messages)
+            receipt = _receipt(messages, sent)
+            failed = {index: messages[index].topic for index in sent.errors}
+            if self._named and not sent.errors:
+                fence = again or Fence(sequence, receipt)
+                sent = self._produce(producer, [fence_message(self.id, fence)])
+                failed = {0: ""} if sent.errors else {}
+            if sent.errors:
+                number, error = min(sent.errors.items())
+                raise _Refused(error, failed[number])
+            if offsets is not None:
+                assert isinstance(offsets, KafkaOffsets)
+                producer.send_offsets_to_transaction(
+                    list(offsets.partitions), offsets.member, self._client.seconds
+                )
+        except (KafkaException, _Refused) as error:
+            raise self._aborted(producer, error) from None
+        except BaseException:
+            self._abort(producer)
+            raise
+        self._end(producer)
+        return receipt if again else self._done(sequence, receipt)
+
+    def _end(self, producer: Producer) -> None:
+        """Commit the transaction, trying for as long as it cannot be known to have failed."""
+        end = self._client.clock.monotonic() + int(self._client.seconds * SECOND)
+        while True:
+            try:
+                producer.commit_transaction(self._client.seconds)
+                return
+            except KafkaException as error:
+                inner: Any = error.args[0]
+                if inner.txn_requires_abort() or inner.fatal():
+                    raise self._aborted(producer, error) from None
+                if not inner.retriable() or self._client.clock.monotonic() > end:
+                    self._transactional = None  # its successor finds out what became of it
+                    raise self._unknown(error) from None
+
+    def _unknown(self, error: KafkaException) -> HeadraceError:
+        found = self._client.failure(error)
+        if self._named:
+            return found
+        return LogError(
+            f"It is not known whether the transaction is in the log: {found.message}",
+            hint="Give the producer an id, and its successor will know",
+        )
+
+    def _aborted(self, producer: Producer, error: KafkaException | _Refused) -> HeadraceError:
+        """Abort, and the reason as an error of ours."""
+        ended = self._abort(producer)
+        cause = error.error if isinstance(error, _Refused) else error
+        if code_of(cause) in FENCED or ended in FENCED:
+            self._fenced, self._transactional = self._named, None
+            return fenced(self.id)
+        topic = error.topic or None if isinstance(error, _Refused) else None
+        return self._client.failure(cause, topic=topic)
+
+    def _abort(self, producer: Producer) -> int:
+        """Abort the transaction; returns the number of the error if that fails."""
+        try:
+            producer.abort_transaction(self._client.seconds)
+        except KafkaException as error:
+            producer.purge()
+            self._transactional = None
+            return code_of(error)
+        return 0
+
+    def _produce(self, producer: Producer, messages: Sequence[Outgoing]) -> _Sent:
+        """Send messages, and wait until it is known what became of each."""
+        sent = _Sent({}, {})
+
+        def tell(number: int, error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                sent.errors[number] = error
+            else:
+                sent.offsets[number] = (message.offset() or 0, message.timestamp()[1])
+
+        for index, out in enumerate(messages):
+            while True:
+                try:
+                    producer.produce(
+                        out.topic,
+                        out.value,
+                        out.key,
+                        partition=out.partition,
+                        headers=out.headers,
+                        on_delivery=lambda error, message, n=index: tell(n, error, message),
+                    )
+                    break
+                except BufferError:
+                    producer.poll(0.1)  # the queue is full: let some of it go first
+                except KafkaException as error:
+                    sent.errors[index] = error.args[0]
+                    break
+        # Every message is told of by its own timeout, so this ends.
+        while producer.flush(self._client.seconds):
+            continue
+        return sent
+
+
+class _Refused(Exception):
+    """A message that Kafka did not take."""
+
+    def __init__(self, error: KafkaError, topic: str) -> None:
+        super().__init__(error)
+        self.error = error
+        self.topic = topic
+
+
+def _receipt(
+    messages: Sequence[Outgoing],
+    sent: _Sent,
+    acks: Sequence[Ack] = (),
+    timestamp: int = 0,
+) -> Receipt:
+    """The offsets that messages were given, in runs without a gap."""
+    runs = list(acks)
+    places = sorted(
+        (messages[number].topic, messages[number].partition, offset)
+        for number, (offset, _) in sent.offsets.items()
+        if offset >= 0
+    )
+    for topic, partition, offset in places:
+        last = runs[-1] if runs else None
+        if last and (last.topic, last.partition, last.end) == (topic, partition, offset):
+            runs[-1] = Ack(topic, partition, last.first, offset + 1)
+        else:
+            runs.append(Ack(topic, partition, offset, offset + 1))
+    times = [time * 1000 for _, time in sent.offsets.values()]
+    return Receipt(None, max([timestamp, *times]), tuple(runs))

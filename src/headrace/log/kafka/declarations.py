@@ -1,0 +1,152 @@
+"""What was declared of topics that Kafka has no place for: the topic `_headrace.topics`."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import NewTopic, OffsetSpec
+
+from headrace.errors import LogError, LogUnavailable, UnknownTopic
+from headrace.log.kafka.client import Client
+from headrace.log.kafka.failures import code_of
+from headrace.log.kafka.fetching import fetch
+
+TOPIC = "_headrace.topics"
+PREFIX = "_headrace."
+"""What the names of our own topics begin with."""
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A topic as it was declared; `columns` is DDL, and `settings` are texts."""
+
+    topic_id: str
+    columns: str | None = None
+    key: str | None = None
+    event_time: str | None = None
+    settings: Mapping[str, str] | None = None
+
+    def to_json(self) -> bytes:
+        return json.dumps(
+            {
+                "topic_id": self.topic_id,
+                "columns": self.columns,
+                "key": self.key,
+                "event_time": self.event_time,
+                "settings": dict(self.settings or {}),
+            }
+        ).encode()
+
+
+class Declarations:
+    """All declarations, read up to the end of their topic whenever one is asked for."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._known: dict[str, Declaration] = {}
+        self._next = 0
+        self._producer: Producer | None = None
+        self._lock = threading.Lock()
+
+    def read(self) -> Mapping[str, Declaration]:
+        """Every declaration there is now, by topic."""
+        with self._lock:
+            try:
+                first = self._offset(OffsetSpec.earliest())
+                end = self._offset(OffsetSpec.latest())
+            except UnknownTopic:
+                self._known, self._next = {}, 0
+                return {}
+            if not first <= self._next <= end:
+                self._known, self._next = {}, first  # it was deleted, and made again
+            if self._next < end:
+                self._read_on(end)
+            return dict(self._known)
+
+    def _offset(self, spec: OffsetSpec) -> int:
+        return self._client.offsets([(TOPIC, 0)], spec)[TOPIC, 0][0]
+
+    def _read_on(self, end: int) -> None:
+        with self._client.reader() as reader:
+            reader.assign([TopicPartition(TOPIC, 0, self._next)])
+            for _ in self._client.moments():
+                for message in fetch(reader, 1000, 0.1):
+                    error = message.error()
+                    if error is None:
+                        self._take(message.key(), message.value())
+                        self._next = (message.offset() or 0) + 1
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        self._next = max(self._next, message.offset() or 0)
+                    else:
+                        raise self._client.failure(error, topic=TOPIC)
+                if self._next >= end:
+                    return
+        raise LogUnavailable(f"The topic {TOPIC!r} could not be read in time")
+
+    def _take(self, key: Any, value: Any) -> None:
+        name = bytes(key or b"").decode(errors="replace")
+        if value is None:
+            self._known.pop(name, None)
+            return
+        try:
+            found = json.loads(value)
+            self._known[name] = Declaration(
+                found["topic_id"],
+                found["columns"],
+                found["key"],
+                found["event_time"],
+                found["settings"],
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise LogError(
+                f"What {TOPIC!r} says of topic {name!r} cannot be read: {error!r}",
+                hint="Somebody else has written to that topic. Write a null under this key "
+                "and declare the topic again",
+                topic=name,
+            ) from error
+
+    def write(self, name: str, declaration: Declaration | None) -> None:
+        """Have a topic declared as this, or with None not at all."""
+        make_own_topic(self._client, TOPIC, 1)
+        if self._producer is None:
+            self._producer = self._client.producer(acks="all", enable_idempotence=True)
+        producer = self._producer
+        told: list[KafkaError] = []
+        producer.produce(
+            TOPIC,
+            None if declaration is None else declaration.to_json(),
+            name.encode(),
+            partition=0,
+            on_delivery=lambda error, _: told.append(error) if error else None,
+        )
+        if producer.flush(self._client.seconds):
+            told.append(KafkaError(KafkaError._TIMED_OUT))
+        if told:
+            producer.purge()
+            raise self._client.failure(told[0], topic=TOPIC)
+
+
+def make_own_topic(client: Client, name: str, partitions: int) -> None:
+    """Make one of our own compacted topics, if it is not there."""
+    wanted = NewTopic(
+        name,
+        partitions,
+        replication_factor=-1,
+        config={
+            "cleanup.policy": "compact",
+            "segment.bytes": str(1 << 20),
+            "segment.ms": str(3_600_000),
+            "min.cleanable.dirty.ratio": "0.1",
+        },
+    )
+    answer = client.admin.create_topics([wanted], request_timeout=client.seconds)[name]
+    try:
+        answer.result(client.seconds + 5)
+    except KafkaException as error:
+        if code_of(error) != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise client.failure(error, topic=name) from None

@@ -1,0 +1,99 @@
+"""The last sequence number of each producer: the topic `_headrace.fences`.
+
+A producer's record is written in the same transaction as what it stands for, as the last of it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from headrace.errors import LogBusy, LogError, LogUnavailable
+from headrace.log.kafka.client import Client
+from headrace.log.kafka.declarations import make_own_topic
+from headrace.log.kafka.fetching import fetch
+from headrace.log.kafka.messages import Outgoing
+from headrace.log.partitioner import partition_of
+from headrace.log.state import Ack, Receipt
+
+TOPIC = "_headrace.fences"
+PARTITIONS = 16
+
+
+@dataclass(frozen=True)
+class Fence:
+    """The last sequence number of a producer, and the receipt of its commit."""
+
+    sequence: int
+    receipt: Receipt
+
+
+def fence_message(producer: str, fence: Fence) -> Outgoing:
+    """The record that says so."""
+    receipt = fence.receipt
+    value = {
+        "sequence": fence.sequence,
+        "timestamp": receipt.timestamp,
+        "acks": [[ack.topic, ack.partition, ack.first, ack.end] for ack in receipt.acks],
+    }
+    key = producer.encode()
+    return Outgoing(TOPIC, partition_of(key, PARTITIONS), key, json.dumps(value).encode(), None)
+
+
+def read_fence(client: Client, producer: str) -> Fence | None:
+    """What the log has of a producer, once no transaction in its partition is open any more."""
+    make_own_topic(client, TOPIC, PARTITIONS)
+    key = producer.encode()
+    place = (TOPIC, partition_of(key, PARTITIONS))
+    written = client.offsets([place], OffsetSpec.latest(), uncommitted=True)[place][0]
+    for _ in client.moments():
+        if client.offsets([place], OffsetSpec.latest())[place][0] >= written:
+            break
+    else:
+        raise LogBusy(
+            f"A transaction of another producer is open, and hides what {producer!r} did last",
+            hint="It ends by itself when its timeout is over: try again in a minute",
+            producer=producer,
+        )
+    first = client.offsets([place], OffsetSpec.earliest())[place][0]
+    return _parse(producer, _last(client, place, key, first, written))
+
+
+def _last(client: Client, place: tuple[str, int], key: bytes, first: int, end: int) -> bytes | None:
+    """The last value of a key."""
+    last: bytes | None = None
+    if first >= end:
+        return last
+    with client.reader() as reader:
+        reader.assign([TopicPartition(*place, first)])
+        for _ in client.moments():
+            for message in fetch(reader, 10_000, 0.1):
+                error = message.error()
+                first = max(first, message.offset() or 0)
+                if error is None:
+                    first += 1
+                    if message.key() == key:
+                        last = message.value()
+                elif error.code() != KafkaError._PARTITION_EOF:
+                    raise client.failure(error, topic=TOPIC)
+            if first >= end:
+                return last
+    raise LogUnavailable(f"The topic {TOPIC!r} could not be read in time")
+
+
+def _parse(producer: str, value: bytes | None) -> Fence | None:
+    if value is None:
+        return None
+    try:
+        found = json.loads(value)
+        acks = tuple(Ack(*ack) for ack in found["acks"])
+        return Fence(int(found["sequence"]), Receipt(None, int(found["timestamp"]), acks))
+    except (ValueError, KeyError, TypeError) as error:
+        raise LogError(
+            f"What {TOPIC!r} says of producer {producer!r} cannot be read: {error!r}",
+            hint="Somebody else has written to that topic. Use another producer id",
+            producer=producer,
+        ) from error

@@ -1,0 +1,211 @@
+"""Kafka's groups as people see them: who is in them, how far behind they are."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import ConsumerGroupDescription, OffsetSpec
+
+from headrace.clock import SECOND
+from headrace.errors import HeadraceError
+from headrace.log.declared import TopicRow
+from headrace.log.kafka.client import Client
+from headrace.log.kafka.failures import code_of, group_active, unknown_group
+from headrace.log.kafka.fetching import fetch
+from headrace.log.kafka.lookup import find_offsets
+from headrace.log.kafka.offsets import at, committed
+from headrace.log.kafka.topics import Topics
+from headrace.log.names import check_name
+from headrace.log.position import Position
+from headrace.log.state import GroupState, Lag, Member
+
+_BUSY = {
+    KafkaError.NON_EMPTY_GROUP,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+}
+
+
+class Groups:
+    """All consumer groups of a cluster."""
+
+    def __init__(self, client: Client, topics: Topics) -> None:
+        self._client = client
+        self._topics = topics
+
+    def names(self) -> list[str]:
+        answer = self._client.admin.list_consumer_groups(request_timeout=self._client.seconds)
+        found = self._client.wait(answer)
+        return sorted(
+            group.group_id for group in found.valid if group.state != ConsumerGroupState.DEAD
+        )
+
+    def find(self, name: str) -> ConsumerGroupDescription | None:
+        """What Kafka knows of a group; None if there is none of that name."""
+        answer = self._client.admin.describe_consumer_groups(
+            [check_name(name, "group")], request_timeout=self._client.seconds
+        )[name]
+        try:
+            found = answer.result(self._client.seconds + 5)
+        except (KafkaException, TimeoutError) as error:
+            if code_of(error) == KafkaError.GROUP_ID_NOT_FOUND:
+                return None
+            raise self._client.failure(error, group=name) from None
+        return None if found.state == ConsumerGroupState.DEAD else found
+
+    def describe(self, name: str) -> GroupState:
+        found = self.find(name)
+        if found is None:
+            raise unknown_group(name)
+        wanted = self._subscriptions(name)
+        members = tuple(
+            sorted(
+                (
+                    Member(
+                        member.member_id,
+                        member.group_instance_id,
+                        wanted.get(member.member_id, ()),
+                        tuple(sorted((p.topic, p.partition) for p in _assigned(member))),
+                        0,
+                    )
+                    for member in found.members
+                ),
+                key=lambda member: member.id,
+            )
+        )
+        assignor = (found.partition_assignor or "").removeprefix("cooperative-")
+        return GroupState(name, 0, assignor, members, self._lags(name, members))
+
+    def _subscriptions(self, name: str) -> dict[str, tuple[str, ...]]:
+        try:
+            found = self._client.admin.list_groups(name, timeout=self._client.seconds)
+        except KafkaException as error:
+            raise self._client.failure(error, group=name) from None
+        return {m.id: _topics_in(bytes(m.metadata or b"")) for g in found for m in g.members}
+
+    def _committed(self, name: str) -> dict[tuple[str, int], TopicPartition]:
+        answer = self._client.admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(name)], request_timeout=self._client.seconds
+        )[name]
+        found = self._client.wait(answer, group=name)
+        return {(p.topic, p.partition): p for p in found.topic_partitions or ()}
+
+    def _lags(self, name: str, members: tuple[Member, ...]) -> tuple[Lag, ...]:
+        done = self._committed(name)
+        owners = {place: member.id for member in members for place in member.partitions}
+        rows = {
+            row.name: row
+            for row in self._topics.find_all({topic for topic, _ in done.keys() | owners.keys()})
+        }
+        places = sorted(
+            (topic, partition)
+            for topic, partition in done.keys() | owners.keys()
+            if topic in rows and partition < rows[topic].topic.partitions
+        )
+        first = self._client.some_offsets(places, OffsetSpec.earliest())
+        ends = self._client.some_offsets(places, OffsetSpec.latest())
+        found: dict[tuple[str, int], tuple[int | None, int, int]] = {}
+        for place in places:
+            start, end = first[place], ends[place]
+            if isinstance(start, HeadraceError) or isinstance(end, HeadraceError):
+                continue  # the topic has been deleted meanwhile
+            offset = committed(rows[place[0]], done[place]) if place in done else None
+            if offset is None and place not in owners:
+                continue  # that was another topic of this name
+            found[place] = (offset, max(start[0], offset or 0), end[0])
+        behind = {place: reached for place, (_, reached, end) in found.items() if reached < end}
+        waiting = self._times(behind)
+        now = self._client.clock.now()
+        return tuple(
+            Lag(
+                *place,
+                offset,
+                end,
+                max(0, end - reached) if place in waiting or reached >= end else 0,
+                max(0, now - waiting[place]) / SECOND if place in waiting else 0.0,
+                owners.get(place),
+            )
+            for place, (offset, reached, end) in found.items()
+        )
+
+    def _times(self, places: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+        """When the record at an offset, or the next there is, was appended; by partition.
+
+        Where only the ends of transactions are left there is none.
+        """
+        found: dict[tuple[str, int], int] = {}
+        left = set(places)
+        if not left:
+            return found
+        with self._client.reader() as reader:
+            reader.assign([TopicPartition(*place, offset) for place, offset in places.items()])
+            for _ in self._client.moments():
+                for message in fetch(reader, 1000, 0.05):
+                    place = (message.topic() or "", message.partition() or 0)
+                    if message.error() is None:
+                        found.setdefault(place, max(0, message.timestamp()[1]) * 1000)
+                    left.discard(place)
+                if not left:
+                    break
+        return found
+
+    # Changing
+
+    def reset(self, name: str, topic: str, position: Position) -> dict[int, int]:
+        check_name(name, "group")
+        row = self._topics.find(topic)
+        offsets = find_offsets(self._client, row, range(row.topic.partitions), position)
+        known = self.find(name)
+        if known is not None and known.members:
+            raise group_active(name)
+        self._alter(name, row, offsets)
+        return offsets
+
+    def _alter(self, name: str, row: TopicRow, offsets: dict[int, int]) -> None:
+        places = [at(row, partition, offset) for partition, offset in offsets.items()]
+        answer = self._client.admin.alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(name, places)], request_timeout=self._client.seconds
+        )[name]
+        self._changed(name, answer)
+
+    def delete(self, name: str) -> None:
+        if self.find(name) is None:
+            raise unknown_group(name)
+        answer = self._client.admin.delete_consumer_groups(
+            [name], request_timeout=self._client.seconds
+        )[name]
+        self._changed(name, answer)
+
+    def _changed(self, name: str, answer: Any) -> None:
+        try:
+            answer.result(self._client.seconds + 5)
+        except (KafkaException, TimeoutError) as error:
+            if code_of(error) in _BUSY:
+                raise group_active(name) from None
+            raise self._client.failure(error, group=name) from None
+
+
+def _assigned(member: Any) -> list[TopicPartition]:
+    return [] if member.assignment is None else list(member.assignment.topic_partitions)
+
+
+def _topics_in(subscription: bytes) -> tuple[str, ...]:
+    """The topics of a member, from what it has told Kafka: a version, then names with a length."""
+    try:
+        (count,) = struct.unpack_from(">xxi", subscription)
+        at, names = 6, []
+        for _ in range(count):
+            (length,) = struct.unpack_from(">h", subscription, at)
+            names.append(subscription[at + 2 : at + 2 + length].decode())
+            at += 2 + length
+        return tuple(sorted(names))
+    except (struct.error, UnicodeDecodeError):
+        return ()  # a member of another kind

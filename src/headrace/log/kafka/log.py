@@ -1,0 +1,256 @@
+"""The log on Kafka as a whole."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.clock import Clock
+from headrace.errors import InvalidPosition, InvalidSetting
+from headrace.log.conform import unknown_column
+from headrace.log.declared import TopicRow
+from headrace.log.interface import Capability, Log
+from headrace.log.kafka.address import KafkaAddress, parse_address
+from headrace.log.kafka.client import Client
+from headrace.log.kafka.committer import KafkaCommitter
+from headrace.log.kafka.consumer import STRATEGIES, KafkaConsumer, Terms
+from headrace.log.kafka.groups import Groups
+from headrace.log.kafka.lookup import find_offsets
+from headrace.log.kafka.reader import scan
+from headrace.log.kafka.topics import Topics
+from headrace.log.names import check_name
+from headrace.log.position import EARLIEST, LATEST, Commit, Position
+from headrace.log.producer import LogProducer
+from headrace.log.record import Batch
+from headrace.log.roles import Acks, CommitMode, Consumer, Producer
+from headrace.log.settings import TopicSettings
+from headrace.log.state import GroupState, Topic, TopicCommit, TopicState, UpkeepReport
+
+
+class KafkaLog(Log):
+    """A log on a Kafka cluster. `url` and `repr` are without its secrets; `address` has them."""
+
+    capabilities = frozenset({Capability.SEQUENCES, Capability.TYPED_TOPICS})
+
+    def __init__(self, address: KafkaAddress | str, *, clock: Clock | None = None) -> None:
+        self.address = parse_address(address) if isinstance(address, str) else address
+        self.url = str(self.address)
+        self._client = Client(self.address, clock)
+        self._client.check()
+        self._topics = Topics(self._client)
+        self._groups = Groups(self._client, self._topics)
+        self._handles: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+
+    def __repr__(self) -> str:
+        return f"KafkaLog({self.url!r})"
+
+    def close(self) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._client.close)
+            for handle in list(self._handles):
+                # What a consumer has polled may not have been handled, so it is not committed.
+                ends = handle.abandon if isinstance(handle, KafkaConsumer) else handle.close
+                stack.callback(ends)
+
+    # Topics
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        schema: str | pa.Schema | None = None,
+        key: str | None = None,
+        event_time: str | None = None,
+        settings: TopicSettings | Mapping[str, Any] | None = None,
+    ) -> Topic:
+        if not isinstance(settings, TopicSettings):
+            settings = TopicSettings().change(settings or {})
+        if settings.tier is not None:
+            self.require(Capability.TIERING)
+        return self._topics.create(Topic(name, partitions, None, key, event_time, settings), schema)
+
+    def ensure_topic(self, declared: Topic) -> Topic:
+        """As for any log; a topic that Kafka has and nobody has declared is declared so."""
+        super().ensure_topic(declared)
+        return self._topics.adopt(declared)
+
+    def topics(self) -> list[Topic]:
+        return [row.topic for row in self._topics.find_all(self._topics.names())]
+
+    def topic(self, name: str) -> TopicState:
+        return self._topics.describe(name)
+
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        partitions: int | None = None,
+        schema: str | pa.Schema | None = None,
+    ) -> Topic:
+        if settings and settings.get("tier") not in (None, "none"):
+            self.require(Capability.TIERING)
+        return self._topics.alter(name, settings, partitions, schema)
+
+    def delete_topic(self, name: str) -> None:
+        self._topics.delete(name)
+
+    # Writing
+
+    def producer(
+        self,
+        *,
+        id: str | None = None,
+        acks: Acks = "synced",
+        linger: timedelta = timedelta(milliseconds=10),
+        batch_bytes: int = 4 << 20,
+    ) -> Producer:
+        def committer() -> KafkaCommitter:
+            return KafkaCommitter(self._client, self._topics, id=id, acks=acks)
+
+        producer = LogProducer(committer, acks=acks, linger=linger, batch_bytes=batch_bytes)
+        self._handles.add(producer)
+        return producer
+
+    # Reading
+
+    def read(
+        self,
+        topic: str,
+        *,
+        start: Position = EARLIEST,
+        stop: Position = LATEST,
+        partitions: Iterable[int] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[Batch]:
+        self._check_positions(start, stop)
+        row = self._topics.find(topic)
+        if columns is not None and not columns:
+            raise InvalidSetting("No columns were asked for", hint="Leave columns out for all")
+        for name in columns or ():
+            if name not in row.schema.names:
+                raise unknown_column(row.topic, name)
+        wanted = list(range(row.topic.partitions) if partitions is None else partitions)
+        first = find_offsets(self._client, row, wanted, start)
+        end = find_offsets(self._client, row, wanted, stop)
+        spans = [(partition, first[partition], end[partition]) for partition in wanted]
+        return scan(self._client, row, spans, columns, self._again(row))
+
+    def _again(self, row: TopicRow) -> Any:
+        ignored: set[str] = set()
+
+        def look(odd: set[str]) -> TopicRow | None:
+            if odd <= ignored:
+                return None
+            ignored.update(odd)
+            return self._topics.find(row.name)
+
+        return look
+
+    def consumer(
+        self,
+        *topics: str,
+        group: str | None = None,
+        start: Position = EARLIEST,
+        commit: CommitMode = "after",
+        assignor: str = "sticky",
+        instance: str | None = None,
+        session: timedelta = timedelta(seconds=10),
+        max_poll_interval: timedelta = timedelta(minutes=5),
+    ) -> Consumer:
+        if not topics:
+            raise InvalidPosition("A consumer needs a topic", hint="log.consumer('orders')")
+        if commit not in ("before", "after", "manual"):
+            raise InvalidSetting(f"commit cannot be {commit!r}", hint="Use before, after or manual")
+        self._check_positions(start)
+        terms = None
+        if group is not None:
+            terms = self._terms(group, assignor, instance, session, max_poll_interval)
+        rows = [self._topics.find(name) for name in topics]
+        consumer = KafkaConsumer(
+            self._client, self._topics, rows, terms, start=start, commit=commit
+        )
+        self._handles.add(consumer)
+        return consumer
+
+    def _terms(
+        self,
+        group: str,
+        assignor: str,
+        instance: str | None,
+        session: timedelta,
+        max_poll_interval: timedelta,
+    ) -> Terms:
+        check_name(group, "group")
+        if assignor not in STRATEGIES:
+            raise InvalidSetting(
+                f"There is no assignor {assignor!r}", hint=f"Use {' or '.join(STRATEGIES)}"
+            )
+        if session <= timedelta(0):
+            raise InvalidSetting(
+                f"A session of {session} is over before it begins", hint="Choose some seconds"
+            )
+        known = self._groups.find(group)
+        others = [m for m in known.members if m.group_instance_id != instance] if known else []
+        if known is not None and others and known.partition_assignor:
+            present = known.partition_assignor.removeprefix("cooperative-")
+            if present != assignor:
+                raise InvalidSetting(
+                    f"The members of group {group!r} assign by {present!r}, not by {assignor!r}",
+                    hint=f"Use assignor={present!r}, or stop all of them first",
+                )
+        alone = known is None or not known.members
+        return Terms(group, assignor, instance, session, max_poll_interval, alone)
+
+    def offset_at(self, topic: str, partition: int, position: Position) -> int:
+        self._check_positions(position)
+        row = self._topics.find(topic)
+        return find_offsets(self._client, row, [partition], position)[partition]
+
+    def _check_positions(self, *positions: Position) -> None:
+        if any(isinstance(position, Commit) for position in positions):
+            self.require(Capability.COMMITS)
+
+    # What Kafka has not
+
+    def head(self) -> int:
+        raise self.lacks(Capability.COMMITS)
+
+    def commit_time(self, commit: int) -> int:
+        raise self.lacks(Capability.COMMITS)
+
+    def commits(self, topic: str, after: int, limit: int) -> list[TopicCommit]:
+        raise self.lacks(Capability.COMMITS)
+
+    def advance(self, topic: str, moment: datetime, *, ahead: bool = False) -> int | None:
+        raise self.lacks(Capability.FRONTIERS)
+
+    def frontier(self, topic: str, commit: int | None = None) -> int | None:
+        raise self.lacks(Capability.FRONTIERS)
+
+    def upkeep(self, topic: str | None = None) -> list[UpkeepReport]:
+        raise self.lacks(Capability.UPKEEP)
+
+    def compact(self, topic: str) -> UpkeepReport:
+        raise self.lacks(Capability.UPKEEP)
+
+    # Groups
+
+    def groups(self) -> list[str]:
+        return self._groups.names()
+
+    def group(self, name: str) -> GroupState:
+        return self._groups.describe(name)
+
+    def reset_group(self, name: str, topic: str, position: Position) -> dict[int, int]:
+        self._check_positions(position)
+        return self._groups.reset(name, topic, position)
+
+    def delete_group(self, name: str) -> None:
+        self._groups.delete(name)

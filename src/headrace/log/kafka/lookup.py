@@ -1,0 +1,78 @@
+"""From positions to offsets on Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from confluent_kafka.admin import OffsetSpec
+
+from headrace.errors import InvalidPosition, OffsetOutOfRange
+from headrace.log.declared import TopicRow, check_partition
+from headrace.log.kafka.client import Client
+from headrace.log.position import Earliest, Latest, Offset, Position, Time
+
+_LATEST_MILLIS = (1 << 62) // 1000
+
+
+def find_offsets(
+    client: Client, row: TopicRow, partitions: Iterable[int], position: Position
+) -> dict[int, int]:
+    """The offset at which reading from a position begins in each partition, or up to it ends."""
+    wanted = [check_partition(row, partition) for partition in partitions]
+    places = [(row.name, partition) for partition in wanted]
+    if not places:
+        return {}
+    match position:
+        case Earliest():
+            found = client.offsets(places, OffsetSpec.earliest())
+            return {partition: found[row.name, partition][0] for partition in wanted}
+        case Latest():
+            found = client.offsets(places, OffsetSpec.latest())
+            return {partition: found[row.name, partition][0] for partition in wanted}
+        case Offset(offset):
+            for partition, (first, end) in ranges(client, row, wanted).items():
+                if not first <= offset <= end:
+                    raise out_of_range(row.name, partition, offset, first, end)
+            return dict.fromkeys(wanted, offset)
+        case Time(micros):
+            return _at(client, row, wanted, micros)
+        case _:
+            raise InvalidPosition(
+                f"{position!r} is not a position",
+                hint="Use EARLIEST, LATEST, Offset(42), Time.at(...), "
+                "or parse_position for what people type",
+            )
+
+
+def ranges(client: Client, row: TopicRow, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """The offsets that partitions hold: the first, and the one after the last."""
+    places = [(row.name, check_partition(row, partition)) for partition in partitions]
+    first = client.offsets(places, OffsetSpec.earliest())
+    end = client.offsets(places, OffsetSpec.latest())
+    return {place[1]: (first[place][0], end[place][0]) for place in places}
+
+
+def _at(client: Client, row: TopicRow, partitions: list[int], micros: int) -> dict[int, int]:
+    places = [(row.name, partition) for partition in partitions]
+    # Kafka counts milliseconds, and a record of this millisecond is before the next microsecond.
+    millis = max(0, min(-(-micros // 1000), _LATEST_MILLIS))
+    found = client.offsets(places, OffsetSpec.for_timestamp(millis))
+    ends = client.offsets(places, OffsetSpec.latest())
+    return {
+        place[1]: ends[place][0] if found[place][0] < 0 else min(found[place][0], ends[place][0])
+        for place in places
+    }
+
+
+def out_of_range(topic: str, partition: int, offset: int, first: int, end: int) -> OffsetOutOfRange:
+    """The error that names the offsets there are."""
+    return OffsetOutOfRange(
+        f"Offset {offset} is not in partition {partition} of {topic!r}, "
+        f"which holds the offsets from {first} up to {end}",
+        hint=f"Begin at an offset from {first} to {end}, at a time, or at an end",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        first=first,
+        end=end,
+    )

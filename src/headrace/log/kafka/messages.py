@@ -1,0 +1,180 @@
+"""Records as Kafka's messages, and messages as Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Message
+
+from headrace.errors import UnreadableRecord
+from headrace.log.declared import TOMBSTONE, TopicRow
+from headrace.log.kafka.garbage import Garbage
+from headrace.log.kafka.wire import rows_of
+from headrace.log.partitioner import key_bytes, key_of_bytes
+from headrace.log.record import HEADERS_TYPE, RAW_SCHEMA, Batch, Header
+from headrace.log.split import Piece
+
+_BATCH_BYTES = 16 << 20
+
+Again = Callable[[set[str]], TopicRow | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One message that is to be sent."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header] | None
+
+
+def outgoing(piece: Piece) -> Iterator[Outgoing]:
+    """The messages of a piece, in order."""
+    topic, rows = piece.topic, piece.rows
+    name, partition = topic.name, piece.partition
+    if topic.columns is None:
+        for row in rows.to_pylist():
+            headers = [(h["key"], h["value"]) for h in row["headers"] or ()]
+            yield Outgoing(name, partition, row["key"], row["value"], headers or None)
+        return
+    dead = rows.column(TOMBSTONE.name).to_pylist()
+    keys: Sequence[bytes | None] = [None] * rows.num_rows
+    if topic.topic.key is not None:
+        keys = key_bytes(rows.column(topic.topic.key)).to_pylist()
+    values = rows_of(topic).encode(rows.select(topic.schema.names))
+    for key, value, gone in zip(keys, values, dead, strict=True):
+        yield Outgoing(name, partition, key, None if gone else value, None)
+
+
+def batches(
+    topic: TopicRow,
+    messages: Sequence[Message],
+    columns: Sequence[str] | None,
+    again: Again = lambda _: None,
+) -> Iterator[Batch]:
+    """Messages of one partition as Arrow, in batches of a bounded size.
+
+    `again` is asked for the topic as it is now, when rows have columns that it did not have.
+    """
+    start = 0
+    while start < len(messages):
+        end = start + fitting(messages[start:])
+        yield batch_of(topic, messages[start:end], columns, again)
+        start = end
+
+
+def fitting(messages: Sequence[Message]) -> int:
+    """How many of them make a batch that is not too large."""
+    size = 0
+    for index, message in enumerate(messages):
+        size += len(message)
+        if size >= _BATCH_BYTES:
+            return index + 1
+    return len(messages)
+
+
+def batch_of(
+    topic: TopicRow,
+    messages: Sequence[Message],
+    columns: Sequence[str] | None = None,
+    again: Again = lambda _: None,
+) -> Batch:
+    """Messages of one partition as one batch."""
+    rows = len(messages)
+    times = np.fromiter((max(0, m.timestamp()[1]) * 1000 for m in messages), np.int64, rows)
+    tombstones = None
+    if topic.columns is None:
+        data = _raw(messages)
+    else:
+        odd: set[str] = set()
+        data, tombstones = _typed(topic, messages, odd)
+        if odd and (new := again(odd)) is not None:
+            topic = new
+            data, tombstones = _typed(topic, messages, odd)
+    if columns is not None:
+        data = data.select(list(columns))
+    first = messages[0]
+    return Batch(
+        topic.name,
+        int(first.partition() or 0),
+        np.fromiter((m.offset() or 0 for m in messages), np.int64, rows),
+        data,
+        tombstones,
+        topic.columns is None,
+        topic.topic.key,
+        int(times[-1]),
+        None,
+        times,
+    )
+
+
+def _values(messages: Sequence[Message]) -> list[bytes]:
+    return [value for m in messages if (value := m.value()) is not None]
+
+
+def _raw(messages: Sequence[Message]) -> pa.RecordBatch:
+    headers: list[Any] = [
+        None if not (found := m.headers()) else [{"key": k, "value": v} for k, v in found]
+        for m in messages
+    ]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([m.key() for m in messages], pa.binary()),
+            pa.array([m.value() for m in messages], pa.binary()),
+            pa.array(headers, HEADERS_TYPE),
+        ],
+        schema=RAW_SCHEMA,
+    )
+
+
+def _typed(
+    topic: TopicRow, messages: Sequence[Message], odd: set[str]
+) -> tuple[pa.RecordBatch, np.ndarray[Any, np.dtype[np.bool_]] | None]:
+    alive = [index for index, m in enumerate(messages) if m.value() is not None]
+    try:
+        found = rows_of(topic).decode(_values(messages), odd)
+    except Garbage as garbage:
+        raise _unreadable(topic, messages[alive[garbage.index]], garbage.reason) from None
+    schema = pa.schema([field.with_nullable(True) for field in topic.schema])
+    if len(alive) == len(messages):
+        return pa.RecordBatch.from_arrays(found, schema=schema), None
+    # Where a value is null there is a tombstone, which has its key and nothing else.
+    places = np.full(len(messages), -1, np.int64)
+    places[alive] = np.arange(len(alive))
+    take = pa.array(places, mask=places < 0)
+    spread = [column.take(take) for column in found]
+    if topic.topic.key is not None:
+        index = topic.schema.names.index(topic.topic.key)
+        spread[index] = pa.array(
+            [_key(topic, m) if m.value() is None else k.as_py() for m, k in zip(
+                messages, spread[index], strict=True)],
+            schema.field(index).type,
+        )  # fmt: skip
+    return pa.RecordBatch.from_arrays(spread, schema=schema), places < 0
+
+
+def _key(topic: TopicRow, message: Message) -> Any:
+    data: Any = message.key()
+    try:
+        return key_of_bytes(data or b"", topic.schema.field(topic.topic.key).type)
+    except (ValueError, pa.ArrowException) as error:
+        raise _unreadable(topic, message, f"its key: {error}") from None
+
+
+def _unreadable(topic: TopicRow, message: Message, reason: str) -> UnreadableRecord:
+    partition, offset = message.partition(), message.offset()
+    return UnreadableRecord(
+        f"The record at offset {offset} in partition {partition} of topic {topic.name!r} is no row "
+        f"of it: {reason}",
+        hint=f"Read on after it, from {(offset or 0) + 1}; a pipeline puts such records among its "
+        "dead letters",
+        topic=topic.name,
+        partition=partition,
+        offset=offset,
+    )

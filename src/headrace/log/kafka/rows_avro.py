@@ -1,0 +1,138 @@
+"""Rows as Avro, so that Spark's `from_avro` with `avro_schema` reads the same values."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+
+from headrace.errors import InvalidSchema
+from headrace.log.kafka.garbage import Garbage
+from headrace.log.rows import check_of
+
+_SIMPLE: dict[pa.DataType, Any] = {
+    pa.bool_(): "boolean",
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "bytes",
+    pa.date32(): {"type": "int", "logicalType": "date"},
+    pa.timestamp("us", tz="UTC"): {"type": "long", "logicalType": "timestamp-micros"},
+    pa.timestamp("us"): {"type": "long", "logicalType": "local-timestamp-micros"},
+}
+
+
+def avro_schema(schema: pa.Schema) -> str:
+    """The Avro schema of a topic's rows, as JSON: what `from_avro` is told."""
+    return json.dumps(_record("topLevelRecord", schema))
+
+
+def _record(name: str, fields: Any) -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": name,
+        "fields": [
+            {
+                "name": field.name,
+                "type": _type(f"{name}.{field.name}", field.type, field.nullable),
+            }
+            for field in fields
+        ],
+    }
+
+
+def _type(path: str, kind: pa.DataType, nullable: bool) -> Any:
+    if pa.types.is_decimal(kind):
+        found: Any = {
+            "type": "bytes",
+            "logicalType": "decimal",
+            "precision": kind.precision,
+            "scale": kind.scale,
+        }
+    elif pa.types.is_list(kind):
+        found = {"type": "array", "items": _type(f"{path}.item", kind.value_type, True)}
+    elif pa.types.is_map(kind):
+        found = {"type": "map", "values": _type(f"{path}.value", kind.item_type, True)}
+    elif pa.types.is_struct(kind):
+        found = _record(path, kind)
+    else:
+        found = _SIMPLE[kind]
+    return ["null", found] if nullable else found
+
+
+class AvroRows:
+    """Rows of one schema as Avro data without a header."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        try:
+            self._avro = fastavro.parse_schema(json.loads(avro_schema(schema)))
+        except (fastavro.schema.SchemaParseException, ValueError) as error:
+            raise InvalidSchema(
+                f"The columns {', '.join(schema.names)} cannot be written as Avro: {error}",
+                hint="Avro's names have letters, digits and underscores; use format=json",
+            ) from None
+        self._maps = [field.name for field in schema if _has_map(field.type)]
+        self._checks = [(field.name, check_of(field.type)) for field in schema]
+
+    def encode(self, batch: pa.RecordBatch) -> list[bytes]:
+        rows = batch.to_pylist()
+        for name in self._maps:
+            kind = self._schema.field(name).type
+            for row in rows:
+                row[name] = _dicts(row[name], kind)
+        encoded = []
+        for row in rows:
+            out = io.BytesIO()
+            fastavro.schemaless_writer(out, self._avro, row)
+            encoded.append(out.getvalue())
+        return encoded
+
+    def decode(self, values: Sequence[bytes], odd: set[str]) -> list[pa.Array]:
+        rows = []
+        for index, value in enumerate(values):
+            data = io.BytesIO(value)
+            try:
+                row = fastavro.schemaless_reader(data, self._avro, None)
+                if not isinstance(row, dict) or data.tell() != len(value):
+                    raise ValueError(f"{len(value) - data.tell()} bytes are left over")
+                rows.append(
+                    [
+                        None if row[name] is None else check(row[name])
+                        for name, check in self._checks
+                    ]
+                )
+            except Exception as error:  # fastavro raises whatever its decoding runs into
+                raise Garbage(index, f"it is no such Avro: {error!r}") from None
+        columns = zip(*rows, strict=True) if rows else ([] for _ in self._schema)
+        return [
+            pa.array(list(column), field.type)
+            for column, field in zip(columns, self._schema, strict=True)
+        ]
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    return pa.types.is_map(kind) or any(
+        _has_map(kind.field(i).type) for i in range(kind.num_fields)
+    )
+
+
+def _dicts(value: Any, kind: pa.DataType) -> Any:
+    """The value with its maps, which Arrow has as pairs, as dicts."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return {key: _dicts(item, kind.item_type) for key, item in value}
+    if pa.types.is_list(kind):
+        return [_dicts(item, kind.value_type) for item in value]
+    if pa.types.is_struct(kind):
+        return {field.name: _dicts(value[field.name], field.type) for field in kind}
+    return value

@@ -1,0 +1,162 @@
+"""Rows as JSON, so that Spark's `from_json` with the same schema reads the same values.
+
+Times are ISO 8601, in UTC with a `Z` where the column has a zone; decimals are texts with all their
+digits; binary is base64; numbers that JSON lacks are "NaN", "Infinity" and "-Infinity".
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from headrace.log.kafka.garbage import Garbage
+from headrace.log.rows import check_of
+
+_ODD = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_UNFIT = (TypeError, ValueError, ArithmeticError)
+
+Convert = Callable[[Any], Any]
+
+
+class JsonRows:
+    """Rows of one schema as JSON objects."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._names = frozenset(schema.names)
+        self._written = [(field.name, write) for field in schema if (write := _writer(field.type))]
+        self._read = [(field, _reader(field.type)) for field in schema]
+
+    def encode(self, batch: pa.RecordBatch) -> list[bytes]:
+        rows = batch.to_pylist()
+        for name, write in self._written:
+            for row in rows:
+                if row[name] is not None:
+                    row[name] = write(row[name])
+        return [orjson.dumps(row, _plain, orjson.OPT_UTC_Z) for row in rows]
+
+    def decode(self, values: Sequence[bytes], odd: set[str]) -> list[pa.Array]:
+        try:
+            rows = [orjson.loads(value) for value in values]
+            for row in rows:
+                if not row.keys() <= self._names:
+                    odd |= row.keys() - self._names
+            return [_column(field, [row.get(field.name) for row in rows]) for field in self._schema]
+        except (*_UNFIT, AttributeError, pa.ArrowException):
+            return self._slowly(values)
+
+    def _slowly(self, values: Sequence[bytes]) -> list[pa.Array]:
+        """Value by value: to find the one that is wrong, or that is written as others do."""
+        columns: list[list[Any]] = [[] for _ in self._read]
+        for index, value in enumerate(values):
+            try:
+                row = json.loads(value, parse_float=Decimal)
+            except _UNFIT as error:
+                raise Garbage(index, f"it is not JSON: {error}") from None
+            if not isinstance(row, dict):
+                raise Garbage(index, f"it is JSON, and not an object but {type(row).__name__}")
+            for column, (field, read) in zip(columns, self._read, strict=True):
+                found = row.get(field.name)
+                try:
+                    column.append(None if found is None else read(found))
+                except _UNFIT as error:
+                    raise Garbage(index, f"its column {field.name!r}: {error}") from None
+                if found is None and not field.nullable:
+                    raise Garbage(index, f"it has no {field.name!r}, which must not be null")
+        return [
+            pa.array(column, field.type)
+            for column, (field, _) in zip(columns, self._read, strict=True)
+        ]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+def _writer(kind: pa.DataType) -> Convert | None:
+    """What has to be done to a value before it is written; None if nothing."""
+    if pa.types.is_floating(kind):
+        return _finite
+    if pa.types.is_list(kind):
+        item = _writer(kind.value_type) or _same
+        return lambda value: [_or_none(item, x) for x in value]
+    if pa.types.is_map(kind):
+        item = _writer(kind.item_type) or _same
+        return lambda value: {k: _or_none(item, v) for k, v in value}
+    if pa.types.is_struct(kind):
+        fields = {field.name: _writer(field.type) or _same for field in kind}
+        return lambda value: {name: _or_none(fields[name], v) for name, v in value.items()}
+    return None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _or_none(convert: Convert, value: Any) -> Any:
+    return None if value is None else convert(value)
+
+
+def _finite(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _column(field: pa.Field, values: list[Any]) -> pa.Array:
+    """A whole column at once; raises if any value needs a closer look."""
+    kind = field.type
+    if not field.nullable and None in values:
+        raise ValueError
+    if pa.types.is_nested(kind):
+        read = _reader(kind)
+        return pa.array([_or_none(read, value) for value in values], kind)
+    if pa.types.is_binary(kind):
+        decoded = [None if v is None else base64.b64decode(v, validate=True) for v in values]
+        return pa.array(decoded, kind)
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_decimal(kind):
+        return pa.array(values, pa.string()).cast(kind)
+    if pa.types.is_floating(kind):
+        return pa.array([_ODD.get(v, v) if isinstance(v, str) else v for v in values], kind)
+    return pa.array(values, kind)
+
+
+def _reader(kind: pa.DataType) -> Convert:
+    """A value of this type from what JSON has for it."""
+    if pa.types.is_floating(kind):
+        check = check_of(kind)
+        return lambda value: check(_ODD[value] if isinstance(value, str) else _number(value))
+    if pa.types.is_list(kind):
+        item = _reader(kind.value_type)
+        return lambda value: [_or_none(item, x) for x in _must_be(list, value)]
+    if pa.types.is_map(kind):
+        item = _reader(kind.item_type)
+        return lambda value: [(k, _or_none(item, v)) for k, v in _must_be(dict, value).items()]
+    if pa.types.is_struct(kind):
+        fields = {field.name: _reader(field.type) for field in kind}
+        return lambda value: {
+            name: _or_none(read, _must_be(dict, value).get(name)) for name, read in fields.items()
+        }
+    check = check_of(kind)
+    return lambda value: check(_number(value) if pa.types.is_integer(kind) else value)
+
+
+def _number(value: Any) -> Any:
+    return float(value) if isinstance(value, Decimal) else value
+
+
+def _must_be(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"it is {type(value).__name__} and not {kind.__name__}")
+    return value

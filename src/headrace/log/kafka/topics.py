@@ -1,0 +1,287 @@
+"""Topics on Kafka: made there, and declared in a topic of ours."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+    TopicDescription,
+)
+
+from headrace.errors import InvalidSchema, LogUnavailable, UnknownTopic
+from headrace.log.declared import (
+    TopicRow,
+    check_compaction,
+    check_more_partitions,
+    check_partitions,
+    columns_of,
+    topic_exists,
+    topic_schema,
+    unknown_topic,
+    widened,
+)
+from headrace.log.kafka.client import Client
+from headrace.log.kafka.configs import from_configs, to_configs
+from headrace.log.kafka.declarations import PREFIX, Declaration, Declarations
+from headrace.log.kafka.failures import code_of
+from headrace.log.kafka.wire import check_columns
+from headrace.log.names import check_name
+from headrace.log.settings import TopicSettings
+from headrace.log.state import PartitionState, Topic, TopicState
+
+
+class Topics:
+    """The topics of a cluster."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._declarations = Declarations(client)
+
+    # Looking
+
+    def names(self) -> list[str]:
+        """All topics but Kafka's own and ours."""
+        try:
+            found = self._client.admin.list_topics(timeout=self._client.seconds)
+        except KafkaException as error:
+            raise self._client.failure(error) from None
+        return sorted(n for n in found.topics if not n.startswith(("__", PREFIX)))
+
+    def find(self, name: str) -> TopicRow:
+        """A topic by name."""
+        found = self.find_all([check_name(name, "topic")])
+        if not found:
+            raise unknown_topic(name)
+        return found[0]
+
+    def find_all(self, names: Iterable[str]) -> list[TopicRow]:
+        """Those of some topics that there are."""
+        described = self.described(names)
+        if not described:
+            return []
+        declared = self._declarations.read()
+        configs = self._configs(described)
+        return [
+            self._row(description, declared.get(name), configs[name])
+            for name, description in described.items()
+            if name in configs
+        ]
+
+    def described(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        """What Kafka itself knows of some topics, without those that are not there."""
+        wanted = list(names)
+        if not wanted:
+            return {}
+        answers = self._client.admin.describe_topics(
+            TopicCollection(wanted), request_timeout=self._client.seconds
+        )
+        found = {}
+        for name, answer in answers.items():
+            try:
+                found[name] = self._client.wait(answer, topic=name)
+            except UnknownTopic:
+                continue
+        return found
+
+    def _configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        answers = self._client.admin.describe_configs(
+            resources, request_timeout=self._client.seconds
+        )
+        found: dict[str, dict[str, str]] = {}
+        for resource, answer in answers.items():
+            try:
+                entries = self._client.wait(answer, topic=resource.name)
+            except UnknownTopic:
+                continue
+            found[resource.name] = {
+                name: entry.value for name, entry in entries.items() if entry.value is not None
+            }
+        return found
+
+    def _row(
+        self, found: TopicDescription, declared: Declaration | None, configs: Mapping[str, str]
+    ) -> TopicRow:
+        if declared is not None and declared.topic_id != str(found.topic_id):
+            declared = None  # that was another topic of this name
+        columns = None if declared is None else declared.columns
+        topic = Topic(
+            found.name,
+            len(found.partitions),
+            None if columns is None else topic_schema(columns),
+            None if declared is None else declared.key,
+            None if declared is None else declared.event_time,
+            _settings(declared, configs),
+        )
+        text = f"{topic.partitions} {columns} {topic.settings.to_text()}"
+        return TopicRow(number_of(found), zlib.crc32(text.encode()), columns, topic)
+
+    def describe(self, name: str) -> TopicState:
+        """A topic and what is in it."""
+        row = self.find(name)
+        places = [(name, partition) for partition in range(row.topic.partitions)]
+        first = self._client.offsets(places, OffsetSpec.earliest())
+        end = self._client.offsets(places, OffsetSpec.latest())
+        filled = [place for place in places if first[place][0] < end[place][0]]
+        last = self._client.offsets(filled, OffsetSpec.max_timestamp()) if filled else {}
+        states = []
+        for place in places:
+            at = last.get(place, (-1, -1))[1]
+            states.append(
+                PartitionState(
+                    place[1],
+                    first[place][0],
+                    end[place][0],
+                    None,
+                    0,
+                    None,
+                    at * 1000 if at >= 0 else None,
+                )
+            )
+        return TopicState(row.topic, tuple(states), None)
+
+    # Changing
+
+    def create(self, topic: Topic, schema: str | pa.Schema | None) -> Topic:
+        """Make a topic, and declare it."""
+        name = check_name(topic.name, "topic")
+        check_partitions(topic.partitions)
+        columns = columns_of(schema, topic.key, topic.event_time)
+        check_columns(name, columns, topic.settings.format)
+        check_compaction(topic, columns)
+        wanted = NewTopic(
+            name, topic.partitions, replication_factor=-1, config=to_configs(topic.settings)
+        )
+        answer = self._client.admin.create_topics([wanted], request_timeout=self._client.seconds)
+        try:
+            answer[name].result(self._client.seconds + 5)
+        except KafkaException as error:
+            if code_of(error) == KafkaError.TOPIC_ALREADY_EXISTS:
+                raise topic_exists(name) from None
+            raise self._client.failure(error, topic=name) from None
+        made = self._visible(name, topic.partitions)
+        self._declare(made, topic, columns)
+        return self.find(name).topic
+
+    def adopt(self, topic: Topic) -> Topic:
+        """Declare a topic that is there already, unless it is declared."""
+        described = self.described([check_name(topic.name, "topic")]).get(topic.name)
+        if described is None:
+            raise unknown_topic(topic.name)
+        known = self._declarations.read().get(topic.name)
+        if known is None or known.topic_id != str(described.topic_id):
+            columns = columns_of(topic.schema, topic.key, topic.event_time)
+            check_columns(topic.name, columns, topic.settings.format)
+            self._declare(described, topic, columns)
+        return self.find(topic.name).topic
+
+    def alter(
+        self,
+        name: str,
+        settings: Mapping[str, Any] | None,
+        partitions: int | None,
+        schema: str | pa.Schema | None,
+    ) -> Topic:
+        row = self.find(name)
+        topic, columns = row.topic, row.columns
+        changed = topic.settings.change(settings or {})
+        check_compaction(replace(topic, settings=changed), columns)
+        if partitions is not None:
+            check_more_partitions(topic, partitions)
+        if schema is not None:
+            columns = widened(row, schema)
+            if changed.format == "avro" and columns != row.columns:
+                raise InvalidSchema(
+                    f"Topic {name!r} holds Avro, and cannot be given more columns: its records do "
+                    "not say by which columns they were written",
+                    hint="Make another topic, or use format=json",
+                )
+        check_columns(name, columns, changed.format)
+        if partitions is not None and partitions > topic.partitions:
+            self._grow(name, partitions)
+        if changed != topic.settings:
+            self._configure(name, to_configs(changed))
+        made = self._visible(name, topic.partitions)
+        self._declare(made, replace(topic, settings=changed), columns)
+        return self.find(name).topic
+
+    def delete(self, name: str) -> None:
+        """Delete a topic and what was declared of it; returns when it is gone."""
+        self.find(name)
+        answer = self._client.admin.delete_topics([name], request_timeout=self._client.seconds)
+        self._client.wait(answer[name], topic=name)
+        for _ in self._client.moments():
+            if name not in self.described([name]):
+                break
+        self._declarations.write(name, None)
+
+    def _declare(self, found: TopicDescription, topic: Topic, columns: str | None) -> None:
+        self._declarations.write(
+            topic.name,
+            Declaration(
+                str(found.topic_id),
+                columns,
+                topic.key,
+                topic.event_time,
+                topic.settings.to_text(),
+            ),
+        )
+
+    def _grow(self, name: str, partitions: int) -> None:
+        answer = self._client.admin.create_partitions(
+            [NewPartitions(name, partitions)], request_timeout=self._client.seconds
+        )
+        self._client.wait(answer[name], topic=name)
+        self._visible(name, partitions)
+
+    def _configure(self, name: str, configs: Mapping[str, str]) -> None:
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in configs.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        answers = self._client.admin.incremental_alter_configs(
+            [resource], request_timeout=self._client.seconds
+        )
+        for answer in answers.values():
+            self._client.wait(answer, topic=name)
+
+    def _visible(self, name: str, partitions: int) -> TopicDescription:
+        """The topic, once the brokers know of it and of so many partitions."""
+        for _ in self._client.moments():
+            found = self.described([name]).get(name)
+            if (
+                found is not None
+                and len(found.partitions) >= partitions
+                and all(partition.leader is not None for partition in found.partitions)
+            ):
+                return found
+        raise LogUnavailable(f"Topic {name!r} was made, and has no leader yet", topic=name)
+
+
+def number_of(found: TopicDescription) -> int:
+    """Kafka's id of a topic, as a number."""
+    high = int(found.topic_id.get_most_significant_bits())
+    low = int(found.topic_id.get_least_significant_bits())
+    return (high & (1 << 64) - 1) << 64 | low & (1 << 64) - 1
+
+
+def _settings(declared: Declaration | None, configs: Mapping[str, str]) -> TopicSettings:
+    if declared is None:
+        return from_configs(None, configs)
+    known = TopicSettings().to_text()
+    # A newer headrace may have settings that this one does not know.
+    kept = {name: text for name, text in (declared.settings or {}).items() if name in known}
+    return from_configs(TopicSettings().change(kept), configs)
