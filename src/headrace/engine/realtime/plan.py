@@ -14,7 +14,6 @@ from headrace.engine.frames import arrow_schema
 from headrace.engine.realtime.alerts import Alerting
 from headrace.engine.realtime.beside import as_json, record, told, written
 from headrace.engine.realtime.counting import Counting
-from headrace.engine.realtime.qualify import Reason, refusal
 from headrace.engine.realtime.reading import records_of, rows_of
 from headrace.engine.realtime.settings import RealTime
 from headrace.engine.realtime.tables import table_now
@@ -42,7 +41,6 @@ class Plan:
         """The columns of the results."""
         self.records = written(rows, record(topic, as_json(*told(rows, step.stream.columns))))
         """All that the step writes: topic, key and value."""
-        self._check_for_python()
 
     def _rows(self) -> DataFrame:
         """The results, and what is beside them."""
@@ -59,20 +57,6 @@ class Plan:
         made = Alerting(stream, compiler, self.counting, late, table)
         self.late_schema = arrow_schema(made.late_rows)
         return made.rows
-
-    def _check_for_python(self) -> None:
-        """Return if all is Spark's own: what a callable makes of columns is known only now."""
-        # The plan of a stream cannot be asked for, but its text.
-        plan = str(self.records._jdf.queryExecution().optimizedPlan().toString())
-        if "EvalPython" in plan:
-            raise refusal(
-                self._step.name,
-                Reason(
-                    "a function in Python is called in it, and in real time there is none",
-                    "Say it in Spark SQL, or run it in micro-batches",
-                    self._step.stream.where,
-                ),
-            )
 
     def _load(self, source: Source) -> DataFrame:
         records = records_of(self._spark, self._connection, source.topic.name)

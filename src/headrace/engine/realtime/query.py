@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,14 @@ from headrace.engine.failures import failure_of, java_is_gone
 from headrace.engine.law import Law
 from headrace.engine.realtime.counting import check
 from headrace.engine.realtime.plan import Plan
+from headrace.engine.realtime.qualify import Reason, refusal
 from headrace.engine.realtime.settings import QUERY_SETTINGS, RealTime
 from headrace.engine.session import set_meanwhile
 from headrace.engine.steps import Step, fingerprint
+from headrace.errors import HeadraceError
+
+_NOT_ALLOWED = re.compile(r"NOT_IN_ALLOWLIST\].*?(\w+)(?: is|, | are)", re.DOTALL)
+"""How Spark says that it cannot do something row by row, and what it is."""
 
 
 class RealTimeQuery:
@@ -71,7 +77,7 @@ class RealTimeQuery:
             with set_meanwhile(self._spark, QUERY_SETTINGS):
                 self._query = trigger(realTime=self._settings.trigger).start()
         except (Py4JError, PySparkException) as error:
-            raise failure_of(self.step.name, self._checkpoint.path, None, error) from None
+            raise self._failure(error) from None
 
     def wait(self, seconds: float) -> bool:
         """Whether it has ended within so many seconds; what made it fail is raised."""
@@ -80,7 +86,7 @@ class RealTimeQuery:
             ended = bool(self._query._jsq.awaitTermination(int(seconds * 1000)))
             self._look_back()
         except StreamingQueryException as error:
-            raise failure_of(self.step.name, self._checkpoint.path, None, error) from None
+            raise self._failure(error) from None
         except (Py4JError, OSError) as error:
             raise java_is_gone(self.step.name) from error
         return ended
@@ -114,3 +120,12 @@ class RealTimeQuery:
                 for source in told["sources"]
                 for topic, offsets in (source.get("endOffset") or {}).items()
             }
+
+    def _failure(self, error: Exception) -> HeadraceError:
+        """What Spark says, as an error of ours. What callables make, it is the first to see."""
+        if (found := _NOT_ALLOWED.search(str(error))) is None:
+            return failure_of(self.step.name, self._checkpoint.path, None, error)
+        python = "Python" in found[1]
+        what = "calls a function in Python" if python else f"needs what Spark has not: {found[1]}"
+        instead = "Say it in Spark SQL, or leave latency='real-time' away"
+        return refusal(self.step.name, Reason(f"it {what}", instead, self.step.stream.where))
