@@ -127,7 +127,7 @@ def test_late_rows_go_to_one_topic_in_real_time() -> None:
 def test_an_embedded_log_has_no_real_time() -> None:
     app = hr.App("cards", latency="real-time")
     app.publish("out", topic(app))
-    with pytest.raises(InvalidPipeline, match="cannot run in real time on file:./data"):
+    with pytest.raises(InvalidPipeline, match=r"cannot run in real time on file:\./data"):
         start(app, "file:./data")
 
 
