@@ -11,7 +11,7 @@ def km(lat: str, lon: str, to_lat: str, to_lon: str) -> str:
         f"pow(sin(radians({a} - {b}) / 2), 2)" for a, b in ((to_lat, lat), (to_lon, lon))
     )
     across = f"{north} + cos(radians({lat})) * cos(radians({to_lat})) * {east}"
-    return f"12742 * asin(sqrt(least(1, {across})))"
+    return f"12742 * nanvl(asin(sqrt({across})), pi() / 2)"
 
 
 MINUTE = "filter(recent, r -> r.at >= at - INTERVAL 1 MINUTE)"
@@ -22,7 +22,7 @@ LAST = "try_element_at(recent, -2)"
 TRAVELLED = km(f"{LAST}.lat", f"{LAST}.lon", "lat", "lon")
 HOURS = f"(unix_micros(at) - unix_micros({LAST}.at)) / 3.6e9"
 
-SCORE = f"""1 / (1 + exp(6 - 1.5 * ln(greatest(amount, 0.01) / coalesce(usual, 50))
+SCORE = f"""1 / (1 + exp(6 - 1.5 * ln(greatest(amount, 0.01) / greatest(coalesce(usual, 50), 1))
     - 0.01 * coalesce({km("home_lat", "home_lon", "lat", "lon")}, 0) - 0.3 * size({MINUTE})))"""
 """A model's score, from 0 to 1: how much for this holder, how far from home, how often."""
 

@@ -31,7 +31,7 @@ _LIVE_EVENTS = {Which.PAGEVIEWS: 3_000_000, Which.FRAUD: 600_000}
 def demo(
     which: Annotated[
         Which,
-        typer.Argument(metavar="[pageviews|fraud]", help="What to see.", show_default=True),
+        typer.Argument(metavar="pageviews|fraud", help="What to see.", show_default=True),
     ] = Which.PAGEVIEWS,
     once: Annotated[
         bool,

@@ -42,7 +42,8 @@ ORDER = (places.TIME, places.COMMIT, places.PARTITION, places.OFFSET, places.TOP
 TURN = "_turn"
 """The arrival, by which an event is looked at: its own, or that of one before it in time."""
 
-_SORTED, _NEW, _EVENT, _PLACE, _FLAGGED = "_sorted", "_new", "_event", "_place", "_flagged"
+_SORTED, _NEW, _EVENT, _PLACE = "_sorted", "_new", "_event", "_place"
+_CUT, _FLAGGED = "_cut", "_flagged"
 
 
 def held(rows: DataFrame, step: Alerts) -> DataFrame:
@@ -73,12 +74,12 @@ def flagged(
     the first of them is meant. `table` has what is known of events, in the columns of its key and
     those that the step names; `carried` are places of the event that are wanted with its alert.
     """
-    turns = _turns(panes, step, since, arrival)
+    turns = checked(step.where, _turns, panes, step, since, arrival)
     events = checked(step.where, _recent, turns, step, arrival)
     own = events.select(
         *(F.col(f"`{key}`") for key in step.by),
         *(F.col(f"{_EVENT}.`{name}`") for name in step.input.columns if name not in step.by),
-        *(F.col(name) for name in (RECENT, CUT, TURN, _EVENT)),
+        *(F.col(name) for name in (RECENT, _CUT, TURN, _EVENT)),
     )
     return _alerts(_looked_up(own, step, table), step, carried)
 
@@ -126,7 +127,7 @@ def _recent(turns: DataFrame, step: Alerts, arrival: str) -> DataFrame:
         f"slice({RECENT}, greatest(size({RECENT}) - {step.limit}, 0) + 1, {step.limit})"
     )
     return seen.select(
-        *keys, _EVENT, TURN, newest.alias(RECENT), (F.size(RECENT) > step.limit).alias(CUT)
+        *keys, _EVENT, TURN, newest.alias(RECENT), (F.size(RECENT) > step.limit).alias(_CUT)
     )
 
 
@@ -162,7 +163,7 @@ def _alerts(events: DataFrame, step: Alerts, carried: tuple[str, ...]) -> DataFr
         *(F.col(f"`{name}`") for name in (*step.by, step.event)),
         F.col(f"{_EVENT}.{places.TIME}").alias(AT),
         *(F.col(f"{_FLAGGED}.{name}").alias(name) for name in (VALUE, EVIDENCE, SINCE)),
-        F.col(CUT),
+        F.col(_CUT).alias(CUT),
         F.col(TURN),
         *(F.col(f"{_EVENT}.{name}").alias(name) for name in carried),
     )

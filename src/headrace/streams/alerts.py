@@ -111,6 +111,9 @@ def alerts(
         )
     for name in (*keys, event):
         check_columns(f"`{name}`", given.columns, where)
+    # Spark does not mind the case of a name, but whoever keeps alerts has to find the column.
+    exact = {name.lower(): name for name in given.columns}
+    keys, event = tuple(exact[name.lower()] for name in keys), exact[event.lower()]
     if not keys or event in keys or len(set(keys)) != len(keys):
         raise InvalidPipeline(
             "Alerts go by a key, and each event of it has an id",
