@@ -7,12 +7,13 @@ import functools
 from pyspark.sql import SparkSession
 
 from headrace.engine.session import SparkSettings, spark_session
+from headrace.java import jars
 
 
 @functools.cache
 def shared() -> SparkSession:
-    """The session. It ends with the process."""
-    return spark_session(SparkSettings(shuffle_partitions=2, brief=True))
+    """The session, which can read Kafka too. It ends with the process."""
+    return spark_session(SparkSettings(shuffle_partitions=2, brief=True), jars=jars("spark-kafka"))
 
 
 def shuffling(partitions: int) -> SparkSession:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -22,7 +23,8 @@ from headrace.engine.realtime.query import RealTimeQuery
 from headrace.engine.realtime.settings import RealTime
 from headrace.engine.session import SparkSettings, spark_session
 from headrace.engine.steps import Step
-from headrace.errors import InvalidSetting, PipelineFailed
+from headrace.engine.task import Task
+from headrace.errors import InvalidSetting
 from headrace.java import jars
 from headrace.log import Log, open_log
 from headrace.log.roles import Closing
@@ -31,19 +33,8 @@ from headrace.views.location import app_folder
 from headrace.views.lock import only_run
 from headrace.views.topics import create_topics
 
-_RESTARTS = 3
-"""How often in a row a step is started again without getting any further."""
-
 _SPARE = 2
 """Tasks more, for what is looked up in tables."""
-
-
-@dataclass
-class _Running:
-    query: RealTimeQuery
-    restarts: int = 0
-    failed_at: int | None = None
-    started: bool = False
 
 
 class LiveRun(Closing):
@@ -67,12 +58,14 @@ class LiveRun(Closing):
         self.app = app
         self._clock = clock or SystemClock()
         self._stack = contextlib.ExitStack()
-        self._running: list[_Running] = []
+        self.queries: list[RealTimeQuery] = []
+        """The query of each step, for what Spark has to tell of it."""
+        self._tasks: list[Task] = []
         real_time = real_time or RealTime()
         steps = check_real_time(app, log.url if isinstance(log, Log) else log)
         try:
             self.log = log if isinstance(log, Log) else self._stack.enter_context(open_log(log))
-            folder = app_folder(self.log.url, app.name)
+            folder = app_folder(self.log.home, app.name)
             self._stack.enter_context(only_run(folder, app.name))
             for step in steps:
                 prepare_topics(self.log, step)
@@ -92,9 +85,10 @@ class LiveRun(Closing):
                     spark, connection_of(self.log), step, folder / "live" / step.name, real_time
                 )
                 create_topics(self.log, step, query.plan.schema, query.plan.late_schema, None)
-                self._running.append(_Running(query))
-            for running in self._running:
-                self._look(running)
+                self.queries.append(query)
+                self._tasks.append(Task(query.start, query.wait, partial(_rows_of, query)))
+            for task in self._tasks:
+                task.begin()
         except BaseException:
             self._stack.close()
             raise
@@ -102,47 +96,23 @@ class LiveRun(Closing):
     def wait(self, seconds: float | None = None) -> bool:
         """Return False after so many seconds. It does not end by itself; a failure is raised."""
         until = None if seconds is None else self._clock.monotonic() + int(seconds * SECOND)
-        while True:
-            ended = [self._look(running) for running in self._running]
-            if all(ended):
-                return True
+        while [task for task in self._tasks if not task.look(self._clock)]:
             if until is not None and self._clock.monotonic() >= until:
                 return False
+        return True
 
     def progress(self) -> list[StepProgress]:
         """How each step is doing, by the last checkpoint. The law is that of this run."""
-        return [self._progress(running.query) for running in self._running]
-
-    @property
-    def queries(self) -> list[RealTimeQuery]:
-        """The query of each step, for what Spark has to tell of it."""
-        return [running.query for running in self._running]
+        return [self._progress(query) for query in self.queries]
 
     def stop(self) -> None:
         """Stop computing. `progress` can still be asked for."""
-        for running in self._running:
-            running.query.stop()
+        for query in self.queries:
+            query.stop()
 
     def close(self) -> None:
         """Stop, and give everything back."""
         self._stack.close()
-
-    def _look(self, running: _Running) -> bool:
-        """Whether a step has ended. One that failed by chance is started again."""
-        try:
-            if not running.started:
-                running.query.start()
-                running.started = True
-            return running.query.wait(0.1)
-        except PipelineFailed as failure:
-            running.started = False
-            stuck = running.query.law.rows == running.failed_at
-            running.restarts = running.restarts + 1 if stuck else 1
-            running.failed_at = running.query.law.rows
-            if running.restarts > _RESTARTS or not failure.details.get("by_chance"):
-                raise
-            self._clock.sleep(SECOND // 2)
-            return False
 
     def _progress(self, query: RealTimeQuery) -> StepProgress:
         ends = {
@@ -155,6 +125,10 @@ class LiveRun(Closing):
             for number, end in enumerate(partitions)
         )
         return StepProgress(query.step.name, query.law, None, lag)
+
+
+def _rows_of(query: RealTimeQuery) -> int:
+    return query.law.rows
 
 
 def _slots(log: Log, steps: Sequence[Step], settings: SparkSettings) -> int:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from headrace.clock import Clock, VirtualClock
-from headrace.log import Log
+import pytest
+
+from headrace.clock import Clock, VirtualClock, to_micros
+from headrace.log import Consumer, Log, Time
 from headrace.log.file.log import FileLog
 from tests.conformance.limited import LimitedLog
 
@@ -26,6 +28,14 @@ class Backend(ABC):
     name: ClassVar[str]
     patience: ClassVar[timedelta] = timedelta(0)
     """How long a poll has to wait before an empty answer means that there is nothing."""
+
+    @classmethod
+    def begin(cls, request: pytest.FixtureRequest, folder: Path) -> Self:
+        """The backend for one test; a server that it needs is a fixture."""
+        return cls(folder)
+
+    rounds: ClassVar[int] = 20
+    """How often the members of a group are polled before it counts as never settling."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -57,6 +67,18 @@ class Backend(ABC):
         """Let time pass. A backend that cannot be told the time really waits."""
         self.clock.advance(span)
 
+    def time(self, span: timedelta) -> Time:
+        """The time so long after the test's beginning, of which `later` has told."""
+        return Time(to_micros(START + span))
+
+    def waited(self, seconds: float, span: timedelta) -> bool:
+        """Whether so many seconds are what has passed in a span."""
+        return seconds == span.total_seconds()
+
+    def settled(self, log: Log, consumers: tuple[Consumer, ...]) -> bool:
+        """Whether members that look as if they had settled have done so."""
+        return True
+
     def close(self) -> None:
         for log in self._opened:
             log.close()
@@ -84,3 +106,4 @@ class LimitedBackend(Backend):
 
 
 BACKENDS: tuple[type[Backend], ...] = (FileBackend, LimitedBackend)
+"""Those that need no server; `tests.conformance.on_kafka` has the one that does."""

@@ -7,14 +7,27 @@ from pathlib import Path
 
 import pytest
 
+from headrace.broker.state import ClusterState
 from headrace.log import Log
+from tests import kafka
+from tests.conformance import on_kafka
 from tests.conformance.backends import BACKENDS, Backend
 from tests.conformance.stage import Stage
 
 
-@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
+@pytest.fixture(scope="session")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterState]:
+    """A broker that nobody else uses, so that a test can begin with an empty log."""
+    with kafka.running(tmp_path_factory.mktemp("kafka"), **on_kafka.BROKER) as cluster:
+        yield cluster.state()
+
+
+@pytest.fixture(
+    params=[*BACKENDS, pytest.param(on_kafka.KafkaBackend, marks=pytest.mark.service)],
+    ids=lambda backend: backend.name,
+)
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
-    made: Backend = request.param(tmp_path)
+    made: Backend = request.param.begin(request, tmp_path)
     yield made
     made.close()
 

@@ -11,9 +11,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.clock import to_micros
 from headrace.errors import Unsupported
-from headrace.log import Batch, Capability, Consumer, Header, Log, Producer, Receipt, Record
-from tests.conformance.backends import Backend
+from headrace.log import (
+    Batch,
+    Capability,
+    Consumer,
+    Header,
+    Log,
+    Position,
+    Producer,
+    Receipt,
+    Record,
+    Time,
+)
+from tests.conformance.backends import START, Backend
 
 SESSION = timedelta(seconds=10)
 """After how long a silent member is taken for dead; the default of `Log.consumer`."""
@@ -48,6 +60,16 @@ class Stage:
         """Let time pass."""
         self.backend.later(span)
 
+    def place(self, position: Position) -> Position:
+        """A position of which the time is one since START, as it is on this backend."""
+        if isinstance(position, Time):
+            return self.backend.time(timedelta(microseconds=position.micros - to_micros(START)))
+        return position
+
+    def waited(self, seconds: float, span: timedelta) -> bool:
+        """Whether so many seconds are what has passed in a span."""
+        return self.backend.waited(seconds, span)
+
     def reopen(self) -> Log:
         """Close the log and open it again."""
         self.log = self.backend.reopen(self.log)
@@ -71,11 +93,11 @@ class Stage:
         """
         found: list[Record] = []
         before = None
-        for _ in range(20):
+        for _ in range(self.backend.rounds):
             for consumer in consumers:
                 found += consumer.poll(self.backend.patience)
             now = [(c.assignment, c.generation) for c in consumers]
-            if now == before:
+            if now == before and self.backend.settled(self.log, consumers):
                 return found
             before = now
         raise AssertionError(f"the group does not settle: {before}")

@@ -15,6 +15,11 @@ def prepare_topics(log: Log, step: Step) -> None:
         _check_topic(log.ensure_topic(source.topic), source.topic, source.where)
 
 
+def topics_of(step: Step) -> list[Topic]:
+    """What a step reads, as it is declared."""
+    return [source.topic for source in inputs_of(step)]
+
+
 def check_topics(log: Log, step: Step) -> None:
     """Compare what a step reads where it is there."""
     there = {topic.name: topic for topic in log.topics()}

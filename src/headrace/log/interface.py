@@ -46,6 +46,11 @@ class Log(Closing):
     url: str
     capabilities: frozenset[Capability]
 
+    @property
+    def home(self) -> str:
+        """The URL by which what is derived from the log is found. Usually that is its own."""
+        return self.url
+
     def require(self, capability: Capability) -> None:
         """Return if the log can do it, raise `Unsupported` if not."""
         if capability not in self.capabilities:

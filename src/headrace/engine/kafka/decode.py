@@ -24,6 +24,7 @@ UNREADABLE = "does not decode"
 
 REASON = "_reason"
 TEXT = "_text"
+ROW = "row"
 KEY, VALUE = "_key", "_value"
 """A record's own bytes."""
 
@@ -60,6 +61,13 @@ class Decoder:
         return rows.select(*columns, time.alias(places.TIME), *more).where(
             F.col(places.TIME).isNotNull()
         )
+
+    def whole(self, records: DataFrame) -> DataFrame:
+        """All records as they are, each with its `row`, which is null if it does not decode."""
+        rows = self._decoded(records, "key", "value", "partition", "offset", "timestamp")
+        names = [F.col(f"{_ROW}.`{name}`").alias(name) for name in self.columns]
+        row = F.when(self._decodes, F.struct(*names))
+        return rows.select("key", "value", "partition", "offset", "timestamp", row.alias(ROW))
 
     def misplaced(self, records: DataFrame) -> DataFrame:
         """The records that have none, as they are, and why; tombstones have no reason."""

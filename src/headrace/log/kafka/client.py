@@ -106,13 +106,23 @@ class Client:
         except KafkaException as error:
             raise self.failure(error) from None
 
+    def introduce(self, handle: Consumer | Producer, *topics: str) -> None:
+        """Have a client look up topics now: by itself it does so at the next full second."""
+        try:
+            for topic in topics:
+                handle.list_topics(topic, timeout=self.seconds)
+        except KafkaException as error:
+            raise self.failure(error) from None
+
     @contextlib.contextmanager
-    def reader(self) -> Iterator[Consumer]:
-        """A consumer without a group, for one scan."""
+    def reader(self, *places: TopicPartition) -> Iterator[Consumer]:
+        """A consumer without a group, for one scan of these partitions."""
         with self._lock:
             reader = self._idle.pop() if self._idle else None
         reader = reader or self.consumer()
         try:
+            self.introduce(reader, *{place.topic for place in places})
+            reader.assign(list(places))
             yield reader
         finally:
             reader.unassign()

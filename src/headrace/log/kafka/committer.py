@@ -57,6 +57,7 @@ class KafkaCommitter(Committer):
         self._sequence = 0
         self._fence: Fence | None = None
         self._fenced = False
+        self._introduced: dict[int, set[str]] = {}
         self._left: tuple[int, list[Outgoing], list[Ack], int] | None = None
         if self._named:
             self._open()
@@ -276,6 +277,10 @@ class KafkaCommitter(Committer):
     def _produce(self, producer: Producer, messages: Sequence[Outgoing]) -> _Sent:
         """Send messages, and wait until it is known what became of each."""
         sent = _Sent({}, {})
+        known = self._introduced.setdefault(id(producer), set())
+        fresh = {message.topic for message in messages} - known
+        self._client.introduce(producer, *fresh)
+        known |= fresh
 
         def tell(number: int, error: KafkaError | None, message: Message) -> None:
             if error is not None:

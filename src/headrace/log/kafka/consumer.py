@@ -108,6 +108,7 @@ class KafkaConsumer(PlacedConsumer):
 
     def _assign(self) -> None:
         """Tell Kafka's client what is read, without a group."""
+        self._client.introduce(self._consumer, *{row.name for row in self._rows.values()})
         self._consumer.assign([_place(mine) for mine in self._positions.assigned.values()])
         for mine in self._positions.assigned.values():
             _cursor(mine).sought = False

@@ -72,8 +72,7 @@ class Declarations:
         return self._client.offsets([(TOPIC, 0)], spec)[TOPIC, 0][0]
 
     def _read_on(self, end: int) -> None:
-        with self._client.reader() as reader:
-            reader.assign([TopicPartition(TOPIC, 0, self._next)])
+        with self._client.reader(TopicPartition(TOPIC, 0, self._next)) as reader:
             for _ in self._client.moments():
                 for message in fetch(reader, 1000, 0.1):
                     error = message.error()

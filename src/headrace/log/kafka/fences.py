@@ -67,8 +67,7 @@ def _last(client: Client, place: tuple[str, int], key: bytes, first: int, end: i
     last: bytes | None = None
     if first >= end:
         return last
-    with client.reader() as reader:
-        reader.assign([TopicPartition(*place, first)])
+    with client.reader(TopicPartition(*place, first)) as reader:
         for _ in client.moments():
             for message in fetch(reader, 10_000, 0.1):
                 error = message.error()

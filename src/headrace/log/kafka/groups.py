@@ -145,8 +145,8 @@ class Groups:
         left = set(places)
         if not left:
             return found
-        with self._client.reader() as reader:
-            reader.assign([TopicPartition(*place, offset) for place, offset in places.items()])
+        starts = [TopicPartition(*place, offset) for place, offset in places.items()]
+        with self._client.reader(*starts) as reader:
             for _ in self._client.moments():
                 for message in fetch(reader, 1000, 0.05):
                     place = (message.topic() or "", message.partition() or 0)

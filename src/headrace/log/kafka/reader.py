@@ -29,8 +29,7 @@ def scan(
     for partition, first, end in spans:
         if first >= end:
             continue
-        with client.reader() as reader:
-            reader.assign([TopicPartition(row.name, partition, first)])
+        with client.reader(TopicPartition(row.name, partition, first)) as reader:
             for messages in _scan(client, reader, row, partition, first, end):
                 yield from batches(row, messages, columns, again)
 

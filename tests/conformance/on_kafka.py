@@ -1,0 +1,139 @@
+"""Kafka as a backend of the suite: real time, and a broker that is emptied after each test."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import ClassVar, Self
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from headrace.clock import MILLISECOND, Clock, SystemClock, micros
+from headrace.log import EARLIEST, Consumer, Log, Position, Time
+from headrace.log.kafka.log import KafkaLog
+from headrace.log.roles import CommitMode
+from tests.conformance.backends import Backend
+
+BROKER = {
+    "group.max.session.timeout.ms": "7200000",
+    "group.min.session.timeout.ms": "100",
+}
+
+HASTE = 4
+"""How much shorter seconds are than the test says; minutes and more are but a moment."""
+_MOMENT = 20 * MILLISECOND
+_MINUTE = timedelta(minutes=1)
+
+
+def _shorter(span: timedelta) -> timedelta:
+    return span / HASTE if span < _MINUTE else span
+
+
+class HastyLog(KafkaLog):
+    """Kafka with shorter sessions, which end too when a member is not heard of.
+
+    Kafka's client beats for a caller that is at work, as it should. A test has one thread for all
+    members, and means by a silent one that it is gone; so it may not be at work for long.
+    """
+
+    def consumer(
+        self,
+        *topics: str,
+        group: str | None = None,
+        start: Position = EARLIEST,
+        commit: CommitMode = "after",
+        assignor: str = "sticky",
+        instance: str | None = None,
+        session: timedelta = timedelta(seconds=10),
+        max_poll_interval: timedelta = timedelta(minutes=5),
+    ) -> Consumer:
+        return super().consumer(
+            *topics,
+            group=group,
+            start=start,
+            commit=commit,
+            assignor=assignor,
+            instance=instance,
+            session=_shorter(session),
+            max_poll_interval=_shorter(session),
+        )
+
+
+class KafkaBackend(Backend):
+    """A log on a broker. Time is the machine's, and `later` really waits."""
+
+    name = "kafka"
+    patience: ClassVar[timedelta] = timedelta(milliseconds=1)
+    rounds: ClassVar[int] = 400
+
+    @classmethod
+    def begin(cls, request: pytest.FixtureRequest, folder: Path) -> Self:
+        made = cls(folder)
+        made._servers = request.getfixturevalue("own_broker").servers
+        return made
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._servers = ""
+        self._real = SystemClock()
+        self._passed = timedelta(0)
+        self._times = [(timedelta(0), self._next_millisecond())]
+
+    def make(self, clock: Clock | None) -> Log:
+        return HastyLog(
+            f"kafka://{self._servers}?timeout=20s&topic.metadata.refresh.interval.ms=200"
+        )
+
+    def later(self, span: timedelta) -> None:
+        self._passed += span
+        wait = _MOMENT if span >= _MINUTE else micros(_shorter(max(span, timedelta(0))))
+        self._real.sleep(wait)
+        self._times.append((self._passed, self._next_millisecond()))
+
+    def time(self, span: timedelta) -> Time:
+        for passed, real in self._times:
+            if passed >= span:
+                return Time(real)
+        return Time(self._times[-1][1] + micros(timedelta(hours=1)))
+
+    def waited(self, seconds: float, span: timedelta) -> bool:
+        return 0 < seconds < 3600
+
+    def settled(self, log: Log, consumers: tuple[Consumer, ...]) -> bool:
+        """Whether the broker knows the members as they know themselves."""
+        admin = AdminClient({"bootstrap.servers": self._servers})
+        groups = [c._terms.group for c in consumers if c._terms]  # type: ignore[attr-defined]
+        for group in set(groups):
+            found = admin.describe_consumer_groups([group])[group].result()
+            told = sorted(
+                sorted((p.topic, p.partition) for p in member.assignment.topic_partitions)
+                for member in found.members
+            )
+            mine = sorted(sorted(consumer.assignment) for consumer in consumers)
+            if found.state.name != "STABLE" or any(share not in told for share in mine):
+                return False
+        return True
+
+    def close(self) -> None:
+        super().close()
+        admin = AdminClient({"bootstrap.servers": self._servers})
+        names = [name for name in admin.list_topics().topics if not name.startswith("__")]
+        if names:
+            for answer in admin.delete_topics(names).values():
+                answer.result()
+        while groups := [g.group_id for g in admin.list_consumer_groups().result().valid]:
+            for answer in admin.delete_consumer_groups(groups).values():
+                try:
+                    answer.result()
+                except KafkaException:
+                    self._real.sleep(_MOMENT)  # a static member's place is kept for a while
+        while any(name in admin.list_topics().topics for name in names):
+            self._real.sleep(_MOMENT)
+
+    def _next_millisecond(self) -> int:
+        """A time after all that was appended, and before all that will be."""
+        point = self._real.now() // MILLISECOND * MILLISECOND + MILLISECOND
+        self._real.sleep(point - self._real.now() + 1)
+        return point
