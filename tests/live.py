@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from headrace import streams as hr
-from headrace.clock import SECOND, SystemClock, to_micros
+from headrace.clock import SECOND, SystemClock, to_datetime, to_micros
 from headrace.log import Log, Record
 from headrace.oracle.alerts import Flagged, Judge, flagged
 from headrace.oracle.events import Event
@@ -22,6 +25,32 @@ from headrace.streams.stream import sources
 Row = dict[str, Any]
 
 PATIENCE = 90 * SECOND
+
+APP = """
+from datetime import timedelta
+from headrace import streams as hr
+from tests.property.flagging import RULES
+
+app = hr.App("live")
+visits = app.topic(
+    "live.visits", schema="page string, tags array<string>, cost decimal(10, 2), at timestamp",
+    key="page", event_time="at", partitions=2,
+)
+tagged = hr.explode(hr.filter(visits, "page <> 'bot'"), "tags", into="tag")
+app.publish("live.tagged", hr.select(tagged, "page", "tag", "cost", "at"))
+
+uses = app.topic(
+    "live.uses", schema="use string, card string, n bigint, at timestamp", key="card",
+    event_time="at", partitions=2,
+)
+alerts = hr.alerts(
+    hr.filter(uses, "card <> 'test'"), by="card", event="use", within=timedelta(seconds=10),
+    delay=timedelta(minutes=1), rules=RULES,
+)
+app.publish("live.alerts", alerts)
+app.publish("live.late", alerts.late)
+"""
+"""Rows that are changed one by one, and alerts. `live` is what all names begin with."""
 
 
 class Live:
@@ -69,6 +98,33 @@ class Live:
             assert self._process.poll() is None, self._said.read_text()
             assert clock.monotonic() < end, self._said.read_text()
             clock.sleep(SECOND // 5)
+
+
+def declared(file: Path, prefix: str) -> hr.Alerts:
+    """Write the application to a file, with names of its own; returns its alerts."""
+    file.write_text(APP.replace("live", prefix))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    alerts: hr.Alerts = module.alerts
+    return alerts
+
+
+def uses(number: int, seed: int) -> list[Row]:
+    """Uses of a few cards, some of them out of order and some too late."""
+    some = random.Random(seed)
+    now = to_datetime(SystemClock().now())
+    return [
+        {
+            "use": f"{seed}-{i}",
+            "card": some.choice(["a", "b", "c", "test"]),
+            "n": some.choice([None, 0, 1, 2, 3]),
+            "at": now - timedelta(seconds=some.choice([0, 1, 2, 5, 9, 120])),
+        }
+        for i in range(number)
+    ]
 
 
 def records_in(log: Log, topic: str) -> list[Record]:
