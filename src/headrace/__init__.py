@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Topic,
         TopicSettings,
         Transaction,
+        once_by,
         open_log,
     )
     from headrace.rebuilding import (
@@ -175,6 +176,7 @@ __all__ = [
     "max",
     "merge",
     "min",
+    "once_by",
     "open_log",
     "open_views",
     "pattern",

@@ -24,18 +24,21 @@ from headrace.engine.frames import Portions
 from headrace.engine.idle import Heart
 from headrace.engine.inputs import prepare_topics, topics_of
 from headrace.engine.kafka.direct import why_not_direct
-from headrace.engine.law import Law
 from headrace.engine.position import lag_of
+from headrace.engine.progress import StepProgress
+from headrace.engine.realtime.qualify import check_real_time
+from headrace.engine.realtime.settings import RealTime
 from headrace.engine.running import RunningStep, query_of
 from headrace.engine.session import SparkSettings, spark_session
 from headrace.engine.steps import Step, steps_of
-from headrace.engine.task import Task
+from headrace.engine.task import Task, died
 from headrace.errors import LawBroken, PipelineError
 from headrace.java import jars
 from headrace.landing.landings import Landings
+from headrace.live import LiveRun
 from headrace.log import Capability, Log, open_log
 from headrace.log.roles import Closing
-from headrace.streams.app import App
+from headrace.streams.app import App, Latency
 from headrace.views.database import Database
 from headrace.views.location import app_folder, checkpoint_of, database_of
 from headrace.views.lock import only_run
@@ -44,20 +47,9 @@ from headrace.views.preflight import preflight
 from headrace.views.sink import ViewSink
 from headrace.views.switching import finish_switches
 
-__all__ = ["Run", "StepProgress", "run", "start"]
+__all__ = ["LiveRun", "Run", "StepProgress", "run", "start"]
 
 DEFAULT_LOG = "file:./data"
-
-
-@dataclass(frozen=True)
-class StepProgress:
-    """How a step is doing. Times are microseconds."""
-
-    step: str
-    law: Law
-    frontier: int | None
-    lag: int
-    """Rows in the log that it has not stored the results of."""
 
 
 @dataclass(frozen=True)
@@ -162,9 +154,9 @@ class Run(Closing):
                 partial(query.start, sink, until_caught_up=self._until_caught_up),
                 query.wait,
                 partial(getattr, sink, "reached"),
-                self._by_chance,
                 # What is not here yet would not be caught up with.
                 tuple(landings) if step in landing and self._until_caught_up else (),
+                self._by_chance,
             )
             self._running.append(_Running(query, sink, log, task))
             self._tasks.append(task)
@@ -238,7 +230,7 @@ class Run(Closing):
         """
         if isinstance(failure, LawBroken):
             return is_cluster(self._spark)
-        return bool(failure.details.get("by_chance"))
+        return died(failure)
 
     def _progress(self, running: _Running) -> StepProgress:
         sink = running.sink
@@ -257,15 +249,25 @@ def start(
     log: str | Log | None = None,
     *,
     until_caught_up: bool = False,
+    latency: Latency | None = None,
     spark: SparkSession | None = None,
     settings: SparkSettings | None = None,
     portions: Portions | None = None,
-) -> Run:
+    real_time: RealTime | None = None,
+    fresh: bool = False,
+) -> Run | LiveRun:
     """Start an application in the background, to go on until it is closed.
 
     It runs on `spark`, or on this process's session, which is made as `settings` say if there is
-    none yet. `portions` says how much of the log goes into a batch.
+    none yet. `latency` says how, if not as the application itself does: in micro-batches, with
+    `portions` of the log in each, or in real time, with its place kept as `real_time` says.
+    `fresh` forgets what was computed before.
     """
+    if (latency or app.latency) == "real-time":
+        where = log or app.log or DEFAULT_LOG
+        url = where.url if isinstance(where, Log) else where
+        check_real_time(app, url, until_caught_up=until_caught_up)
+        return LiveRun(app, where, spark=spark, settings=settings, real_time=real_time, fresh=fresh)
     return Run(
         app,
         log,
@@ -273,6 +275,7 @@ def start(
         spark=spark,
         settings=settings,
         portions=portions,
+        fresh=fresh,
     )
 
 

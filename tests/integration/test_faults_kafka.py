@@ -21,7 +21,6 @@ from confluent_kafka.admin import (
 )
 
 from headrace.broker import ClusterState
-from headrace.broker.ports import free
 from headrace.errors import (
     AccessDenied,
     InvalidSchema,
@@ -31,6 +30,7 @@ from headrace.errors import (
     TopicExists,
     UnreadableRecord,
 )
+from headrace.java.ports import free
 from headrace.log import EARLIEST, Log, Offset, Topic, TopicSettings, open_log
 from headrace.schema.ddl import parse_schema
 from tests import kafka

@@ -17,6 +17,7 @@ from headrace.engine.frames import Portions
 from headrace.landing.landings import landed_log
 from headrace.log import Log, open_log
 from headrace.runner import Run, StepProgress
+from headrace.streams.stream import Source
 from headrace.testing import Results, ScriptedLog
 from tests import kafka
 from tests.recovery.joined import NOW, declare, feed, judge
@@ -44,7 +45,7 @@ class Script(ScriptedLog):
         super().__init__(log, VirtualClock(NOW))
 
     def write(
-        self, topic: str | hr.Source, *rows: Mapping[str, Any], at: datetime | None = None
+        self, topic: str | Source, *rows: Mapping[str, Any], at: datetime | None = None
     ) -> int:
         name = topic if isinstance(topic, str) else self.log.ensure_topic(topic.topic).name
         with self.log.producer() as producer:

@@ -66,6 +66,7 @@ class Compiler:
     `ordered` carries along what tells earlier rows from later ones. `cleared` says that rows too
     late for all of their windows were not loaded, and `judged` that it is the frontier they met
     which tells that: else Spark's own watermark does. Rows that are not `numbered` have no commit.
+    With `beside`, rows may be among the others that do not count, and steps let them pass.
     """
 
     load: Load
@@ -74,6 +75,7 @@ class Compiler:
     counters: Counters | None = None
     judged: bool = True
     numbered: bool = True
+    beside: bool = False
 
     def rows(self, stream: Stream) -> DataFrame:
         """A stream without aggregation: its columns, and the places."""
@@ -203,6 +205,8 @@ class Compiler:
     def _filter(self, stream: Filter) -> DataFrame:
         rows = self.rows(stream.input)
         condition = column(stream.condition, stream.where)
+        if self.beside:
+            condition = F.col(places.BESIDE).isNotNull() | condition
         if self.counters is not None:
             name = self.counters.name(self.counters.filtered, "filtered")
             refused = F.count_if(~F.coalesce(condition, F.lit(False))).alias("n")
@@ -212,6 +216,10 @@ class Compiler:
     def _explode(self, stream: Explode) -> DataFrame:
         rows = self.rows(stream.input)
         array = column(stream.array, stream.where)
+        if self.beside:
+            one = checked(stream.where, rows.select, array).schema[0].dataType
+            passing = F.array(F.lit(None)).cast(one)
+            array = F.when(F.col(places.BESIDE).isNotNull(), passing).otherwise(array)
         if self.counters is not None:
             name = self.counters.name(self.counters.exploded, "exploded")
             added = F.sum(F.coalesce(F.size(array), F.lit(0)) - F.lit(1)).alias("n")

@@ -17,7 +17,7 @@ def prepare_topics(log: Log, step: Step) -> None:
 
 def topics_of(step: Step) -> list[Topic]:
     """What a step reads, as it is declared."""
-    return [source.topic for source in sources(step.stream)]
+    return [source.topic for source in inputs_of(step)]
 
 
 def check_topics(log: Log, step: Step) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from pathlib import Path
@@ -25,6 +25,7 @@ from headrace.engine.crash import Reach, nothing
 from headrace.engine.failures import failure_of, java_is_gone
 from headrace.engine.frames import Frames, Portions, Results
 from headrace.engine.position import Position, behind, commits_told, lowest_frontier
+from headrace.engine.session import set_meanwhile
 from headrace.engine.sink import Joined, Portion, Sink
 from headrace.engine.steps import Step
 from headrace.engine.stopwatch import Stopwatch
@@ -88,7 +89,7 @@ class Query:
             )
             if until_caught_up:
                 writer = writer.trigger(availableNow=True)
-            with _set(self._spark, self.frames.settings):
+            with set_meanwhile(self._spark, self.frames.settings):
                 self._query = writer.start()
         except (Py4JError, PySparkException) as error:
             raise self._failure(error) from None
@@ -302,16 +303,3 @@ class Query:
         if self._error is not None and not isinstance(self._error, Exception):
             raise self._error
         return failure_of(self.step.name, self._checkpoint.path, self._error, error)
-
-
-@contextlib.contextmanager
-def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Let a query that is started meanwhile have settings of its own, which it then keeps."""
-    before = {name: str(spark.conf.get(name)) for name in settings}
-    try:
-        for name, value in settings.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -49,6 +49,9 @@ class SparkSettings:
     """For a run of minutes: Java compiles less, so it starts in half the time and stays slower."""
     master: str = ""
     """A cluster, as spark://HOST:PORT. Without one, Spark runs in this process."""
+    slots: int = 0
+    """How many tasks may run at once, where that is more than there are cores for: those of a query
+    in real time all run as long as it does, and mostly wait."""
 
     def __post_init__(self) -> None:
         if self.master:
@@ -115,8 +118,9 @@ def spark_session(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         log_file = log_file or Path(tempfile.mkdtemp(prefix="headrace-")) / "spark.log"
         log_file.parent.mkdir(parents=True, exist_ok=True)
+        tasks = max(settings.tasks, settings.slots)
         quiet = Path(__file__).with_name("log4j2.properties")
-        master = settings.master or f"local[{settings.tasks},{_RETRIES}]"
+        master = settings.master or f"local[{tasks},{_RETRIES}]"
         builder = SparkSession.builder.master(master)
         for name, value in (configuration(settings) | _of_cluster(settings)).items():
             builder = builder.config(name, value)
@@ -154,6 +158,19 @@ def _of_cluster(settings: SparkSettings) -> dict[str, str]:
     if settings.brief:
         found["spark.executor.extraJavaOptions"] = " ".join(BRIEF)
     return found
+
+
+@contextlib.contextmanager
+def set_meanwhile(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Let a query that is started meanwhile have settings of its own, which it then keeps."""
+    before = {name: str(spark.conf.get(name)) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
 
 
 @contextlib.contextmanager

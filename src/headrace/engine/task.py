@@ -12,6 +12,11 @@ _RESTARTS = 3
 """How often in a row it is started again after a worker died, without getting any further."""
 
 
+def died(failure: PipelineError) -> bool:
+    """Whether it failed because a worker of Spark's is gone."""
+    return bool(failure.details.get("by_chance"))
+
+
 @dataclass
 class Task:
     """One such work: how to start it, to wait for its end, and how far it has got."""
@@ -19,10 +24,10 @@ class Task:
     start: Callable[[], None]
     wait: Callable[[float], bool]
     place: Callable[[], object]
-    by_chance: Callable[[PipelineError], bool]
-    """Whether a failure may not happen again."""
     after: tuple[Task, ...] = ()
     """What has to have ended before it starts."""
+    by_chance: Callable[[PipelineError], bool] = died
+    """Whether a failure may not happen again."""
     started: bool = False
     ended: bool = False
     _restarts: int = field(default=0, repr=False)

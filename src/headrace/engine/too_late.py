@@ -19,10 +19,12 @@ def too_late(delay: timedelta) -> Column:
 
 def late_rows(rows: DataFrame, columns: Sequence[str], delay: timedelta) -> DataFrame:
     """The rows that came too late, with the watermark they met and by how much."""
+    own = (F.col(f"`{name}`") for name in columns)
+    return rows.where(too_late(delay)).select(*own, *late_columns(delay))
+
+
+def late_columns(delay: timedelta) -> tuple[Column, Column]:
+    """The watermark that a row met, and by how much it came too late for that."""
     watermark = F.col(places.FRONTIER) - F.lit(micros(delay))
     by = (watermark - F.unix_micros(places.TIME)) / F.lit(1_000_000.0)
-    return rows.where(too_late(delay)).select(
-        *(F.col(f"`{name}`") for name in columns),
-        F.timestamp_micros(watermark).alias("watermark"),
-        by.alias("late_by"),
-    )
+    return F.timestamp_micros(watermark).alias("watermark"), by.alias("late_by")

@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.frames import Portions
 from headrace.engine.task import Task
-from headrace.errors import PipelineError
 from headrace.landing.landing import Into, Landing
 from headrace.log import Log, Topic, TopicSettings, open_log
 from headrace.log.landed import LandedLog
@@ -62,17 +61,13 @@ class Landings(Closing):
             self._landings.append(landing)
             start = partial(landing.start, until_caught_up=until_caught_up)
             place = partial(getattr, landing, "landed")
-            self.tasks.append(Task(start, landing.wait, place, _by_chance))
+            self.tasks.append(Task(start, landing.wait, place))
 
     def close(self) -> None:
         """Stop copying. It goes on from there the next time."""
         for landing in self._landings:
             landing.stop()
         self._stack.close()
-
-
-def _by_chance(failure: PipelineError) -> bool:
-    return bool(failure.details.get("by_chance"))
 
 
 def landed_log(broker: Log, app: str, topics: Iterable[Topic]) -> LandedLog:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from headrace.errors import InvalidPipeline
 from headrace.log import Log, open_log
@@ -26,6 +26,10 @@ Kept = Aggregation | Top | TableJoin
 """What a view can be of."""
 
 
+Latency = Literal["micro-batch", "real-time"]
+"""How long results wait: for a batch of rows, or for none."""
+
+
 @dataclass(frozen=True)
 class View:
     """A table that the application keeps, by key."""
@@ -43,11 +47,17 @@ class View:
 
 
 class App:
-    """A pipeline's declaration. It runs nothing; `headrace run` does, or `headrace.engine`."""
+    """A pipeline's declaration. It runs nothing; `headrace run` does, or `headrace.engine`.
 
-    def __init__(self, name: str, *, log: str | None = None) -> None:
+    With `latency="real-time"`, it runs in Spark's Real-time Mode, on a broker, if it can.
+    """
+
+    def __init__(
+        self, name: str, *, log: str | None = None, latency: Latency = "micro-batch"
+    ) -> None:
         self.name = check_name(name, "application")
         self.log = log
+        self.latency = check_latency(latency)
         self.topics: dict[str, Topic] = {}
         self.views: dict[str, View] = {}
         self.outputs: dict[str, Output] = {}
@@ -166,3 +176,13 @@ class App:
             return explain(self, log)
         with open_log(log, create=False) as opened:
             return explain(self, opened)
+
+
+def check_latency(latency: str) -> Latency:
+    """The latency of that name."""
+    known: dict[str, Latency] = {name: name for name in get_args(Latency)}
+    if latency in known:
+        return known[latency]
+    raise InvalidPipeline(
+        f"latency cannot be {latency!r}", hint=f"Use {' or '.join(get_args(Latency))}"
+    )
