@@ -13,6 +13,7 @@ from headrace.engine import places
 from headrace.engine.aside import Aside, set_aside
 from headrace.engine.compile import Compiler
 from headrace.engine.counters import Counters
+from headrace.engine.handing import frame_of
 from headrace.engine.position import Position
 from headrace.engine.waiting import Waiting
 from headrace.engine.wish import FORMAT, Wish
@@ -69,7 +70,7 @@ class Between:
             columns = [field.with_nullable(True) for field in source.topic.schema]
             beside = [(name, places.type_of(name)) for name in (*PLACES, *extra)]
             empty = pa.schema([*columns, *beside]).empty_table()
-            return _timed(self.spark.createDataFrame(empty), source, ordered=ordered)
+            return _timed(frame_of(self.spark, empty), source, ordered=ordered)
 
         return Compiler(load, ordered)
 

@@ -19,7 +19,7 @@ from headrace.engine.between import Between, observed
 from headrace.engine.changes import TOMBSTONE, Changes, change_rows
 from headrace.engine.counters import Counters
 from headrace.engine.crash import Reach
-from headrace.engine.frames import arrow_schema
+from headrace.engine.handing import arrow_schema
 from headrace.engine.law import Law
 from headrace.engine.lookup import looked_up
 from headrace.engine.position import Commits, Position, last_commit, position_at
@@ -79,7 +79,9 @@ class Enriching:
         """The rows that are ready by then and were not, each looked up."""
         start, upto = sink.reached, last_commit(end)
         changes = self._changes(start, end)
-        versions = pa.concat_tables([self._held.versions, changes.versions])
+        versions = self._held.versions
+        if changes.versions.num_rows:
+            versions = pa.concat_tables([versions, changes.versions]).combine_chunks()
         ready = self._ready(self._held.low, last_commit(start), upto)
         counters = Counters()
         compiler = self._between.compiler(

@@ -10,13 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.aside import LATE_FIELDS, Aside, closing_of, late_pairs
 from headrace.engine.compile import Compiler, needs_order, windows_per_row
 from headrace.engine.counters import Counters
+from headrace.engine.handing import arrow_schema, frame_of
 from headrace.engine.joining import Joining, watermark_delay
 from headrace.engine.keyed import SETTINGS, Keyed
 from headrace.engine.lateness import Closing
@@ -129,7 +129,7 @@ class Frames:
         found = self._sessions.of_rows(batch).toArrow().cast(self.session_schema)
         before = sink.overlapping(found)
         every = grouped(pa.concat_tables([before, found]), self._sessions.step.by)
-        made = self._sessions.together(self._spark.createDataFrame(every)).toArrow()
+        made = self._sessions.together(frame_of(self._spark, every)).toArrow()
         rows, parts = (
             made.select(schema.names).cast(schema) for schema in (self.schema, self.session_schema)
         )
@@ -163,7 +163,7 @@ class Frames:
             if not found:
                 return self._empty(source)
             table = pa.Table.from_batches(found, _with_places(source))
-            return self._placed(self._spark.createDataFrame(table), source)
+            return self._placed(frame_of(self._spark, table), source)
 
         compiler = Compiler(load, self._ordered)
         if self._step.stateful is not None:
@@ -250,7 +250,7 @@ class Frames:
     def _empty(self, source: Source) -> DataFrame:
         """No rows, in the columns of a topic: enough to learn what a step makes of them."""
         empty = _with_places(source).empty_table()
-        return self._placed(self._spark.createDataFrame(empty), source)
+        return self._placed(frame_of(self._spark, empty), source)
 
     def _late_schema(self) -> pa.Schema | None:
         step, join = self._step.aggregation, self._step.join
@@ -292,10 +292,3 @@ def _with_places(source: Source) -> pa.Schema:
     assert source.topic.schema is not None
     columns = [field.with_nullable(True) for field in source.topic.schema]
     return pa.schema([*columns, *places.TYPES.items()])
-
-
-def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """A frame's columns in Arrow's types. Spark knows that a count is never null; a topic of
-    changes cannot, for there may be no row before."""
-    schema = to_arrow_schema(frame.schema, timezone="UTC")
-    return pa.schema([field.with_nullable(True) for field in schema])
