@@ -30,6 +30,7 @@
     │   └── Unsupported             this kind of log lacks the named capability
     ├── PipelineError               a pipeline had to stop: the command line exits with 1
     │   ├── LawBroken               a batch has rows that cannot be accounted for
+    │   ├── CrowdedKey              one key has more rows than a step may hold
     │   └── PipelineFailed          Spark, or the user's own code in it, failed
     ├── ViewError                   the database of an application's views could not do it
     │   └── CorruptView             the database of an application's views is damaged
@@ -197,6 +198,10 @@ class PipelineError(HeadraceError):
 
 class LawBroken(PipelineError):
     """Rows in are not rows counted, filtered, late and dead; `details["law"]` has the terms."""
+
+
+class CrowdedKey(PipelineError):
+    """One key has more rows than its step may hold; `details` has the key and the count."""
 
 
 class PipelineFailed(PipelineError):

@@ -6,8 +6,10 @@ was ready is not looked at: the log says which do, so that a replay finds the sa
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -26,6 +28,7 @@ from headrace.engine.position import Commits, Position, last_commit, position_at
 from headrace.engine.reads import branches
 from headrace.engine.rows import event_times, in_time
 from headrace.engine.sink import Portion, Shapes, Sink
+from headrace.engine.staging import stage_counted
 from headrace.engine.steps import Step
 from headrace.engine.waiting import Ready, Waiting
 from headrace.log import Commit, Log
@@ -45,11 +48,12 @@ class Held:
 class Enriching:
     """Computes what lies between two places. Its sink keeps the versions of the table."""
 
-    def __init__(self, spark: SparkSession, log: Log, step: Step) -> None:
+    def __init__(self, spark: SparkSession, log: Log, step: Step, staging: Path) -> None:
         assert isinstance(step.stream, Enriched)
         self._spark = spark
         self._log = log
         self._step = step
+        self._staging = staging
         self._enriched: Enriched = step.stream
         self._between = Between(spark, log)
         self._topics = {s.topic.name: s.topic for s in sources(self._enriched.input)}
@@ -96,7 +100,8 @@ class Enriching:
         )
         rows = compiler.rows(self._enriched.input)
         found = looked_up(self._spark, self._enriched, rows, versions, counters)
-        results = found.toArrow().cast(self._schema)
+        # As many as have waited, which may be any number.
+        results = stage_counted(found, self._staging, self._schema)
         reach("computed")
         self._next = self._still(versions, ready, upto)
         aside = self._between.aside(self._step.name, self._enriched, start, end)
@@ -107,16 +112,18 @@ class Enriching:
             start,
             end,
             self._between.frontier(end),
-            results,
+            self._schema.empty_table(),
             None,
             pa.concat_tables(dead) if dead else None,
             law,
+            staged=results,
             versions=changes.versions,
         )
 
     def stored(self) -> None:
         """The sink has the last portion."""
         self._held = self._next
+        shutil.rmtree(self._staging, ignore_errors=True)
 
     def _changes(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> Changes:
         table = self._enriched.table

@@ -21,7 +21,7 @@ from headrace.engine.joining import Joining, watermark_delay
 from headrace.engine.keyed import SETTINGS, Keyed
 from headrace.engine.lateness import Closing
 from headrace.engine.outcome import Outcome
-from headrace.engine.reads import needed_columns
+from headrace.engine.reads import contains, needed_columns
 from headrace.engine.sessions import GROUP, Sessions, grouped
 from headrace.engine.sink import Regrouped, Shapes, Sink
 from headrace.engine.staging import Staged, stage
@@ -29,7 +29,7 @@ from headrace.engine.steps import Step
 from headrace.engine.wish import FORMAT, Wish
 from headrace.log import Log
 from headrace.streams.stateful import Stateful
-from headrace.streams.stream import Source
+from headrace.streams.stream import Explode, Source
 from headrace.streams.time import Session
 
 _FIRST_MOMENT = -62_135_596_800_000_000
@@ -50,7 +50,7 @@ class Results:
 
     rows: pa.Table
     sessions: Regrouped | None = None
-    joined: Staged | None = None
+    staged: Staged | None = None
     outcome: Outcome | None = None
 
 
@@ -85,6 +85,8 @@ class Frames:
         elif self._sessions is None:
             self.schema = arrow_schema(self._results(self._streamed(compiler), 0))
             """The columns of the results, in Arrow's types."""
+            if step.aggregation is None and contains(step.stream, Explode):
+                self._staged_schema = self.schema
         else:
             parts = self._sessions.of_rows(self._streamed(compiler))
             self.session_schema = arrow_schema(parts)
@@ -121,7 +123,7 @@ class Frames:
             return Results(self.schema.empty_table(), outcome=outcome)
         if self._staged_schema is not None:
             staged = stage(batch, self._staging, self._staged_schema)
-            return Results(self.schema.empty_table(), joined=staged)
+            return Results(self.schema.empty_table(), staged=staged)
         if self._sessions is None:
             since = min(position.commit for position in sink.reached.values())
             return Results(self._results(batch, since).toArrow().cast(self.schema))

@@ -22,11 +22,12 @@ from headrace.engine.calling import Signature
 from headrace.engine.compile import Compiler
 from headrace.engine.frontdoor import map_in_arrow, transform_with_state
 from headrace.engine.outcome import Outcome
+from headrace.engine.reads import contains
 from headrace.engine.visiting import BUCKET, PACKED, TOLD, Pack, Site, Visitor
 from headrace.errors import InvalidPipeline, PipelineError
 from headrace.streams.patterns import time_column
 from headrace.streams.stateful import Stateful
-from headrace.streams.stream import Explode, Merge, Stream, sources
+from headrace.streams.stream import Explode, Merge, sources
 
 SETTINGS = {
     # The only one of Spark's state stores that user-defined state can be kept in.
@@ -147,7 +148,7 @@ class Keyed:
     @property
     def _splits(self) -> bool:
         """Whether one row of a topic may become several."""
-        return _has(self.step.input, (Explode, Merge))
+        return contains(self.step.input, Explode, Merge)
 
     def _rows(self) -> DataFrame:
         return self.compiler.rows(self.step.input)
@@ -202,7 +203,3 @@ def _by_value(function: Any) -> None:
     ours = __name__.partition(".")[0]
     if module is not None and owner.__module__.partition(".")[0] not in (ours, "__main__"):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-
-
-def _has(stream: Stream, kinds: tuple[type[Stream], ...]) -> bool:
-    return isinstance(stream, kinds) or any(_has(part, kinds) for part in stream.upstream)

@@ -23,12 +23,14 @@ from headrace.engine.checkpoint import Checkpoint, owner_of
 from headrace.engine.compile import windows_per_row
 from headrace.engine.counters import Counters
 from headrace.engine.crash import Reach, nothing
+from headrace.engine.crowds import Crowds
 from headrace.engine.failures import failure_of, java_is_gone
 from headrace.engine.frames import Frames, Portions, Results
 from headrace.engine.law import Law
 from headrace.engine.position import Position, behind, commits_told, lowest_frontier
 from headrace.engine.reads import branches
 from headrace.engine.sink import Joined, Portion, Sink
+from headrace.engine.staging import staging_of
 from headrace.engine.steps import Step
 from headrace.engine.stopwatch import Stopwatch
 from headrace.errors import HeadraceError, LawBroken, PipelineError, PipelineFailed
@@ -60,9 +62,7 @@ class Query:
         self._checkpoint = Checkpoint(checkpoint)
         self._portions = portions or Portions()
         self._reach = reach
-        self.frames = Frames(
-            spark, log, step, checkpoint, checkpoint.with_name(f"{checkpoint.name}.staged")
-        )
+        self.frames = Frames(spark, log, step, checkpoint, staging_of(checkpoint))
         self._counters = Counters()
         self._query: StreamingQuery | None = None
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="headrace-aside")
@@ -70,6 +70,7 @@ class Query:
         self._sink: Sink | None = None
         self._error: BaseException | None = None
         self._stopwatch = Stopwatch(log)
+        self._crowds = Crowds(spark, log, step.name, step.join) if step.join is not None else None
 
     # Running
 
@@ -179,6 +180,8 @@ class Query:
                 hint="A step with several topics cannot go on without its checkpoint. Remove the "
                 "application's views and checkpoints, and they are computed again from the log",
             )
+        if self._crowds is not None:
+            self._crowds.check(reached, end)
         looking = self._beside.submit(self._set_aside, reached, end)
         try:
             results = self.frames.results(frame, sink)
@@ -198,21 +201,22 @@ class Query:
             self._law(reached, end, aside, late),
             results.sessions,
             self._joined(results),
+            results.staged if self.step.join is None else None,
             outcome=results.outcome,
         )
         self._reach("set aside")
         with self._stopwatch.storing(number, portion):
             sink.store(portion)
-        if results.joined is not None:
-            results.joined.remove()
+        if results.staged is not None:
+            results.staged.remove()
         if results.outcome is not None:
             results.outcome.remove()
 
     def _joined(self, results: Results) -> Joined | None:
-        if results.joined is None:
+        if self.step.join is None or results.staged is None:
             return None
         observed = self._observed()
-        return Joined(results.joined, sum(observed[name] for name in self._counters.taken))
+        return Joined(results.staged, sum(observed[name] for name in self._counters.taken))
 
     def _set_aside(
         self, start: Mapping[str, Position], end: Mapping[str, Position]

@@ -88,3 +88,8 @@ def branches(stream: Stream) -> Mapping[str, int]:
         for name, ways in branches(part).items():
             found[name] = found.get(name, 0) + ways
     return found
+
+
+def contains(stream: Stream, *kinds: type[Stream]) -> bool:
+    """Whether there is a step of one of these kinds on the way to a stream."""
+    return isinstance(stream, kinds) or any(contains(part, *kinds) for part in stream.upstream)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -62,6 +62,8 @@ class Portion:
     law: Law
     sessions: Regrouped | None = None
     joined: Joined | None = None
+    staged: Staged | None = None
+    """Rows to publish that may be many, instead of `rows`."""
     versions: pa.Table | None = None
     """What is new of a table that rows are looked up in."""
     tables: tuple[pa.Table, ...] = ()
@@ -69,6 +71,10 @@ class Portion:
     groups: pa.Table | None = None
     """Groups of duplicates that are new, or another row of which is the last now."""
     outcome: Outcome | None = None
+
+    def slices(self) -> Iterator[pa.Table]:
+        """Rows to publish, some at a time."""
+        return iter([self.rows]) if self.staged is None else self.staged.slices()
 
 
 class Sink(ABC):
