@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame
 
-_ROWS = 50_000
+_ROWS = 20_000
 """So many are read at once. Arrow reads whole groups of a file, so these are no larger."""
 
 

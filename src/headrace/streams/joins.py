@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Literal, get_args
 
 from headrace.errors import InvalidPipeline
+from headrace.schema.ddl import format_type
 from headrace.streams.expressions import not_there
 from headrace.streams.stream import Late, Source, Stream, check_new_names, has_results, sources
 from headrace.streams.where import Where, caller
@@ -154,7 +155,24 @@ def check_apart(names: Sequence[str], where: Where) -> None:
         )
 
 
+def check_times(read: Sequence[Source], where: Where) -> None:
+    """Return if the event times of topics can be compared."""
+    kinds = {}
+    for topic in (source.topic for source in read):
+        assert topic.schema is not None
+        assert topic.event_time is not None
+        kinds[topic.name] = format_type(topic.schema.field(topic.event_time).type)
+    if len(set(kinds.values())) > 1:
+        told = ", ".join(f"{name!r} has {kind}" for name, kind in kinds.items())
+        raise InvalidPipeline(
+            f"Event times of different types cannot be compared: {told}",
+            hint=f"A moment is a timestamp; timestamp_ntz is what a clock shows somewhere. "
+            f"Let both topics have the same. See {where}",
+        )
+
+
 def _check_clocks(read: Sequence[Source], where: Where) -> None:
+    check_times(read, where)
     for source in read:
         topic = source.topic
         if topic.settings.frontier != "events":
