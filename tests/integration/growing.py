@@ -66,6 +66,16 @@ def pairs(app: hr.App, log: Log, size: int) -> None:
     rows(log, "right", size // 100, k=same, m=ids)
 
 
+def crowd(app: hr.App, log: Log, size: int) -> None:
+    """One key with so many rows on the one side, and a row for all of them on the other."""
+    left = app.topic("left", schema="k int, n int, at timestamp", event_time="at")
+    right = app.topic("right", schema="k int, m int, at timestamp", event_time="at")
+    app.publish("out", hr.join(left, right, on="k", after=SECOND, delay=SECOND, prefix="right_"))
+    create(app, log)
+    rows(log, "left", size, k=same, n=ids)
+    rows(log, "right", 1, k=same, m=ids)
+
+
 def exploded(app: hr.App, log: Log, size: int) -> None:
     events = app.topic("events", schema="n int, many int, at timestamp", event_time="at")
     made = hr.explode(events, "sequence(1, many)", into="one")
@@ -121,7 +131,7 @@ def tables(app: hr.App, log: Log, size: int) -> None:
 
 
 KINDS: dict[str, Callable[[hr.App, Log, int], None]] = {
-    kind.__name__: kind for kind in (pairs, exploded, known, distinct, folded, tables)
+    kind.__name__: kind for kind in (pairs, crowd, exploded, known, distinct, folded, tables)
 }
 
 

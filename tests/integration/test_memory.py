@@ -15,9 +15,8 @@ ROOT = Path(__file__).parents[2]
 SMALL, LARGE = 10_000, 1_000_000
 
 
-def peak(folder: Path, kind: str, size: int) -> int:
-    """The most memory that the driver of such a pipeline has had."""
-    done = subprocess.run(
+def run(folder: Path, kind: str, size: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, "-m", "tests.integration.growing", str(folder / str(size)), kind,
          str(size)],
         cwd=ROOT,
@@ -26,6 +25,11 @@ def peak(folder: Path, kind: str, size: int) -> int:
         text=True,
         check=False,
     )  # fmt: skip
+
+
+def peak(folder: Path, kind: str, size: int) -> int:
+    """The most memory that the driver of such a pipeline has had."""
+    done = run(folder, kind, size)
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
 
@@ -55,3 +59,11 @@ def test_the_drivers_memory_stays_as_it_is_whatever_the_step(
     told = compare(tmp_path, kind)
     with capsys.disabled():
         print(f"\n  {told}")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_key_with_a_row_more_than_a_million_stops_the_pipeline(tmp_path: Path) -> None:
+    done = run(tmp_path, "crowd", LARGE + 1)
+    assert done.returncode == 1
+    assert "CrowdedKey: Step 'out' has 1,000,001 rows of left with k = 1" in done.stderr
