@@ -23,12 +23,12 @@ from headrace.engine.between import Between
 from headrace.engine.handing import arrow_schema
 from headrace.engine.joining import too_late
 from headrace.engine.position import Position, beginning, position_at
-from headrace.engine.reads import needed_columns
+from headrace.engine.reads import branches, contains, needed_columns
 from headrace.engine.waiting import commits_of
 from headrace.errors import CrowdedKey
 from headrace.log import Log
 from headrace.streams.joins import Join
-from headrace.streams.stream import Stream, project, sources
+from headrace.streams.stream import Explode, Stream, project, sources
 
 _PERIOD, _COUNT = "_period", "_count"
 
@@ -122,13 +122,20 @@ class Crowd:
 
     def _possible(self, end: Mapping[str, Position]) -> int:
         """How many rows a key may have: those that were counted, and all that were not."""
+        if contains(self.side, Explode):
+            return self.join.limit + 1  # a row of the log may be any number of rows
         most = 0 if self.counted is None else pc.max(self.counted.column(_COUNT)).as_py() or 0
-        return most + sum(end[topic].rows_after(self.upto[topic]) for topic in self._topics)
+        ways = branches(self.side)
+        new = {topic: end[topic].rows_after(self.upto[topic]) for topic in self._topics}
+        return most + sum(ways[topic] * rows for topic, rows in new.items())
 
     def _go_on(self, start: Mapping[str, Position]) -> None:
         """Leave out the periods that no more rows can come for."""
         log = self.between.log
-        found = [log.frontier(topic, start[topic].commit) for topic in self._topics]
+        commits = {topic: start[topic].commit for topic in self._topics}
+        found = [
+            log.frontier(topic, commit) if commit else None for topic, commit in commits.items()
+        ]
         known = [frontier for frontier in found if frontier is not None]
         if len(known) < len(found):
             return
