@@ -12,7 +12,8 @@ import pytest
 from headrace.engine.standalone import Standalone
 from headrace.testing import scripted_log
 from tests.recovery.pipeline import NOW, create_topic
-from tests.recovery.test_killed_pipelines import Victim, check
+from tests.recovery.test_killed_pipelines import check, victim_of
+from tests.recovery.victim import Cluster
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
@@ -43,6 +44,6 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
     folder = tmp_path / "log"
     with scripted_log(folder, start=NOW) as log:
         create_topic(log)
-        victim = Victim(log, folder, 1, "small", cluster.url, python)
-        victim.run_while(18, lambda: cluster.kill(0))
-        check(victim)
+        victim = victim_of(log, folder, 1, "small", Cluster(cluster.url, python))
+        victim.run_while(6, lambda: cluster.kill(0))
+        check(log, "small")

@@ -22,7 +22,7 @@ from headrace.engine.between import Between, observed
 from headrace.engine.compile import Compiler, checked
 from headrace.engine.counters import Counters
 from headrace.engine.crash import Reach
-from headrace.engine.frames import arrow_schema
+from headrace.engine.handing import arrow_schema, frame_of
 from headrace.engine.law import Law
 from headrace.engine.places import OPENED
 from headrace.engine.position import Position
@@ -161,7 +161,7 @@ class Deduplicating:
 
     def _grouped(self, rows: pa.Table) -> DataFrame:
         """The groups that rows open or are the last of, among groups that are open."""
-        frame = self._spark.createDataFrame(rows)
+        frame = frame_of(self._spark, rows)
         in_order = F.array_sort(F.collect_list(F.struct(_ROW, _AT))).alias(_ROWS)
         keys = [F.col(f"`{name}`") for name in self._made.by]
         groups = frame.groupBy(*keys).agg(in_order).withColumn(_GROUPS, self._groups())

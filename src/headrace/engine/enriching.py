@@ -6,8 +6,10 @@ was ready is not looked at: the log says which do, so that a replay finds the sa
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -19,13 +21,14 @@ from headrace.engine.between import Between, observed
 from headrace.engine.changes import TOMBSTONE, Changes, change_rows
 from headrace.engine.counters import Counters
 from headrace.engine.crash import Reach
-from headrace.engine.frames import arrow_schema
+from headrace.engine.handing import arrow_schema
 from headrace.engine.law import Law
 from headrace.engine.lookup import looked_up
 from headrace.engine.position import Commits, Position, last_commit, position_at
 from headrace.engine.reads import branches
 from headrace.engine.rows import event_times, in_time
 from headrace.engine.sink import Portion, Shapes, Sink
+from headrace.engine.staging import stage_counted
 from headrace.engine.steps import Step
 from headrace.engine.waiting import Ready, Waiting
 from headrace.log import Commit, Log
@@ -45,11 +48,12 @@ class Held:
 class Enriching:
     """Computes what lies between two places. Its sink keeps the versions of the table."""
 
-    def __init__(self, spark: SparkSession, log: Log, step: Step) -> None:
+    def __init__(self, spark: SparkSession, log: Log, step: Step, staging: Path) -> None:
         assert isinstance(step.stream, Enriched)
         self._spark = spark
         self._log = log
         self._step = step
+        self._staging = staging
         self._enriched: Enriched = step.stream
         self._between = Between(spark, log)
         self._topics = {s.topic.name: s.topic for s in sources(self._enriched.input)}
@@ -79,7 +83,9 @@ class Enriching:
         """The rows that are ready by then and were not, each looked up."""
         start, upto = sink.reached, last_commit(end)
         changes = self._changes(start, end)
-        versions = pa.concat_tables([self._held.versions, changes.versions])
+        versions = self._held.versions
+        if changes.versions.num_rows:
+            versions = pa.concat_tables([versions, changes.versions]).combine_chunks()
         ready = self._ready(self._held.low, last_commit(start), upto)
         counters = Counters()
         compiler = self._between.compiler(
@@ -94,7 +100,8 @@ class Enriching:
         )
         rows = compiler.rows(self._enriched.input)
         found = looked_up(self._spark, self._enriched, rows, versions, counters)
-        results = found.toArrow().cast(self._schema)
+        # As many as have waited, which may be any number.
+        results = stage_counted(found, self._staging, self._schema)
         reach("computed")
         self._next = self._still(versions, ready, upto)
         aside = self._between.aside(self._step.name, self._enriched, start, end)
@@ -105,16 +112,18 @@ class Enriching:
             start,
             end,
             self._between.frontier(end),
-            results,
+            self._schema.empty_table(),
             None,
             pa.concat_tables(dead) if dead else None,
             law,
+            staged=results,
             versions=changes.versions,
         )
 
     def stored(self) -> None:
         """The sink has the last portion."""
         self._held = self._next
+        shutil.rmtree(self._staging, ignore_errors=True)
 
     def _changes(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> Changes:
         table = self._enriched.table

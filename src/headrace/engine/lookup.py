@@ -14,6 +14,7 @@ from headrace.engine import places
 from headrace.engine.changes import AMENDS, FROM, ORDER
 from headrace.engine.compile import checked
 from headrace.engine.counters import Counters
+from headrace.engine.handing import frame_of
 from headrace.engine.identity import row_place
 from headrace.streams.tables import REVISION, ROW, Enriched
 
@@ -79,7 +80,7 @@ def _by_key(spark: SparkSession, enriched: Enriched, versions: pa.Table) -> Data
     version = F.struct(*ORDER, places.DELETED, *amends, value)
     keys = [F.col(f"`{name}`").alias(f"_table_{name}") for name in table.key]
     grouped = (
-        spark.createDataFrame(versions)
+        frame_of(spark, versions)
         .groupBy(*keys)
         .agg(F.array_sort(F.collect_list(version)).alias(_VERSIONS))
     )

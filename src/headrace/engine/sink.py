@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -63,6 +63,8 @@ class Portion:
     law: Law
     sessions: Regrouped | None = None
     joined: Joined | None = None
+    staged: Staged | None = None
+    """Rows to publish that may be many, instead of `rows`."""
     versions: pa.Table | None = None
     """What is new of a table that rows are looked up in."""
     tables: tuple[pa.Table, ...] = ()
@@ -80,6 +82,10 @@ class Portion:
     def moment(self, log: Log) -> int:
         """When it came to this, by the clock of the log."""
         return log.commit_time(last_commit(self.end)) if self.made is None else self.made
+
+    def slices(self) -> Iterator[pa.Table]:
+        """Rows to publish, some at a time."""
+        return iter([self.rows]) if self.staged is None else self.staged.slices()
 
 
 class Sink(ABC):

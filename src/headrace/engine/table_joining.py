@@ -13,7 +13,7 @@ from headrace.engine.aside import Aside
 from headrace.engine.between import Between
 from headrace.engine.changes import TOMBSTONE, Changes, change_rows
 from headrace.engine.crash import Reach
-from headrace.engine.frames import arrow_schema
+from headrace.engine.handing import arrow_schema
 from headrace.engine.law import Law
 from headrace.engine.position import Position
 from headrace.engine.reads import branches
