@@ -122,7 +122,7 @@ def test_joins_are_measured_against_plain_spark(tmp_path: Path) -> None:
     shared()
     told = Cli(tmp_path).json("bench", "joins", "--quick")
     every = _results(told)
-    assert {every[name]["baseline"] for name in ("stream_stream", "stream_table")} == {
+    assert {every[name]["baseline"] for name in ("stream-stream", "stream-table")} == {
         "PySpark by hand"
     }
     found = {name: r for name, r in every.items() if name.startswith("table-table")}

@@ -34,12 +34,14 @@ class Between:
         start: Mapping[str, Position],
         end: Mapping[str, Position],
         *extra: str,
+        beside: tuple[str, ...] = PLACES,
         ordered: bool = False,
         waiting: Waiting | None = None,
         counters: Counters | None = None,
     ) -> Compiler:
         """Makes streams of what is there, with places beside each row.
 
+        `beside` are these places, of which each costs as much as a column, and `extra` others.
         `ordered` adds what tells rows apart that were made of one record.
         """
 
@@ -49,7 +51,7 @@ class Between:
                 self.log.url,
                 topic,
                 None,
-                (*PLACES, *extra),
+                (*beside, *extra),
                 clean=True,
                 start=start[topic],
                 tasks=self.spark.sparkContext.defaultParallelism,
