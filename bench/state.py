@@ -1,8 +1,8 @@
 """What joins and state by key hold in a long run, with keys that come and go.
 
 `*_state_rows` and `*_state_bytes`: the most that is held after a batch in the second half of a run,
-against the most in its first half; it levels off if that is about 1. `*_memory`: the same of memory,
-which is what Java has in use after it has collected its garbage, and all of the Python processes.
+against the most in its first half; it levels off if that is about 1. `*_memory`: the same of what
+Java has in use after it has collected its garbage and all Python processes have, in megabytes.
 A full run leaves what it found after each batch in docs/pictures/state.json, and `scripts/pictures`
 draws it.
 """
@@ -89,8 +89,15 @@ class Course:
 
 def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str, Any]:
     """All results; `quick` takes few events, to see that everything runs."""
-    many, some, batches = (40_000, 40_000, 4) if quick else (10_000_000, 2_000_000, 40)
-    operators = _operators(many, some)
+    if quick:
+        return measure(_operators(40_000, 40_000), 4, progress)
+    return measure(_operators(10_000_000, 2_000_000), 40, progress, FOUND)
+
+
+def measure(
+    operators: list[Long], batches: int, progress: Progress, found: Path | None = None
+) -> dict[str, Any]:
+    """The results of runs of so many batches; what was found after each goes to a file."""
     settings = {
         "events": {one.name: one.events for one in operators},
         "batches": batches,
@@ -99,20 +106,19 @@ def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str
         "events_of_a_key": EACH,
         "table_keys": KEYS,
     }
+    courses = []
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
         home = Path(name)
         spark = spark_session(log_file=home / "spark.log")
-        courses = []
         for one in operators:
             progress(f"{one.name}, {one.events:,} events")
             folder = home / one.name
             _fill(folder, one, batches)
             courses.append(_course(spark, folder, one, batches))
-    if not quick:
-        found = [vars(course) for course in courses]
-        FOUND.write_text(json.dumps({"settings": settings, "courses": found}, indent=1) + "\n")
-    results = [result for course in courses for result in course.results()]
-    return report("state", settings, results)
+    if found is not None:
+        told = {"settings": settings, "courses": [vars(course) for course in courses]}
+        found.write_text(json.dumps(told) + "\n")
+    return report("state", settings, [one for course in courses for one in course.results()])
 
 
 def _operators(many: int, some: int) -> list[Long]:

@@ -28,6 +28,9 @@ FOUND = tuple(f"_found{name}" for name in ORDER)
 
 _VERSIONS, _FOUND, _VALUE = "_versions", "_found", "_value"
 
+FEW = 10_000
+"""So few versions are brought together each time."""
+
 _SHARE = 4
 """New versions are looked at by themselves until they are one in so many."""
 
@@ -35,8 +38,9 @@ _SHARE = 4
 class Lookup:
     """Looks rows up in versions that only become more.
 
-    To bring the versions of each key together costs as much as there are versions, so Spark keeps
-    them like that from one time to the next. New ones are beside them until they are many.
+    To bring the versions of each key together costs as much as there are versions. So where they
+    are many, Spark keeps them like that from one time to the next, and new ones are beside them
+    until they are many as well.
     """
 
     def __init__(self, spark: SparkSession, enriched: Enriched) -> None:
@@ -82,7 +86,8 @@ class Lookup:
 
     def _parts(self, versions: pa.Table) -> list[DataFrame]:
         """The versions by key: those that are kept, and the new ones."""
-        if (versions.num_rows - self._count) * _SHARE > versions.num_rows:
+        many = versions.num_rows > FEW
+        if many and (versions.num_rows - self._count) * _SHARE > versions.num_rows:
             self.forget()
             self._kept, self._count = self._by_key(versions).persist(), versions.num_rows
         new = versions.slice(self._count)
