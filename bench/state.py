@@ -208,6 +208,7 @@ def _look(path: Path, course: Course) -> None:
 
 def _memory(spark: SparkSession) -> int:
     """Megabytes in use by Java after a collection, and by this process and Spark's workers."""
+    assert spark._jvm is not None
     java = spark._jvm.java.lang
     java.System.gc()
     machine = java.Runtime.getRuntime()

@@ -43,12 +43,12 @@ def _highest(times: Moments, codes: Codes) -> Moments:
     """The highest time of each key up to each row."""
     first, span = times.min(), int(times.max()) - int(times.min()) + 1
     if span * (int(codes.max()) + 1) < _FAR:
-        highest: Moments = np.maximum.accumulate(times - first + codes * span) - codes * span
-        return highest + first
+        near: Moments = np.maximum.accumulate(times - first + codes * span) - codes * span + first
+        return near
     values, ranks = np.unique(times, return_inverse=True)
     ranks = ranks.reshape(-1)
     steps = np.maximum.accumulate(ranks + codes * len(values)) - codes * len(values)
-    highest = values[steps]
+    highest: Moments = values[steps]
     return highest
 
 
