@@ -9,6 +9,7 @@ draws it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -219,16 +220,13 @@ def _memory(spark: SparkSession) -> int:
 def _resident(process: int) -> Iterator[int]:
     """The bytes in memory of a process and all below it, but of Java's."""
     folder = Path("/proc", str(process))
-    try:
+    below: list[str] = []
+    with contextlib.suppress(OSError):  # it has ended
         if not (folder / "exe").resolve().name.startswith("java"):
             yield int((folder / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        below = [
-            child
-            for task in (folder / "task").iterdir()
-            for child in (task / "children").read_text().split()
-        ]
-    except OSError:  # it has ended
-        return
+        for task in (folder / "task").iterdir():
+            with contextlib.suppress(OSError):  # only this thread has
+                below += (task / "children").read_text().split()
     for child in below:
         yield from _resident(int(child))
 
