@@ -35,6 +35,7 @@ class Between:
         start: Mapping[str, Position],
         end: Mapping[str, Position],
         *extra: str,
+        beside: tuple[str, ...] = PLACES,
         ordered: bool = False,
         waiting: Waiting | None = None,
         counters: Counters | None = None,
@@ -42,6 +43,7 @@ class Between:
     ) -> Compiler:
         """Makes streams of what is there, with places beside each row.
 
+        `beside` are these places, of which each costs as much as a column, and `extra` others.
         `ordered` adds what tells rows apart that were made of one record. `needed` are the columns
         of each topic that are made use of.
         """
@@ -52,7 +54,7 @@ class Between:
                 self.log.url,
                 topic,
                 _columns(source, None if needed is None else needed[topic]),
-                (*PLACES, *extra),
+                (*beside, *extra),
                 clean=True,
                 start=start[topic],
                 tasks=self.spark.sparkContext.defaultParallelism,

@@ -106,6 +106,9 @@ class Deduplicating:
     def stored(self) -> None:
         """The sink has the last portion, and all that there is to remember."""
 
+    def ended(self) -> None:
+        """Nothing is left open."""
+
     def _rows(self, compiler: Compiler) -> DataFrame:
         """The rows of the input, and where each stands in the log."""
         # Numbers of the same length are in order as text, which Arrow can sort.

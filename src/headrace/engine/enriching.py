@@ -17,13 +17,13 @@ from pyspark.sql import SparkSession
 from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.aside import Aside
-from headrace.engine.between import Between, observed
+from headrace.engine.between import PLACES, Between, observed
 from headrace.engine.changes import TOMBSTONE, Changes, change_rows
 from headrace.engine.counters import Counters
 from headrace.engine.crash import Reach
 from headrace.engine.handing import arrow_schema
 from headrace.engine.law import Law
-from headrace.engine.lookup import looked_up
+from headrace.engine.lookup import Lookup
 from headrace.engine.position import Commits, Position, last_commit, position_at
 from headrace.engine.reads import branches
 from headrace.engine.rows import event_times, in_time
@@ -65,16 +65,18 @@ class Enriching:
             self._enriched.table, self._between.nothing(places.DELETED), self._enriched.amend
         )
         self._versions_schema = arrow_schema(changes.drop(TOMBSTONE))
+        self._lookup = Lookup(spark, self._enriched)
         nothing = self._between.nothing(places.READY, ordered=self._amends)
         rows = nothing.rows(self._enriched.input)
         versions = self._versions_schema.empty_table()
-        self._schema = arrow_schema(looked_up(spark, self._enriched, rows, versions))
+        self._schema = arrow_schema(self._lookup.found(rows, versions))
         public = pa.schema([self._schema.field(name) for name in self._enriched.columns])
         self.shapes = Shapes(public, versions=self._versions_schema, told=self._schema)
         self._held = self._next = Held(versions)
 
     def begin(self, sink: Sink) -> None:
         """Find the versions there are, and the rows that wait."""
+        self._lookup.forget()
         begun, reached = last_commit(sink.begun), last_commit(sink.reached)
         ready = self._ready(begun, begun, reached)
         self._held = self._still(sink.versions(), ready, reached)
@@ -94,12 +96,13 @@ class Enriching:
             else start,
             end,
             *([places.READY] if ready is not None else []),
+            beside=PLACES if self._amends else (),
             ordered=self._amends,
             waiting=ready.waiting if ready is not None else None,
             counters=counters,
         )
         rows = compiler.rows(self._enriched.input)
-        found = looked_up(self._spark, self._enriched, rows, versions, counters)
+        found = self._lookup.found(rows, versions, counters)
         # As many as have waited, which may be any number.
         results = stage_counted(found, self._staging, self._schema)
         reach("computed")
@@ -125,8 +128,14 @@ class Enriching:
         self._held = self._next
         shutil.rmtree(self._staging, ignore_errors=True)
 
+    def ended(self) -> None:
+        """No more portions are asked for."""
+        self._lookup.forget()
+
     def _changes(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> Changes:
-        table = self._enriched.table
+        table, topic = self._enriched.table, self._table.name
+        if not end[topic].rows_after(start[topic]):
+            return Changes(self._versions_schema.empty_table(), None, 0)
         compiler = self._between.compiler(start, end, places.DELETED)
         rows = change_rows(table, compiler, self._enriched.amend).toArrow()
         return Changes.of(rows, table, self._versions_schema, self._step.name, self._log)

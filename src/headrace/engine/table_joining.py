@@ -77,6 +77,9 @@ class TableJoining:
     def stored(self) -> None:
         """The sink has the last portion."""
 
+    def ended(self) -> None:
+        """Nothing is left open."""
+
     def _there(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> dict[str, int]:
         return {
             topic: self._between.rows(self._log.topic(topic).topic, start[topic], end[topic])
