@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
-import headrace
 from headrace.errors import InvalidSetting, Unsupported
 
 _MASTER = re.compile(r"spark://[^:/,\s]+:\d+(,[^:/,\s]+:\d+)*")
@@ -107,7 +106,7 @@ def archive_of_modules(folder: Path) -> Path:
 
 def _files() -> Iterator[tuple[str, Path]]:
     """What is to be sent: by its name in the archive, and where it is."""
-    yield from _package(Path(headrace.__file__).parent)
+    yield from _package(Path(__file__).parents[1])
     # What the main script itself defines is pickled as it is, by Spark.
     tops = {name.partition(".")[0] for name in sys.modules} - {"headrace", "__main__"}
     for top in tops & sys.modules.keys():
