@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import OffsetSpec
 
 from headrace.clock import SECOND
-from headrace.errors import HeadraceError, MemberFenced, UnknownTopic
+from headrace.errors import HeadraceError, InvalidSetting, MemberFenced, UnknownTopic
 from headrace.log.consumer import PlacedConsumer
 from headrace.log.declared import TopicRow, unknown_topic
 from headrace.log.group_offsets import GroupOffsets, Place
@@ -252,6 +252,12 @@ class KafkaConsumer(PlacedConsumer):
             raise MemberFenced(
                 f"Another consumer has taken the instance name {instance!r}",
                 hint="Each running consumer needs an instance name of its own",
+            )
+        if error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL and self._terms is not None:
+            raise InvalidSetting(
+                f"The members of group {self._terms.group!r} do not assign by "
+                f"{self._terms.assignor!r}",
+                hint="Use the assignor that they use, or stop all of them first",
             )
         raise self._client.failure(error, topic=topic)
 

@@ -203,7 +203,7 @@ class KafkaLog(Log):
             raise InvalidSetting(
                 f"A session of {session} is longer than Kafka keeps one", hint="Use up to 30m"
             )
-        known = self._groups.find(group)
+        known = self._groups.find_settled(group)
         others = [m for m in known.members if m.group_instance_id != instance] if known else []
         if known is not None and others and known.partition_assignor:
             present = known.partition_assignor.removeprefix("cooperative-")
