@@ -204,6 +204,7 @@ def test_a_transaction_in_a_loop_over_records_covers_the_record_at_hand(two: Log
     assert values(two, "a") == [b"0", b"1", b"2"]
 
 
+@pytest.mark.silence
 def test_the_offsets_of_a_zombie_fence_the_whole_transaction(stage: Stage, two: Log) -> None:
     send(two, "b", b"0", b"1")
     zombie = two.consumer("b", group="readers", commit="manual")
