@@ -171,5 +171,5 @@ class KafkaBackend(Backend):
     def _next_millisecond(self) -> int:
         """A time after all that was appended, and before all that will be."""
         point = self._real.now() // MILLISECOND * MILLISECOND + MILLISECOND
-        self._real.sleep(point - self._real.now() + 1)
+        self._real.sleep(max(0, point - self._real.now()) + 1)
         return point
