@@ -24,7 +24,7 @@ from headrace.clock import SECOND, Clock, SystemClock
 from headrace.errors import HeadraceError, LogUnavailable, UnknownTopic
 from headrace.log.declared import unknown_topic
 from headrace.log.kafka.address import KafkaAddress
-from headrace.log.kafka.failures import PASSING, code_of, translated
+from headrace.log.kafka.failures import PASSING, UNKNOWN, code_of, translated
 
 T = TypeVar("T")
 
@@ -164,6 +164,11 @@ class Client:
             raise self.failure(error) from None
         self._last = None
 
+    def check_trouble(self) -> None:
+        """As `check`, if something was heard that may mean that the cluster is away."""
+        if self._last is not None:
+            self.check()
+
     def has_topic(self, name: str) -> bool:
         """Whether Kafka knows a topic of this name."""
         answer = self.admin.describe_topics(TopicCollection([name]), request_timeout=self.seconds)
@@ -219,10 +224,11 @@ class Client:
                     self._last = None
                 except (KafkaException, TimeoutError) as error:
                     found[place] = self.failure(error, topic=place[0], partition=place[1])
-                    if code_of(error) == KafkaError._NOENT and not self.has_topic(place[0]):
+                    code = code_of(error)
+                    if code in UNKNOWN | {KafkaError._NOENT} and not self.has_topic(place[0]):
                         found[place] = unknown_topic(place[0])
-                    elif code_of(error) in PASSING:
-                        left.append(place)
+                    elif code in PASSING | UNKNOWN:
+                        left.append(place)  # what this client knows is out of date
             # A leader that has been elected anew is not asked for by itself.
             self.introduce(self.admin, *{topic for topic, _ in left})
         return found

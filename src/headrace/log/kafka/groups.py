@@ -60,6 +60,18 @@ class Groups:
             raise self._client.failure(error, group=name) from None
         return None if found.state == ConsumerGroupState.DEAD else found
 
+    def find_settled(self, name: str) -> ConsumerGroupDescription | None:
+        """As `find`, but not while members join, when their assignor is not known yet."""
+        found = None
+        end = self._client.clock.monotonic() + SECOND
+        for _ in self._client.moments():
+            found = self.find(name)
+            if found is None or not found.members or found.partition_assignor:
+                break
+            if self._client.clock.monotonic() > end:
+                break
+        return found
+
     def describe(self, name: str) -> GroupState:
         found = self.find(name)
         if found is None:
