@@ -79,8 +79,9 @@ def test_a_record_says_where_and_when_it_was_written(log: Log) -> None:
     ],
 )
 def test_reading_is_from_a_position_up_to_another(
-    numbers: Log, start: Position, stop: Position, expected: str
+    stage: Stage, numbers: Log, start: Position, stop: Position, expected: str
 ) -> None:
+    start, stop = stage.place(start), stage.place(stop)
     assert values(numbers, "numbers", start=start, stop=stop) == digits(expected)
 
 

@@ -57,7 +57,7 @@ class KafkaCommitter(Committer):
         self._sequence = 0
         self._fence: Fence | None = None
         self._fenced = False
-        self._introduced: dict[int, set[str]] = {}
+        self._introduced: dict[tuple[bool, str], int] = {}
         self._left: tuple[int, list[Outgoing], list[Ack], int] | None = None
         if self._named:
             self._open()
@@ -97,6 +97,7 @@ class KafkaCommitter(Committer):
             self._fence = read_fence(self._client, self.id)
             self._sequence = 0 if self._fence is None else self._fence.sequence + 1
         self._transactional = producer
+        self._introduced = {which: n for which, n in self._introduced.items() if not which[0]}
         return producer
 
     def close(self) -> None:
@@ -228,7 +229,23 @@ class KafkaCommitter(Committer):
             self._abort(producer)
             raise
         self._end(producer)
+        self._await_visible(receipt)
         return receipt if again else self._done(sequence, receipt)
+
+    def _await_visible(self, receipt: Receipt) -> None:
+        """Return when readers can see it: Kafka answers a commit before it has marked the records.
+
+        Another transaction that is open may hide it for longer than anybody should wait.
+        """
+        ends = {(ack.topic, ack.partition): ack.end for ack in receipt.acks}
+        limit = self._client.clock.monotonic() + SECOND
+        while ends and self._client.clock.monotonic() < limit:
+            seen = self._client.some_offsets(ends, OffsetSpec.latest())
+            ends = {
+                place: end
+                for place, end in ends.items()
+                if isinstance(found := seen[place], tuple) and found[0] < end
+            }
 
     def _end(self, producer: Producer) -> None:
         """Commit the transaction, trying for as long as it cannot be known to have failed."""
@@ -274,13 +291,23 @@ class KafkaCommitter(Committer):
             return code_of(error)
         return 0
 
+    def _introduce(self, producer: Producer, messages: Sequence[Outgoing]) -> None:
+        """Have Kafka's client look up partitions that it cannot know of yet."""
+        most: dict[str, int] = {}
+        for message in messages:
+            most[message.topic] = max(most.get(message.topic, 0), message.partition)
+        for topic, partition in most.items():
+            which = (producer is self._transactional, topic)
+            if self._introduced.get(which, -1) < partition:
+                self._client.introduce(producer, topic)
+                row = self._topics.get(topic)
+                known = partition if row is None else row.topic.partitions - 1
+                self._introduced[which] = max(known, partition)
+
     def _produce(self, producer: Producer, messages: Sequence[Outgoing]) -> _Sent:
         """Send messages, and wait until it is known what became of each."""
         sent = _Sent({}, {})
-        known = self._introduced.setdefault(id(producer), set())
-        fresh = {message.topic for message in messages} - known
-        self._client.introduce(producer, *fresh)
-        known |= fresh
+        self._introduce(producer, messages)
 
         def tell(number: int, error: KafkaError | None, message: Message) -> None:
             if error is not None:

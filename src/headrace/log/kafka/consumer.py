@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import OffsetSpec
 
 from headrace.clock import SECOND
-from headrace.errors import HeadraceError, MemberFenced, UnknownTopic
+from headrace.errors import HeadraceError, InvalidSetting, MemberFenced, UnknownTopic
 from headrace.log.consumer import PlacedConsumer
 from headrace.log.declared import TopicRow, unknown_topic
 from headrace.log.group_offsets import GroupOffsets, Place
@@ -129,24 +129,39 @@ class KafkaConsumer(PlacedConsumer):
         self._rows = {i: r for i, r in self._rows.items() if r.name != row.name} | {row.id: row}
         self._positions.replace(row)
 
-    def _find_new_partitions(self) -> None:
+    def _look_at_topics(self) -> None:
+        """Hear of topics that are gone or made again, and without a group of new partitions."""
         self._looked_at = self._clock.monotonic()
         found = self._topics.described(row.name for row in self._rows.values())
-        added = False
         for row in list(self._rows.values()):
             now = found.get(row.name)
-            if now is None or number_of(now) != row.id:
+            if now is not None and number_of(now) == row.id:
+                if len(now.partitions) > row.topic.partitions and not self.grouped:
+                    self._read_more(self._topics.find(row.name), row.topic.partitions)
+            elif now is not None and self.grouped:
+                self._move(row, self._topics.find(row.name))
+            else:
                 for place, mine in self._positions.assigned.items():
                     if place[0] == row.id and mine.error is None:
                         mine.error, mine.told = unknown_topic(row.name), False
-            elif len(now.partitions) > row.topic.partitions:
-                new = self._topics.find(row.name)
-                self._replace(new)
-                more = range(row.topic.partitions, new.topic.partitions)
-                self._open(new, find_offsets(self._client, new, more, EARLIEST), {})
-                added = True
-        if added:
-            self._assign()
+
+    def _read_more(self, row: TopicRow, known: int) -> None:
+        """Read partitions that were added."""
+        self._replace(row)
+        more = range(known, row.topic.partitions)
+        self._open(row, find_offsets(self._client, row, more, EARLIEST), {})
+        self._assign()
+
+    def _move(self, old: TopicRow, new: TopicRow) -> None:
+        """Go over from a topic that was deleted to the one that was made in its place."""
+        mine = [number for topic, number in self._positions.assigned if topic == old.id]
+        for number in mine:
+            self._give_up((old.id, number))
+        self._replace(new)
+        there = [number for number in mine if number < new.topic.partitions]
+        self._open(new, find_offsets(self._client, new, there, self._start), {})
+        for number in there:
+            _cursor(self._positions.assigned[new.id, number]).sought = True
 
     # Fetching
 
@@ -155,7 +170,7 @@ class KafkaConsumer(PlacedConsumer):
         if timeout <= 0:
             self._catch_up(max_records)
         elif not self.grouped and self._clock.monotonic() - self._looked_at > _LOOK_FOR_PARTITIONS:
-            self._find_new_partitions()
+            self._look_at_topics()
 
     def _wait(self, span: int) -> None:
         self._pump(1, min(span / SECOND, 0.1))
@@ -178,8 +193,7 @@ class KafkaConsumer(PlacedConsumer):
 
     def _catch_up(self, wanted: int) -> None:
         """Fetch all there is by now, or as much as is wanted and something of each partition."""
-        if not self.grouped:
-            self._find_new_partitions()
+        self._look_at_topics()
         ends: dict[tuple[str, int], Any] = {}
         for _ in self._client.moments():
             reading = {
@@ -239,6 +253,12 @@ class KafkaConsumer(PlacedConsumer):
                 f"Another consumer has taken the instance name {instance!r}",
                 hint="Each running consumer needs an instance name of its own",
             )
+        if error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL and self._terms is not None:
+            raise InvalidSetting(
+                f"The members of group {self._terms.group!r} do not assign by "
+                f"{self._terms.assignor!r}",
+                hint="Use the assignor that they use, or stop all of them first",
+            )
         raise self._client.failure(error, topic=topic)
 
     def _mine(self, topic: str | None, partition: int | None) -> Assigned | None:
@@ -258,11 +278,16 @@ class KafkaConsumer(PlacedConsumer):
                 continue
             try:
                 self._consumer.seek(_place(mine))
-                cursor.sought = False
-            except KafkaException as error:
-                if error.args[0].code() not in (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION):
-                    raise self._client.failure(error, topic=cursor.topic.name) from None
-                return  # it has not begun to fetch yet; next time
+            except KafkaException:
+                self._restart(mine)  # it has not begun to fetch yet, or has stopped at an error
+            cursor.sought = False
+
+    def _restart(self, mine: Assigned) -> None:
+        if self.grouped and not self._eager:
+            self._consumer.incremental_unassign([_place(mine)])
+            self._consumer.incremental_assign([_place(mine)])
+        else:
+            self._consumer.assign([_place(one) for one in self._positions.assigned.values()])
 
     # The group
 
@@ -316,6 +341,9 @@ class KafkaConsumer(PlacedConsumer):
         self, consumer: Consumer, name: str, partitions: list[TopicPartition]
     ) -> list[TopicPartition]:
         row = self._topics.find(name)
+        for old in list(self._rows.values()):
+            if old.name == name and old.id != row.id:
+                self._move(old, row)
         self._replace(row)
         found = consumer.committed(partitions, self._client.seconds)
         done = {at.partition: committed(row, at) for at in found}
@@ -382,7 +410,7 @@ class KafkaConsumer(PlacedConsumer):
                 if code != KafkaError.REBALANCE_IN_PROGRESS:
                     raise self._client.failure(error) from None
             if self._inside:
-                return  # a rebalance that is under way cannot be waited for from inside it
+                continue  # the others end it by themselves, and then it can be committed
             self._pump(1, 0.02)
             if not offsets.offsets.keys() <= self._positions.assigned.keys():
                 raise self._fenced(KafkaError(KafkaError.ILLEGAL_GENERATION), offsets)
@@ -425,4 +453,6 @@ def _cursor(mine: Assigned) -> KafkaCursor:
 
 
 def _place(mine: Assigned) -> TopicPartition:
-    return TopicPartition(mine.cursor.topic.name, mine.cursor.partition, mine.cursor.position)
+    """Where a partition is fetched from next."""
+    cursor = _cursor(mine)
+    return TopicPartition(cursor.topic.name, cursor.partition, cursor.fetched)

@@ -31,6 +31,9 @@ from headrace.log.roles import Acks, CommitMode, Consumer, Producer
 from headrace.log.settings import TopicSettings
 from headrace.log.state import GroupState, Topic, TopicCommit, TopicState, UpkeepReport
 
+_LONGEST_SESSION = timedelta(minutes=30)
+"""Kafka's own default, and near what its client can count."""
+
 
 class KafkaLog(Log):
     """A log on a Kafka cluster. `url` and `repr` are without its secrets; `address` has them."""
@@ -196,7 +199,11 @@ class KafkaLog(Log):
             raise InvalidSetting(
                 f"A session of {session} is over before it begins", hint="Choose some seconds"
             )
-        known = self._groups.find(group)
+        if session > _LONGEST_SESSION:
+            raise InvalidSetting(
+                f"A session of {session} is longer than Kafka keeps one", hint="Use up to 30m"
+            )
+        known = self._groups.find_settled(group)
         others = [m for m in known.members if m.group_instance_id != instance] if known else []
         if known is not None and others and known.partition_assignor:
             present = known.partition_assignor.removeprefix("cooperative-")
@@ -205,8 +212,7 @@ class KafkaLog(Log):
                     f"The members of group {group!r} assign by {present!r}, not by {assignor!r}",
                     hint=f"Use assignor={present!r}, or stop all of them first",
                 )
-        alone = known is None or not known.members
-        return Terms(group, assignor, instance, session, max_poll_interval, alone)
+        return Terms(group, assignor, instance, session, max_poll_interval, alone=not others)
 
     def offset_at(self, topic: str, partition: int, position: Position) -> int:
         self._check_positions(position)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ import pyarrow as pa
 from headrace.errors import InvalidSchema
 from headrace.log.kafka.garbage import Garbage
 from headrace.log.rows import check_of
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _SIMPLE: dict[pa.DataType, Any] = {
     pa.bool_(): "boolean",
@@ -36,6 +39,13 @@ def avro_schema(schema: pa.Schema) -> str:
 
 
 def _record(name: str, fields: Any) -> dict[str, Any]:
+    for field in fields:
+        if not _NAME.fullmatch(field.name):
+            raise InvalidSchema(
+                f"The column {field.name!r} cannot be written as Avro",
+                hint="Avro's names are made of letters, digits and underscores; use format=json",
+                column=field.name,
+            )
     return {
         "type": "record",
         "name": name,
@@ -73,13 +83,7 @@ class AvroRows:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        try:
-            self._avro = fastavro.parse_schema(json.loads(avro_schema(schema)))
-        except (fastavro.schema.SchemaParseException, ValueError) as error:
-            raise InvalidSchema(
-                f"The columns {', '.join(schema.names)} cannot be written as Avro: {error}",
-                hint="Avro's names have letters, digits and underscores; use format=json",
-            ) from None
+        self._avro = fastavro.parse_schema(json.loads(avro_schema(schema)))
         self._maps = [field.name for field in schema if _has_map(field.type)]
         self._checks = [(field.name, check_of(field.type)) for field in schema]
 
