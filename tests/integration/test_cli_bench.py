@@ -174,3 +174,20 @@ def test_state_is_measured_against_state_per_key(tmp_path: Path) -> None:
     }
     assert told["bench"] == "keyed-state"
     assert found["ttl_state_bytes"]["ratio"] > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.service
+@pytest.mark.timeout(600)
+def test_kafka_is_measured_against_hand_written_spark(tmp_path: Path) -> None:
+    told = Cli(tmp_path).json("bench", "kafka", "--quick")
+    names = {result["name"] for result in told["results"]}
+    assert {
+        "json",
+        "avro",
+        "json_same_source",
+        "avro_same_source",
+        "json_in_time",
+        "relay",
+    } <= names
+    assert all(result["value"] > 0 and result["ratio"] > 0 for result in told["results"])

@@ -28,6 +28,7 @@ UNREADABLE = "does not decode"
 REASON = "_reason"
 TEXT = "_text"
 _ROW = "_row"
+_MORE = "_more"
 _BROKEN = "_broken"
 
 
@@ -47,9 +48,15 @@ class Decoder:
         wanted = {*needed, topic.event_time}
         return Decoder(topic, tuple(name for name in topic.schema.names if name in wanted))
 
-    def placed(self, records: DataFrame, beside: Sequence[str] = ()) -> DataFrame:
-        """The rows that have a place in time, with it, and with these places beside it."""
-        rows = self._decoded(records, "timestamp", "partition", "offset")
+    def placed(
+        self, records: DataFrame, beside: Sequence[str] = (), shown: Sequence[str] = ()
+    ) -> DataFrame:
+        """The rows that have a place in time, with it, and with these places beside it.
+
+        Columns that are `shown` and were not needed are not judged by: what is wrong is null.
+        """
+        more = [name for name in shown if name not in self.columns]
+        rows = self._decoded(records, "timestamp", "partition", "offset", *(["value"] * bool(more)))
         # Spark would push the filter below the projection and decode everything twice, unless
         # what it filters by is not the same each time that it is computed.
         only_once = F.spark_partition_id() >= 0
@@ -57,10 +64,13 @@ class Decoder:
         readable = self._decodes if not self._avro or self._by_arrival else F.lit(True)
         time = F.when(only_once & readable & ~self._ahead, self._time)
         columns = [self._column(name).alias(name) for name in self.columns]
-        more = [_place(name).alias(name) for name in beside]
-        return rows.select(*columns, time.alias(places.TIME), *more).where(
-            F.col(places.TIME).isNotNull()
-        )
+        if more:
+            lenient = Decoder.of(self.topic, more)._row()
+            rows = rows.withColumn(_MORE, lenient)
+            columns += [F.col(f"{_MORE}.`{name}`").alias(name) for name in more]
+        where = [_place(name).alias(name) for name in beside]
+        placed = rows.select(*columns, time.alias(places.TIME), *where)
+        return placed.where(F.col(places.TIME).isNotNull())
 
     def misplaced(self, records: DataFrame) -> DataFrame:
         """The records that have none, as they are, and why; tombstones have no reason."""
