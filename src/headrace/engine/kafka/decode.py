@@ -111,8 +111,8 @@ class Decoder:
 
     @property
     def _text(self) -> Column:
-        """A row as people read it."""
-        return F.to_json(_ROW) if self._avro else F.col("value").cast("string")
+        """A row as people read it, where its bytes are not that already."""
+        return F.to_json(_ROW) if self._avro else F.lit(None).cast("string")
 
     @property
     def _avro(self) -> bool:
