@@ -37,7 +37,6 @@ class Runs:
     servers: str
     spark: SparkSession
     tag: str
-    producer: Producer
 
     def name(self, what: str) -> str:
         return f"{what}-{self.tag}"
@@ -47,11 +46,13 @@ class Runs:
         if isinstance(topic, Source):
             topic = self.log.ensure_topic(topic.topic).name
         count = len(self.log.topic(topic).partitions)
+        settings = {"bootstrap.servers": self.servers, "linger.ms": 0}
+        producer = Producer({**settings, "message.max.bytes": 8 << 20})
         for number, one in enumerate(sent):
             value = orjson.dumps(dict(one)) if isinstance(one, Mapping) else one
             place = number % count if partition is None else partition
-            self.producer.produce(topic, value, b"key", place)
-        self.producer.flush()
+            producer.produce(topic, value, b"key", place)
+        producer.flush()
 
     def run(
         self,
@@ -121,9 +122,8 @@ class Runs:
 def runs(servers: str, spark: SparkSession) -> Iterator[Runs]:
     """Runs against a broker, under names of their own."""
     tag = uuid.uuid4().hex[:8]
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
     with open_log(f"kafka://{servers}") as log:
-        yield Runs(log, servers, spark, tag, producer)
+        yield Runs(log, servers, spark, tag)
 
 
 def letters(results: Results, app: str) -> list[tuple[int, int, str, str]]:

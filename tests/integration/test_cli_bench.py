@@ -188,3 +188,20 @@ def test_what_joins_and_state_hold_is_measured_over_a_run(tmp_path: Path) -> Non
         for what in ("state_rows", "state_bytes", "memory")
     }
     assert told["settings"]["events"]["stream-stream"] == 40_000
+
+
+@pytest.mark.slow
+@pytest.mark.service
+@pytest.mark.timeout(600)
+def test_kafka_is_measured_against_hand_written_spark(tmp_path: Path) -> None:
+    told = Cli(tmp_path).json("bench", "kafka", "--quick")
+    names = {result["name"] for result in told["results"]}
+    assert {
+        "json",
+        "avro",
+        "json_same_source",
+        "avro_same_source",
+        "json_in_time",
+        "relay",
+    } <= names
+    assert all(result["value"] > 0 and result["ratio"] > 0 for result in told["results"])

@@ -32,6 +32,7 @@ KEY, VALUE = "_key", "_value"
 """A record's own bytes."""
 
 _ROW = "_row"
+_MORE = "_more"
 _BROKEN = "_broken"
 _KEPT = (places.FRONTIER, places.PARTITION, places.OFFSET)
 
@@ -52,9 +53,15 @@ class Decoder:
         wanted = {*needed, topic.event_time}
         return Decoder(topic, tuple(name for name in topic.schema.names if name in wanted))
 
-    def placed(self, records: DataFrame, beside: Sequence[str] = ()) -> DataFrame:
-        """The rows that have a place in time, with it, and with these places beside it."""
-        rows = self._decoded(records, "timestamp", "partition", "offset")
+    def placed(
+        self, records: DataFrame, beside: Sequence[str] = (), shown: Sequence[str] = ()
+    ) -> DataFrame:
+        """The rows that have a place in time, with it, and with these places beside it.
+
+        Columns that are `shown` and were not needed are not judged by: what is wrong is null.
+        """
+        more = [name for name in shown if name not in self.columns]
+        rows = self._decoded(records, "timestamp", "partition", "offset", *(["value"] * bool(more)))
         # Spark would push the filter below the projection and decode everything twice, unless
         # what it filters by is not the same each time that it is computed.
         only_once = F.spark_partition_id() >= 0
@@ -62,10 +69,13 @@ class Decoder:
         readable = self._decodes if not self._avro or self._by_arrival else F.lit(True)
         time = F.when(only_once & readable & ~self._ahead, self._time)
         columns = [self._column(name).alias(name) for name in self.columns]
-        more = [_place(name).alias(name) for name in beside]
-        return rows.select(*columns, time.alias(places.TIME), *more).where(
-            F.col(places.TIME).isNotNull()
-        )
+        if more:
+            lenient = Decoder.of(self.topic, more)._row()
+            rows = rows.withColumn(_MORE, lenient)
+            columns += [F.col(f"{_MORE}.`{name}`").alias(name) for name in more]
+        where = [_place(name).alias(name) for name in beside]
+        placed = rows.select(*columns, time.alias(places.TIME), *where)
+        return placed.where(F.col(places.TIME).isNotNull())
 
     def whole(self, records: DataFrame) -> DataFrame:
         """All records as they are, each with its `row`, which is null if it does not decode."""
@@ -129,8 +139,8 @@ class Decoder:
 
     @property
     def _text(self) -> Column:
-        """A row as people read it."""
-        return F.to_json(_ROW) if self._avro else F.col("value").cast("string")
+        """A row as people read it, where its bytes are not that already."""
+        return F.to_json(_ROW) if self._avro else F.lit(None).cast("string")
 
     @property
     def _avro(self) -> bool:

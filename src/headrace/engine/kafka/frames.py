@@ -49,26 +49,32 @@ class KafkaFrames(Frames):
         return self.results(batch, sink, revision)
 
     def late_between(
-        self, ranges: Mapping[str, Range], frontier: int, oldest: Mapping[str, Oldest]
+        self,
+        ranges: Mapping[str, Range],
+        frontier: int,
+        oldest: Mapping[str, Oldest],
+        arrived: int,
     ) -> pa.Table:
-        """The pairs that were too late by a frontier, or by the time of their own arrival.
+        """The pairs that were too late by a frontier, or by their own arrival if that counts.
 
         Of each topic, only rows that are among its `oldest` are looked at, if those are known.
+        The last has `arrived` when it was so late.
         """
         step = self._step.aggregation
         assert step is not None
         assert self.late_schema is not None
-        closing = closing_of(step)
+        highest = max(frontier, arrived) if self._by_frontier else frontier
+        suspect = closing_of(step).all_open_from(highest)
 
         def load(source: Source) -> DataFrame:
             name = source.topic.name
             records = between(self._spark, self._log, name, *ranges[name])
             if records is None or name not in oldest:
                 return self._empty(source)
-            if (only := oldest[name].before(closing.all_open_from(frontier))) is not None:
+            if (only := oldest[name].before(suspect)) is not None:
                 records = records.where(place().isin(only))
-            decoder = Decoder.of(self._topic(name), source.columns)
-            rows = decoder.placed(records, tuple(places.TYPES))
+            decoder = Decoder.of(self._topic(name), self._needed[name])
+            rows = decoder.placed(records, tuple(places.TYPES), source.columns)
             rows = rows.withColumn(places.FRONTIER, self._met(F.lit(frontier)))
             return rows.withColumn(places.TOPIC, F.lit(name)) if self._ordered else rows
 

@@ -137,7 +137,7 @@ class KafkaQuery(Query):
                 return None
             frontier = self._frontier
         ranges = {topic: (start[topic], end[topic]) for topic in end}
-        return self.frames.late_between(ranges, frontier, self._oldest(seen))
+        return self.frames.late_between(ranges, frontier, self._oldest(seen), _newest(seen))
 
     def _stored(self, end: Mapping[str, Position]) -> None:
         if self._group is not None:
@@ -174,9 +174,11 @@ class KafkaQuery(Query):
         return int(self._told(number)["batchWatermarkMs"]) * MILLISECOND
 
     def _check_watermark(self, number: int) -> None:
-        """Return if Spark's watermark in a batch is what the stored frontier comes to."""
+        """Return if Spark's watermark in a batch, where it judges, is what is stored comes to."""
         step = self.step.aggregation
-        patience = micros(step.patience) // MILLISECOND * MILLISECOND if step is not None else 0
+        if step is None or not keeps_state(self.step):
+            return
+        patience = micros(step.patience) // MILLISECOND * MILLISECOND
         mine = max(0, self._frontier - patience) if self._frontier is not None else 0
         if (sparks := self._watermark(number)) != mine:
             raise LawBroken(
@@ -212,8 +214,11 @@ class KafkaQuery(Query):
     def _check_span(self, topic: str, rows: int, span: int) -> None:
         # There may be fewer: the ends of transactions take offsets, and so do those given up.
         if rows > span:
-            raise LawBroken(
-                f"Spark read {rows:,} rows of {topic!r} where there are {span:,}", hint=_REPORT
+            raise PipelineFailed(
+                f"Spark read {rows:,} rows of {topic!r} in step {self.step.name!r}, and there are "
+                f"{span:,}: a worker was lost, and what it had read was counted twice",
+                hint="Nothing of this batch was stored. Run it again to go on from there",
+                by_chance=True,
             )
 
     def _check_dropped(self, dropped: int) -> None:
@@ -251,3 +256,8 @@ class KafkaQuery(Query):
                 hint="headrace run --fresh computes everything anew",
             )
         super()._claim_checkpoint(sink)
+
+
+def _newest(seen: SeenBatch) -> int:
+    """The newest time of all topics that have any."""
+    return max(found.newest for found in seen.topics.values() if found.newest is not None)
