@@ -18,8 +18,8 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.broker.process import Process
 from headrace.errors import InvalidSetting, ServerError
+from headrace.java.process import Process
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from headrace.errors import InvalidSetting
 from headrace.java import class_path
-from headrace.java.home import java
+from headrace.java.home import BRIEF, java
 
 _PACKAGE = "org.apache.kafka.tools"
 _LOGGING = Path(__file__).with_name("tools-log4j2.properties")
@@ -50,4 +50,4 @@ def tool_command(name: str, arguments: list[str], servers: str) -> list[str]:
     if servers and not named and name not in _WITHOUT_SERVER:
         arguments = ["--bootstrap-server", servers, *arguments]
     quiet = f"-Dlog4j2.configurationFile={_LOGGING}"
-    return [java(), "-Xmx256m", quiet, "-cp", class_path("kafka"), TOOLS[name], *arguments]
+    return [java(), *BRIEF, "-Xmx256m", quiet, "-cp", class_path("kafka"), TOOLS[name], *arguments]

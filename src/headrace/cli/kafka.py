@@ -55,6 +55,8 @@ def up(
             metavar="PORT",
             min=0,
             max=65535,
+            envvar="HEADRACE_KAFKA_PORT",
+            show_envvar=True,
             help=f"Where the first broker listens, and the others after it: {PORT}, or where it "
             "listened before. 0 means any ports that are free.",
         ),

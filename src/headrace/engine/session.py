@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,11 +17,10 @@ from pyspark.sql import SparkSession
 
 from headrace.engine.source import LogSource
 from headrace.errors import InvalidSetting, NoJava
+from headrace.java.home import BRIEF, java_home
 
 _RETRIES = 3
 """A task whose Python worker was killed is tried again."""
-
-_BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 _STATE_STORES = {
     "memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
@@ -118,7 +116,7 @@ def spark_session(
             builder = builder.config("spark.jars", ",".join(map(str, jars)))
         java = f"-Dlog4j2.configurationFile={quiet} -Dheadrace.spark.log={log_file.resolve()}"
         if settings.brief:
-            java += f" {_BRIEF}"
+            java += f" {' '.join(BRIEF)}"
         builder = builder.config("spark.driver.extraJavaOptions", java)
         try:
             with _stderr_to(log_file):
@@ -165,12 +163,5 @@ def _stderr_to(file: Path) -> Iterator[None]:
 
 def _find_java() -> None:
     """Point JAVA_HOME to the Java that setup brought, where the machine has none of its own."""
-    if os.environ.get("JAVA_HOME") or shutil.which("java"):
-        return
-    own = Path(sys.prefix, "java")
-    if not (own / "bin" / "java").exists():
-        raise NoJava(
-            "There is no Java, which Spark runs on",
-            hint="Install Java 17 or newer and set JAVA_HOME, or run make setup, which brings one",
-        )
-    os.environ["JAVA_HOME"] = str(own)
+    if (home := java_home()) is not None:
+        os.environ["JAVA_HOME"] = str(home)

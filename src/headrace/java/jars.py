@@ -15,15 +15,17 @@ import urllib.request
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 
-from headrace.errors import JarRefused, JarUnavailable
+from headrace.errors import JarRefused, JarUnavailable, ServerError
 from headrace.java.lock import Jar, Set, locked
 from headrace.java.repository import VARIABLE, Repository, repository
 
 _AT_ONCE = 8
 _TIMEOUT = 60
 _PIECE = 1 << 18
+_NETWORK = (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError)
 
 
 @dataclass
@@ -77,6 +79,8 @@ def _verified(jar: Jar, place: Path) -> bool:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
         return False
+    except OSError as error:
+        raise _unusable(place, error) from None
     if digest != jar.sha256:
         _remove(place)
         raise JarRefused(
@@ -91,9 +95,12 @@ def _verified(jar: Jar, place: Path) -> bool:
 
 def _download(jar: Jar, place: Path, source: Repository, told: Fetching) -> None:
     """Put a jar in its place. Of several processes that do so at once, the last one wins."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    number, name = tempfile.mkstemp(dir=place.parent, prefix=f"{place.name}.")
     digest = hashlib.sha256()
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        number, name = tempfile.mkstemp(dir=place.parent, prefix=f"{place.name}.")
+    except OSError as error:
+        raise _unusable(place, error) from None
     try:
         with os.fdopen(number, "wb") as file:
             request = urllib.request.Request(source.address(jar.path), headers=source.headers)
@@ -112,18 +119,27 @@ def _download(jar: Jar, place: Path, source: Repository, told: Fetching) -> None
             )
         os.chmod(name, 0o644)
         os.replace(name, place)
-    except OSError as error:
+    except _NETWORK as error:
         raise _unavailable(jar, source, error) from None
+    except OSError as error:
+        raise _unusable(place, error) from None
     finally:
         _remove(Path(name))
 
 
-def _unavailable(jar: Jar, source: Repository, error: OSError) -> JarUnavailable:
+def _unavailable(jar: Jar, source: Repository, error: Exception) -> JarUnavailable:
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     return JarUnavailable(
         f"{jar.coordinates} could not be fetched from {source.url}: {reason}",
         hint="Try again when the network is there. Behind a proxy, set HTTPS_PROXY\n"
         f"{VARIABLE} names another Maven repository, such as a mirror or file:///FOLDER",
+    )
+
+
+def _unusable(place: Path, error: OSError) -> ServerError:
+    return ServerError(
+        f"The cache of jars cannot be used: {error.strerror} at {place}",
+        hint="Make room or put it right, or name another folder with XDG_CACHE_HOME",
     )
 
 
