@@ -54,7 +54,7 @@ def test_the_examples_of_a_page_do_what_they_say(
     environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "COLUMNS": "100"}
     # A page may start a Kafka, and others may have one too.
     environment["HEADRACE_KAFKA_PORT"] = "0"
-    request.addfinalizer(lambda: [Cluster(folder).down() for folder in tmp_path.iterdir()])
+    request.addfinalizer(lambda: Cluster(tmp_path / "kafka-data").down())
     namespace: dict[str, Any] = {"__name__": "page"}
     for block in blocks(page):
         where = f"{page.name}:{block.line}"
