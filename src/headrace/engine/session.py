@@ -24,7 +24,7 @@ _RETRIES = 3
 
 _BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-_STATE_STORES = {
+STATE_STORES = {
     "memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
     "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
 }
@@ -48,9 +48,9 @@ class SparkSettings:
     """For a run of minutes: Java compiles less, so it starts in half the time and stays slower."""
 
     def __post_init__(self) -> None:
-        if self.state not in _STATE_STORES:
+        if self.state not in STATE_STORES:
             raise InvalidSetting(
-                f"state cannot be {self.state!r}", hint=f"Use {' or '.join(_STATE_STORES)}"
+                f"state cannot be {self.state!r}", hint=f"Use {' or '.join(STATE_STORES)}"
             )
 
     @property
@@ -79,7 +79,7 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
             "org.apache.spark.sql.execution.streaming.checkpointing."
             "FileSystemBasedCheckpointFileManager"
         ),
-        "spark.sql.streaming.stateStore.providerClass": _STATE_STORES[settings.state],
+        "spark.sql.streaming.stateStore.providerClass": STATE_STORES[settings.state],
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Spark would note where each column was made, at the cost of half of making it; headrace
