@@ -48,7 +48,7 @@ check: $(STAMP) ## Check format, lint, types, import layers and the locks
 
 .PHONY: check-locks
 check-locks:
-	@if grep -n '://' requirements.lock requirements-java.lock; then \
+	@if grep -n '://' requirements.lock requirements-java.lock src/headrace/java/*.lock; then \
 		echo "a lock names an address; see docs/decisions/0001-locked-without-addresses.md" >&2; \
 		exit 1; \
 	fi
@@ -63,13 +63,14 @@ bench: $(STAMP) ## Measure the log; ARGS="--json" for numbers to keep
 	@$(BIN)/headrace bench log $(ARGS)
 
 .PHONY: services
-services: ## Start what the tests marked `service` need
+services: $(STAMP) ## Fetch what the tests marked `service` start
 	@scripts/services
 
 .PHONY: lock
 lock: | $(BIN)/uv ## Renew the locks from pyproject.toml; ARGS="--upgrade" for newer versions
 	@$(COMPILE) $(ARGS) --group dev pyproject.toml --output-file requirements.lock
 	@$(COMPILE) $(ARGS) --group java --output-file requirements-java.lock
+	@if command -v mvn >/dev/null; then scripts/jars; else echo "lock: no Maven, so the locks of jars stay"; fi
 	@$(MAKE) check-locks
 	@echo "lock: wrote requirements.lock and requirements-java.lock; make setup installs them"
 

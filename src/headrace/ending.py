@@ -46,7 +46,7 @@ def close_windows(app: App, log: Log) -> dict[str, int]:
     Returns to where, by topic. What is kept forever does not end, and moves nothing.
     """
     moments: dict[str, int] = {}
-    with open_views(log.url, app=app.name) as views:
+    with open_views(log.home, app=app.name) as views:
         ends = views.last_ends(app.name)
     for step in steps_of(app):
         wait = _wait(step)

@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headrace.clock import SECOND, Clock, SystemClock
+from headrace.engine.cluster import require_local
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.frames import Portions
 from headrace.engine.inputs import prepare_topics
@@ -96,14 +97,14 @@ class Rebuild(Closing):
                 self.log = self._stack.enter_context(open_log(address, create=False))
             self.until = None if until is None else commit_by(self.log, until)
             """The last commit that it is built of, where that is not for the live view to say."""
-            self._live = database_of(self.log.url, app.name)
+            self._live = database_of(self.log.home, app.name)
             kind = "rebuild" if until is None else "until"
-            self._place = build_place(self.log.url, app.name, view, kind)
+            self._place = build_place(self.log.home, app.name, view, kind)
             busy = f"View {view!r} is being built already"
             self._stack.enter_context(only_one(self._place.lock, busy, "Wait for it to end"))
             if view in switched_in(self._live):
-                with only_run(app_folder(self.log.url, app.name), app.name):
-                    finish_switches(self.log.url, app.name)
+                with only_run(app_folder(self.log.home, app.name), app.name):
+                    finish_switches(self.log.home, app.name)
         except BaseException:
             self._stack.close()
             raise
@@ -174,7 +175,7 @@ class Rebuild(Closing):
             self._clock.sleep(SECOND // 4)
 
         with only_run(
-            app_folder(self.log.url, self.app.name),
+            app_folder(self.log.home, self.app.name),
             self.app.name,
             hint=hint,
             wait=look_again if wait else None,
@@ -210,10 +211,12 @@ class Rebuild(Closing):
             self._let_go()
         if self._build is None:
             prepare_topics(self.log, self.step)
-            log_file = app_folder(self.log.url, self.app.name) / "rebuild.log"
+            log_file = app_folder(self.log.home, self.app.name) / "rebuild.log"
             make_room(self._place, self.step, limits)
+            spark = self._spark or spark_session(self._settings, log_file=log_file)
+            require_local(spark, self.log.url)
             self._build = Build(
-                self._spark or spark_session(self._settings, log_file=log_file),
+                spark,
                 self.log,
                 self.step,
                 self._place,

@@ -10,27 +10,35 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from headrace.clock import SECOND, Clock, SystemClock
+from headrace.engine.cluster import is_cluster, require_local
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.frames import Portions
 from headrace.engine.idle import Heart
-from headrace.engine.inputs import prepare_topics
-from headrace.engine.law import Law
-from headrace.engine.position import Position, lag_of
+from headrace.engine.inputs import prepare_topics, topics_of
+from headrace.engine.kafka.direct import why_not_direct
+from headrace.engine.position import lag_of
+from headrace.engine.progress import StepProgress
+from headrace.engine.realtime.qualify import check_real_time
+from headrace.engine.realtime.settings import RealTime
 from headrace.engine.running import RunningStep, query_of
 from headrace.engine.session import SparkSettings, spark_session
-from headrace.engine.steps import steps_of
-from headrace.errors import PipelineFailed
+from headrace.engine.steps import Step, steps_of
+from headrace.engine.task import Task, died
+from headrace.errors import LawBroken, PipelineError
 from headrace.java import jars
+from headrace.landing.landings import Landings
+from headrace.live import LiveRun
 from headrace.log import Capability, Log, open_log
 from headrace.log.roles import Closing
-from headrace.streams.app import App
+from headrace.streams.app import App, Latency
 from headrace.views.database import Database
 from headrace.views.location import app_folder, checkpoint_of, database_of
 from headrace.views.lock import only_run
@@ -39,33 +47,17 @@ from headrace.views.preflight import preflight
 from headrace.views.sink import ViewSink
 from headrace.views.switching import finish_switches
 
-__all__ = ["Run", "StepProgress", "run", "start"]
+__all__ = ["LiveRun", "Run", "StepProgress", "run", "start"]
 
 DEFAULT_LOG = "file:./data"
 
-_RESTARTS = 3
-"""How often in a row a step is started again after a worker died, without getting any further."""
-
 
 @dataclass(frozen=True)
-class StepProgress:
-    """How a step is doing. Times are microseconds."""
-
-    step: str
-    law: Law
-    frontier: int | None
-    lag: int
-    """Rows in the log that it has not stored the results of."""
-
-
-@dataclass
 class _Running:
     query: RunningStep
     sink: ViewSink
-    restarts: int = 0
-    failed_at: Mapping[str, Position] | None = None
-    started: bool = False
-    ended: bool = False
+    log: Log
+    task: Task
 
 
 class Run(Closing):
@@ -87,76 +79,126 @@ class Run(Closing):
     ) -> None:
         self.app = app
         self._until_caught_up = until_caught_up
+        self._portions = portions or Portions()
+        self._changelogs = changelogs
         self._clock = clock or SystemClock()
+        self._reach = reach
         self._stack = contextlib.ExitStack()
-        steps = steps_of(app)
+        self._steps = steps_of(app)
         try:
             if isinstance(log, Log):
                 self.log = log
             else:
                 self.log = self._stack.enter_context(open_log(log or app.log or DEFAULT_LOG))
-            folder = app_folder(self.log.url, app.name)
-            self._stack.enter_context(only_run(folder, app.name))
-            for step in steps:
-                prepare_topics(self.log, step)
-            views = database_of(self.log.url, app.name)
-            if fresh:
-                _forget(folder, views)
-            else:
-                finish_switches(self.log.url, app.name)
-                preflight(app, self.log).require()
-            on_kafka = Capability.COMMITS not in self.log.capabilities
-            self._spark = spark or spark_session(
-                settings,
-                log_file=folder / "spark.log",
-                jars=jars("spark-kafka") if on_kafka else (),
-            )
-            database = Database(views, app.name)
-            self._stack.callback(database.close)
-            producer = self.log.producer(id=f"{app.name}.{database.generation}")
-            self._stack.callback(producer.close)
-            outbox = Outbox(database, producer, reach)
-            self._running = []
-            for step in steps:
-                query = query_of(
-                    self._spark,
-                    self.log,
-                    step,
-                    checkpoint_of(self.log.url, app.name, step.name),
-                    portions=portions,
-                    reach=reach,
-                    clock=self._clock,
-                )
-                sink = ViewSink(
-                    database,
-                    outbox,
-                    self.log,
-                    step,
-                    query.frames.shapes,
-                    changelog=changelogs,
-                    reach=reach,
-                )
-                self._running.append(_Running(query, sink))
-            outbox.send()
-            self._heart = Heart(self.log, {t for step in steps for t in step.topics}, self._clock)
-            if not until_caught_up and Capability.FRONTIERS in self.log.capabilities:
-                self._heart.start()
-                self._stack.callback(self._heart.stop)
-            self._stack.callback(self.stop)
-            for running in self._running:
-                running.query.start(running.sink, until_caught_up=until_caught_up)
-                running.started = True
-                if running is not self._running[-1]:
-                    running.query.wait_for_source(self._clock)
+            self._prepare(spark, settings, fresh=fresh)
+            self._compose()
+            self._begin()
         except BaseException:
             self._stack.close()
             raise
+
+    def _prepare(
+        self, spark: SparkSession | None, settings: SparkSettings | None, *, fresh: bool
+    ) -> None:
+        """Look whether it can run, on what there is, and make ready what it runs with."""
+        app, home = self.app.name, self.log.home
+        folder, views = app_folder(home, app), database_of(home, app)
+        self._stack.enter_context(only_run(folder, app))
+        for step in self._steps:
+            prepare_topics(self.log, step)
+        if fresh:
+            _forget(folder, views)
+        else:
+            finish_switches(home, app)
+            preflight(self.app, self.log).require()
+        self._on_kafka = Capability.COMMITS not in self.log.capabilities
+        self._spark = spark or spark_session(
+            settings,
+            log_file=folder / "spark.log",
+            jars=jars("spark-kafka") if self._on_kafka else (),
+        )
+        require_local(self._spark, self.log.url)
+        self._database = Database(views, app)
+        self._stack.callback(self._database.close)
+        producer = self.log.producer(id=f"{app}.{self._database.generation}")
+        self._stack.callback(producer.close)
+        self._outbox = Outbox(self._database, producer, self._reach)
+
+    def _compose(self) -> None:
+        """Make of each step what runs it and what keeps its results."""
+        landing = [s for s in self._steps if self._on_kafka and why_not_direct(s) is not None]
+        landed, landings = self._land(landing)
+        self._tasks = [*landings]
+        self._running = []
+        for step in self._steps:
+            log = landed if step in landing else self.log
+            query = query_of(
+                self._spark,
+                log,
+                step,
+                checkpoint_of(self.log.home, self.app.name, step.name),
+                portions=self._portions,
+                reach=self._reach,
+                clock=self._clock,
+            )
+            sink = ViewSink(
+                self._database,
+                self._outbox,
+                log,
+                step,
+                query.frames.shapes,
+                changelog=self._changelogs,
+                reach=self._reach,
+            )
+            task = Task(
+                partial(query.start, sink, until_caught_up=self._until_caught_up),
+                query.wait,
+                partial(getattr, sink, "reached"),
+                # What is not here yet would not be caught up with.
+                tuple(landings) if step in landing and self._until_caught_up else (),
+                self._by_chance,
+            )
+            self._running.append(_Running(query, sink, log, task))
+            self._tasks.append(task)
+        self._heart = Heart(landed, _with_frontiers(self._running), self._clock)
+
+    def _land(self, steps: Sequence[Step]) -> tuple[Log, list[Task]]:
+        """The log with what steps need copied from a broker, and the tasks that do it."""
+        if not steps:
+            return self.log, []
+        topics = {topic.name: topic for step in steps for topic in topics_of(step)}
+        landings = Landings(
+            self._spark,
+            self.app.name,
+            self.log,
+            list(topics.values()),
+            self._database,
+            self._outbox,
+            until_caught_up=self._until_caught_up,
+            portions=self._portions,
+            reach=self._reach,
+        )
+        require_local(self._spark, landings.log.url)
+        self._stack.callback(landings.close)
+        return landings.log, landings.tasks
+
+    def _begin(self) -> None:
+        self._outbox.send()
+        if not self._until_caught_up:
+            self._heart.start()
+            self._stack.callback(self._heart.stop)
+        self._stack.callback(self.stop)
+        queries = {id(running.task): running.query for running in self._running}
+        for task in self._tasks:
+            task.begin()
+            if task.started and id(task) in queries and task is not self._tasks[-1]:
+                queries[id(task)].wait_for_source(self._clock)
 
     def wait(self, seconds: float | None = None) -> bool:
         """Whether all steps ended by themselves within so many seconds. A failure is raised."""
         until = None if seconds is None else self._clock.monotonic() + int(seconds * SECOND)
         # Every step is looked at, or the failure of a later one would wait for the first to end.
-        while [running for running in self._running if not self._ended(running)]:
+        while [task for task in self._tasks if not task.look(self._clock)]:
             self._heart.check()
             if until is not None and self._clock.monotonic() >= until:
                 return False
@@ -180,28 +222,26 @@ class Run(Closing):
         """Stop, and give everything back. The rest of the log is for the next run."""
         self._stack.close()
 
-    def _ended(self, running: _Running) -> bool:
-        if running.ended:
-            return True
-        try:
-            if not running.started:
-                running.query.start(running.sink, until_caught_up=self._until_caught_up)
-                running.started = True
-            running.ended = running.query.wait(0.1)
-        except PipelineFailed as failure:
-            running.started = False
-            stuck = running.sink.reached == running.failed_at
-            running.restarts = running.restarts + 1 if stuck else 1
-            running.failed_at = running.sink.reached
-            if running.restarts > _RESTARTS or not failure.details.get("by_chance"):
-                raise
-            self._clock.sleep(SECOND // 2)
-        return running.ended
+    def _by_chance(self, failure: PipelineError) -> bool:
+        """Whether it may not happen again.
+
+        Where a worker of a cluster was lost, Spark does some of its work again and counts its rows
+        twice. Such a batch does not add up, is not stored, and is computed once more.
+        """
+        if isinstance(failure, LawBroken):
+            return is_cluster(self._spark)
+        return died(failure)
 
     def _progress(self, running: _Running) -> StepProgress:
         sink = running.sink
-        lag = lag_of(self.log, sink.reached)
+        lag = lag_of(running.log, sink.reached)
         return StepProgress(running.query.step.name, sink.law, sink.frontier, lag)
+
+
+def _with_frontiers(steps: Sequence[_Running]) -> set[str]:
+    """The topics whose time can be moved on when they go quiet."""
+    able = [s for s in steps if Capability.FRONTIERS in s.log.capabilities]
+    return {topic for running in able for topic in running.query.step.topics}
 
 
 def start(
@@ -209,15 +249,25 @@ def start(
     log: str | Log | None = None,
     *,
     until_caught_up: bool = False,
+    latency: Latency | None = None,
     spark: SparkSession | None = None,
     settings: SparkSettings | None = None,
     portions: Portions | None = None,
-) -> Run:
+    real_time: RealTime | None = None,
+    fresh: bool = False,
+) -> Run | LiveRun:
     """Start an application in the background, to go on until it is closed.
 
     It runs on `spark`, or on this process's session, which is made as `settings` say if there is
-    none yet. `portions` says how much of the log goes into a batch.
+    none yet. `latency` says how, if not as the application itself does: in micro-batches, with
+    `portions` of the log in each, or in real time, with its place kept as `real_time` says.
+    `fresh` forgets what was computed before.
     """
+    if (latency or app.latency) == "real-time":
+        where = log or app.log or DEFAULT_LOG
+        url = where.url if isinstance(where, Log) else where
+        check_real_time(app, url, until_caught_up=until_caught_up)
+        return LiveRun(app, where, spark=spark, settings=settings, real_time=real_time, fresh=fresh)
     return Run(
         app,
         log,
@@ -225,6 +275,7 @@ def start(
         spark=spark,
         settings=settings,
         portions=portions,
+        fresh=fresh,
     )
 
 
@@ -248,4 +299,5 @@ def _forget(folder: Path, views: Path) -> None:
     """Remove all that was computed. The log has what it was computed from."""
     for suffix in ("", "-wal", "-shm"):
         Path(f"{views}{suffix}").unlink(missing_ok=True)
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    for name in ("checkpoints", "landing"):
+        shutil.rmtree(folder / name, ignore_errors=True)

@@ -109,7 +109,7 @@ class Results:
 
     def view(self, name: str) -> list[dict[str, Any]]:
         """The rows of a view, by its key."""
-        with open_views(self.log.url, app=self.app) as views:
+        with open_views(self.log.home, app=self.app) as views:
             return views.rows(name)
 
     def topic(self, name: str) -> list[Any]:

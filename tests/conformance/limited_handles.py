@@ -25,6 +25,7 @@ from headrace.log import (
     Transaction,
 )
 from headrace.log.assignment import Partition
+from headrace.log.roles import Flags
 
 
 def check_position(log: Log, *positions: Position) -> None:
@@ -56,10 +57,12 @@ class LimitedProducer(Producer):
         *,
         partition: int | None = None,
         sequence: int | None = None,
+        tombstones: Flags | None = None,
     ) -> Receipt:
         if sequence is not None:
             self._log.require(Capability.SEQUENCES)
-        return replace(self._inner.append(topic, data, partition=partition), commit=None)
+        receipt = self._inner.append(topic, data, partition=partition, tombstones=tombstones)
+        return replace(receipt, commit=None)
 
     def flush(self) -> None:
         self._inner.flush()

@@ -27,7 +27,7 @@ HASTE = 5
 _MOMENT = 20 * MILLISECOND
 _MINUTE = timedelta(minutes=1)
 _SILENCE = timedelta(seconds=4)
-"""After so long without a poll a member is gone."""
+"""After so long without a poll a member is gone, in tests where one falls silent."""
 
 
 def _session(span: timedelta) -> timedelta:
@@ -38,8 +38,10 @@ class HastyLog(KafkaLog):
     """Kafka with shorter sessions, which end too when a member is not heard of.
 
     Kafka's client beats for a caller that is at work, as it should. A test has one thread for all
-    members, and means by a silent one that it is gone; so it may not be at work for long.
+    members, and means by a silent one that it is gone; there it may not be at work for long.
     """
+
+    silence = _MINUTE
 
     def consumer(
         self,
@@ -60,7 +62,7 @@ class HastyLog(KafkaLog):
             assignor=assignor,
             instance=instance,
             session=_session(session),
-            max_poll_interval=max(_SILENCE, _session(session)),
+            max_poll_interval=max(self.silence, _session(session)),
         )
 
 
@@ -81,6 +83,8 @@ class KafkaBackend(Backend):
     @classmethod
     def begin(cls, request: pytest.FixtureRequest, folder: Path) -> Self:
         made = cls(folder)
+        if request.node.get_closest_marker("silence"):
+            made._silence = _SILENCE
         made._servers = request.getfixturevalue("own_broker").servers
         made._admin = AdminClient({"bootstrap.servers": made._servers, "log_level": 0})
         return made
@@ -88,15 +92,17 @@ class KafkaBackend(Backend):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._servers = ""
+        self._silence = _MINUTE
         self._admin: AdminClient = None
         self._real = SystemClock()
         self._passed = timedelta(0)
         self._times = [(timedelta(0), self._next_millisecond())]
 
     def make(self, clock: Clock | None) -> Log:
-        return HastyLog(
-            f"kafka://{self._servers}?timeout=20s&topic.metadata.refresh.interval.ms=200"
-        )
+        settings = "timeout=20s&topic.metadata.refresh.interval.ms=200"
+        log = HastyLog(f"kafka://{self._servers}?{settings}")
+        log.silence = self._silence
+        return log
 
     def later(self, span: timedelta) -> None:
         self._passed += span
@@ -165,5 +171,5 @@ class KafkaBackend(Backend):
     def _next_millisecond(self) -> int:
         """A time after all that was appended, and before all that will be."""
         point = self._real.now() // MILLISECOND * MILLISECOND + MILLISECOND
-        self._real.sleep(point - self._real.now() + 1)
+        self._real.sleep(max(0, point - self._real.now()) + 1)
         return point

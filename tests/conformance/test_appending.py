@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.errors import InvalidRecord
 from headrace.log import Batch, Capability, Log
 from tests.conformance.stage import LONG, needs, read, values
 
@@ -72,3 +74,22 @@ def test_more_than_one_commit_may_hold_is_appended_in_several(log: Log) -> None:
     found: list[Batch] = list(log.read("clicks"))
     assert len(found) > 1
     assert [bytes([n]) for n in range(40)] == [r.value[:1] for b in found for r in b.records()]
+
+
+def test_appended_rows_can_be_tombstones_in_their_place(log: Log) -> None:
+    with needs(log, TYPED):
+        log.create_topic("users", partitions=2, schema="id string, age int", key="id")
+        rows = pa.table({"id": ["a", "b", "a", "b"], "age": [1, 2, None, 3]})
+        with log.producer() as producer:
+            producer.append("users", rows, tombstones=np.array([False, False, True, False]))
+        found: dict[str, list[int | None]] = {}
+        for record in read(log, "users"):
+            found.setdefault(record.key, []).append(record.value and record.value["age"])
+        assert found == {"a": [1, None], "b": [2, 3]}
+
+
+def test_tombstones_are_refused_where_there_is_no_key(log: Log) -> None:
+    with needs(log, TYPED):
+        log.create_topic("users", schema="id string")
+        with log.producer() as producer, pytest.raises(InvalidRecord, match="no key"):
+            producer.append("users", pa.table({"id": ["a"]}), tombstones=np.array([True]))

@@ -65,6 +65,7 @@ def test_deleting_one_topic_leaves_a_member_its_other_topics(stage: Stage) -> No
         send(log, "y", b"1")
 
 
+@pytest.mark.silence
 def test_partitions_of_a_dead_member_go_to_a_static_member_that_returns(stage: Stage) -> None:
     log = stage.log
     log.create_topic("t", partitions=4)

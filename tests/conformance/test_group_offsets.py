@@ -130,6 +130,7 @@ def test_a_group_at_work_cannot_be_moved_or_deleted(stage: Stage, numbers: Log) 
     assert len(consume(stage, "readers", 100)) == 10, "a deleted group begins anew"
 
 
+@pytest.mark.silence
 def test_a_killed_member_keeps_its_group_busy_until_its_session_has_run_out(
     stage: Stage, numbers: Log
 ) -> None:

@@ -152,16 +152,17 @@ def test_nothing_is_handled_twice_while_members_come_and_go(stage: Stage) -> Non
     assert sorted(handled) == sorted(b"%d@%d" % (p, n) for p in range(5) for n in range(12))
 
 
+@pytest.mark.silence
 def test_a_silent_member_is_passed_over_when_its_session_has_run_out(stage: Stage) -> None:
     stage.log.create_topic("clicks", partitions=2)
     silent, alive = join(stage.log), join(stage.elsewhere())
     stage.settle(silent, alive)
     generation = alive.generation
     for _ in range(3):
-        stage.later(SESSION / 3)
+        stage.later(SESSION / 4)
         stage.settle(alive)
     assert len(alive.assignment) == 1, "a session is not over before its time"
-    stage.later(SESSION / 2)
+    stage.miss(silent)
     stage.settle(alive)
     assert shares(alive) == [[0, 1]]
     assert alive.generation > generation
@@ -180,6 +181,7 @@ def test_polling_keeps_a_member_alive(stage: Stage) -> None:
     assert [(c.assignment, c.generation) for c in members] == before
 
 
+@pytest.mark.silence
 def test_a_zombie_cannot_commit_what_has_gone_to_another(stage: Stage) -> None:
     stage.log.create_topic("clicks")
     fill(stage.log, 1, rounds=4)
@@ -196,6 +198,7 @@ def test_a_zombie_cannot_commit_what_has_gone_to_another(stage: Stage) -> None:
     assert lag.committed == 1, "the zombie's offset must not be there"
 
 
+@pytest.mark.silence
 def test_a_member_that_was_passed_over_comes_back_by_polling(stage: Stage) -> None:
     stage.log.create_topic("clicks", partitions=2)
     sleeper, other = join(stage.log), join(stage.elsewhere())
@@ -224,6 +227,7 @@ def test_a_static_member_that_restarts_keeps_its_partitions_and_the_generation(
     assert member.instance == "worker-1"
 
 
+@pytest.mark.silence
 def test_a_static_member_that_stays_away_loses_its_place(stage: Stage) -> None:
     stage.log.create_topic("clicks", partitions=2)
     other, static = join(stage.log), join(stage.log, instance="worker-1")
@@ -247,6 +251,7 @@ def test_of_two_with_the_same_instance_the_older_is_fenced(stage: Stage) -> None
     assert [r.value for r in stage.drain(new)] == [b"0-0", b"0-1"]
 
 
+@pytest.mark.silence
 def test_a_static_member_whose_session_ran_out_may_come_back(stage: Stage) -> None:
     stage.log.create_topic("clicks", partitions=2)
     static, other = join(stage.log, instance="worker-1"), join(stage.log)

@@ -154,9 +154,9 @@ def test_only_the_columns_asked_for_are_read(log: Log) -> None:
     [(EARLIEST, 0), (LATEST, 10), (Offset(4), 4), (minute(4), 4), (minute(99), 10)],
 )
 def test_a_position_is_an_offset_in_each_partition(
-    numbers: Log, position: Position, offset: int
+    stage: Stage, numbers: Log, position: Position, offset: int
 ) -> None:
-    assert numbers.offset_at("numbers", 0, position) == offset
+    assert numbers.offset_at("numbers", 0, stage.place(position)) == offset
 
 
 def test_a_commit_is_an_offset_in_each_partition(numbers: Log) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import pty
 import signal
@@ -17,7 +18,7 @@ import apsw
 import pytest
 
 from headrace.cli.demonstration.check import check
-from headrace.cli.demonstration.stage import _pipeline
+from headrace.cli.demonstration.stage import pipeline_file
 from headrace.cli.loading import load_app
 from headrace.views import open_views
 from tests.integration.test_cli_running import Cli, ended
@@ -52,10 +53,30 @@ def test_the_demo_counts_page_views_and_the_recount_agrees(tmp_path: Path) -> No
     db.execute("UPDATE _headrace_panes_hits_per_minute SET hits = hits + 1 WHERE rowid = 7")
     db.close()
     with open_views(cli.url) as views:
-        findings = check(folder, load_app(f"{_pipeline()}:app"), views, EVENTS)
+        findings = check(folder, load_app(f"{pipeline_file()}:app"), views, EVENTS)
     (wrong,) = [finding for finding in findings if not finding.holds]
     assert wrong.law == "page views counted in their minute"
     assert "1 differ from the recount; first " in wrong.remark
+
+
+@pytest.mark.timeout(300)
+def test_the_demo_of_fraud_finds_all_that_its_rules_mean(tmp_path: Path) -> None:
+    cli = Cli(tmp_path)
+    words = ("demo", "fraud", "--once", "--events", "3000", "--json", "--log", cli.url)
+    process = cli.start(*words)
+    out, err = (text.decode() for text in process.communicate(timeout=250))
+    assert (process.returncode, err) == (0, ""), out + err
+    told = json.loads(out)
+    assert told["holds"]
+    assert [rule["recall"] for rule in told["rules"]] == [1.0, 1.0, 1.0]
+    assert all(rule["meant"] for rule in told["rules"])
+    passed = told["let_through"]
+    assert passed["caught"] > 0
+    money = [passed[kind]["money"] for kind in ("alerted", "hourly", "all")]
+    assert money == sorted(money)
+    assert set(told["latency"]) == {"p50", "p95", "p99"}
+    alerts = cli.records("fraud.alerts")
+    assert len({alert.value["alert"] for alert in alerts}) == len(alerts)
 
 
 @pytest.mark.timeout(300)
@@ -109,5 +130,6 @@ def test_a_demo_needs_an_event(tmp_path: Path) -> None:
     assert "'--events'" in Cli(tmp_path).run("demo", "--events", "0", code=2).stderr
 
 
-def test_the_pipeline_of_the_demo_is_the_one_to_copy() -> None:
-    assert _pipeline().parts[-2:] == ("pipelines", "pageviews.py")
+def test_the_pipelines_of_the_demo_are_those_to_copy() -> None:
+    assert pipeline_file().parts[-2:] == ("pipelines", "pageviews.py")
+    assert pipeline_file("fraud.py").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from confluent_kafka.admin import (
 )
 
 from headrace.broker import ClusterState
-from headrace.broker.ports import free
 from headrace.errors import (
     AccessDenied,
     InvalidSchema,
@@ -31,6 +31,7 @@ from headrace.errors import (
     TopicExists,
     UnreadableRecord,
 )
+from headrace.java.ports import free
 from headrace.log import EARLIEST, Log, Offset, Topic, TopicSettings, open_log
 from headrace.schema.ddl import parse_schema
 from tests import kafka
@@ -256,6 +257,21 @@ def test_a_key_is_where_kafkas_own_client_puts_it(broker: ClusterState, log: Log
         for record in batch.records():
             where.setdefault(record.key, set()).add(record.partition)
     assert all(len(partitions) == 1 for partitions in where.values())
+
+
+def test_a_row_without_a_time_has_that_of_its_arrival_if_the_topic_says_so(log: Log) -> None:
+    settings = {"missing_time": "arrival"}
+    log.create_topic(
+        "timeless", schema="k string, at timestamp", key="k", event_time="at", settings=settings
+    )
+    with log.producer() as producer:
+        producer.send("timeless", {"k": "a"})
+        producer.send("timeless", None, key="a")
+        producer.send("timeless", {"k": "b", "at": "2026-01-31T12:00:00Z"})
+    first, gone, last = [r for batch in log.read("timeless") for r in batch.records()]
+    assert first.value["at"] == first.timestamp
+    assert gone.value is None
+    assert last.value["at"] == datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def test_rows_may_be_avro(log: Log) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from headrace.testing import scripted_log
-from pipelines import leaderboard, notifications
+from pipelines import fraud, leaderboard, notifications
 from tests.spark import shuffling
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -69,3 +70,40 @@ def test_the_leaderboard_tells_of_the_ranks_that_changed_and_of_no_others() -> N
         log.write(leaderboard.points, win(2, 5, 2), win(3, 7, 2))
         results = log.run(leaderboard.app, spark=shuffling(2))
         assert len(results.topic(changes)) == 104, "nothing changed among the first hundred"
+
+
+def use(
+    name: str, second: float, card: str, amount: str = "20", lat: float = 50.0
+) -> dict[str, Any]:
+    at = NOON + timedelta(seconds=second)
+    place = {"merchant": "m", "lat": lat, "lon": 8.0}
+    return {"transaction": name, "card": card, "amount": Decimal(amount), "at": at, **place}
+
+
+def test_cards_are_flagged_by_each_rule_with_its_evidence_and_by_no_other() -> None:
+    own = {"holder": "holder", "usual": Decimal(100), "home_lat": 50.0, "home_lon": 8.0}
+    with scripted_log(start=NOON + HOUR) as log:
+        log.write(fraud.profiles, *({"card": f"{n}", "changed": NOON, **own} for n in range(1, 5)))
+        spent = use("b0", 0, "2", "2500"), use("b1", 60, "2", "2500")
+        log.write(fraud.transactions, *(use(f"a{n}", 12 * n, "1", "1") for n in range(6)), *spent)
+        log.write(fraud.transactions, use("b2", 599, "2", "0.01"), use("c0", 595, "3"))
+        log.write(fraud.transactions, use("c1", 595, "3"), use("c2", 595, "3", lat=50.01))
+        log.write(fraud.transactions, use("d0", 600, "4", "2000"), use("e0", 600, "unknown"))
+        results = log.run(fraud.app, spark=shuffling(2))
+        told = {row["alert"]: row for row in results.topic("fraud.alerts")}
+        assert list(told) == ["a5:too many", "b2:too much", "c2:too fast"]
+        assert told["a5:too many"]["evidence"] == [f"a{n}" for n in range(6)]
+        assert told["a5:too many"]["value"] == 6.0
+        assert told["b2:too much"]["evidence"] == ["b0", "b1", "b2"]
+        assert told["b2:too much"]["value"] == 5000.01
+        assert told["b2:too much"]["since"] == NOON
+        assert told["c2:too fast"]["evidence"] == ["c1", "c2"]
+        assert told["c2:too fast"]["value"] is None, "no time has passed between the two"
+
+        # Far from home, for a hundred times the usual.
+        log.write(fraud.transactions, use("d1", 620, "4", "4000", lat=52.0))
+        results = log.run(fraud.app, spark=shuffling(2))
+        more = {row["alert"]: row for row in results.topic("fraud.alerts")[3:]}
+        assert set(more) == {"d1:model", "d1:too fast", "d1:too much"}
+        assert 0.9 < more["d1:model"]["value"] < 1
+        assert results.law("fraud.alerts").holds

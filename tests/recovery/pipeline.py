@@ -13,6 +13,7 @@ from headrace.streams.dedup import Keep
 from headrace.testing import Results, ScriptedLog
 from tests.property import folds
 from tests.property.distinct import check_distinct
+from tests.property.flagging import JUDGES, RULES, check_alerts
 from tests.property.folding import check_stateful
 from tests.property.judging import (
     check_changelog,
@@ -31,7 +32,7 @@ TOPIC = "orders"
 SCHEMA = "shop string, item string, price decimal(10,2), at timestamp"
 
 Steps = dict[str, hr.Aggregation]
-Which = Literal["small", "grid", "own", "distinct", "state"]
+Which = Literal["small", "grid", "own", "distinct", "state", "alerts"]
 
 
 def declare(name: str, which: Which = "grid") -> tuple[hr.App, Steps]:
@@ -42,6 +43,8 @@ def declare(name: str, which: Which = "grid") -> tuple[hr.App, Steps]:
         return _distinct(app, orders), {}
     if which == "state":
         return _with_state(app, orders), {}
+    if which == "alerts":
+        return _alerts(app, orders), {}
     steps = _own(orders) if which == "own" else _on_a_grid(orders)
     if which == "small":
         steps = {"sales": steps["sales"]}
@@ -143,6 +146,22 @@ def _with_state(app: hr.App, orders: hr.Stream) -> hr.App:
     return app
 
 
+def _alerts(app: hr.App, orders: hr.Stream) -> hr.App:
+    """Rules of which an event that comes late makes some true, and some false."""
+    step = hr.alerts(
+        hr.select(orders, "shop", "at", n="length(item)", id="price"),
+        by="shop",
+        event="id",
+        within=30 * SECOND,
+        delay=60 * SECOND,
+        limit=6,
+        rules=RULES,
+    )
+    app.publish(f"{app.name}.alerts", step)
+    app.publish(f"{app.name}.alerts.late", step.late)
+    return app
+
+
 _COLUMNS = {
     "totals": parse_schema("at timestamp, k string, n int"),
     "visits": parse_schema("at timestamp, k string, n int"),
@@ -189,6 +208,8 @@ def feed(log: ScriptedLog, source: Feed, commits: int) -> None:
 def judge(app: hr.App, steps: Steps, results: Results) -> None:
     """Everything that the application keeps and writes is what the oracle says."""
     for topic, output in app.outputs.items():
+        if isinstance(output.stream, hr.Alerts):
+            check_alerts(topic, output.stream, JUDGES, results, late=f"{topic}.late")
         if isinstance(output.stream, hr.Stateful):
             columns = _COLUMNS[topic.removeprefix(f"{app.name}.")]
             check_stateful(topic, output.stream, results, columns, late=f"{topic}.late")

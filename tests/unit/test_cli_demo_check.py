@@ -219,7 +219,7 @@ class Shown:
     """Stands in for the views of a pipeline that counts as the recount does, and one too many."""
 
     def __init__(self, url: str, too_many: int) -> None:
-        app = load_app(f"{stage._pipeline()}:app")
+        app = load_app(f"{stage.pipeline_file()}:app")
         again = recount(Path(url.removeprefix("file:")), TOPIC, rule_of(app))
         late, counted = again.late.total(), again.counted
         self._law = Law(again.rows, 0, again.dead, 0, 0, counted + late, counted, late)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from headrace.broker.ports import HOST
 from headrace.broker.state import PartitionState
 from headrace.errors import MissingExtra
+from headrace.java.ports import HOST
 
 try:
     from confluent_kafka import KafkaException

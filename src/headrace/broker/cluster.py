@@ -6,18 +6,19 @@ import contextlib
 import fcntl
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from headrace.broker.admin import Admin
 from headrace.broker.layout import Folder, Layout, Node
-from headrace.broker.ports import answers
 from headrace.broker.reasons import reason
 from headrace.broker.starting import Started, format_data, planned, start_node
 from headrace.broker.state import ClusterState, NodeState
 from headrace.clock import MILLISECOND, SECOND, Clock, SystemClock
-from headrace.errors import BrokerFailed
-from headrace.java import Progress, class_path
+from headrace.errors import BrokerFailed, ServerError
+from headrace.java import Fetching, class_path
+from headrace.java.ports import answers
+from headrace.java.process import Process
 
 _POLL = 50 * MILLISECOND
 _READY_WITHIN = 90 * SECOND
@@ -48,21 +49,27 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         *,
         memory: str = "512m",
-        progress: Progress | None = None,
+        only: Collection[int] = (),
+        told: Fetching | None = None,
         say: Say | None = None,
     ) -> ClusterState:
         """Start every node that is not running, and return when all of them answer.
 
         `port` is where the first one listens, and the others after it; 0 means any that are free.
+        With `only`, these nodes and no others are started; they answer when a majority is there.
         """
         say = say or (lambda _: None)
         with self._alone():
             known = self._folder.layout()
             running = {n.id for n in known.nodes if self._folder.process(n)} if known else set()
             layout = planned(known, running, self.folder, brokers, port, settings or {})
-            missing = [node for node in layout.nodes if node.id not in running]
+            missing = [
+                node
+                for node in layout.nodes
+                if node.id not in running and (not only or node.id in only)
+            ]
             if missing:
-                path = class_path("kafka", progress)
+                path = class_path("kafka", told)
                 self._folder.write_layout(layout)
                 self._start(layout, missing, path, memory, say)
         return self.state()
@@ -95,16 +102,18 @@ class Cluster:
 
     def down(self, *, remove: bool = False) -> bool:
         """Stop every node; with `remove`, forget all data too. Whether any was running."""
-        if not self.folder.exists():
+        if self._folder.layout() is None:
             return False
         with self._alone():
             layout = self._folder.layout()
-            stopped = self._stop(layout.nodes if layout else [])
+            nodes = layout.nodes if layout else []
+            processes = [process for node in nodes if (process := self._folder.process(node))]
+            _end(processes, self._clock)
             if remove and layout:
                 for node in layout.nodes:
                     shutil.rmtree(self._folder.node(node), ignore_errors=True)
                 self._folder.forget()
-        return stopped
+        return bool(processes)
 
     def signal(self, node: int, number: int) -> None:
         """Send a signal to the process of a node, as kill does: SIGKILL, SIGSTOP, SIGCONT."""
@@ -124,23 +133,23 @@ class Cluster:
     def _start(self, layout: Layout, nodes: list[Node], path: str, memory: str, say: Say) -> None:
         new = [n for n in nodes if not (self._folder.data(n) / "meta.properties").exists()]
         if new:
-            say("formatting")
+            say("Making the data folders")
             format_data(self._folder, layout, new, path)
-        say("starting")
+        say("Waiting for Kafka to answer")
         started: list[Started] = []
         try:
             for node in nodes:
                 started.append(start_node(self._folder, layout, node, path, memory))
                 self._folder.write_process(node, started[-1].process)
-            self._wait(layout, started)
+            self._wait(started)
         except BaseException:
-            self._stop([one.node for one in started])
+            _end([one.process for one in started], self._clock)
             raise
 
-    def _wait(self, layout: Layout, started: list[Started]) -> None:
-        """Return when all nodes answer, and know of each other."""
-        wanted = {node.id for node in layout.nodes}
-        ports = [node.port for node in layout.nodes]
+    def _wait(self, started: list[Started]) -> None:
+        """Return when all of them answer, and the cluster has let them in."""
+        wanted = {one.node.id for one in started}
+        ports = [one.node.port for one in started]
         until = self._clock.monotonic() + _READY_WITHIN
         admin = None
         while True:
@@ -161,19 +170,25 @@ class Cluster:
                 )
             self._clock.sleep(_POLL)
 
-    def _stop(self, nodes: list[Node]) -> bool:
-        processes = [process for node in nodes if (process := self._folder.process(node))]
-        for process in processes:
-            process.signal(signal.SIGCONT)
-            process.signal(signal.SIGTERM)
-        for process in processes:
-            process.end(self._clock, _END_WITHIN)
-        return bool(processes)
-
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Let nobody else start or stop nodes of this folder meanwhile."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "up.lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+        self._folder.claim()
+        try:
+            with (self.folder / "up.lock").open("w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                yield
+        except OSError as error:
+            raise ServerError(
+                f"The folder of the cluster cannot be used: {error.strerror} at {error.filename}",
+                hint="Make room or put it right, or choose another folder with --data",
+            ) from None
+
+
+def _end(processes: list[Process], clock: Clock) -> None:
+    """Return when all of them have ended; they do so at the same time."""
+    for process in processes:
+        process.signal(signal.SIGCONT)
+        process.signal(signal.SIGTERM)
+    for process in processes:
+        process.end(clock, _END_WITHIN)

@@ -18,8 +18,8 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.broker.process import Process
-from headrace.errors import ServerError
+from headrace.errors import InvalidSetting, ServerError
+from headrace.java.process import Process
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,22 @@ class Folder:
 
     def write_layout(self, layout: Layout) -> None:
         _write(self.path / "cluster.json", json.dumps(dataclasses.asdict(layout), indent=2))
+
+    def claim(self) -> None:
+        """Make the folder, or see that it is one of ours: what is in others is not for us."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            names = {entry.name for entry in self.path.iterdir()} - {"up.lock"}
+        except OSError as error:
+            raise ServerError(
+                f"{self.path} cannot be the folder of a cluster: {error.strerror}",
+                hint="Choose another one with --data",
+            ) from None
+        if names and self.layout() is None:
+            raise InvalidSetting(
+                f"{self.path} holds something else than a Kafka cluster",
+                hint="Choose an empty or a new folder with --data",
+            )
 
     def forget(self) -> None:
         """Take the note of what the cluster is made of away."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.broker.layout import Node
-from headrace.broker.ports import HOST
+from headrace.java.ports import HOST
 
 _REPLICAS = 3
 

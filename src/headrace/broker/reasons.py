@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 _THROWN = re.compile(r"^(?:Caused by: |Exception in thread \S+ )?[\w.$]+(?:Exception|Error): (.+)$")
 _LOGGED = re.compile(r"^[\d-]+ [\d:.]+ (?:ERROR|FATAL) [^:]+: (.+)$")
 _TAIL = 200_000
+_ROOM = 16 * 1024
 
 
 def size(path: Path) -> int:
@@ -17,6 +19,9 @@ def size(path: Path) -> int:
 
 def reason(*written: tuple[Path, int]) -> str:
     """The words of the last thing that went wrong, in files read from a place on."""
+    # A full disk has no room for the complaint about it either.
+    if any(path.exists() and shutil.disk_usage(path).free < _ROOM for path, _ in written):
+        return "No space left on device"
     found = ""
     for path, begin in written:
         for line in _lines(path, begin):

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headrace.broker import ports
 from headrace.broker.layout import Folder, Layout, Node
-from headrace.broker.process import Process, start
 from headrace.broker.properties import properties
 from headrace.broker.reasons import reason, size
 from headrace.errors import BrokerFailed, InvalidSetting
-from headrace.java.home import java
+from headrace.java import ports
+from headrace.java.home import BRIEF, java
+from headrace.java.process import Process, start
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -73,7 +73,7 @@ def format_data(folder: Folder, layout: Layout, nodes: list[Node], class_path: s
         tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted"]
         options = ["--cluster-id", layout.cluster_id, "--config", str(folder.properties(node))]
         with folder.console(node).open("ab") as console:
-            command = [*_java(folder, node, class_path, "128m"), *tool, *options]
+            command = [*_java(folder, node, class_path, "128m", *BRIEF), *tool, *options]
             running.append((node, subprocess.Popen(command, stdout=console, stderr=console)))
     for node, process in running:
         if process.wait():
@@ -94,10 +94,11 @@ def start_node(folder: Folder, layout: Layout, node: Node, class_path: str, memo
     return Started(node, process, written)
 
 
-def _java(folder: Folder, node: Node, class_path: str, memory: str) -> list[str]:
+def _java(folder: Folder, node: Node, class_path: str, memory: str, *options: str) -> list[str]:
     return [
         java(),
         f"-Xmx{memory}",
+        *options,
         f"-Dlog4j2.configurationFile={_LOGGING}",
         f"-Dheadrace.kafka.log={folder.log(node)}",
         f"-XX:ErrorFile={folder.node(node)}/java-error.log",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.broker.ports import HOST
+from headrace.java.ports import HOST
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from headrace.cli.consuming import Wanted, read_as_member, read_on, read_once
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app
 from headrace.cli.printing import Printer
 from headrace.errors import UserError
-from headrace.log import open_log, parse_position
+from headrace.log import OnceBy, open_log, parse_position
 
 app = new_app()
 
@@ -73,6 +73,14 @@ def consume(
             "name takes its place at once.",
         ),
     ] = None,
+    once_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Only the first record of each value of a column: what was written in real time "
+            "may be there twice after a crash, and an alert has an id, alert.",
+        ),
+    ] = None,
     headers: Annotated[bool, typer.Option("--headers", help="Show headers as well.")] = False,
     log: LogUrl = DEFAULT_LOG,
     json: AsJson = False,
@@ -92,7 +100,8 @@ def consume(
     with open_log(log, create=False) as opened:
         state = opened.topic(topic)
         wanted = Wanted(state.topic, begin, end, tuple(sorted(set(partitions or ()))))
-        printer = Printer(state.topic, json=json, headers=headers, limit=limit)
+        once = None if once_by is None else OnceBy(once_by)
+        printer = Printer(state.topic, json=json, headers=headers, limit=limit, once=once)
         if group is not None:
             read_as_member(
                 opened,

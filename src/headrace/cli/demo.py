@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -14,12 +15,24 @@ from headrace.cli.output import show, show_json
 
 app = new_app()
 
-_ONCE_EVENTS = 200_000
-_LIVE_EVENTS = 3_000_000
+
+class Which(StrEnum):
+    """What can be seen."""
+
+    PAGEVIEWS = "pageviews"
+    FRAUD = "fraud"
+
+
+_ONCE_EVENTS = {Which.PAGEVIEWS: 200_000, Which.FRAUD: 20_000}
+_LIVE_EVENTS = {Which.PAGEVIEWS: 3_000_000, Which.FRAUD: 600_000}
 
 
 @app.command()
 def demo(
+    which: Annotated[
+        Which,
+        typer.Argument(metavar="pageviews|fraud", help="What to see.", show_default=True),
+    ] = Which.PAGEVIEWS,
     once: Annotated[
         bool,
         typer.Option(
@@ -33,8 +46,9 @@ def demo(
         typer.Option(
             metavar="N",
             min=1,
-            help=f"How many page views to write: {_ONCE_EVENTS:,} with --once, and else as many "
-            "as come in ten minutes.",
+            help="How many page views or transactions to write: "
+            f"{_ONCE_EVENTS[Which.PAGEVIEWS]:,} or {_ONCE_EVENTS[Which.FRAUD]:,} with --once, and "
+            "else as many as come in ten minutes.",
         ),
     ] = None,
     log: Annotated[
@@ -47,25 +61,32 @@ def demo(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Count page views as they come, and see that the counts are right.
+    """Count page views as they come, or flag fraud, and see that it is right.
 
     A generator writes page views into a log: most in order, some late, a few broken. The
     pipeline in pipelines/pageviews.py counts them on Spark, per page and minute of event time,
     which goes by faster than the clock. Ctrl-C ends the writing.
 
-    At the end everything is counted again, by SQL over the log's own files. The exit code is 0
-    only if the counts and the late page views are the same and nothing is unaccounted for.
+    With `fraud`, cards are used, some of them by thieves, and pipelines/fraud.py flags what they
+    do. At the end it is told what got through, and what would have with a batch every hour.
+
+    At the end everything is counted again, from the log's own files. The exit code is 0 only if
+    that comes to the same and nothing is unaccounted for.
     """
     # Only now, since it brings Spark's own modules.
-    from headrace.cli.demonstration.screen import summary
-    from headrace.cli.demonstration.stage import perform
+    if which == Which.FRAUD:
+        from headrace.cli.demonstration.fraud.screen import summary
+        from headrace.cli.demonstration.fraud.stage import perform
+    else:
+        from headrace.cli.demonstration.screen import summary  # type: ignore[assignment]
+        from headrace.cli.demonstration.stage import perform  # type: ignore[assignment]
 
     once = once or not sys.stdout.isatty()
     with tempfile.TemporaryDirectory(prefix="headrace-demo-", ignore_cleanup_errors=True) as folder:
         try:
             account = perform(
                 log or f"file:{folder}/log",
-                events=events or (_ONCE_EVENTS if once else _LIVE_EVENTS),
+                events=events or (_ONCE_EVENTS if once else _LIVE_EVENTS)[which],
                 once=once,
                 quiet=json,
             )
@@ -76,6 +97,6 @@ def demo(
     else:
         show(summary(account))
         if log is None and not once:
-            say("Keep the log to look at it: headrace demo --log file:./demo")
+            say(f"Keep the log to look at it: headrace demo {which} --log file:./demo")
     if not account.holds:
         raise typer.Exit(1)

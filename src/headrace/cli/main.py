@@ -25,7 +25,8 @@ COMMANDS = {
     "drain": "Close all windows of an application that gets no more rows.",
     "views": "List, show and query the views of a log.",
     "doctor": "Say what an application holds and waits for, and what is wrong with it.",
-    "demo": "Count page views as they come, and see that the counts are right.",
+    "kafka": "Start and stop a Kafka of your own on this machine.",
+    "demo": "Count page views as they come, or flag fraud, and see that it is right.",
     "bench": "Run a benchmark of the source checkout.",
 }
 """Each is `app` in the module of the same name, which is imported when it is asked for."""

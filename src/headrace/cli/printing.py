@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from headrace.cli.records import RecordFormat, headers_json
-from headrace.log import Batch, Record, Topic
+from headrace.log import Batch, OnceBy, Record, Topic
 
 _DIM, _KEY, _END = "\x1b[2m", "\x1b[36m", "\x1b[0m"
 
@@ -19,13 +20,22 @@ _VISIBLE |= {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
 
 
 class Printer:
-    """Prints batches of one topic, up to a limit."""
+    """Prints batches of one topic, up to a limit. Given a `once`, only what repeats nothing."""
 
-    def __init__(self, topic: Topic, *, json: bool, headers: bool, limit: int | None) -> None:
+    def __init__(
+        self,
+        topic: Topic,
+        *,
+        json: bool,
+        headers: bool,
+        limit: int | None,
+        once: OnceBy | None = None,
+    ) -> None:
         self._format = RecordFormat(topic)
         self._line = self._format.line if json else self._readable
         self._headers = headers
         self._left = limit
+        self._once = once
         # By hand, since rich takes longer over a line than the log over its record.
         self._coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
@@ -41,11 +51,16 @@ class Printer:
     def show(self, batches: Iterable[Batch]) -> None:
         """Print records; those over the limit are left out."""
         for batch in batches:
+            records = batch.records()
+            if self._once is not None:
+                records = filter(self._once.is_first, records)
             if self._left is not None:
-                batch = batch.slice(0, min(len(batch), self._left))
-                self._left -= len(batch)
-            if len(batch):
-                _write("\n".join(map(self._line, batch.records())) + "\n")
+                records = itertools.islice(records, self._left)
+            lines = list(map(self._line, records))
+            if self._left is not None:
+                self._left -= len(lines)
+            if lines:
+                _write("\n".join(lines) + "\n")
 
     def flush(self) -> None:
         """Have what was printed leave this process."""

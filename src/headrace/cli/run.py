@@ -11,7 +11,11 @@ from headrace.cli.options import DEFAULT_LOG, AppLogUrl, AppReference, AsJson, n
 from headrace.cli.output import show, show_json
 from headrace.cli.spark_options import (
     Brief,
+    Checkpoint,
     Cores,
+    Hold,
+    Latency,
+    Master,
     MaxCommits,
     MaxRows,
     Memory,
@@ -19,9 +23,10 @@ from headrace.cli.spark_options import (
     State,
     check_memory,
     portions_of,
+    real_time_of,
     settings_of,
 )
-from headrace.streams.app import App
+from headrace.streams.app import App, check_latency
 
 app = new_app()
 
@@ -31,6 +36,7 @@ def run(
     reference: AppReference,
     *,
     log: AppLogUrl = None,
+    latency: Latency = None,
     until_caught_up: Annotated[
         bool,
         typer.Option("--until-caught-up", help="Stop when what is in the log now is done."),
@@ -58,6 +64,9 @@ def run(
     state: State = "memory",
     shuffle_partitions: ShufflePartitions = 0,
     brief: Brief = False,
+    master: Master = "",
+    checkpoint: Checkpoint = "1m",
+    hold: Hold = "1h",
     json: AsJson = False,
 ) -> None:
     """Run an application: its streams on Spark, its results in its views.
@@ -72,6 +81,8 @@ def run(
     check_memory(memory)
     declared = load_app(reference)
     url = log or declared.log or DEFAULT_LOG
+    chosen = check_latency(latency) if latency is not None else declared.latency
+    real_time = real_time_of(checkpoint, hold)
     if check:
         _check(declared, url, json=json)
         return
@@ -81,7 +92,7 @@ def run(
     from headrace.cli.step_tables import step_json, summary
     from headrace.views.preflight import preflight
 
-    if not fresh:
+    if not fresh and chosen != "real-time":  # of that, nothing is stored but its checkpoint
         found = preflight(declared, url)
         tell_news(found)
         found.require()
@@ -90,8 +101,10 @@ def run(
         url,
         until_caught_up=until_caught_up,
         fresh=fresh,
-        settings=settings_of(cores, memory, shuffle_partitions, state, brief),
+        settings=settings_of(cores, memory, shuffle_partitions, state, brief, master),
         portions=portions_of(max_rows, max_commits),
+        latency=chosen,
+        real_time=real_time,
     )
     if json:
         for step in steps:

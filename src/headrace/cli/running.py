@@ -19,10 +19,12 @@ from headrace.cli.output import span
 from headrace.cli.step_tables import Rates, live_table, plain_line
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.engine.frames import Portions
+from headrace.engine.realtime.qualify import check_real_time
+from headrace.engine.realtime.settings import RealTime
 from headrace.engine.session import SparkSettings
 from headrace.engine.steps import steps_of
-from headrace.runner import Run, StepProgress
-from headrace.streams.app import App
+from headrace.runner import DEFAULT_LOG, StepProgress, start
+from headrace.streams.app import App, Latency
 
 _LOOK = 0.25
 _LINE_EVERY = 5 * SECOND
@@ -66,20 +68,28 @@ def run_watched(
     fresh: bool,
     settings: SparkSettings,
     portions: Portions,
+    latency: Latency | None = None,
+    real_time: RealTime | None = None,
 ) -> tuple[list[StepProgress], int]:
     """Run an application; returns what became of all rows, and the code to exit with."""
-    steps_of(app)  # which refuses what cannot be run, before anybody waits for Spark
+    # What cannot be run is refused before anybody waits for Spark.
+    if (latency or app.latency) == "real-time":
+        check_real_time(app, log or app.log or DEFAULT_LOG, until_caught_up=until_caught_up)
+    else:
+        steps_of(app)
     asked = Asked()
     try:
         with (
             shown(app) as tell,
-            Run(
+            start(
                 app,
                 log,
                 until_caught_up=until_caught_up,
+                latency=latency,
                 fresh=fresh,
                 settings=settings,
                 portions=portions,
+                real_time=real_time,
             ) as running,
             # Spark has a handler for Ctrl-C of its own, which cancels what is being computed.
             asked.listening(),

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from headrace.errors import InvalidSetting
+from headrace.log.settings import parse_span
 
 if TYPE_CHECKING:
     from headrace.engine.frames import Portions
+    from headrace.engine.realtime.settings import RealTime
     from headrace.engine.session import SparkSettings
 
 _MEMORY = re.compile(r"\d+[mg]", re.IGNORECASE)
@@ -53,6 +55,44 @@ Brief = Annotated[
     ),
 ]
 
+Latency = Annotated[
+    str | None,
+    typer.Option(
+        metavar="micro-batch|real-time",
+        help="Let rows wait for a batch, or for none: in real time on a broker, for pipelines that "
+        "can. By default as the application says.",
+    ),
+]
+Checkpoint = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME",
+        help="In real time, write down every so often how far it is; after a crash, what came "
+        "since then is written again.",
+        show_default=True,
+    ),
+]
+Hold = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME",
+        help="In real time, a row that was not read for so long is late.",
+        show_default=True,
+    ),
+]
+
+
+Master = Annotated[
+    str,
+    typer.Option(
+        metavar="URL",
+        envvar="HEADRACE_MASTER",
+        show_envvar=True,
+        help="The Spark cluster to run on, as spark://HOST:PORT; without one, Spark runs here. The "
+        "application's own code is sent to its workers.",
+    ),
+]
+
 
 def check_memory(memory: str) -> None:
     """Return if it is a size that Java understands."""
@@ -61,12 +101,24 @@ def check_memory(memory: str) -> None:
 
 
 def settings_of(
-    cores: int, memory: str, shuffle_partitions: int, state: StateStore, brief: bool
+    cores: int,
+    memory: str,
+    shuffle_partitions: int,
+    state: StateStore,
+    brief: bool,
+    master: str = "",
 ) -> SparkSettings:
     """What was asked of Spark. This brings Spark's own modules, and so takes a moment."""
     from headrace.engine.session import SparkSettings
 
-    return SparkSettings(cores, memory, shuffle_partitions, state, brief)
+    return SparkSettings(cores, memory, shuffle_partitions, state, brief, master)
+
+
+def real_time_of(checkpoint: str, hold: str) -> RealTime:
+    """How a run in real time keeps its place."""
+    from headrace.engine.realtime.settings import RealTime
+
+    return RealTime(parse_span(checkpoint), parse_span(hold))
 
 
 def portions_of(max_rows: int | None, max_commits: int | None) -> Portions:

@@ -12,6 +12,7 @@ from rich.table import Table
 from headrace.cli.output import count, moment, plain, table, when
 from headrace.clock import SECOND, Clock, micros
 from headrace.runner import StepProgress
+from headrace.streams.alerts import Alerts
 from headrace.streams.app import App
 from headrace.streams.dedup import Deduplicated
 from headrace.streams.joins import Join
@@ -52,7 +53,9 @@ def watermark(app: App, step: StepProgress) -> int | None:
         counted = app.views[step.step].aggregation
         return step.frontier - (micros(counted.lateness.delay) if counted is not None else 0)
     made = app.outputs[step.step].stream
-    return step.frontier - (micros(made.delay) if isinstance(made, Deduplicated | Join) else 0)
+    return step.frontier - (
+        micros(made.delay) if isinstance(made, Deduplicated | Join | Alerts) else 0
+    )
 
 
 def live_table(app: App, steps: Sequence[StepProgress], rates: Rates) -> Table:

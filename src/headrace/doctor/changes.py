@@ -18,6 +18,7 @@ from headrace.doctor.sample import Sample
 from headrace.doctor.words import many, percent, when
 from headrace.engine.reads import needed_columns
 from headrace.engine.steps import Step
+from headrace.streams.alerts import Alerts
 from headrace.streams.expressions import columns_in
 from headrace.streams.stateful import Stateful
 from headrace.streams.stream import Aggregation, Explode, Filter, Merge, Project, Stream
@@ -209,6 +210,14 @@ def _uses(stream: Stream, column: str) -> list[str]:
         case Stateful():
             by = ["state is kept by it"] * (column in stream.by)
             return [*_uses(stream.input, column), *by]
+        case Alerts():
+            by = ["alerts go by it"] * (column in stream.by)
+            made = [
+                f"rule {name!r} looks at it"
+                for name, rule in stream.rules
+                if _names(rule.condition, column, stream)
+            ]
+            return [*_uses(stream.input, column), *by, *made]
         case Project():
             made = [
                 f"{name} is made of it"

@@ -75,7 +75,7 @@ def examine(app: App, log: str | Log | None = None, *, rows: int = ROWS) -> Chec
     with contextlib.ExitStack() as stack:
         if not isinstance(log, Log):
             log = stack.enter_context(open_log(log or app.log, create=False))
-        records = stack.enter_context(Records(log.url, app.name))
+        records = stack.enter_context(Records(log.home, app.name))
         names = list(dict.fromkeys(topic for step in steps for topic in step.topics))
         topics = {name: _state(log, name) for name in names}
         samples = {n: newest(log, n, rows) for n, state in topics.items() if state is not None}
@@ -132,7 +132,7 @@ def _findings(log: Log, step: Step, record: Record | None, samples: list[Sample]
 
 
 def _skew(log: Log, step: Step, record: Record, samples: list[Sample]) -> Skew | None:
-    keyed = step.aggregation or step.stateful
+    keyed = step.aggregation or step.stateful or step.alerts
     by = keyed.by if keyed is not None else ()
     for sample in samples:
         name = sample.topic.name
@@ -171,7 +171,7 @@ def _records(log: Log, topic: str) -> int:
 def _process(log: Log, app: str) -> int | None:
     """The process that an application runs in, which holds its lock as long as it lives."""
     try:
-        with (app_folder(log.url, app) / "run.lock").open() as file:
+        with (app_folder(log.home, app) / "run.lock").open() as file:
             pid = int(file.read().strip() or 0)
             # Only what is there is asked for its lock: the lock must not be taken from a run that
             # is just starting.

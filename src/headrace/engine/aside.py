@@ -20,6 +20,7 @@ from headrace.engine.lateness import Closing, Mask, Moments
 from headrace.engine.position import Commits, Position
 from headrace.engine.rows import chosen, event_times, in_time, place_column
 from headrace.log import Batch, Commit, Log, Topic, TopicCommit
+from headrace.streams.alerts import Alerts
 from headrace.streams.joins import Join
 from headrace.streams.stateful import Stateful
 from headrace.streams.stream import WINDOW_END, WINDOW_START, Aggregation
@@ -68,9 +69,9 @@ class Aside:
         return sum(batch.num_rows for batch in self.dead)
 
 
-def closing_of(step: Aggregation | Join | Stateful) -> Closing:
+def closing_of(step: Aggregation | Join | Stateful | Alerts) -> Closing:
     """When the windows of a row are closed to it; where there are none, it has its own moment."""
-    if isinstance(step, Join | Stateful):
+    if isinstance(step, Join | Stateful | Alerts):
         return Closing(1, 1, 0, micros(step.delay) - 1)
     window, patience = step.window, micros(step.patience)
     if isinstance(window, Window):

@@ -104,6 +104,6 @@ class Checkpoint:
 
 def keeps_state(step: Step) -> bool:
     """Whether Spark keeps anything of a step from one batch to the next."""
-    if step.stateful is not None:
+    if step.stateful is not None or step.alerts is not None:
         return True
     return step.aggregation is not None and not isinstance(step.aggregation.window, Session)

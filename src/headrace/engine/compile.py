@@ -25,6 +25,7 @@ from headrace.engine.sketches import approx_top
 from headrace.engine.windows import each, evicted_by, window_columns, window_ends
 from headrace.errors import InvalidPipeline
 from headrace.streams.aggregates import Aggregate
+from headrace.streams.alerts import Alerts
 from headrace.streams.expressions import Expression, columns_in
 from headrace.streams.joins import Join
 from headrace.streams.remote import Fetched
@@ -65,6 +66,7 @@ class Compiler:
     `ordered` carries along what tells earlier rows from later ones. `cleared` says that rows too
     late for all of their windows were not loaded, and `judged` that it is the frontier they met
     which tells that: else Spark's own watermark does. Rows that are not `numbered` have no commit.
+    With `beside`, rows may be among the others that do not count, and steps let them pass.
     """
 
     load: Load
@@ -73,6 +75,7 @@ class Compiler:
     counters: Counters | None = None
     judged: bool = True
     numbered: bool = True
+    beside: bool = False
 
     def rows(self, stream: Stream) -> DataFrame:
         """A stream without aggregation: its columns, and the places."""
@@ -135,7 +138,7 @@ class Compiler:
             counted = counted.where(~too_late(step))
         match step.window:
             case Sliding():
-                return sliding.hold(counted.drop(_END), step)
+                return sliding.hold(counted.drop(_END), step.by, step.window.size)
             case Session():
                 return counted.drop(_END, *([places.FRONTIER] if self.judged else []))
             case _:
@@ -202,6 +205,8 @@ class Compiler:
     def _filter(self, stream: Filter) -> DataFrame:
         rows = self.rows(stream.input)
         condition = column(stream.condition, stream.where)
+        if self.beside:
+            condition = F.col(places.BESIDE).isNotNull() | condition
         if self.counters is not None:
             name = self.counters.name(self.counters.filtered, "filtered")
             refused = F.count_if(~F.coalesce(condition, F.lit(False))).alias("n")
@@ -211,6 +216,10 @@ class Compiler:
     def _explode(self, stream: Explode) -> DataFrame:
         rows = self.rows(stream.input)
         array = column(stream.array, stream.where)
+        if self.beside:
+            one = checked(stream.where, rows.select, array).schema[0].dataType
+            passing = F.array(F.lit(None)).cast(one)
+            array = F.when(F.col(places.BESIDE).isNotNull(), passing).otherwise(array)
         if self.counters is not None:
             name = self.counters.name(self.counters.exploded, "exploded")
             added = F.sum(F.coalesce(F.size(array), F.lit(0)) - F.lit(1)).alias("n")
@@ -275,7 +284,7 @@ def windows_per_row(step: Aggregation) -> int | None:
 
 def needs_order(step: Stream) -> bool:
     """Whether it matters which row it is: for the first of some, or to wait for another."""
-    if isinstance(step, Stateful):
+    if isinstance(step, Stateful | Alerts):
         return True
     if isinstance(step, Join):
         return step.how != "inner"

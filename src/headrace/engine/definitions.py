@@ -8,6 +8,7 @@ from headrace.clock import micros
 from headrace.engine.compile import column
 from headrace.schema.ddl import format_schema
 from headrace.streams.aggregates import Aggregate
+from headrace.streams.alerts import Alerts, Rule
 from headrace.streams.dedup import Deduplicated
 from headrace.streams.expressions import Expression
 from headrace.streams.joins import Join
@@ -58,7 +59,7 @@ def describe(stream: Stream) -> dict[str, Any]:
             }
         case Top():
             return {"top": [stream.n, stream.by, *stream.within], **describe(stream.of)}
-        case Deduplicated() | Stateful():
+        case Deduplicated() | Stateful() | Alerts():
             return {**_held(stream), "of": describe(stream.input)}
         case _:
             return _joined(stream)
@@ -102,11 +103,20 @@ def _joined(stream: Stream) -> dict[str, Any]:
             raise TypeError(f"no such stream: {stream}")
 
 
-def _held(stream: Deduplicated | Stateful) -> dict[str, Any]:
+def _held(stream: Deduplicated | Stateful | Alerts) -> dict[str, Any]:
     """What is held of each key."""
     if isinstance(stream, Deduplicated):
         spans = [stream.keep, micros(stream.ttl), micros(stream.delay)]
         return {"distinct": spans, "by": stream.by}
+    if isinstance(stream, Alerts):
+        known = {} if stream.known is None else {"lookup": _joined(stream.known)}
+        return {
+            "alerts": [stream.event, micros(stream.within), stream.limit],
+            "by": stream.by,
+            "delay": micros(stream.delay),
+            "rules": [[name, *_rule(rule, stream)] for name, rule in stream.rules],
+            **known,
+        }
     return {
         "function": list(stream.identity),
         "by": stream.by,
@@ -117,6 +127,11 @@ def _held(stream: Deduplicated | Stateful) -> dict[str, Any]:
         "order": stream.order,
         "buckets": stream.buckets,
     }
+
+
+def _rule(rule: Rule, stream: Alerts) -> list[str | None]:
+    parts = (rule.condition, rule.evidence, rule.value)
+    return [None if part is None else _text(part, stream) for part in parts]
 
 
 def _more(made: Aggregate) -> list[int]:

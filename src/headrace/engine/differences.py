@@ -17,8 +17,8 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         old, new = flat_before.get(name), flat_now.get(name)
         if old == new:
             continue
-        if name in ("aggregates", "project"):
-            found += _named("aggregate" if name == "aggregates" else "column", old or (), new or ())
+        if name in _NAMED:
+            found += _named(_NAMED[name], old or (), new or ())
         elif name == "merge" and old is not None and new is not None and len(old) == len(new):
             parts = enumerate(zip(old, new, strict=True), 1)
             changed = [(n, differences(was, now)) for n, (was, now) in parts if was != now]
@@ -59,8 +59,12 @@ _WORDS = {
     "prefix": "prefix", "bounds": "bounds of the join", "enrich": "way to look up",
     "wait": "time to wait", "amend": "time to amend", "fetch": "remote table",
     "function": "function", "state": "state", "output": "output", "delay": "delay", "ttl": "ttl",
-    "order": "order", "buckets": "number of buckets",
+    "order": "order", "buckets": "number of buckets", "alerts": "look back", "rules": "rules",
+    "lookup": "table that rules look things up in",
 }  # fmt: skip
+
+_NAMED = {"aggregates": "aggregate", "project": "column", "rules": "rule"}
+"""Things that have a name each, and what one is called."""
 
 
 def _named(what: str, old: Iterable[Any], new: Iterable[Any]) -> list[str]:
@@ -99,6 +103,9 @@ def _shown(name: str, value: Any) -> str:
     if name == "distinct":
         keep, ttl, delay = value
         return f"the {keep} within {_span(ttl)}, with a delay of {_span(delay)}"
+    if name == "alerts":
+        event, within, limit = value
+        return f"{_span(within)} from each {event!r}, at {limit:,} events at most,"
     if name == "top":
         n, by, *within = value
         return f"the top {n} by {by!r}" + (f" within {', '.join(within)}" if within else "")

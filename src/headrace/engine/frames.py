@@ -10,26 +10,29 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.clock import micros
 from headrace.engine import places
+from headrace.engine.alerting import Alerting
 from headrace.engine.aside import LATE_FIELDS, Aside, closing_of, late_pairs
 from headrace.engine.compile import Compiler, Load, needs_order, windows_per_row
 from headrace.engine.counters import Counters
+from headrace.engine.handing import arrow_schema, frame_of
 from headrace.engine.joining import Joining, watermark_delay
 from headrace.engine.keyed import SETTINGS, Keyed
 from headrace.engine.lateness import Closing
+from headrace.engine.newest import Newest
 from headrace.engine.outcome import Outcome
-from headrace.engine.reads import needed_columns
+from headrace.engine.reads import contains, needed_columns
 from headrace.engine.sessions import GROUP, Sessions, grouped
 from headrace.engine.sink import Regrouped, Shapes, Sink
 from headrace.engine.staging import Staged, stage
 from headrace.engine.steps import Step
 from headrace.engine.wish import FORMAT, Wish
 from headrace.log import Log
+from headrace.streams.alerts import Alerts
 from headrace.streams.stateful import Stateful
-from headrace.streams.stream import Source
+from headrace.streams.stream import Explode, Source
 from headrace.streams.time import Session
 
 _FIRST_MOMENT = -62_135_596_800_000_000
@@ -50,7 +53,7 @@ class Results:
 
     rows: pa.Table
     sessions: Regrouped | None = None
-    joined: Staged | None = None
+    staged: Staged | None = None
     outcome: Outcome | None = None
     delivered: int | None = None
 
@@ -73,6 +76,8 @@ class Frames:
             log.topic(topic).topic.settings.frontier != "events" for topic in step.topics
         )
         """Whether Spark has to be told how far time is, because it is not the newest event's."""
+        known = step.alerts.known if step.alerts is not None else None
+        self._newest = Newest(spark, log, known.table) if known is not None else None
         compiler = Compiler(self._empty, self._ordered)
         self._sessions = _sessions_of(step, compiler)
         self.session_schema: pa.Schema | None = None
@@ -83,9 +88,16 @@ class Frames:
             self.schema = pa.schema([self._staged_schema.field(n) for n in step.join.columns])
         elif step.stateful is not None:
             self.schema = self._keyed(step.stateful, compiler).schema()
+        elif step.alerts is not None:
+            found = Alerting(step.alerts, compiler).results(
+                self._streamed(compiler), 0, self._known()
+            )
+            self.schema = arrow_schema(found)
         elif self._sessions is None:
             self.schema = arrow_schema(self._results(self._streamed(compiler), 0))
             """The columns of the results, in Arrow's types."""
+            if step.aggregation is None and contains(step.stream, Explode):
+                self._staged_schema = self.schema
         else:
             parts = self._sessions.of_rows(self._streamed(compiler))
             self.session_schema = arrow_schema(parts)
@@ -97,8 +109,8 @@ class Frames:
     @property
     def mode(self) -> str:
         """What Spark gives of a batch: what its state has of it now, or the rows themselves."""
-        stateful = self._step.aggregation is not None and self._sessions is None
-        return "update" if stateful else "append"
+        counts = self._step.aggregation is not None and self._sessions is None
+        return "update" if counts or self._step.alerts is not None else "append"
 
     def stream(self, sink: Sink, portions: Portions) -> tuple[DataFrame, Counters]:
         """The step as a stream that begins where its sink did, and the counters in it."""
@@ -127,7 +139,9 @@ class Frames:
             return Results(self.schema.empty_table(), outcome=outcome)
         if self._staged_schema is not None:
             staged = stage(batch, self._staging, self._staged_schema)
-            return Results(self.schema.empty_table(), joined=staged)
+            return Results(self.schema.empty_table(), staged=staged)
+        if self._step.alerts is not None:
+            return self._alerts(self._step.alerts, batch, sink)
         if self._sessions is None:
             since = min(position.commit for position in sink.reached.values())
             made = self._results(batch, since).toArrow().cast(self.schema)
@@ -137,11 +151,21 @@ class Frames:
         found = places.revised(found, revision)
         before = sink.overlapping(found)
         every = grouped(pa.concat_tables([before, found]), self._sessions.step.by)
-        made = self._sessions.together(self._spark.createDataFrame(every)).toArrow()
+        made = self._sessions.together(frame_of(self._spark, every)).toArrow()
         rows, parts = (
             made.select(schema.names).cast(schema) for schema in (self.schema, self.session_schema)
         )
         return Results(rows, Regrouped(parts, before))
+
+    def _alerts(self, step: Alerts, batch: DataFrame, sink: Sink) -> Results:
+        (reached,) = sink.reached.values()
+        alerting = Alerting(step, Compiler(self._empty, self._ordered))
+        found = alerting.results(batch, reached.commit, self._known())
+        return Results(found.toArrow().cast(self.schema))
+
+    def _known(self) -> DataFrame | None:
+        """What the table that rules look things up in says by now."""
+        return self._newest.frame() if self._newest is not None else None
 
     def clear(self) -> None:
         """Remove what workers have left of results that nobody asked for."""
@@ -156,7 +180,7 @@ class Frames:
 
     def late(self, aside: Mapping[str, Aside]) -> pa.Table | None:
         """The late pairs among the rows that were set aside; None if there can be none."""
-        step, join = self._step.aggregation, self._step.join
+        step = self._step.aggregation
         if not any(found.candidates for found in aside.values()):
             return None
         if step is not None and isinstance(step.input, Source):
@@ -171,16 +195,13 @@ class Frames:
             if not found:
                 return self._empty(source)
             table = pa.Table.from_batches(found, _with_places(source))
-            return self._placed(self._spark.createDataFrame(table), source)
+            return self._placed(frame_of(self._spark, table), source)
 
         compiler = Compiler(load, self._ordered)
-        if self._step.stateful is not None:
+        made = self._made_by(compiler)
+        if made is not None:
             assert self.late_schema is not None
-            late = self._keyed(self._step.stateful, compiler).late()
-            return late.toArrow().cast(self.late_schema)
-        if join is not None:
-            assert self.late_schema is not None
-            return Joining(join, compiler).late().toArrow().cast(self.late_schema)
+            return made.late().toArrow().cast(self.late_schema)
         assert step is not None
         return compiler.late(step).toArrow()
 
@@ -188,12 +209,21 @@ class Frames:
         step = self._step.aggregation
         if step is not None:
             return compiler.streamed(step)
-        if self._step.join is not None:
-            return Joining(self._step.join, compiler).streamed()
-        if self._step.stateful is not None:
-            return self._keyed(self._step.stateful, compiler).streamed()
+        made = self._made_by(compiler)
+        if made is not None:
+            return made.streamed()
         rows = compiler.rows(self._step.computed)
         return rows.select(*(F.col(f"`{name}`") for name in self._step.computed.columns))
+
+    def _made_by(self, compiler: Compiler) -> Joining | Keyed | Alerting | None:
+        """What makes the frames of a step that has a way of its own."""
+        if self._step.join is not None:
+            return Joining(self._step.join, compiler)
+        if self._step.stateful is not None:
+            return self._keyed(self._step.stateful, compiler)
+        if self._step.alerts is not None:
+            return Alerting(self._step.alerts, compiler)
+        return None
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -228,12 +258,13 @@ class Frames:
         )
         rows = self._spark.readStream.format(FORMAT).options(**wish.options()).load()
         rows = self._placed(rows, source)
-        step, join = self._step.aggregation, self._step.join
+        step, join, alerts = self._step.aggregation, self._step.join, self._step.alerts
         if join is not None:
             return rows.withWatermark(places.TIME, watermark_delay(join))
-        if step is None or self._sessions is not None:
+        held = step.patience if step is not None else alerts.delay if alerts is not None else None
+        if held is None or self._sessions is not None:
             return rows  # there is no state for Spark to forget
-        patience = f"{micros(step.patience)} microseconds"
+        patience = f"{micros(held)} microseconds"
         if not self._by_frontier:
             return rows.withWatermark(places.TIME, patience)
         met = F.greatest(F.col(places.FRONTIER), F.lit(_FIRST_MOMENT))
@@ -258,15 +289,13 @@ class Frames:
     def _empty(self, source: Source) -> DataFrame:
         """No rows, in the columns of a topic: enough to learn what a step makes of them."""
         empty = _with_places(source).empty_table()
-        return self._placed(self._spark.createDataFrame(empty), source)
+        return self._placed(frame_of(self._spark, empty), source)
 
     def _late_schema(self) -> pa.Schema | None:
-        step, join = self._step.aggregation, self._step.join
-        if self._step.stateful is not None:
-            compiler = Compiler(self._empty, self._ordered)
-            return arrow_schema(self._keyed(self._step.stateful, compiler).late())
-        if join is not None:
-            return arrow_schema(Joining(join, Compiler(self._empty, self._ordered)).late())
+        step = self._step.aggregation
+        made = self._made_by(Compiler(self._empty, self._ordered))
+        if made is not None:
+            return arrow_schema(made.late())
         if step is None:
             return None
         if isinstance(step.input, Source):
@@ -300,10 +329,3 @@ def _with_places(source: Source) -> pa.Schema:
     assert source.topic.schema is not None
     columns = [field.with_nullable(True) for field in source.topic.schema]
     return pa.schema([*columns, *places.TYPES.items()])
-
-
-def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """A frame's columns in Arrow's types. Spark knows that a count is never null; a topic of
-    changes cannot, for there may be no row before."""
-    schema = to_arrow_schema(frame.schema, timezone="UTC")
-    return pa.schema([field.with_nullable(True) for field in schema])

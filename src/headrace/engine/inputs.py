@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from headrace.engine.steps import Step
+from headrace.engine.steps import Step, inputs_of
 from headrace.errors import InvalidPipeline
 from headrace.log import Log, Topic
 from headrace.schema.ddl import format_schema
-from headrace.streams.stream import sources
 from headrace.streams.where import Where
 
 
 def prepare_topics(log: Log, step: Step) -> None:
     """Create what a step reads where it is not there yet, and compare it where it is."""
-    for source in sources(step.stream):
+    for source in inputs_of(step):
         _check_topic(log.ensure_topic(source.topic), source.topic, source.where)
+
+
+def topics_of(step: Step) -> list[Topic]:
+    """What a step reads, as it is declared."""
+    return [source.topic for source in inputs_of(step)]
 
 
 def check_topics(log: Log, step: Step) -> None:
     """Compare what a step reads where it is there."""
     there = {topic.name: topic for topic in log.topics()}
-    for source in sources(step.stream):
+    for source in inputs_of(step):
         if source.topic.name in there:
             _check_topic(there[source.topic.name], source.topic, source.where)
 

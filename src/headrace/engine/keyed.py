@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -22,11 +22,13 @@ from headrace.engine.calling import Signature
 from headrace.engine.compile import Compiler
 from headrace.engine.frontdoor import map_in_arrow, transform_with_state
 from headrace.engine.outcome import Outcome
+from headrace.engine.reads import splits
+from headrace.engine.too_late import late_rows, too_late
 from headrace.engine.visiting import BUCKET, PACKED, TOLD, Pack, Site, Visitor
-from headrace.errors import InvalidPipeline, PipelineError
+from headrace.errors import CrowdedKey, InvalidPipeline, PipelineError
 from headrace.streams.patterns import time_column
 from headrace.streams.stateful import Stateful
-from headrace.streams.stream import Explode, Merge, Stream, sources
+from headrace.streams.stream import sources
 
 SETTINGS = {
     # The only one of Spark's state stores that user-defined state can be kept in.
@@ -56,7 +58,7 @@ class Keyed:
 
     def streamed(self) -> DataFrame:
         """What each bucket tells of its visit."""
-        rows = self._rows().where(~self._too_late())
+        rows = self._rows().where(~too_late(self.step.delay))
         rules = self._rules(rows)
         watermark = F.col(places.FRONTIER) - F.lit(micros(self.step.delay))
         made = {
@@ -87,17 +89,7 @@ class Keyed:
 
     def late(self) -> DataFrame:
         """The rows that came too late, with the watermark they met."""
-        watermark = F.col(places.FRONTIER) - F.lit(micros(self.step.delay))
-        by = (watermark - F.unix_micros(places.TIME)) / F.lit(1_000_000.0)
-        return (
-            self._rows()
-            .where(self._too_late())
-            .select(
-                *(F.col(f"`{name}`") for name in self.step.input.columns),
-                F.timestamp_micros(watermark).alias("watermark"),
-                by.alias("late_by"),
-            )
-        )
+        return late_rows(self._rows(), self.step.input.columns, self.step.delay)
 
     def outcome(self, batch: DataFrame) -> Outcome:
         """What the buckets come to in a batch; raises what stops it."""
@@ -121,11 +113,22 @@ class Keyed:
         name, step = self.step.identity[0], f"Step {self.name!r}"
         if "bytes" in told:
             size, most = told["bytes"] >> 20, MOST_BYTES >> 20
-            return PipelineError(
+            much = (
                 f"{step} has {size} MB of {told['what']} in bucket {told['bucket']}, of "
-                f"{told['rows']:,} rows: more than the {most} MB that are written at once",
-                hint="Let it have more buckets, or a shorter ttl or delay. It is then another "
-                "step, and is computed again from the log",
+                f"{told['rows']:,} rows: more than the {most} MB that are written at once"
+            )
+            again = "It is then another step, and is computed again from the log"
+            if 2 * told["of_key"] > told["rows"] > 1:
+                key = " and ".join(f"{name} = {value!r}" for name, value in told["key"].items())
+                return CrowdedKey(
+                    f"{much}. {told['of_key']:,} of them are of one key, {key}",
+                    hint="If the key stands for nothing, filter it out; else keep state by more "
+                    f"columns, or let it have a shorter delay. {again}. See {self.step.where}",
+                    key=told["key"],
+                    rows=told["of_key"],
+                )
+            return PipelineError(
+                much, hint=f"Let it have more buckets, or a shorter ttl or delay. {again}"
             )
         at = f" at {told['where']}" if told["where"] else ""
         row = {k: v for k, v in told["row"].items() if k in self.step.input.columns}
@@ -144,17 +147,8 @@ class Keyed:
             row=row,
         )
 
-    @property
-    def _splits(self) -> bool:
-        """Whether one row of a topic may become several."""
-        return _has(self.step.input, (Explode, Merge))
-
     def _rows(self) -> DataFrame:
         return self.compiler.rows(self.step.input)
-
-    def _too_late(self) -> Column:
-        late = F.unix_micros(places.TIME) + F.lit(micros(self.step.delay))
-        return late <= F.col(places.FRONTIER)
 
     def _rules(self, rows: DataFrame) -> Rules:
         step = self.step
@@ -168,7 +162,7 @@ class Keyed:
         wanted = {
             WATERMARK: step.order == "arrival",
             places.TOPIC: len(topics) > 1,
-            places.INDEX: self._splits,
+            places.INDEX: splits(step.input),
         }
         order = [name for name in PLACES if wanted.get(name, True)]
         state = pa.schema([*(events.field(key) for key in step.by), *step.kept])
@@ -202,7 +196,3 @@ def _by_value(function: Any) -> None:
     ours = __name__.partition(".")[0]
     if module is not None and owner.__module__.partition(".")[0] not in (ours, "__main__"):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-
-
-def _has(stream: Stream, kinds: tuple[type[Stream], ...]) -> bool:
-    return isinstance(stream, kinds) or any(_has(part, kinds) for part in stream.upstream)

@@ -18,6 +18,9 @@ FRONTIER = "_frontier"
 MET = "_met"
 """The same as a time, where Spark has to know how far time is by it."""
 
+APPENDED = "_appended"
+"""When the log was given the row."""
+
 PARTITION = "_partition"
 OFFSET = "_offset"
 TOPIC = "_topic"
@@ -32,6 +35,9 @@ READY = "_ready"
 
 OPENED = "_opened"
 """When the first of several rows that repeat each other happened, in microseconds."""
+
+BESIDE = "_beside"
+"""What a row has become that does not count and yet is told; null of one that counts."""
 
 REVISION = "_revision"
 """The highest commit that a row of a view counts."""

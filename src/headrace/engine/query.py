@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from pathlib import Path
@@ -22,10 +22,13 @@ from headrace.engine.aside import Aside, closing_of, set_aside
 from headrace.engine.checkpoint import Checkpoint, owner_of
 from headrace.engine.counters import Counters
 from headrace.engine.crash import Reach, nothing
+from headrace.engine.crowds import Crowds
 from headrace.engine.failures import failure_of, java_is_gone
 from headrace.engine.frames import Frames, Portions, Results
 from headrace.engine.position import Position, behind, commits_told, lowest_frontier
+from headrace.engine.session import set_meanwhile
 from headrace.engine.sink import Joined, Portion, Sink
+from headrace.engine.staging import staging_of
 from headrace.engine.steps import Step
 from headrace.engine.stopwatch import Stopwatch
 from headrace.errors import HeadraceError, LawBroken, PipelineError, PipelineFailed
@@ -57,7 +60,7 @@ class Query:
         self._checkpoint = Checkpoint(checkpoint)
         self._portions = portions or Portions()
         self._reach = reach
-        self.frames = self._frames(checkpoint.with_name(f"{checkpoint.name}.staged"))
+        self.frames = self._frames(staging_of(checkpoint))
         self._counters = Counters()
         self._query: StreamingQuery | None = None
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="headrace-aside")
@@ -65,6 +68,7 @@ class Query:
         self._sink: Sink | None = None
         self._error: BaseException | None = None
         self._stopwatch = Stopwatch(log)
+        self._crowds = Crowds(spark, log, step.name, step.join) if step.join is not None else None
 
     def _frames(self, staging: Path) -> Frames:
         return Frames(self._spark, self._log, self.step, self._checkpoint.path, staging)
@@ -88,7 +92,7 @@ class Query:
             )
             if until_caught_up:
                 writer = writer.trigger(availableNow=True)
-            with _set(self._spark, self.frames.settings):
+            with set_meanwhile(self._spark, self.frames.settings):
                 self._query = writer.start()
         except (Py4JError, PySparkException) as error:
             raise self._failure(error) from None
@@ -177,6 +181,8 @@ class Query:
                 hint="A step with several topics cannot go on without its checkpoint. Remove the "
                 "application's views and checkpoints, and they are computed again from the log",
             )
+        if self._crowds is not None:
+            self._crowds.check(reached, end)
         looking = self._beside.submit(self._set_aside, reached, end)
         try:
             results = self._results(number, frame, sink)
@@ -194,16 +200,18 @@ class Query:
             account.law(self.step, self._counters, self._observed()),
             results.sessions,
             self._joined(results),
+            results.staged if self.step.join is None else None,
             outcome=results.outcome,
             delivered=results.delivered,
             made=account.made,
+            taken=self._taken() if self.step.alerts is not None else 0,
         )
         self._reach("set aside")
         with self._stopwatch.storing(number, portion):
             sink.store(portion)
         self._stored(end)
-        if results.joined is not None:
-            results.joined.remove()
+        if results.staged is not None:
+            results.staged.remove()
         if results.outcome is not None:
             results.outcome.remove()
 
@@ -214,17 +222,22 @@ class Query:
         return self.frames.results(frame, sink)
 
     def _joined(self, results: Results) -> Joined | None:
-        if results.joined is None:
+        if self.step.join is None or results.staged is None:
             return None
+        return Joined(results.staged, self._taken())
+
+    def _taken(self) -> int:
+        """How many rows were not too late."""
         observed = self._observed()
-        return Joined(results.joined, sum(observed[name] for name in self._counters.taken))
+        return sum(observed[name] for name in self._counters.taken)
 
     def _set_aside(
         self, start: Mapping[str, Position], end: Mapping[str, Position]
     ) -> dict[str, Aside]:
         """What is not counted, read from the log while Spark counts the rest."""
         self._look_back(last=False)
-        judge = self.step.aggregation or self.step.join or self.step.stateful
+        step = self.step
+        judge = step.aggregation or step.join or step.stateful or step.alerts
         closing = closing_of(judge) if judge is not None else None
         return {
             topic.name: set_aside(
@@ -296,16 +309,3 @@ class Query:
         if self._error is not None and not isinstance(self._error, Exception):
             raise self._error
         return failure_of(self.step.name, self._checkpoint.path, self._error, error)
-
-
-@contextlib.contextmanager
-def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Let a query that is started meanwhile have settings of its own, which it then keeps."""
-    before = {name: str(spark.conf.get(name)) for name in settings}
-    try:
-        for name, value in settings.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)

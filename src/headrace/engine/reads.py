@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headrace.streams.alerts import Alerts
 from headrace.streams.dedup import Deduplicated
 from headrace.streams.expressions import Expression, columns_in
 from headrace.streams.joins import Join
@@ -37,7 +38,7 @@ def needed_columns(step: Stream) -> dict[str, set[str] | None]:
             _need(side, set(side.columns), found)
     elif isinstance(step, Deduplicated):
         _need(step.input, set(step.columns), found)
-    elif isinstance(step, Stateful):
+    elif isinstance(step, Stateful | Alerts):
         _need(step.input, set(step.input.columns), found)
     else:
         _need(step, set(step.columns), found)
@@ -88,3 +89,13 @@ def branches(stream: Stream) -> Mapping[str, int]:
         for name, ways in branches(part).items():
             found[name] = found.get(name, 0) + ways
     return found
+
+
+def contains(stream: Stream, *kinds: type[Stream]) -> bool:
+    """Whether there is a step of one of these kinds on the way to a stream."""
+    return isinstance(stream, kinds) or any(contains(part, *kinds) for part in stream.upstream)
+
+
+def splits(stream: Stream) -> bool:
+    """Whether one row of a topic may become several."""
+    return contains(stream, Explode, Merge)

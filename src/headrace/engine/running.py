@@ -16,6 +16,7 @@ from headrace.engine.frames import Portions
 from headrace.engine.kafka.direct import why_not_direct
 from headrace.engine.query import Query
 from headrace.engine.rounds import Plan, Rounds
+from headrace.engine.staging import staging_of
 from headrace.engine.steps import Step
 from headrace.engine.table_joining import ROUND_ROWS, TableJoining
 from headrace.errors import Unsupported
@@ -52,7 +53,7 @@ def query_of(
         return query
     plan: Plan | None = None
     if step.enriched is not None:
-        plan = Enriching(spark, log, step)
+        plan = Enriching(spark, log, step, staging_of(checkpoint))
     elif step.table_join is not None:
         plan = TableJoining(spark, log, step)
         portions = replace(portions, max_rows=min(portions.max_rows, ROUND_ROWS))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,13 +15,15 @@ from typing import Literal
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from headrace.engine.cluster import check_master, is_cluster, on_this_machine, ship
 from headrace.engine.source import LogSource
 from headrace.errors import InvalidSetting, NoJava
+from headrace.java.home import BRIEF, java_home
 
 _RETRIES = 3
 """A task whose Python worker was killed is tried again."""
 
-_BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_DRIVER = ("spark.driver.host", "spark.driver.bindAddress")
 
 STATE_STORES = {
     "memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
@@ -46,12 +47,24 @@ class SparkSettings:
     state: Literal["memory", "rocksdb"] = "memory"
     brief: bool = False
     """For a run of minutes: Java compiles less, so it starts in half the time and stays slower."""
+    master: str = ""
+    """A cluster, as spark://HOST:PORT. Without one, Spark runs in this process."""
+    slots: int = 0
+    """How many tasks may run at once, where that is more than there are cores for: those of a query
+    in real time all run as long as it does, and mostly wait."""
 
     def __post_init__(self) -> None:
+        if self.master:
+            check_master(self.master)
         if self.state not in STATE_STORES:
             raise InvalidSetting(
                 f"state cannot be {self.state!r}", hint=f"Use {' or '.join(STATE_STORES)}"
             )
+
+    @property
+    def remote(self) -> bool:
+        """Whether workers may be on other machines."""
+        return bool(self.master) and not on_this_machine(self.master)
 
     @property
     def tasks(self) -> int:
@@ -66,9 +79,8 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": settings.memory,
-        # Nothing listens where others could reach it.
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        # Nothing listens where others could reach it, unless workers elsewhere have to.
+        **({} if settings.remote else dict.fromkeys(_DRIVER, "127.0.0.1")),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         # The log says when a window is final, so no batch is needed to let Spark know.
@@ -106,15 +118,17 @@ def spark_session(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         log_file = log_file or Path(tempfile.mkdtemp(prefix="headrace-")) / "spark.log"
         log_file.parent.mkdir(parents=True, exist_ok=True)
+        tasks = max(settings.tasks, settings.slots)
         quiet = Path(__file__).with_name("log4j2.properties")
-        builder = SparkSession.builder.master(f"local[{settings.tasks},{_RETRIES}]")
-        for name, value in configuration(settings).items():
+        master = settings.master or f"local[{tasks},{_RETRIES}]"
+        builder = SparkSession.builder.master(master)
+        for name, value in (configuration(settings) | _of_cluster(settings)).items():
             builder = builder.config(name, value)
         if jars:
             builder = builder.config("spark.jars", ",".join(map(str, jars)))
         java = f"-Dlog4j2.configurationFile={quiet} -Dheadrace.spark.log={log_file.resolve()}"
         if settings.brief:
-            java += f" {_BRIEF}"
+            java += f" {' '.join(BRIEF)}"
         builder = builder.config("spark.driver.extraJavaOptions", java)
         try:
             with _stderr_to(log_file):
@@ -128,8 +142,35 @@ def spark_session(
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         if (server := getattr(spark.sparkContext, "_accumulatorServer", None)) is not None:
             server.handle_error = lambda *_: None
+    if is_cluster(spark):
+        ship(spark)
     spark.dataSource.register(LogSource)
     return spark
+
+
+def _of_cluster(settings: SparkSettings) -> dict[str, str]:
+    """What is set for a cluster besides."""
+    if not settings.master:
+        return {}
+    found = {"spark.executor.memory": settings.memory}
+    if settings.cores:
+        found["spark.cores.max"] = str(settings.cores)
+    if settings.brief:
+        found["spark.executor.extraJavaOptions"] = " ".join(BRIEF)
+    return found
+
+
+@contextlib.contextmanager
+def set_meanwhile(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Let a query that is started meanwhile have settings of its own, which it then keeps."""
+    before = {name: str(spark.conf.get(name)) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
 
 
 @contextlib.contextmanager
@@ -148,12 +189,5 @@ def _stderr_to(file: Path) -> Iterator[None]:
 
 def _find_java() -> None:
     """Point JAVA_HOME to the Java that setup brought, where the machine has none of its own."""
-    if os.environ.get("JAVA_HOME") or shutil.which("java"):
-        return
-    own = Path(sys.prefix, "java")
-    if not (own / "bin" / "java").exists():
-        raise NoJava(
-            "There is no Java, which Spark runs on",
-            hint="Install Java 17 or newer and set JAVA_HOME, or run make setup, which brings one",
-        )
-    os.environ["JAVA_HOME"] = str(own)
+    if (home := java_home()) is not None:
+        os.environ["JAVA_HOME"] = str(home)

@@ -8,7 +8,8 @@ rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Over
@@ -20,23 +21,26 @@ from headrace.engine.windows import each, evicted_by, window_columns, window_end
 from headrace.streams.stream import Aggregation
 from headrace.streams.time import Sliding, Window
 
-_PANE = "_pane"
-_HELD = "_held"
+PANE = "_pane"
+"""The end of a pane, as a time."""
+
+HELD = "_held"
+"""The rows of a pane, as an array."""
+
 _MOMENT = "_moment"
 
 Aggregates = Callable[[Callable[[Column], Column]], list[Column]]
 """The aggregates of a step under their names, given what to do to what Spark aggregates of each."""
 
 
-def hold(rows: DataFrame, step: Aggregation) -> DataFrame:
+def hold(rows: DataFrame, by: Sequence[str], size: timedelta) -> DataFrame:
     """The rows of each key, by pane, as Spark's update mode gives them: the panes that changed."""
-    assert isinstance(step.window, Sliding)
-    panes = Window(2 * step.window.size, step.window.size)
-    kept = [name for name in rows.columns if name not in (*step.by, places.FRONTIER, places.MET)]
-    keys = [F.col(f"`{key}`") for key in step.by]
+    panes = Window(2 * size, size)
+    kept = [name for name in rows.columns if name not in (*by, places.FRONTIER, places.MET)]
+    keys = [F.col(f"`{key}`") for key in by]
     row = F.struct(*(F.col(f"`{name}`") for name in kept))
-    held = rows.select(*keys, row.alias(_HELD), each(window_ends(panes)).alias(_PANE))
-    return evicted_by(held, _PANE).groupBy(_PANE, *keys).agg(F.collect_list(_HELD).alias(_HELD))
+    held = rows.select(*keys, row.alias(HELD), each(window_ends(panes)).alias(PANE))
+    return evicted_by(held, PANE).groupBy(PANE, *keys).agg(F.collect_list(HELD).alias(HELD))
 
 
 def slide(held: DataFrame, step: Aggregation, made: Aggregates, since: int) -> DataFrame:
@@ -44,14 +48,14 @@ def slide(held: DataFrame, step: Aggregation, made: Aggregates, since: int) -> D
     assert isinstance(step.window, Sliding)
     size = micros(step.window.size)
     keys = [F.col(f"`{key}`") for key in step.by]
-    rows = held.select(*keys, F.unix_micros(_PANE).alias(_PANE), F.inline(_HELD))
+    rows = held.select(*keys, F.unix_micros(PANE).alias(PANE), F.inline(HELD))
     rows = rows.withColumn(_MOMENT, F.unix_micros(places.TIME))
-    here = Over.partitionBy(*keys, _PANE)
+    here = Over.partitionBy(*keys, PANE)
     window = here.orderBy(_MOMENT).rangeBetween(-size, 0)
-    same = Over.partitionBy(*keys, _PANE, _MOMENT)
+    same = Over.partitionBy(*keys, PANE, _MOMENT)
     results = rows.select(
         *keys,
-        _PANE,
+        PANE,
         _MOMENT,
         *made(lambda column: column.over(window)),
         F.max(places.COMMIT).over(window).alias(places.REVISION),
@@ -59,7 +63,7 @@ def slide(held: DataFrame, step: Aggregation, made: Aggregates, since: int) -> D
         F.row_number().over(same.orderBy(_MOMENT)).alias("_number"),
     )
     # Rows of one key and moment have one window. In the first half of a pane it is not whole.
-    mine = (F.col("_number") == 1) & (F.col(_MOMENT) >= F.col(_PANE) - F.lit(size))
+    mine = (F.col("_number") == 1) & (F.col(_MOMENT) >= F.col(PANE) - F.lit(size))
     return results.where(mine & (F.col(places.REVISION) > since)).select(
         *keys,
         *window_columns(step.window, F.col(_MOMENT)),

@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.engine.definitions import describe
 from headrace.errors import InvalidPipeline
+from headrace.streams.alerts import Alerts
 from headrace.streams.app import App, View
 from headrace.streams.dedup import Deduplicated
 from headrace.streams.joins import Join
@@ -19,6 +20,7 @@ from headrace.streams.stateful import Stateful
 from headrace.streams.stream import (
     Aggregation,
     Late,
+    Source,
     Stream,
     Top,
     sources,
@@ -72,6 +74,10 @@ class Step:
         return self.stream if isinstance(self.stream, Stateful) else None
 
     @property
+    def alerts(self) -> Alerts | None:
+        return self.stream if isinstance(self.stream, Alerts) else None
+
+    @property
     def top(self) -> Top | None:
         """What is shown of the aggregation, if not all of it."""
         return self.stream if isinstance(self.stream, Top) else None
@@ -86,7 +92,7 @@ class Step:
         """How far its watermark is behind the frontier."""
         if self.aggregation is not None:
             return self.aggregation.lateness.delay
-        made = self.join or self.deduplicated or self.stateful
+        made = self.join or self.deduplicated or self.stateful or self.alerts
         return timedelta(0) if made is None else made.delay
 
     @property
@@ -97,6 +103,12 @@ class Step:
     @property
     def dead_letters(self) -> str:
         return dead_letters_of(self.app)
+
+
+def inputs_of(step: Step) -> tuple[Source, ...]:
+    """The topics that it has to do with: those it reads, and one it looks things up in."""
+    known = step.alerts.known if step.alerts is not None else None
+    return sources(step.stream) + (sources(known.table) if known is not None else ())
 
 
 def dead_letters_of(app: str) -> str:
@@ -142,7 +154,7 @@ def _choosy(app: App, topics: Iterable[str]) -> tuple[Output, ...]:
 
 
 def _check_inputs(step: Step) -> None:
-    for source in sources(step.stream):
+    for source in inputs_of(step):
         if source.topic.name in (*step.outputs, *step.late, step.dead_letters):
             raise InvalidPipeline(
                 f"Step {step.name!r} would read what it writes to {source.topic.name!r}",
@@ -158,6 +170,8 @@ def _check_inputs(step: Step) -> None:
 def _tables(stream: Stream) -> set[str]:
     """The topics that a stream has tables of. What compaction leaves of one is still a table."""
     mine = {stream.topic} if isinstance(stream, Table) else set()
+    if isinstance(stream, Alerts) and stream.known is not None:
+        mine |= {stream.known.table.topic}
     return mine.union(*map(_tables, stream.upstream))
 
 

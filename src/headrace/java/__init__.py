@@ -5,7 +5,7 @@ coordinates and its SHA-256, and nothing that does not match is ever put on a cl
 """
 
 from headrace.java.home import java_home
-from headrace.java.jars import Progress, class_path, jars
+from headrace.java.jars import Fetching, class_path, jars
 from headrace.java.lock import Jar, locked
 
-__all__ = ["Jar", "Progress", "class_path", "jars", "java_home", "locked"]
+__all__ = ["Fetching", "Jar", "class_path", "jars", "java_home", "locked"]

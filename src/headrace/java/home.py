@@ -9,6 +9,9 @@ from pathlib import Path
 
 from headrace.errors import NoJava
 
+BRIEF = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For what runs a moment: Java compiles less, and so starts in half the time."""
+
 
 def java_home() -> Path | None:
     """The folder to set JAVA_HOME to, or None where `java` is on the PATH."""

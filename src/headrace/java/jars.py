@@ -12,20 +12,29 @@ import os
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 
-from headrace.errors import JarRefused, JarUnavailable
+from headrace.errors import JarRefused, JarUnavailable, ServerError
 from headrace.java.lock import Jar, Set, locked
 from headrace.java.repository import VARIABLE, Repository, repository
-
-Progress = Callable[[int, int], None]
-"""Told how many jars there are to fetch, and how many bytes have just come."""
 
 _AT_ONCE = 8
 _TIMEOUT = 60
 _PIECE = 1 << 18
+_NETWORK = (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError)
+
+
+@dataclass
+class Fetching:
+    """How far a fetch is, for somebody who looks at it from another thread."""
+
+    jars: int = 0
+    done: int = 0
+    bytes: int = 0
 
 
 def cache() -> Path:
@@ -34,31 +43,30 @@ def cache() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "headrace" / "jars"
 
 
-def class_path(name: Set, progress: Progress | None = None) -> str:
+def class_path(name: Set, told: Fetching | None = None) -> str:
     """The jars of a set as Java wants them, fetched if they are not here yet."""
-    return os.pathsep.join(map(str, jars(name, progress)))
+    return os.pathsep.join(map(str, jars(name, told)))
 
 
-def jars(name: Set, progress: Progress | None = None) -> list[Path]:
+def jars(name: Set, told: Fetching | None = None) -> list[Path]:
     """The files of a set, each with the bytes that the lock says, fetched if they are not here."""
-    return fetch(locked(name), cache(), progress)
+    return fetch(locked(name), cache(), told)
 
 
-def fetch(wanted: Iterable[Jar], folder: Path, progress: Progress | None = None) -> list[Path]:
+def fetch(wanted: Iterable[Jar], folder: Path, told: Fetching | None = None) -> list[Path]:
     """The files of these jars in a folder. What does not match is removed and refused."""
+    told = told or Fetching()
     places = {jar: folder / jar.path for jar in wanted}
     missing = [jar for jar, place in places.items() if not _verified(jar, place)]
     if missing:
         source = repository()
+        told.jars = len(missing)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            told = progress or (lambda _total, _bytes: None)
-            work = [
-                pool.submit(_download, jar, places[jar], source, lambda n: told(len(missing), n))
-                for jar in missing
-            ]
+            work = [pool.submit(_download, jar, places[jar], source, told) for jar in missing]
             try:
-                for each in work:
+                for each in as_completed(work):
                     each.result()
+                    told.done += 1
             finally:
                 pool.shutdown(cancel_futures=True)
     return list(places.values())
@@ -71,6 +79,8 @@ def _verified(jar: Jar, place: Path) -> bool:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
         return False
+    except OSError as error:
+        raise _unusable(place, error) from None
     if digest != jar.sha256:
         _remove(place)
         raise JarRefused(
@@ -83,11 +93,14 @@ def _verified(jar: Jar, place: Path) -> bool:
     return True
 
 
-def _download(jar: Jar, place: Path, source: Repository, came: Callable[[int], None]) -> None:
+def _download(jar: Jar, place: Path, source: Repository, told: Fetching) -> None:
     """Put a jar in its place. Of several processes that do so at once, the last one wins."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    number, name = tempfile.mkstemp(dir=place.parent, prefix=f"{place.name}.")
     digest = hashlib.sha256()
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        number, name = tempfile.mkstemp(dir=place.parent, prefix=f"{place.name}.")
+    except OSError as error:
+        raise _unusable(place, error) from None
     try:
         with os.fdopen(number, "wb") as file:
             request = urllib.request.Request(source.address(jar.path), headers=source.headers)
@@ -95,7 +108,7 @@ def _download(jar: Jar, place: Path, source: Repository, came: Callable[[int], N
                 while piece := answer.read(_PIECE):
                     file.write(piece)
                     digest.update(piece)
-                    came(len(piece))
+                    told.bytes += len(piece)
         if digest.hexdigest() != jar.sha256:
             raise JarRefused(
                 f"{jar.coordinates} as {source.url} has it does not match its checksum",
@@ -106,18 +119,27 @@ def _download(jar: Jar, place: Path, source: Repository, came: Callable[[int], N
             )
         os.chmod(name, 0o644)
         os.replace(name, place)
-    except OSError as error:
+    except _NETWORK as error:
         raise _unavailable(jar, source, error) from None
+    except OSError as error:
+        raise _unusable(place, error) from None
     finally:
         _remove(Path(name))
 
 
-def _unavailable(jar: Jar, source: Repository, error: OSError) -> JarUnavailable:
+def _unavailable(jar: Jar, source: Repository, error: Exception) -> JarUnavailable:
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     return JarUnavailable(
         f"{jar.coordinates} could not be fetched from {source.url}: {reason}",
         hint="Try again when the network is there. Behind a proxy, set HTTPS_PROXY\n"
         f"{VARIABLE} names another Maven repository, such as a mirror or file:///FOLDER",
+    )
+
+
+def _unusable(place: Path, error: OSError) -> ServerError:
+    return ServerError(
+        f"The cache of jars cannot be used: {error.strerror} at {place}",
+        hint="Make room or put it right, or name another folder with XDG_CACHE_HOME",
     )
 
 

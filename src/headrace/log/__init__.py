@@ -6,6 +6,7 @@ interface; `open_log` finds the implementation by URL.
 
 from headrace.log.address import open_log
 from headrace.log.interface import Capability, Log
+from headrace.log.once import OnceBy, once_by
 from headrace.log.position import EARLIEST, LATEST, Commit, Offset, Position, Time, parse_position
 from headrace.log.record import Batch, Header, Record
 from headrace.log.roles import Acks, CommitMode, Consumer, Delivery, Producer, Transaction
@@ -40,6 +41,7 @@ __all__ = [
     "Log",
     "Member",
     "Offset",
+    "OnceBy",
     "PartitionState",
     "Position",
     "Producer",
@@ -52,6 +54,7 @@ __all__ = [
     "TopicState",
     "Transaction",
     "UpkeepReport",
+    "once_by",
     "open_log",
     "parse_position",
 ]

@@ -17,6 +17,7 @@ from headrace.log.group_offsets import GroupOffsets
 from headrace.log.names import check_name
 from headrace.log.pending import Rows, Taken
 from headrace.log.record import Header
+from headrace.log.roles import Flags
 from headrace.log.split import Piece, Rotation, split, with_tombstones
 from headrace.log.state import Receipt
 
@@ -112,17 +113,23 @@ class Committer(ABC):
             return conform(new.topic, data)
 
     def pieces(
-        self, topic: str, batches: list[pa.RecordBatch], partition: int | None
+        self,
+        topic: str,
+        batches: list[pa.RecordBatch],
+        partition: int | None,
+        tombstones: Flags | None = None,
     ) -> list[Piece]:
         """Rows that were `conformed`, sorted into partitions."""
         row = self.topic(topic)
-        return [
-            piece
-            for given in batches
+        pieces, done = [], 0
+        for given in batches:
             # The topic may have gained columns since.
-            for batch in ([given] if given.schema == row.schema else conform(row.topic, given))
-            for piece in split(row, with_tombstones(row, batch), partition, self._rotation)
-        ]
+            for batch in [given] if given.schema == row.schema else conform(row.topic, given):
+                flags = None if tombstones is None else tombstones[done : done + batch.num_rows]
+                stored = with_tombstones(row, batch, flags)
+                pieces += split(row, stored, partition, self._rotation)
+                done += batch.num_rows
+        return pieces
 
     def forget(self, topic: str) -> None:
         """Look a topic up anew when it is next asked for."""

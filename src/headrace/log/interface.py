@@ -36,6 +36,15 @@ class Capability(StrEnum):
     TIERING = "closed segments on another filesystem"
 
 
+def lacking(url: str, capability: Capability) -> Unsupported:
+    """The error for what the log at a URL cannot do."""
+    return Unsupported(
+        f"The log at {url} does not have {capability.value}",
+        hint="Use an embedded log (file:./data) where this is needed",
+        capability=capability.name,
+    )
+
+
 class Log(Closing):
     """A durable, partitioned, replayable history.
 
@@ -46,6 +55,11 @@ class Log(Closing):
     url: str
     capabilities: frozenset[Capability]
 
+    @property
+    def home(self) -> str:
+        """The URL by which what is derived from the log is found. Usually that is its own."""
+        return self.url
+
     def require(self, capability: Capability) -> None:
         """Return if the log can do it, raise `Unsupported` if not."""
         if capability not in self.capabilities:
@@ -53,11 +67,7 @@ class Log(Closing):
 
     def lacks(self, capability: Capability) -> Unsupported:
         """The error for what this log cannot do."""
-        return Unsupported(
-            f"The log at {self.url} does not have {capability.value}",
-            hint="Use an embedded log (file:./data) where this is needed",
-            capability=capability.name,
-        )
+        return lacking(self.url, capability)
 
     # Topics
 

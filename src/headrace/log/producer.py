@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from headrace.errors import InvalidSetting, MisusedHandle, TransactionTooLarge
+from headrace.errors import InvalidRecord, InvalidSetting, MisusedHandle, TransactionTooLarge
 from headrace.log.committer import Committer
 from headrace.log.outbox import Outbox
-from headrace.log.roles import Acks, Transaction
-from headrace.log.split import MAX_COMMIT_BYTES, Piece, commits_of
+from headrace.log.roles import Acks, Flags, Transaction
+from headrace.log.split import MAX_COMMIT_BYTES, Piece, check_commit_size, commits_of
 from headrace.log.state import Receipt
 from headrace.log.transaction import BufferedTransaction
 
@@ -54,9 +54,13 @@ class LogProducer(Outbox):
         *,
         partition: int | None = None,
         sequence: int | None = None,
+        tombstones: Flags | None = None,
     ) -> Receipt:
         self.check_open()
-        groups = list(commits_of(self._committer.conformed(topic, data)))
+        batches = self._committer.conformed(topic, data)
+        if tombstones is not None and tombstones.any():
+            return self._append_flagged(topic, batches, partition, sequence, tombstones)
+        groups = list(commits_of(batches))
         if sequence is not None and not groups:
             groups = [[]]  # nothing to add, and yet a number that is used up
         if sequence is not None and len(groups) > 1:
@@ -75,11 +79,39 @@ class LogProducer(Outbox):
         acks = tuple(ack for receipt in receipts for ack in receipt.acks)
         return Receipt(receipts[-1].commit, receipts[-1].timestamp, acks, receipts[-1].duplicate)
 
+    def _append_flagged(
+        self,
+        topic: str,
+        batches: list[pa.RecordBatch],
+        partition: int | None,
+        sequence: int | None,
+        tombstones: Flags,
+    ) -> Receipt:
+        """Commit rows some of which are tombstones, all together."""
+        known = self._committer.topic(topic).topic
+        if known.key is None:
+            raise InvalidRecord(
+                f"Topic {topic!r} has no key column, so there is nothing a tombstone could name",
+                hint="Create it with a key",
+                topic=topic,
+            )
+        check_commit_size(sum(batch.nbytes for batch in batches))
+        with self._committer.lock:
+            if sequence is not None:
+                self._check_sequence(sequence)
+            self.flush()
+            return self._append(topic, batches, partition, sequence, tombstones)
+
     def _append(
-        self, topic: str, batches: list[pa.RecordBatch], partition: int | None, sequence: int | None
+        self,
+        topic: str,
+        batches: list[pa.RecordBatch],
+        partition: int | None,
+        sequence: int | None,
+        tombstones: Flags | None = None,
     ) -> Receipt:
         def make() -> list[Piece]:
-            return self._committer.pieces(topic, batches, partition)
+            return self._committer.pieces(topic, batches, partition, tombstones)
 
         if sequence is None:
             return self._committer.commit_next(make)

@@ -8,6 +8,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Literal, Self
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.log.assignment import Partition
@@ -17,6 +18,7 @@ from headrace.log.state import Receipt
 
 Acks = Literal["none", "written", "synced"]
 CommitMode = Literal["before", "after", "manual"]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class Delivery(ABC):
@@ -121,11 +123,13 @@ class Producer(Closing, Writer):
         *,
         partition: int | None = None,
         sequence: int | None = None,
+        tombstones: Flags | None = None,
     ) -> Receipt:
         """Commit whole Arrow batches now.
 
         Rows go to partitions by key; without a key, or with `partition`, all go to one. With a
-        `sequence`, a repeated call adds nothing and returns the first one's receipt.
+        `sequence`, a repeated call adds nothing and returns the first one's receipt. `tombstones`
+        says which rows of a typed topic are any: of these only the key counts.
         """
 
     @abstractmethod

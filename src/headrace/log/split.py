@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 from headrace.errors import TransactionTooLarge
 from headrace.log.declared import TopicRow, check_partition, stored_schema
 from headrace.log.partitioner import key_bytes, partition_column
+from headrace.log.roles import Flags
 
 MAX_COMMIT_BYTES = 32 << 20
 """What one commit may hold, so that a reader can always take a commit whole."""
@@ -82,7 +83,7 @@ def check_commit_size(size: int) -> None:
 
 
 def with_tombstones(
-    topic: TopicRow, batch: pa.RecordBatch, flags: list[bool] | None = None
+    topic: TopicRow, batch: pa.RecordBatch, flags: Sequence[bool] | Flags | None = None
 ) -> pa.RecordBatch:
     """The batch as segments store it. `flags` says which rows are tombstones, if any."""
     if topic.columns is None:

@@ -18,6 +18,7 @@ from headrace.streams.aggregates import (
     quantile,
     sum,
 )
+from headrace.streams.alerts import Alerts, Rule, alerts, rule
 from headrace.streams.app import App
 from headrace.streams.arrival import ArrivalTimeWarning
 from headrace.streams.dedup import Deduplicated, deduplicate
@@ -60,6 +61,7 @@ from headrace.streams.top import top
 __all__ = [
     "FOREVER",
     "Aggregation",
+    "Alerts",
     "App",
     "ArrivalTimeWarning",
     "Deduplicated",
@@ -68,6 +70,7 @@ __all__ = [
     "Join",
     "Lateness",
     "Remote",
+    "Rule",
     "Session",
     "Sliding",
     "Stateful",
@@ -77,6 +80,7 @@ __all__ = [
     "Top",
     "Window",
     "aggregate",
+    "alerts",
     "approx_distinct",
     "approx_top",
     "average",
@@ -101,6 +105,7 @@ __all__ = [
     "quantile",
     "rekey",
     "remote",
+    "rule",
     "running",
     "select",
     "session",

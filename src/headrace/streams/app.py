@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from headrace.errors import InvalidPipeline
 from headrace.log import Log, open_log
@@ -12,6 +12,7 @@ from headrace.log.names import check_name
 from headrace.log.settings import TopicSettings
 from headrace.log.state import Topic
 from headrace.schema.ddl import parse_schema
+from headrace.streams.alerts import Alerts
 from headrace.streams.dedup import Deduplicated
 from headrace.streams.explain import Explanation, explain
 from headrace.streams.joins import Join
@@ -23,6 +24,10 @@ from headrace.streams.where import Where, caller
 
 Kept = Aggregation | Top | TableJoin
 """What a view can be of."""
+
+
+Latency = Literal["micro-batch", "real-time"]
+"""How long results wait: for a batch of rows, or for none."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +47,17 @@ class View:
 
 
 class App:
-    """A pipeline's declaration. It runs nothing; `headrace run` does, or `headrace.engine`."""
+    """A pipeline's declaration. It runs nothing; `headrace run` does, or `headrace.engine`.
 
-    def __init__(self, name: str, *, log: str | None = None) -> None:
+    With `latency="real-time"`, it runs in Spark's Real-time Mode, on a broker, if it can.
+    """
+
+    def __init__(
+        self, name: str, *, log: str | None = None, latency: Latency = "micro-batch"
+    ) -> None:
         self.name = check_name(name, "application")
         self.log = log
+        self.latency = check_latency(latency)
         self.topics: dict[str, Topic] = {}
         self.views: dict[str, View] = {}
         self.outputs: dict[str, Output] = {}
@@ -143,7 +154,7 @@ class App:
             raise InvalidPipeline(
                 "Late rows are known where what they were too late for is computed",
                 hint="Declare app.view(...) of an aggregation, or app.publish(...) of a join, of "
-                f"deduplicate() or of what has state, first. See {where}",
+                f"deduplicate(), of alerts or of what has state, first. See {where}",
             )
         output = Output(topic, stream, where, early, retractions)
         check_panes(output)
@@ -152,7 +163,7 @@ class App:
 
     def _computes(self, stream: Stream) -> bool:
         """Whether one of the steps declared so far can tell what came too late for a stream."""
-        if isinstance(stream, Join | Deduplicated | Stateful):
+        if isinstance(stream, Join | Deduplicated | Stateful | Alerts):
             return any(output.stream is stream for output in self.outputs.values())
         return any(view.aggregation is stream for view in self.views.values())
 
@@ -165,3 +176,13 @@ class App:
             return explain(self, log)
         with open_log(log, create=False) as opened:
             return explain(self, opened)
+
+
+def check_latency(latency: str) -> Latency:
+    """The latency of that name."""
+    known: dict[str, Latency] = {name: name for name in get_args(Latency)}
+    if latency in known:
+        return known[latency]
+    raise InvalidPipeline(
+        f"latency cannot be {latency!r}", hint=f"Use {' or '.join(get_args(Latency))}"
+    )

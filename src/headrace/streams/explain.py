@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from headrace.log import Log
 from headrace.log.settings import format_span
 from headrace.streams.aggregates import Aggregate
+from headrace.streams.alerts import Alerts
+from headrace.streams.alerts import explained as alert_facts
 from headrace.streams.dedup import Deduplicated, explained
 from headrace.streams.explain_joins import enriched_facts, join_facts, listed, stateful_facts
 from headrace.streams.explain_tables import table_join_facts
@@ -45,6 +47,10 @@ _CLOCKS = {
     "punctuation": "what its source says, and not the highest event time",
     "arrival": "the time of its last commit, and not the highest event time",
 }
+
+
+_KEYED = Aggregation | Deduplicated | Stateful | Alerts
+"""What is made of rows by their keys."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,7 @@ def explain(app: App, log: Log | None = None) -> Explanation:
         if isinstance(stream, Aggregation | Top):
             facts = [*_input(stream), *_results(stream)]
             facts.append(("publishes", f"{_panes(output)} to topic {output.topic}"))
-        elif isinstance(stream, Join | Deduplicated | Stateful):
+        elif isinstance(stream, Join | Deduplicated | Stateful | Alerts):
             facts = [*_input(stream), *_held(stream, log)]
             facts.append(("publishes", f"each row once, to topic {output.topic}"))
             late = _late(app, stream)
@@ -149,7 +155,7 @@ def _input(stream: Stream) -> list[tuple[str, str]]:
     made = stream.of if isinstance(stream, Top) else stream
     if isinstance(made, Join | Enriched | TableJoin):
         return facts + [("then", text) for part in made.upstream for text in _chain(part)]
-    inner = made.input if isinstance(made, Aggregation | Deduplicated | Stateful) else made
+    inner = made.input if isinstance(made, _KEYED) else made
     return facts + [("then", text) for text in _chain(inner)]
 
 
@@ -231,12 +237,16 @@ def _aggregation(step: Aggregation) -> list[tuple[str, str]]:
     return facts
 
 
-def _held(stream: Join | Deduplicated | Stateful, log: Log | None) -> list[tuple[str, str]]:
+def _held(
+    stream: Join | Deduplicated | Stateful | Alerts, log: Log | None
+) -> list[tuple[str, str]]:
     match stream:
         case Deduplicated():
             return explained(stream)
         case Stateful():
             return stateful_facts(stream)
+        case Alerts():
+            return alert_facts(stream)
         case _:
             known = [] if log is None else held_by(stream, log)
             return [*join_facts(stream), *(("state", str(held)) for held in known)]

@@ -20,6 +20,7 @@ from headrace.streams.time import AnyWindow, Lateness, Session
 from headrace.streams.where import Where, caller
 
 if TYPE_CHECKING:
+    from headrace.streams.alerts import Alerts
     from headrace.streams.dedup import Deduplicated
     from headrace.streams.joins import Join
     from headrace.streams.stateful import Stateful
@@ -133,7 +134,7 @@ class Aggregation(Stream):
 class Late(Stream):
     """The rows that a step did without because they came too late."""
 
-    of: Aggregation | Join | Deduplicated | Stateful
+    of: Aggregation | Join | Deduplicated | Stateful | Alerts
     is_result = True
 
     @property

@@ -68,7 +68,10 @@ CREATE TABLE _headrace_outbox (
 CREATE TABLE _headrace_outbox_end (sequence INTEGER NOT NULL);
 """
 
-OWN_TABLES = frozenset(re.findall(r"CREATE TABLE (\w+)", _SCHEMA))
+LANDINGS = f"{PREFIX}landing"
+"""How far the copies of a broker's topics are, where there are any."""
+
+OWN_TABLES = frozenset([*re.findall(r"CREATE TABLE (\w+)", _SCHEMA), LANDINGS])
 """The tables that are of no step."""
 
 

@@ -84,7 +84,7 @@ def preflight(app: App, log: str | Log | None = None) -> Preflight:
                 there = stack.enter_context(open_log(log or app.log or DEFAULT, create=False))
         if there is None:
             return Preflight(app.name, tuple(map(_new, steps)), True)
-        path = database_of(there.url, app.name)
+        path = database_of(there.home, app.name)
         stored, switched = steps_in(path), switched_in(path)
         found = [
             _check(there, step, stored.get(step.name), step.name in switched) for step in steps
@@ -113,8 +113,8 @@ def _check(log: Log, step: Step, stored: StoredStep | None, switched: bool) -> S
             if stored is None:
                 return _new(step)
             return StepCheck(step.name, "unchanged", f"is used, {_upto(stored.reached)}")
-        checkpoint = Checkpoint(checkpoint_of(log.url, step.app, step.name))
-        if switched and (beside := build_place(log.url, step.app, step.name)).checkpoint.exists():
+        checkpoint = Checkpoint(checkpoint_of(log.home, step.app, step.name))
+        if switched and (beside := build_place(log.home, step.app, step.name)).checkpoint.exists():
             checkpoint = Checkpoint(beside.checkpoint)
         if stored is None:
             if checkpoint.exists:

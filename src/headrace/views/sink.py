@@ -22,6 +22,7 @@ from headrace.engine.timing import Timing
 from headrace.errors import ChangedPipeline
 from headrace.log import Log
 from headrace.views import changelog
+from headrace.views.alerts import AlertKeeper
 from headrace.views.alone import JoinKeeper
 from headrace.views.database import LIVE, Database
 from headrace.views.enriching import EnrichKeeper
@@ -227,6 +228,8 @@ def keeper_of(step: Step, shapes: Shapes, log: Log, changes: str | None, reach: 
         return JoinKeeper(step, shapes, log, reach)
     if step.stateful is not None:
         return OutcomeKeeper(step, shapes, log, reach)
+    if step.alerts is not None:
+        return AlertKeeper(step, shapes, log, reach)
     if step.enriched is not None:
         return EnrichKeeper(step, shapes, log, reach)
     (topic,) = step.outputs

@@ -34,9 +34,9 @@ _ROWS_AT_ONCE = 100_000
 
 def take_over(log: Log, step: Step, schema: pa.Schema, topic: str, reach: Reach) -> None:
     """Switch to what was built of a step, and bring its changelog, `topic`, up to date."""
-    place = build_place(log.url, step.app, step.name)
+    place = build_place(log.home, step.app, step.name)
     with contextlib.ExitStack() as stack:
-        path = database_of(log.url, step.app)
+        path = database_of(log.home, step.app)
         database = stack.enter_context(contextlib.closing(Database(path, step.app)))
         producer = stack.enter_context(log.producer(id=f"{step.app}.{database.generation}"))
         outbox = Outbox(database, producer, reach)
@@ -44,7 +44,7 @@ def take_over(log: Log, step: Step, schema: pa.Schema, topic: str, reach: Reach)
         told = any(state.end for state in log.topic(topic).partitions)
         with attached(database, place.database):
             switch(database, step, schema, topic, told=told, reach=reach)
-        finish_switches(log.url, step.app, reach)
+        finish_switches(log.home, step.app, reach)
         outbox.send()
 
 

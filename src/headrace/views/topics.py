@@ -8,6 +8,7 @@ from headrace.engine.aside import DEAD_SCHEMA
 from headrace.engine.steps import Step
 from headrace.errors import InvalidPipeline
 from headrace.log import Log, Topic
+from headrace.streams.alerts import AT
 from headrace.streams.joins import JOINED_AT
 from headrace.streams.stream import WINDOW_START, sources
 from headrace.views import changelog
@@ -38,6 +39,8 @@ def create_topics(
             _create_topic(log, step, topic, schema, JOINED_AT)
         elif step.stateful is not None:
             _create_topic(log, step, topic, schema, step.stateful.event_time)
+        elif step.alerts is not None:
+            _create_topic(log, step, topic, schema, AT)
         elif step.aggregation is None:
             time = next((t for t in times if t in schema.names), None)
             _create_topic(log, step, topic, schema, time)

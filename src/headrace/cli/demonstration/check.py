@@ -98,9 +98,9 @@ def all_read(law: Law, again: Recount, written: int) -> Finding:
     )
 
 
-def conserved(law: Law) -> Finding:
+def conserved(law: Law, what: str = "page views") -> Finding:
     """Every row is somewhere."""
-    return Finding("page views accounted for", law.holds, law.rows, str(law))
+    return Finding(f"{what} accounted for", law.holds, law.rows, str(law))
 
 
 def same_counts(panes: Mapping[Pane, int], again: Recount) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,17 +56,17 @@ def plan_once(events: int, now: int, frontier: int | None) -> Plan:
     """Half an hour of page views, in seconds."""
     rate = max(events / _ONCE_SECONDS, _SLOWEST)
     chunk = max(1, min(round(rate / _COMMITS_PER_SECOND), events // 100))
-    return Plan(events, rate, chunk, _start(now, frontier), max(1, _ONCE_SPAN // events))
+    return Plan(events, rate, chunk, start_after(now, frontier), max(1, _ONCE_SPAN // events))
 
 
 def plan_live(events: int, now: int, frontier: int | None) -> Plan:
     """A minute of page views in every second."""
     chunk = _LIVE_RATE // _COMMITS_PER_SECOND
     step = _LIVE_MINUTES_PER_SECOND * _MINUTE // _LIVE_RATE
-    return Plan(events, _LIVE_RATE, chunk, _start(now, frontier), step)
+    return Plan(events, _LIVE_RATE, chunk, start_after(now, frontier), step)
 
 
-def _start(now: int, frontier: int | None) -> int:
+def start_after(now: int, frontier: int | None) -> int:
     """The minute to begin with: after what an earlier demo has left in the log."""
     return max(now - _PAST, frontier or 0) // _MINUTE * _MINUTE + _MINUTE
 
@@ -107,15 +107,27 @@ def _event_times(
     return np.where(kind == 1, ahead, at), kind != 0
 
 
-class Generator:
-    """Writes page views from a thread of its own, at the pace of its plan."""
+Rows = Callable[[Plan, Clock], Iterator[pa.Table]]
+"""What is written: a table for each commit."""
 
-    def __init__(self, url: str, topic: Topic, plan: Plan, clock: Clock | None = None) -> None:
+
+class Generator:
+    """Writes rows, which are page views by default, from a thread of its own, at a plan's pace."""
+
+    def __init__(
+        self,
+        url: str,
+        topic: Topic,
+        plan: Plan,
+        clock: Clock | None = None,
+        rows: Rows = page_views,
+    ) -> None:
         self.plan = plan
         self.written = 0
         self._url = url
         self._topic = topic
         self._clock = clock or SystemClock()
+        self._rows = rows
         self._stop = threading.Event()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="generator", daemon=True)
@@ -150,7 +162,7 @@ class Generator:
         try:
             with open_log(self._url) as log, log.producer() as producer:
                 due = self._clock.monotonic()
-                for rows in page_views(self.plan, self._clock):
+                for rows in self._rows(self.plan, self._clock):
                     producer.append(self._topic.name, rows)
                     self.written += rows.num_rows
                     due += int(rows.num_rows / self.plan.rate * SECOND)

@@ -135,13 +135,14 @@ class Play:
             self._rates.of(step.step),
             minutes,
             top,
-            _last_rows(self._log, LATE),
-            _last_rows(self._log, DEAD),
+            last_rows(self._log, LATE, _LAST),
+            last_rows(self._log, DEAD, _LAST),
         )
 
 
-def _last_rows(log: Log, topic: str) -> list[dict[str, Any]]:
+def last_rows(log: Log, topic: str, count: int) -> list[dict[str, Any]]:
+    """The rows that a topic of one partition ends with."""
     end = log.offset_at(topic, 0, LATEST)
-    start = max(log.topic(topic).partitions[0].first, end - _LAST)
+    start = max(log.topic(topic).partitions[0].first, end - count)
     batches = log.read(topic, start=Offset(start), stop=Offset(end), partitions=[0])
     return [record.value for batch in batches for record in batch.records()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.demonstration.check import DEAD, LATE, VIEW, Account
+from headrace.cli.demonstration.check import DEAD, LATE, VIEW, Account, Finding
 from headrace.cli.demonstration.play import Results, Scene
 from headrace.cli.output import plain, span, table
 from headrace.clock import to_datetime
@@ -33,11 +33,11 @@ def draw(scene: Scene) -> RenderableType:
 
 def plain_line(scene: Scene) -> str:
     """The state in one line, where there is no terminal to draw on."""
-    said = f"{_clock(scene.seconds)}  {scene.written:,} written"
+    said = f"{clock(scene.seconds)}  {scene.written:,} written"
     if scene.results is None:
         return f"{said}; starting Spark ..."
     step = scene.results.step
-    line = f"{said}; lag {step.lag:,}, watermark {_time(scene.results.watermark)}; {step.law}"
+    line = f"{said}; lag {step.lag:,}, watermark {time_of(scene.results.watermark)}; {step.law}"
     if scene.results.top:
         best = scene.results.top[0]
         line += f"; now first: {best['url']} with {best['total']:,}"
@@ -49,10 +49,7 @@ def summary(account: Account) -> RenderableType:
     pages = table("page", ">views", title="most viewed")
     for url, hits in account.top:
         pages.add_row(plain(url), f"{hits:,}")
-    lines = table("", "counted again from the log's segments", ">", "")
-    for finding in account.findings:
-        mark = Text("✓", "bold green") if finding.holds else Text("✗", "bold red")
-        lines.add_row(mark, finding.law, f"{finding.counted:,}", Text(finding.remark, "dim"))
+    lines = findings_table(account.findings)
     if account.holds:
         first = account.first_result
         early = "" if first is None else f", the first counts after {span(first)}"
@@ -63,9 +60,18 @@ def summary(account: Account) -> RenderableType:
     return Padding(Group(pages, "", lines, "", verdict), (1, 0, 0, 0))
 
 
+def findings_table(findings: Sequence[Finding]) -> Table:
+    """What has to hold, and whether it does."""
+    lines = table("", "counted again from the log's segments", ">", "")
+    for finding in findings:
+        mark = Text("✓", "bold green") if finding.holds else Text("✗", "bold red")
+        lines.add_row(mark, finding.law, f"{finding.counted:,}", Text(finding.remark, "dim"))
+    return lines
+
+
 def _heading(scene: Scene) -> Text:
     return Text.assemble(
-        ("headrace demo", "bold"), f"  {_clock(scene.seconds)}  ", (scene.url, "dim")
+        ("headrace demo", "bold"), f"  {clock(scene.seconds)}  ", (scene.url, "dim")
     )
 
 
@@ -77,7 +83,7 @@ def _sides(scene: Scene) -> Table:
         Text("generator", "bold"),
         Text(f"● {pace}", "green" if scene.writing else "dim"),
         f"{scene.written:,} page views",
-        f"event time {_time(scene.event_time)}",
+        f"event time {time_of(scene.event_time)}",
     )
     results = scene.results
     if results is not None:
@@ -86,7 +92,7 @@ def _sides(scene: Scene) -> Table:
             Text("pipeline", "bold"),
             Text("● counting" if lag else "● caught up", "green"),
             f"{results.rate:,.0f} rows/s",
-            f"watermark  {_time(results.watermark)}",
+            f"watermark  {time_of(results.watermark)}",
             Text(f"lag {lag:,} rows", "yellow" if lag else ""),
         )
     return lines
@@ -129,9 +135,11 @@ def _late(row: Mapping[str, Any]) -> str:
     )
 
 
-def _time(moment: int | None) -> str:
+def time_of(moment: int | None) -> str:
+    """A time of the day."""
     return "-" if moment is None else f"{to_datetime(moment):%H:%M:%S}"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Minutes and seconds."""
     return f"{int(seconds) // 60:02d}:{int(seconds) % 60:02d}"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
+from rich.console import RenderableType
 from rich.live import Live
 
 import headrace
@@ -22,19 +24,22 @@ from headrace.log import open_log
 from headrace.views import open_views
 from headrace.views.location import folder_of
 
+S = TypeVar("S")
+"""What there is to see."""
+
 _LINE_EVERY = 2.0
 
 
 def perform(url: str, *, events: int, once: bool, quiet: bool) -> Account:
     """Run the demo on a log, and count again at the end."""
-    pipeline = load_app(f"{_pipeline()}:app")
+    pipeline = load_app(f"{pipeline_file()}:app")
     topic = pipeline.topics[TOPIC]
     with open_log(url) as log:
         log.ensure_topic(topic)
         make_plan = plan_once if once else plan_live
         plan = make_plan(events, SystemClock().now(), log.frontier(topic.name))
         play = Play(log, pipeline, Generator(log.url, topic, plan))
-        with _shown(play, quiet=quiet):
+        with shown(play.scene, draw, plain_line, quiet=quiet):
             play.run()
         with open_views(log.url, app=pipeline.name) as views:
             written = play.scene().written
@@ -48,34 +53,40 @@ def perform(url: str, *, events: int, once: bool, quiet: bool) -> Account:
             )
 
 
-def _pipeline() -> Path:
-    """The file that the demo runs: in the package where it is installed, else beside src/."""
+def pipeline_file(name: str = "pageviews.py") -> Path:
+    """A file that a demo runs: in the package where it is installed, else beside src/."""
     package = Path(headrace.__file__).resolve().parent
-    installed = package / "pipelines" / "pageviews.py"
-    return installed if installed.exists() else package.parents[1] / "pipelines" / "pageviews.py"
+    installed = package / "pipelines" / name
+    return installed if installed.exists() else package.parents[1] / "pipelines" / name
 
 
 @contextlib.contextmanager
-def _shown(play: Play, *, quiet: bool) -> Iterator[None]:
+def shown(
+    scene: Callable[[], S],
+    draw: Callable[[S], RenderableType],
+    line: Callable[[S], str],
+    *,
+    quiet: bool,
+) -> Iterator[None]:
     """Show what is going on, from a thread of its own, since the start of Spark takes a while."""
     if quiet:
         yield
     elif sys.stdout.isatty():
-        with Live(get_renderable=lambda: draw(play.scene()), console=out(), refresh_per_second=4):
+        with Live(get_renderable=lambda: draw(scene()), console=out(), refresh_per_second=4):
             yield
     else:
         over = threading.Event()
-        teller = threading.Thread(target=_tell, args=(play, over), daemon=True)
+        teller = threading.Thread(target=_tell, args=(lambda: line(scene()), over), daemon=True)
         teller.start()
         try:
             yield
         finally:
             over.set()
             teller.join()
-            print(plain_line(play.scene()), flush=True)
+            print(line(scene()), flush=True)
 
 
-def _tell(play: Play, over: threading.Event) -> None:
+def _tell(line: Callable[[], str], over: threading.Event) -> None:
     while not over.is_set():
-        print(plain_line(play.scene()), flush=True)
+        print(line(), flush=True)
         over.wait(_LINE_EVERY)

@@ -27,9 +27,14 @@ UNREADABLE = "does not decode"
 
 REASON = "_reason"
 TEXT = "_text"
+ROW = "row"
+KEY, VALUE = "_key", "_value"
+"""A record's own bytes."""
+
 _ROW = "_row"
 _MORE = "_more"
 _BROKEN = "_broken"
+_KEPT = (places.FRONTIER, places.PARTITION, places.OFFSET)
 
 
 @dataclass(frozen=True)
@@ -72,19 +77,42 @@ class Decoder:
         placed = rows.select(*columns, time.alias(places.TIME), *where)
         return placed.where(F.col(places.TIME).isNotNull())
 
+    def whole(self, records: DataFrame) -> DataFrame:
+        """All records as they are, each with its `row`, which is null if it does not decode."""
+        rows = self._decoded(records, "key", "value", "partition", "offset", "timestamp")
+        names = [F.col(f"{_ROW}.`{name}`").alias(name) for name in self.columns]
+        row = F.when(self._decodes, F.struct(*names))
+        return rows.select("key", "value", "partition", "offset", "timestamp", row.alias(ROW))
+
     def misplaced(self, records: DataFrame) -> DataFrame:
         """The records that have none, as they are, and why; tombstones have no reason."""
         rows = self._decoded(records, "value", "partition", "offset", "timestamp")
-        reason = (
+        kept = ("value", "partition", "offset", "timestamp")
+        found = rows.select(*kept, self._text.alias(TEXT), self._reason.alias(REASON))
+        return found.where(F.coalesce(REASON, F.lit("tombstone")) != F.lit(""))
+
+    def judged(self, records: DataFrame) -> DataFrame:
+        """All records but tombstones: as rows, as bytes, and what is wrong with each, or ''."""
+        there = records.where(F.col("value").isNotNull())
+        rows = self._decoded(there, "key", "value", "partition", "offset", "timestamp")
+        return rows.select(
+            *(self._column(name).alias(name) for name in self.columns),
+            self._time.alias(places.TIME),
+            *(_place(name).alias(name) for name in _KEPT),
+            F.col("key").alias(KEY),
+            F.col("value").alias(VALUE),
+            self._reason.alias(REASON),
+        )
+
+    @property
+    def _reason(self) -> Column:
+        return (
             F.when(F.col("value").isNull(), F.lit(None))
             .when(~self._decodes, F.lit(UNREADABLE))
             .when(self._time.isNull(), F.lit(NO_TIME))
             .when(self._ahead, F.lit(AHEAD))
             .otherwise(F.lit(""))
         )
-        kept = ("value", "partition", "offset", "timestamp")
-        found = rows.select(*kept, self._text.alias(TEXT), reason.alias(REASON))
-        return found.where(F.coalesce(REASON, F.lit("tombstone")) != F.lit(""))
 
     @property
     def _schema(self) -> pa.Schema:

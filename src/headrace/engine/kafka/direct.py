@@ -10,7 +10,14 @@ from headrace.streams.time import Session, Sliding
 
 def why_not_direct(step: Step) -> str | None:
     """Why a step needs the commits of a log, which Kafka lacks; None if it does not."""
-    made = (step.join, step.enriched, step.table_join, step.deduplicated, step.stateful)
+    made = (
+        step.join,
+        step.enriched,
+        step.table_join,
+        step.deduplicated,
+        step.stateful,
+        step.alerts,
+    )
     if any(one is not None for one in made):
         return "what it keeps from batch to batch goes by commits"
     if _fetches(step.computed):

@@ -164,6 +164,11 @@ class Client:
             raise self.failure(error) from None
         self._last = None
 
+    def check_trouble(self) -> None:
+        """As `check`, if something was heard that may mean that the cluster is away."""
+        if self._last is not None:
+            self.check()
+
     def has_topic(self, name: str) -> bool:
         """Whether Kafka knows a topic of this name."""
         answer = self.admin.describe_topics(TopicCollection([name]), request_timeout=self.seconds)

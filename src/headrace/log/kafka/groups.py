@@ -61,7 +61,7 @@ class Groups:
         return None if found.state == ConsumerGroupState.DEAD else found
 
     def find_settled(self, name: str) -> ConsumerGroupDescription | None:
-        """As `find`, after a moment if members are just joining: their assignor is not known yet."""
+        """As `find`, but not while members join, when their assignor is not known yet."""
         found = None
         end = self._client.clock.monotonic() + SECOND
         for _ in self._client.moments():

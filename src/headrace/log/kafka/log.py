@@ -24,7 +24,7 @@ from headrace.log.kafka.lookup import find_offsets
 from headrace.log.kafka.reader import scan
 from headrace.log.kafka.topics import Topics
 from headrace.log.names import check_name
-from headrace.log.position import EARLIEST, LATEST, Commit, Position
+from headrace.log.position import EARLIEST, LATEST, Position
 from headrace.log.producer import LogProducer
 from headrace.log.record import Batch
 from headrace.log.roles import Acks, CommitMode, Consumer, Producer
@@ -132,7 +132,6 @@ class KafkaLog(Log):
         partitions: Iterable[int] | None = None,
         columns: Sequence[str] | None = None,
     ) -> Iterator[Batch]:
-        self._check_positions(start, stop)
         row = self._topics.find(topic)
         if columns is not None and not columns:
             raise InvalidSetting("No columns were asked for", hint="Leave columns out for all")
@@ -171,7 +170,6 @@ class KafkaLog(Log):
             raise InvalidPosition("A consumer needs a topic", hint="log.consumer('orders')")
         if commit not in ("before", "after", "manual"):
             raise InvalidSetting(f"commit cannot be {commit!r}", hint="Use before, after or manual")
-        self._check_positions(start)
         terms = None
         if group is not None:
             terms = self._terms(group, assignor, instance, session, max_poll_interval)
@@ -215,13 +213,8 @@ class KafkaLog(Log):
         return Terms(group, assignor, instance, session, max_poll_interval, alone=not others)
 
     def offset_at(self, topic: str, partition: int, position: Position) -> int:
-        self._check_positions(position)
         row = self._topics.find(topic)
         return find_offsets(self._client, row, [partition], position)[partition]
-
-    def _check_positions(self, *positions: Position) -> None:
-        if any(isinstance(position, Commit) for position in positions):
-            self.require(Capability.COMMITS)
 
     # What Kafka has not
 
@@ -255,7 +248,6 @@ class KafkaLog(Log):
         return self._groups.describe(name)
 
     def reset_group(self, name: str, topic: str, position: Position) -> dict[int, int]:
-        self._check_positions(position)
         return self._groups.reset(name, topic, position)
 
     def delete_group(self, name: str) -> None:

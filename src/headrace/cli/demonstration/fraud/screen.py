@@ -1,0 +1,128 @@
+"""The demo of fraud in a terminal, and in lines where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from headrace.cli.demonstration.fraud.account import Account, Passed, Score
+from headrace.cli.demonstration.fraud.play import ALERTS, Results, Scene
+from headrace.cli.demonstration.screen import clock, findings_table, time_of
+from headrace.cli.output import plain, span, table
+
+_RULES = {"too many": "yellow", "too much": "red", "too fast": "magenta", "model": "cyan"}
+
+
+def draw(scene: Scene) -> RenderableType:
+    """The whole screen."""
+    heading = Text.assemble(
+        ("headrace demo fraud", "bold"), f"  {clock(scene.seconds)}  ", (scene.url, "dim")
+    )
+    parts: list[RenderableType] = [heading, "", _sides(scene), ""]
+    if scene.results is None:
+        parts.append(Text("starting Spark: cards are used when it is there ...", "dim"))
+    else:
+        parts += [_alerts(scene.results), "", Text(f"{scene.results.step.law}", "green")]
+    return Group(*parts)
+
+
+def plain_line(scene: Scene) -> str:
+    """The state in one line, where there is no terminal to draw on."""
+    said = f"{clock(scene.seconds)}  {scene.written:,} written"
+    if scene.results is None:
+        return f"{said}; starting Spark ..."
+    step = scene.results.step
+    line = f"{said}; lag {step.lag:,}; {step.law}; {scene.results.alerts:,} alerts"
+    if scene.results.last:
+        line += f"; the last: {_told(scene.results.last[-1])}"
+    return line
+
+
+def summary(account: Account) -> RenderableType:
+    """How the rules did, whether the recount agrees, and what an hour costs."""
+    parts: list[RenderableType] = [_scores(account), "", findings_table(account.findings), ""]
+    parts += [_picture(account), ""]
+    if account.latency:
+        took = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in account.latency.items())
+        parts.append(f"from transaction to alert, both in the log: {took}")
+    if account.holds:
+        text = f"Every transaction is accounted for. ({span(account.seconds)})"
+        parts.append(Text(text, "bold green"))
+    else:
+        parts.append(Text("This is not as it should be: please report it.", "bold red"))
+    return Padding(Group(*parts), (1, 0, 0, 0))
+
+
+def _sides(scene: Scene) -> Table:
+    """The transactions as they are written, and as they are looked at."""
+    lines = Table.grid(padding=(0, 2, 0, 0))
+    pace = "in use" if scene.writing else "waiting" if scene.results is None else "all written"
+    lines.add_row(
+        Text("cards", "bold"),
+        Text(f"● {pace}", "green" if scene.writing else "dim"),
+        f"{scene.written:,} transactions",
+        f"event time {time_of(scene.event_time)}",
+    )
+    results = scene.results
+    if results is not None:
+        lag = results.step.lag
+        lines.add_row(
+            Text("pipeline", "bold"),
+            Text("● looking" if lag else "● caught up", "green"),
+            f"{results.rate:,.0f} rows/s",
+            f"watermark  {time_of(results.watermark)}",
+            Text(f"lag {lag:,} rows", "yellow" if lag else ""),
+        )
+    return lines
+
+
+def _alerts(results: Results) -> Table:
+    lines = table(ALERTS, "card", "transaction", "at", ">value", ">evidence")
+    lines.title = f"{results.alerts:,} alerts, the last of them:"
+    for row in reversed(results.last):
+        lines.add_row(
+            Text(row["rule"], _RULES.get(row["rule"], "")),
+            plain(row["card"]),
+            plain(row["transaction"]),
+            f"{row['at']:%H:%M:%S}",
+            "∞" if row["value"] is None else f"{row['value']:,.2f}",
+            f"{len(row['evidence'])}",
+        )
+    return lines
+
+
+def _scores(account: Account) -> Table:
+    lines = table("rule", ">alerts", ">precision", ">recall", "", title="how the rules did")
+    for score in account.rules:
+        _score(lines, score, "of what it means, counted again from the log's segments")
+    _score(lines, account.fraud, "of the transactions that are fraud")
+    return lines
+
+
+def _score(lines: Table, score: Score, of: str) -> None:
+    shares = (f"{share:.3f}" for share in (score.precision, score.recall))
+    lines.add_row(score.rule, f"{score.alerts:,}", *shares, Text(of, "dim"))
+
+
+def _picture(account: Account) -> Table:
+    """The seeds' first picture: what an hourly batch lets through."""
+    seen = account.picture
+    title = f"{seen.caught:,} of {seen.incidents:,} stolen cards were found. What got through:"
+    lines = table("", ">transactions", ">money", title=title)
+    rows: Mapping[str, Passed] = {
+        "with nobody looking": seen.all,
+        "with a batch every hour": seen.hourly,
+        "with these alerts": seen.alerted,
+    }
+    for name, passed in rows.items():
+        lines.add_row(name, f"{passed.transactions:,}", f"${passed.money:,.0f}")
+    return lines
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    return f"{row['rule']}, {row['card']} at {row['at']:%H:%M:%S}"

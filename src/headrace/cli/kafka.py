@@ -1,0 +1,221 @@
+"""`headrace kafka`: a Kafka of one's own on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.failures import say
+from headrace.cli.options import AsJson, Yes, confirm, new_app, show_help
+from headrace.cli.output import count, many, plain, show, show_json, table
+from headrace.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from headrace.broker.state import ClusterState
+
+app = new_app()
+
+PORT = 9092
+"""Where Kafka is expected."""
+
+Data = Annotated[
+    str,
+    typer.Option(
+        metavar="FOLDER",
+        envvar="HEADRACE_KAFKA",
+        show_envvar=True,
+        show_default=True,
+        help="Where the cluster keeps its data.",
+    ),
+]
+DEFAULT_DATA = "./kafka-data"
+
+
+@app.callback(invoke_without_command=True)
+def kafka(ctx: typer.Context) -> None:
+    """Start and stop a Kafka of your own on this machine."""
+    show_help(ctx)
+
+
+@app.command("up")
+def up(
+    *,
+    brokers: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, max=9, help="How many brokers; one, if there are none yet."
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            min=0,
+            max=65535,
+            envvar="HEADRACE_KAFKA_PORT",
+            show_envvar=True,
+            help=f"Where the first broker listens, and the others after it: {PORT}, or where it "
+            "listened before. 0 means any ports that are free.",
+        ),
+    ] = None,
+    data: Data = DEFAULT_DATA,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of Kafka's own, kept."),
+    ] = None,
+    memory: Annotated[
+        str, typer.Option(metavar="SIZE", help="Memory for each broker.", show_default=True)
+    ] = "512m",
+    json: AsJson = False,
+) -> None:
+    """Start a Kafka cluster on loopback, and leave it running.
+
+    Its jars are fetched once, about 45 MB, and verified. What is up already stays as it is.
+    """
+    from headrace.broker import Cluster
+    from headrace.cli.kafka_watched import up_watched
+    from headrace.cli.spark_options import check_memory
+
+    check_memory(memory)
+    cluster = Cluster(data)
+    before = cluster.state()
+    if port is None and not before.nodes:
+        port = PORT
+    state = up_watched(cluster, brokers, port, _read_settings(settings or []), memory)
+    if json:
+        show_json(_as_json(state))
+        return
+    already = " already" if before.up else ""
+    say(f"Kafka is up{already}, with {many(len(state.nodes), 'broker')}, in {data}")
+    say(f"Use it with --log {state.url}, or: export HEADRACE_LOG={state.url}")
+
+
+@app.command("status")
+def status(data: Data = DEFAULT_DATA, json: AsJson = False) -> None:
+    """Show the brokers of a cluster, and whether every partition is where it should be."""
+    from headrace.broker import Cluster
+
+    state = Cluster(data).state()
+    if json:
+        show_json(_as_json(state))
+        return
+    if not state.nodes:
+        say(f"There is no Kafka in {data}: 'headrace kafka up' makes one")
+        return
+    lines = table(">broker", "address", ">process", "state", ">leads", ">in sync")
+    for node in state.nodes:
+        word, style = ("up", "green") if node.joined else ("down", "red")
+        if node.alive and not node.joined:
+            word, style = "does not answer", "yellow"
+        lines.add_row(
+            str(node.id),
+            f"127.0.0.1:{node.port}",
+            str(node.pid or "-"),
+            plain(word, style),
+            count(node.leads),
+            count(node.in_sync),
+        )
+    show(lines)
+    for words, found in (
+        ("has no leader", state.offline),
+        ("is not in sync on every replica", state.under_replicated),
+    ):
+        for one in found:
+            replicas = f"replicas {list(one.replicas)}, in sync {list(one.in_sync)}"
+            say(f"{one.topic}/{one.partition} {words}: {replicas}")
+
+
+@app.command("down")
+def down(
+    *,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Delete its topics and all other data as well.")
+    ] = False,
+    yes: Yes = False,
+    data: Data = DEFAULT_DATA,
+    json: AsJson = False,
+) -> None:
+    """Stop a cluster. Its data stays, and is there again when it is started again."""
+    from headrace.broker import Cluster
+
+    cluster = Cluster(data)
+    if remove and cluster.state().nodes:
+        confirm(f"Delete the Kafka cluster in {data} and all its topics?", yes=yes)
+    stopped = cluster.down(remove=remove)
+    if json:
+        show_json({"stopped": stopped, "removed": remove})
+        return
+    say("Stopped Kafka" if stopped else f"There was no Kafka running in {data}")
+
+
+@app.command("tool", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def tool(
+    ctx: typer.Context,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOOL",
+            help="consumer-groups, topics, ... as in kafka-TOOL.sh",
+            show_default=False,
+        ),
+    ],
+    data: Data = DEFAULT_DATA,
+) -> None:
+    """Run one of Kafka's own tools, such as consumer-groups or topics.
+
+    All that follows the name goes to the tool. It asks the cluster in FOLDER, unless it is given a
+    --bootstrap-server.
+    """
+    from headrace.broker import Cluster
+    from headrace.broker.tools import tool_command
+
+    state = Cluster(data).state()
+    command = tool_command(name, ctx.args, state.servers)
+    sys.stdout.flush()
+    os.execv(command[0], command)
+
+
+def _read_settings(texts: list[str]) -> dict[str, str]:
+    settings = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidSetting(
+                f"{text!r} is not a setting", hint="Write --set log.retention.hours=1"
+            )
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+def _as_json(state: ClusterState) -> dict[str, Any]:
+    return {
+        "up": state.up,
+        "url": state.url or None,
+        "servers": state.servers,
+        "folder": str(state.folder),
+        "brokers": [
+            {
+                "id": node.id,
+                "port": node.port,
+                "pid": node.pid,
+                "alive": node.alive,
+                "joined": node.joined,
+                "leads": node.leads,
+                "in_sync": node.in_sync,
+            }
+            for node in state.nodes
+        ],
+        "partitions": [
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "leader": one.leader if one.leader >= 0 else None,
+                "replicas": list(one.replicas),
+                "in_sync": list(one.in_sync),
+            }
+            for one in state.partitions
+        ],
+    }

@@ -1,0 +1,131 @@
+"""One step as a query in real time: started, watched and stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.engine.checkpoint import Checkpoint
+from headrace.engine.failures import failure_of, java_is_gone
+from headrace.engine.law import Law
+from headrace.engine.realtime.counting import check
+from headrace.engine.realtime.plan import Plan
+from headrace.engine.realtime.qualify import Reason, refusal
+from headrace.engine.realtime.settings import QUERY_SETTINGS, RealTime
+from headrace.engine.session import set_meanwhile
+from headrace.engine.steps import Step, fingerprint
+from headrace.errors import HeadraceError
+
+_NOT_ALLOWED = re.compile(r"NOT_IN_ALLOWLIST\].*?(\w+)(?: is|, | are)", re.DOTALL)
+"""How Spark says that it cannot do something row by row, and what it is."""
+
+
+class RealTimeQuery:
+    """Runs one step. What is known of it is in its checkpoint, and nowhere else."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        connection: Mapping[str, str],
+        step: Step,
+        checkpoint: Path,
+        settings: RealTime,
+    ) -> None:
+        self._spark = spark
+        self._connection = connection
+        self.step = step
+        self._checkpoint = Checkpoint(checkpoint)
+        self._settings = settings
+        self.plan = Plan(spark, connection, step, settings)
+        self._query: StreamingQuery | None = None
+        self._seen = -1
+        self.law = Law()
+        """What became of all rows since it was started first."""
+        self.reached: Mapping[str, Mapping[str, int]] = {}
+        """Up to where Spark has written down that it is, by topic and partition."""
+
+    def start(self) -> None:
+        """Start, from where the checkpoint says or from the beginning of the topics."""
+        self._checkpoint.claim(
+            {
+                "app": self.step.app,
+                "step": self.step.name,
+                "fingerprint": fingerprint(self.step),
+                "latency": "real-time",
+            }
+        )
+        self._seen = -1
+        writer = (
+            self.plan.records.writeStream.queryName(f"{self.step.app}.{self.step.name}")
+            .format("kafka")
+            .options(**self._connection)
+            .option("checkpointLocation", str(self._checkpoint.path))
+            .outputMode("update")
+        )
+        # Spark's own types do not know of this trigger yet.
+        trigger: Any = writer.trigger
+        try:
+            with set_meanwhile(self._spark, QUERY_SETTINGS):
+                self._query = trigger(realTime=self._settings.trigger).start()
+        except (Py4JError, PySparkException) as error:
+            raise self._failure(error) from None
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has ended within so many seconds; what made it fail is raised."""
+        assert self._query is not None
+        try:
+            ended = bool(self._query._jsq.awaitTermination(int(seconds * 1000)))
+            self._look_back()
+        except StreamingQueryException as error:
+            raise self._failure(error) from None
+        except (Py4JError, OSError) as error:
+            raise java_is_gone(self.step.name) from error
+        return ended
+
+    def stop(self) -> None:
+        """Stop at once. What came since the last checkpoint is read again by the next run."""
+        if self._query is not None:
+            with contextlib.suppress(PySparkException, Py4JError, OSError):
+                self._query.stop()
+                self._look_back()
+
+    @property
+    def progress(self) -> Mapping[str, Any]:
+        """What Spark says of its last batch."""
+        last = self._query.lastProgress if self._query is not None else None
+        return json.loads(last.json) if last is not None else {}
+
+    def _look_back(self) -> None:
+        """Look at the batches that have ended since. In each, every row is accounted for."""
+        assert self._query is not None
+        for progress in self._query.recentProgress:
+            told = json.loads(progress.json)
+            if told["batchId"] <= self._seen:
+                continue
+            self._seen = told["batchId"]
+            law = self.plan.counting.law(told)
+            check(self.step.name, law, told)
+            self.law += law
+            self.reached = {
+                topic: offsets
+                for source in told["sources"]
+                for topic, offsets in (source.get("endOffset") or {}).items()
+            }
+
+    def _failure(self, error: Exception) -> HeadraceError:
+        """What Spark says, as an error of ours. What callables make, it is the first to see."""
+        if (found := _NOT_ALLOWED.search(str(error))) is None:
+            return failure_of(self.step.name, self._checkpoint.path, None, error)
+        python = "Python" in found[1]
+        what = "calls a function in Python" if python else f"needs what Spark has not: {found[1]}"
+        instead = "Say it in Spark SQL, or leave latency='real-time' away"
+        return refusal(self.step.name, Reason(f"it {what}", instead, self.step.stream.where))

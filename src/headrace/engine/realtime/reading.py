@@ -1,0 +1,70 @@
+"""Topics as a query in real time reads them: every record, with what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.clock import micros
+from headrace.engine import places
+from headrace.engine.kafka.decode import KEY, REASON, VALUE, Decoder
+from headrace.engine.realtime.beside import as_json, record
+from headrace.engine.steps import Step
+from headrace.streams.stream import Source
+
+READING = {
+    # Nothing of a transaction that was given up, and never a jump over what is gone.
+    "kafka.isolation.level": "read_committed",
+    "failOnDataLoss": "true",
+    "startingOffsets": "earliest",
+}
+
+
+def records_of(spark: SparkSession, connection: Mapping[str, str], topic: str) -> DataFrame:
+    """What is in a topic and what comes to it, as bytes."""
+    reader = spark.readStream.format("kafka").options(**connection, **READING)
+    return reader.option("subscribe", topic).load()
+
+
+def rows_of(records: DataFrame, source: Source, step: Step, hold: timedelta) -> DataFrame:
+    """The rows of a topic with their places. Those that cannot count have become dead letters.
+
+    The frontier that a row has met is the moment at which the broker appended it: that is known of
+    each row by itself, whoever reads it and when. Only of rows that were not read for so long as
+    `hold` says it is later, for what they would count with is forgotten.
+    """
+    rows = Decoder.of(source.topic).judged(records)
+    appended = F.timestamp_micros(places.FRONTIER)
+    remembered = F.unix_micros(now()) - F.lit(micros(hold))
+    return rows.withColumns(
+        {
+            places.BESIDE: F.when(F.col(REASON) != F.lit(""), _letter(source, step)),
+            places.APPENDED: appended,
+            # The clock of a broker may be ahead of ours, and Spark's watermark must not be.
+            places.MET: F.least(appended, now()),
+            places.FRONTIER: F.greatest(places.FRONTIER, remembered),
+        }
+    ).drop(REASON, KEY, VALUE)
+
+
+def now() -> Column:
+    """When the batch began: Spark takes the same moment for all of its rows."""
+    return F.current_timestamp()
+
+
+def _letter(source: Source, step: Step) -> Column:
+    """A dead letter: where the record is, why it cannot be counted, and what it was."""
+    text = F.when(F.is_valid_utf8(VALUE), F.col(VALUE).cast("string")).otherwise(F.hex(VALUE))
+    letter = as_json(
+        F.lit(step.name).alias("step"),
+        F.lit(source.topic.name).alias("topic"),
+        F.col(places.PARTITION).alias("partition"),
+        F.col(places.OFFSET).alias("offset"),
+        F.timestamp_micros(places.FRONTIER).alias("appended"),
+        F.col(REASON).alias("reason"),
+        text.alias("row"),
+    )
+    return record(step.dead_letters, letter)

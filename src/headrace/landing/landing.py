@@ -1,0 +1,185 @@
+"""The landing of one topic: a stream of Spark from a broker into the embedded log."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.engine.crash import Reach, nothing
+from headrace.engine.failures import failure_of, java_is_gone
+from headrace.engine.frames import Portions
+from headrace.engine.kafka.decode import Decoder
+from headrace.engine.kafka.source import stream
+from headrace.engine.position import Position
+from headrace.engine.steps import dead_letters_of
+from headrace.errors import HeadraceError
+from headrace.landing.landed import Landed, LandingTable
+from headrace.landing.parting import part
+from headrace.log import Log, Topic
+from headrace.views.database import Database
+from headrace.views.outbox import Outbox, put
+
+MAXROWS = 200_000
+"""Rows of a batch, which the driver has in its hands at once."""
+
+
+@dataclass(frozen=True)
+class Into:
+    """Where a landing goes: the embedded log, and what is remembered with the results."""
+
+    log: Log
+    database: Database
+    outbox: Outbox
+
+
+class Landing:
+    """Copies one topic, each row once. What does not fit the topic's columns is a dead letter."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        app: str,
+        topic: Topic,
+        broker: Log,
+        checkpoint: Path,
+        into: Into,
+        *,
+        max_rows: int = MAXROWS,
+        reach: Reach = nothing,
+    ) -> None:
+        assert topic.schema is not None
+        self._spark = spark
+        self.name = f"landing of {topic.name}"
+        self._app = app
+        self._topic = topic
+        self._broker = broker
+        self._checkpoint = checkpoint
+        self._into = into
+        self._max_rows = min(max_rows, MAXROWS)
+        self._reach = reach
+        self._table = LandingTable(into.database)
+        self._error: BaseException | None = None
+        self._query: StreamingQuery | None = None
+        self._producer = into.log.producer(id=f"{app}.{into.database.generation}.{topic.name}")
+
+    @property
+    def landed(self) -> Landed:
+        """How far it is."""
+        with self._into.database.reading() as db:
+            return self._table.find(db, self._topic.name)
+
+    # Running
+
+    def start(self, *, until_caught_up: bool) -> None:
+        """Start in the background, to go on and on, or until what the broker has now is here."""
+        self._error = None
+        landed = self.landed
+        if self._query_id() != landed.query:
+            # Without its checkpoint it goes on from what was stored, as a stream with a new name.
+            shutil.rmtree(self._checkpoint, ignore_errors=True)
+        try:
+            writer = (
+                self._decoded(landed)
+                .writeStream.queryName(f"{self._app}.{self.name}")
+                .option("checkpointLocation", str(self._checkpoint))
+                .foreachBatch(self._batch)
+            )
+            if until_caught_up:
+                writer = writer.trigger(availableNow=True)
+            self._query = writer.start()
+        except (Py4JError, PySparkException) as error:
+            raise self._failure(error) from None
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has ended by itself within so many seconds; its failure is raised."""
+        assert self._query is not None
+        try:
+            return bool(self._query._jsq.awaitTermination(int(seconds * 1000)))
+        except StreamingQueryException as error:
+            raise self._failure(error) from self._error
+        except (Py4JError, OSError) as error:
+            raise java_is_gone(self.name) from error
+
+    def stop(self) -> None:
+        """Stop, once the batch under way is done or given up."""
+        if self._query is not None:
+            with contextlib.suppress(PySparkException, Py4JError, OSError):
+                self._query.stop()
+
+    def close(self) -> None:
+        self._producer.close()
+
+    # A batch
+
+    def _decoded(self, landed: Landed) -> DataFrame:
+        """The records of the topic, each with its row, or without if it is none."""
+        there = self._broker.topic(self._topic.name).partitions
+        start = Position(0, tuple(landed.offsets.get(p.partition, p.first) for p in there))
+        portions, tasks = Portions(self._max_rows), self._spark.sparkContext.defaultParallelism
+        records = stream(self._spark, self._broker, self._topic.name, start, portions, tasks)
+        return Decoder.of(self._topic).whole(records)
+
+    def _batch(self, frame: DataFrame, number: int) -> None:
+        try:
+            self._reach("batch began")
+            query = self._query_id()
+            assert query is not None
+            landed = self.landed
+            if not landed.has(query, number):
+                self._land(frame, replace(landed, query=query, batch=number))
+            self._reach("batch ended")
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def _land(self, frame: DataFrame, landed: Landed) -> None:
+        records = frame.toArrow()
+        parted = part(records, self._topic, self.name)
+        sequence = landed.sequence
+        for rows, flags in parted.parts():
+            self._producer.append(self._topic.name, rows, sequence=sequence, tombstones=flags)
+            sequence += 1
+            self._reach("landed")
+        dead = parted.dead.num_rows
+        with self._into.database.writing() as db:
+            if dead:
+                put(db, dead_letters_of(self._app), parted.dead)
+            self._into.outbox.forget_sent(db)
+            now = replace(
+                landed,
+                offsets=self._ends(landed.batch),
+                sequence=sequence,
+                rows=landed.rows + records.num_rows,
+                dead=landed.dead + dead,
+            )
+            self._table.put(db, self._topic.name, now)
+            self._reach("before commit")
+        self._reach("committed")
+        self._into.outbox.send()
+
+    # What Spark knows
+
+    def _ends(self, batch: int) -> dict[int, int]:
+        """Up to where a batch goes, as Spark has written it down before it began."""
+        lines = (self._checkpoint / "offsets" / str(batch)).read_text().splitlines()
+        ends = json.loads(lines[-1])[self._topic.name]
+        return {int(partition): int(end) for partition, end in ends.items()}
+
+    def _query_id(self) -> str | None:
+        """The stream's own id. It is in its checkpoint, and ends with it."""
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            return str(json.loads((self._checkpoint / "metadata").read_text())["id"])
+        return None
+
+    def _failure(self, error: Exception) -> HeadraceError:
+        if self._error is not None and not isinstance(self._error, Exception):
+            raise self._error
+        return failure_of(self.name, self._checkpoint, self._error, error)

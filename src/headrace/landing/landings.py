@@ -1,0 +1,93 @@
+"""All that an application needs copied from a broker, and the log it is then read from."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from headrace.engine.crash import Reach, nothing
+from headrace.engine.frames import Portions
+from headrace.engine.task import Task
+from headrace.landing.landing import Into, Landing
+from headrace.log import Log, Topic, TopicSettings, open_log
+from headrace.log.landed import LandedLog
+from headrace.log.roles import Closing
+from headrace.views.database import Database
+from headrace.views.location import checkpoint_of, landing_of
+from headrace.views.outbox import Outbox
+
+_LARGEST_RECORD = 32 << 20
+"""What the broker has taken is not refused here for its size."""
+
+
+class Landings(Closing):
+    """The landings of an application, as tasks, and the `log` that they make."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        app: str,
+        broker: Log,
+        topics: Sequence[Topic],
+        database: Database,
+        outbox: Outbox,
+        *,
+        until_caught_up: bool,
+        portions: Portions,
+        reach: Reach = nothing,
+    ) -> None:
+        self._stack = contextlib.ExitStack()
+        self.log = self._stack.enter_context(landed_log(broker, app, topics))
+        inside = self.log.inside
+        self.tasks = []
+        self._landings = []
+        for topic in topics:
+            landing = Landing(
+                spark,
+                app,
+                topic,
+                broker,
+                checkpoint_of(broker.home, app, f"landing.{topic.name}"),
+                Into(inside, database, outbox),
+                max_rows=portions.max_rows,
+                reach=reach,
+            )
+            self._stack.callback(landing.close)
+            self._landings.append(landing)
+            start = partial(landing.start, until_caught_up=until_caught_up)
+            place = partial(getattr, landing, "landed")
+            self.tasks.append(Task(start, landing.wait, place))
+
+    def close(self) -> None:
+        """Stop copying. It goes on from there the next time."""
+        for landing in self._landings:
+            landing.stop()
+        self._stack.close()
+
+
+def landed_log(broker: Log, app: str, topics: Iterable[Topic]) -> LandedLog:
+    """The log that an application's landings make, with these topics of a broker in it."""
+    inside = open_log(f"file:{landing_of(broker.home, app)}")
+    names = [inside.ensure_topic(_landed(topic)).name for topic in topics]
+    return LandedLog(inside, broker, names)
+
+
+def _landed(topic: Topic) -> Topic:
+    """A topic as it is kept here. What does not fit its columns was told apart before."""
+    assert topic.schema is not None
+    schema = pa.schema([field.with_nullable(True) for field in topic.schema])
+    declared = topic.settings
+    settings = TopicSettings(
+        retention=declared.retention,
+        max_record_bytes=_LARGEST_RECORD,
+        skew=declared.skew,
+        frontier=declared.frontier,
+        missing_time=declared.missing_time,
+        idle=declared.idle,
+    )
+    return replace(topic, schema=schema, settings=settings)

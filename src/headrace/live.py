@@ -1,0 +1,148 @@
+"""An application that runs in real time: each step a query that writes to topics as rows come.
+
+with LiveRun(app, "kafka://127.0.0.1:9092") as running:
+    running.wait()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from headrace.clock import SECOND, Clock, SystemClock
+from headrace.engine.inputs import prepare_topics
+from headrace.engine.kafka.connection import connection_of
+from headrace.engine.progress import StepProgress
+from headrace.engine.realtime.qualify import check_real_time
+from headrace.engine.realtime.query import RealTimeQuery
+from headrace.engine.realtime.settings import RealTime
+from headrace.engine.session import SparkSettings, spark_session
+from headrace.engine.steps import Step
+from headrace.engine.task import Task
+from headrace.errors import InvalidSetting
+from headrace.java import jars
+from headrace.log import Log, open_log
+from headrace.log.roles import Closing
+from headrace.streams.app import App
+from headrace.views.location import app_folder
+from headrace.views.lock import only_run
+from headrace.views.topics import create_topics
+
+_SPARE = 2
+"""Tasks more, for what is looked up in tables."""
+
+
+class LiveRun(Closing):
+    """An application that runs in real time. Closing it stops it, and it can be started again.
+
+    What it has written since Spark last wrote down how far it is, it writes again then. So a record
+    may be there twice, and an alert has an id by which its readers drop the second.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        log: str | Log,
+        *,
+        spark: SparkSession | None = None,
+        settings: SparkSettings | None = None,
+        real_time: RealTime | None = None,
+        fresh: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self.app = app
+        self._clock = clock or SystemClock()
+        self._stack = contextlib.ExitStack()
+        self.queries: list[RealTimeQuery] = []
+        """The query of each step, for what Spark has to tell of it."""
+        self._tasks: list[Task] = []
+        real_time = real_time or RealTime()
+        steps = check_real_time(app, log.url if isinstance(log, Log) else log)
+        try:
+            self.log = log if isinstance(log, Log) else self._stack.enter_context(open_log(log))
+            folder = app_folder(self.log.home, app.name)
+            self._stack.enter_context(only_run(folder, app.name))
+            for step in steps:
+                prepare_topics(self.log, step)
+            if fresh:
+                shutil.rmtree(folder / "live", ignore_errors=True)
+            settings = settings or SparkSettings()
+            slots = _slots(self.log, steps, settings)
+            spark = spark or spark_session(
+                replace(settings, slots=slots),
+                log_file=folder / "spark.log",
+                jars=jars("spark-kafka"),
+            )
+            _check_slots(spark, slots)
+            self._stack.callback(self.stop)
+            for step in steps:
+                query = RealTimeQuery(
+                    spark, connection_of(self.log), step, folder / "live" / step.name, real_time
+                )
+                create_topics(self.log, step, query.plan.schema, query.plan.late_schema, None)
+                self.queries.append(query)
+                self._tasks.append(Task(query.start, query.wait, partial(_rows_of, query)))
+            for task in self._tasks:
+                task.begin()
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Return False after so many seconds. It does not end by itself; a failure is raised."""
+        until = None if seconds is None else self._clock.monotonic() + int(seconds * SECOND)
+        while [task for task in self._tasks if not task.look(self._clock)]:
+            if until is not None and self._clock.monotonic() >= until:
+                return False
+        return True
+
+    def progress(self) -> list[StepProgress]:
+        """How each step is doing, by the last checkpoint. The law is that of this run."""
+        return [self._progress(query) for query in self.queries]
+
+    def stop(self) -> None:
+        """Stop computing. `progress` can still be asked for."""
+        for query in self.queries:
+            query.stop()
+
+    def close(self) -> None:
+        """Stop, and give everything back."""
+        self._stack.close()
+
+    def _progress(self, query: RealTimeQuery) -> StepProgress:
+        ends = {
+            topic: [state.end for state in self.log.topic(topic).partitions]
+            for topic in query.step.topics
+        }
+        lag = sum(
+            end - query.reached.get(topic, {}).get(str(number), 0)
+            for topic, partitions in ends.items()
+            for number, end in enumerate(partitions)
+        )
+        return StepProgress(query.step.name, query.law, None, lag)
+
+
+def _rows_of(query: RealTimeQuery) -> int:
+    return query.law.rows
+
+
+def _slots(log: Log, steps: Sequence[Step], settings: SparkSettings) -> int:
+    """How many tasks run at once: one for each partition, and those that keep state."""
+    read = sum(len(log.topic(topic).partitions) for step in steps for topic in step.topics)
+    keeping = sum(step.alerts is not None for step in steps)
+    return read + keeping * (settings.shuffle_partitions or settings.tasks) + _SPARE
+
+
+def _check_slots(spark: SparkSession, slots: int) -> None:
+    there = spark.sparkContext.defaultParallelism
+    if there < slots:
+        raise InvalidSetting(
+            f"Spark can run {there} tasks at once, and in real time {slots} have to",
+            hint="Give it more cores, or the topics fewer partitions; a local Spark can be given "
+            f"more tasks than there are cores: local[{slots}]",
+        )

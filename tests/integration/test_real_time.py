@@ -1,0 +1,68 @@
+"""Real time on a real broker: what comes out, and what is said of the rest."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from headrace.broker import ClusterState
+from headrace.clock import SystemClock, to_datetime
+from headrace.log import open_log
+from headrace.streams.stream import sources
+from tests.live import Live, declared, expected, once, rows_in, uses
+from tests.property.flagging import JUDGES
+
+pytestmark = pytest.mark.service
+
+
+def test_rows_come_out_as_the_oracle_says_and_nothing_is_dropped_in_silence(
+    broker: ClusterState, tmp_path: Path
+) -> None:
+    file = tmp_path / "live_app.py"
+    step = declared(file, "live")
+    live = Live(f"{file}:app", broker.url, tmp_path)
+    with open_log(broker.url) as log:
+        for source in sources(step):
+            log.ensure_topic(source.topic)
+        live.start()
+        live.until(lambda: {"live.tagged", "live.late"} <= {t.name for t in log.topics()})
+        at = to_datetime(SystemClock().now())
+        with log.producer() as producer:
+            for page, tags in (("a", ["x", "y"]), ("bot", ["x"]), ("b", []), ("c", None)):
+                visit = {"page": page, "tags": tags, "cost": "1.10", "at": at}
+                producer.send("live.visits", visit)
+            producer.send("live.visits", {"page": "d", "tags": ["x"], "at": at + timedelta(days=1)})
+            for use in uses(60, 1):
+                producer.send("live.uses", use)
+        raw = Producer({"bootstrap.servers": broker.servers})
+        raw.produce("live.visits", b"{no json")
+        raw.produce("live.visits", b"\xff\x00")
+        raw.produce("live.visits", b'{"page": "e"}')
+        raw.flush()
+        meant = expected(log, step, JUDGES)
+        ids = {alert["alert"] for alert in meant.alerts}
+        assert ids
+        assert meant.late
+        live.until(lambda: ids <= once(rows_in(log, "live.alerts")).keys())
+        live.until(lambda: len(rows_in(log, "live.late")) >= len(meant.late))
+        live.until(lambda: len(rows_in(log, "live.dead")) >= 4)
+
+        assert once(rows_in(log, "live.alerts")) == once(meant.alerts)
+        late = {row["use"]: row for row in rows_in(log, "live.late")}
+        assert late.keys() == {row["use"] for _, row, _ in meant.late}
+        tagged = rows_in(log, "live.tagged")
+        assert [(row["page"], row["tag"], str(row["cost"])) for row in tagged] == [
+            ("a", "x", "1.10"),
+            ("a", "y", "1.10"),
+        ]
+        dead = {row["row"]: row["reason"] for row in rows_in(log, "live.dead")}
+        assert dead.pop("{no json") == "does not decode"
+        assert dead.pop("FF00") == "does not decode"
+        assert dead.pop('{"page": "e"}') == "no event time"
+        assert list(dead.values()) == ["ahead of the clock"]
+        said = live.stop()
+        assert said.keys() == {"live.tagged", "live.alerts"}
+        assert all(step["holds"] for step in said.values())

@@ -1,0 +1,167 @@
+"""An application in real time, in a process of its own, that can be killed at any moment."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from headrace import streams as hr
+from headrace.clock import SECOND, SystemClock, to_datetime, to_micros
+from headrace.log import Log, Record
+from headrace.oracle.alerts import Flagged, Judge, flagged
+from headrace.oracle.events import Event
+from headrace.streams.alerts import ALERT
+from headrace.streams.stream import sources
+
+Row = dict[str, Any]
+
+PATIENCE = 90 * SECOND
+
+APP = """
+from datetime import timedelta
+from headrace import streams as hr
+from tests.property.flagging import RULES
+
+app = hr.App("live")
+visits = app.topic(
+    "live.visits", schema="page string, tags array<string>, cost decimal(10, 2), at timestamp",
+    key="page", event_time="at", partitions=2,
+)
+tagged = hr.explode(hr.filter(visits, "page <> 'bot'"), "tags", into="tag")
+app.publish("live.tagged", hr.select(tagged, "page", "tag", "cost", "at"))
+
+uses = app.topic(
+    "live.uses", schema="use string, card string, n bigint, at timestamp", key="card",
+    event_time="at", partitions=2,
+)
+alerts = hr.alerts(
+    hr.filter(uses, "card <> 'test'"), by="card", event="use", within=timedelta(seconds=10),
+    delay=timedelta(minutes=1), rules=RULES,
+)
+app.publish("live.alerts", alerts)
+app.publish("live.late", alerts.late)
+"""
+"""Rows that are changed one by one, and alerts. `live` is what all names begin with."""
+
+
+class Live:
+    """A process that runs an application: FILE.py:app."""
+
+    def __init__(self, reference: str, url: str, folder: Path) -> None:
+        self._words = [
+            *(sys.executable, "-m", "headrace.cli.main", "run", reference, "--log", url),
+            *("--latency", "real-time", "--checkpoint", "5s", "--brief", "--json"),
+            *("--shuffle-partitions", "2"),
+        ]
+        self._environment = {**os.environ, "HEADRACE_STATE": str(folder / "state")}
+        self._said = folder / "said"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._said.open("ab") as said:
+            self._process = subprocess.Popen(
+                self._words, stdout=subprocess.PIPE, stderr=said, env=self._environment,
+                process_group=0,
+            )  # fmt: skip
+
+    def kill(self) -> None:
+        """Kill it and the Java that it has started, at once."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def stop(self) -> dict[str, Row]:
+        """Ask it to stop; returns what it says of each step."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGINT)
+        out, _ = self._process.communicate(timeout=60)
+        assert self._process.returncode == 130, self._said.read_text()
+        return {line["step"]: line for line in map(json.loads, out.splitlines())}
+
+    def until(self, true: Callable[[], bool]) -> None:
+        """Return when something is so, as it will be while the application runs."""
+        clock = SystemClock()
+        end = clock.monotonic() + PATIENCE
+        while not true():
+            assert self._process is not None
+            assert self._process.poll() is None, self._said.read_text()
+            assert clock.monotonic() < end, self._said.read_text()
+            clock.sleep(SECOND // 5)
+
+
+def declared(file: Path, prefix: str) -> hr.Alerts:
+    """Write the application to a file, with names of its own; returns its alerts."""
+    file.write_text(APP.replace("live", prefix))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    alerts: hr.Alerts = module.alerts
+    return alerts
+
+
+def uses(number: int, seed: int) -> list[Row]:
+    """Uses of a few cards, some of them out of order and some too late."""
+    some = random.Random(seed)
+    now = to_datetime(SystemClock().now())
+    return [
+        {
+            "use": f"{seed}-{i}",
+            "card": some.choice(["a", "b", "c", "test"]),
+            "n": some.choice([None, 0, 1, 2, 3]),
+            "at": now - timedelta(seconds=some.choice([0, 1, 2, 5, 9, 120])),
+        }
+        for i in range(number)
+    ]
+
+
+def records_in(log: Log, topic: str) -> list[Record]:
+    """All that is in a topic, which need not be there."""
+    if topic not in {there.name for there in log.topics()}:
+        return []
+    return [record for batch in log.read(topic) for record in batch.records()]
+
+
+def rows_in(log: Log, topic: str) -> list[Row]:
+    """The rows of a topic."""
+    return [record.value for record in records_in(log, topic)]
+
+
+def once(rows: Iterable[Row], by: str = ALERT) -> dict[str, Row]:
+    """The first row of each id."""
+    found: dict[str, Row] = {}
+    for row in rows:
+        found.setdefault(row[by], row)
+    return found
+
+
+def expected(log: Log, step: hr.Alerts, judges: Mapping[str, Judge]) -> Flagged:
+    """What the oracle says of a topic, where each record is by itself and meets its own append."""
+    (source,) = sources(step)
+    records = records_in(log, source.topic.name)
+    records.sort(key=lambda record: (record.timestamp, record.partition, record.offset))
+    events = [
+        Event(
+            source.topic,
+            number,
+            record.partition,
+            record.offset,
+            to_micros(record.timestamp),
+            to_micros(record.timestamp),
+            record.value,
+        )
+        for number, record in enumerate(records)
+    ]
+    return flagged(step, events, judges)

@@ -1,0 +1,94 @@
+"""For any log and any cut into batches, the alerts of Spark are the oracle's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace import streams as hr
+from headrace.testing import scripted_log
+from tests.property.flagging import JUDGES, RULES, check_alerts
+from tests.property.scripts import NOW, SCHEMA, SECOND, Commit, quickly, scripts, write
+from tests.spark import shuffling
+
+REACHED = ("alerts", "again", "cut", "late", "dead", *RULES)
+
+
+def declare(partitions: int, within: int, delay: int, limit: int) -> tuple[hr.App, hr.Alerts]:
+    """Ids repeat and are null now and then, and so are keys."""
+    app = hr.App("flags")
+    events = app.topic("events", schema=SCHEMA, event_time="at", partitions=partitions)
+    named = hr.derive(hr.filter(events, "n is null or n > -3"), id="n * 3")
+    step = hr.alerts(
+        hr.select(named, "id", "k", "n", "at"),
+        by="k",
+        event="id",
+        within=within * SECOND,
+        delay=delay * SECOND,
+        limit=limit,
+        rules=RULES,
+    )
+    app.publish("flags.alerts", step)
+    app.publish("flags.late", step.late)
+    return app, step
+
+
+def explore(examples: int) -> Counter[str]:
+    seen: Counter[str] = Counter()
+
+    @quickly(examples)
+    @given(
+        scripts(),
+        st.randoms(use_true_random=False),
+        st.sampled_from([1, 3, 1_000]),
+        st.sampled_from([1, 2]),
+        st.sampled_from([1, 30, 150]),
+        st.sampled_from([0, 20, 100]),
+        st.sampled_from([2, 4, 1_000]),
+    )
+    def law(
+        script: list[Commit],
+        random: Random,
+        commits: int,
+        parts: int,
+        within: int,
+        delay: int,
+        limit: int,
+    ) -> None:
+        app, step = declare(parts, within, delay, limit)
+        with scripted_log(start=NOW) as log:
+            log.log.ensure_topic(app.topics["events"])
+            for commit in script:
+                write(log, app, [commit])
+                if random.random() < 0.15:
+                    log.run(app, spark=shuffling(parts), max_commits=commits)
+            results = log.run(app, spark=shuffling(parts), max_commits=commits)
+            found = check_alerts("flags.alerts", step, JUDGES, results, late="flags.late")
+            seen["runs"] += 1
+            seen["alerts"] += len(found.alerts)
+            seen["again"] += found.again
+            seen["cut"] += sum(alert["cut"] for alert in found.alerts)
+            seen["late"] += len(found.late)
+            seen["dead"] += len(found.dead)
+            for alert in found.alerts:
+                seen[alert["rule"]] += 1
+
+    law()
+    print(dict(seen))
+    return seen
+
+
+@pytest.mark.timeout(300)
+def test_alerts_are_the_oracles() -> None:
+    seen = explore(4)
+    assert seen["alerts"]
+
+
+@pytest.mark.slow
+def test_alerts_are_the_oracles_at_length() -> None:
+    seen = explore(40)
+    assert all(seen[kind] for kind in REACHED), seen

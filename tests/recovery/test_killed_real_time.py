@@ -1,0 +1,59 @@
+"""Real time, killed again and again: each alert is there, and by its id it is there once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.broker import ClusterState
+from headrace.log import Log, open_log
+from headrace.streams.stream import sources
+from tests.live import Live, declared, expected, once, rows_in, uses
+from tests.property.flagging import JUDGES
+
+pytestmark = [pytest.mark.service, pytest.mark.slow, pytest.mark.timeout(1_200)]
+
+KILLS = 6
+USES = 60
+
+
+def feed(log: Log, seed: int) -> None:
+    with log.producer() as producer:
+        for use in uses(USES, seed):
+            producer.send("killed.uses", use)
+
+
+def test_alerts_are_the_oracles_once_by_id_however_often_it_is_killed(
+    broker: ClusterState, tmp_path: Path
+) -> None:
+    file = tmp_path / "killed_app.py"
+    step = declared(file, "killed")
+    live = Live(f"{file}:app", broker.url, tmp_path)
+    with open_log(broker.url) as log:
+        for source in sources(step):
+            log.ensure_topic(source.topic)
+
+        def told(seed: int) -> bool:
+            return any(row["use"].startswith(f"{seed}-") for row in rows_in(log, "killed.alerts"))
+
+        for seed in range(KILLS):
+            live.start()
+            feed(log, seed)
+            # In the middle of a batch: it is Spark's checkpoint that makes one end.
+            live.until(lambda seed=seed: told(seed))  # type: ignore[misc]
+            live.kill()
+        live.start()
+        feed(log, KILLS)
+        meant = expected(log, step, JUDGES)
+        ids = {alert["alert"] for alert in meant.alerts}
+        late = {row["use"] for _, row, _ in meant.late}
+        live.until(lambda: ids <= once(rows_in(log, "killed.alerts")).keys())
+        live.until(lambda: late <= {row["use"] for row in rows_in(log, "killed.late")})
+        said = live.stop()
+        assert said["killed.alerts"]["holds"]
+        alerts = rows_in(log, "killed.alerts")
+        assert once(alerts) == once(meant.alerts)
+        assert {row["use"] for row in rows_in(log, "killed.late")} == late
+        # Without ids a reader would have taken these for others: the test can see them.
+        assert len(alerts) > len(ids)

@@ -1,0 +1,186 @@
+"""Real time: which steps can, and what is said of those that cannot."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from headrace import streams as hr
+from headrace.engine.law import Law
+from headrace.engine.realtime.counting import Counting, check
+from headrace.engine.realtime.qualify import check_real_time, why_not_real_time
+from headrace.engine.realtime.settings import RealTime
+from headrace.engine.steps import steps_of
+from headrace.errors import InvalidPipeline, InvalidSetting, LawBroken
+from headrace.runner import start
+from headrace.streams.stream import Source
+
+MINUTE = timedelta(minutes=1)
+NOW = hr.Lateness(delay=timedelta(0), grace=timedelta(0))
+BROKER = "kafka://127.0.0.1:9092"
+
+
+def topic(app: hr.App, name: str = "uses", **settings: Any) -> Source:
+    schema = "use string, card string, amount int, shops array<string>, at timestamp"
+    return app.topic(name, schema=schema, key="card", event_time="at", settings=settings)
+
+
+def counted(stream: hr.Stream, window: Any = None, **more: Any) -> hr.Aggregation:
+    return hr.aggregate(
+        stream, by="card", window=window or hr.tumbling(MINUTE), lateness=NOW, n=hr.count(), **more
+    )
+
+
+def flagged(stream: hr.Stream) -> hr.Alerts:
+    rules = {"often": "size(recent) > 5"}
+    return hr.alerts(stream, by="card", event="use", within=MINUTE, delay=MINUTE, rules=rules)
+
+
+def known(app: hr.App, **how: Any) -> hr.Enriched:
+    cards = app.topic(
+        "cards", schema="card string, holder string, since timestamp", key="card",
+        event_time="since", settings={"cleanup": "compact"},
+    )  # fmt: skip
+    return hr.enrich(topic(app), hr.table(cards, key="card"), on="card", **how)
+
+
+QUALIFY: dict[str, Callable[[hr.App], hr.Stream]] = {
+    "a topic": topic,
+    "filtered": lambda app: hr.filter(topic(app), "amount > 5"),
+    "other columns": lambda app: hr.select(topic(app), "card", more="amount + 1"),
+    "exploded": lambda app: hr.explode(topic(app), "shops", into="shop"),
+    "two topics": lambda app: hr.merge(topic(app), topic(app, "more")),
+    "alerts": lambda app: flagged(hr.filter(topic(app), "amount > 5")),
+    "alerts with a table": lambda app: flagged(known(app, mode="latest")),
+}
+
+REFUSED: dict[str, tuple[Callable[[hr.App], hr.Stream], str]] = {
+    "a window": (lambda app: counted(topic(app)), "has come to its end is told once more"),
+    "final": (lambda app: counted(topic(app), emit="final"), "told when they are final"),
+    "sessions": (lambda app: counted(topic(app), hr.session(MINUTE)), "merges sessions"),
+    "sliding": (lambda app: counted(topic(app), hr.sliding(MINUTE)), "sliding window"),
+    "a join": (
+        lambda app: hr.join(
+            topic(app), topic(app, "more"), on="card", after=MINUTE, delay=MINUTE, prefix="their_"
+        ),
+        "joins two streams batch by batch",
+    ),
+    "a table as of": (lambda app: known(app, wait=MINUTE), "waits for what the table will say"),
+    "a table alone": (lambda app: known(app, mode="latest"), "hr.alerts(...) looks up"),
+    "duplicates": (
+        lambda app: hr.deduplicate(topic(app), by="use", ttl=MINUTE, delay=MINUTE),
+        "repeats another row",
+    ),
+    "the same topic twice": (
+        lambda app: hr.merge(
+            hr.filter(topic(app), "amount > 5"), hr.filter(topic(app), "amount < 2")
+        ),
+        "reads 'uses' on 2 ways",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", QUALIFY)
+def test_what_is_done_to_each_row_and_alerts_run_in_real_time(case: str) -> None:
+    app = hr.App("cards", latency="real-time")
+    app.publish("out", QUALIFY[case](app))
+    assert [step.name for step in check_real_time(app, BROKER)] == ["out"]
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_step_that_cannot_is_refused_with_its_name_the_reason_and_its_line(case: str) -> None:
+    make, reason = REFUSED[case]
+    app = hr.App("cards", latency="real-time")
+    app.publish("out", make(app))
+    with pytest.raises(InvalidPipeline) as refusal:
+        check_real_time(app, BROKER)
+    assert "Step 'out' cannot run in real time" in refusal.value.message
+    assert reason in str(refusal.value)
+    assert "test_real_time.py" in refusal.value.hint
+
+
+def test_a_view_is_refused_at_the_line_that_declares_it() -> None:
+    app = hr.App("cards", latency="real-time")
+    view = app.view("per_card", counted(topic(app)))
+    (step,) = steps_of(app)
+    reason = why_not_real_time(step)
+    assert reason is not None
+    assert "app.view" in linecache.getline(reason.where.file, reason.where.line)
+    assert reason.where == view.where
+
+
+def test_late_rows_go_to_one_topic_in_real_time() -> None:
+    app = hr.App("cards")
+    alerts = flagged(topic(app))
+    app.publish("alerts", alerts)
+    app.publish("late", alerts.late)
+    assert [step.late for step in check_real_time(app, BROKER)] == [("late",)]
+    app.publish("late.too", alerts.late)
+    with pytest.raises(InvalidPipeline, match="go to 2 topics"):
+        check_real_time(app, BROKER)
+
+
+def test_an_embedded_log_has_no_real_time() -> None:
+    app = hr.App("cards", latency="real-time")
+    app.publish("out", topic(app))
+    with pytest.raises(InvalidPipeline, match=r"cannot run in real time on file:\./data"):
+        start(app, "file:./data")
+
+
+def test_a_run_in_real_time_does_not_catch_up_and_end() -> None:
+    app = hr.App("cards")
+    app.publish("out", topic(app))
+    with pytest.raises(InvalidPipeline, match="does not end by itself"):
+        start(app, BROKER, until_caught_up=True, latency="real-time")
+
+
+def test_a_latency_that_there_is_not_is_refused() -> None:
+    with pytest.raises(InvalidPipeline, match="Use micro-batch or real-time"):
+        hr.App("cards", latency="soon")  # type: ignore[arg-type]
+
+
+def test_a_checkpoint_shorter_than_spark_takes_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match="5 seconds or more"):
+        RealTime(checkpoint=timedelta(seconds=1))
+    with pytest.raises(InvalidSetting, match="hold cannot be"):
+        RealTime(hold=-MINUTE)
+
+
+PROGRESS: dict[str, Any] = {
+    "sources": [{"numInputRows": 10}, {"numInputRows": 5}],
+    "observedMetrics": {
+        "read-0": {"n": 1},
+        "filtered-0": {"n": 4},
+        "judged": {"dead": 2, "late": 3, "counted": 5},
+    },
+    "stateOperators": [{"numRowsDroppedByWatermark": 0}],
+}
+
+
+def counting() -> Counting:
+    made = Counting()
+    made._read.append("read-0")
+    made.counters.name(made.counters.filtered, "filtered")
+    return made
+
+
+def test_every_row_of_a_batch_is_accounted_for() -> None:
+    law = counting().law(PROGRESS)
+    assert law == Law(rows=15, tombstones=1, dead=2, filtered=4, pairs=8, counted=5, late=3)
+    check("out", law, PROGRESS)
+
+
+def test_a_row_that_is_missing_stops_the_step() -> None:
+    more = {**PROGRESS, "sources": [{"numInputRows": 16}]}
+    with pytest.raises(LawBroken, match="cannot account for every row"):
+        check("out", counting().law(more), more)
+
+
+def test_a_row_that_spark_drops_by_itself_stops_the_step() -> None:
+    more = {**PROGRESS, "stateOperators": [{"numRowsDroppedByWatermark": 7}]}
+    with pytest.raises(LawBroken, match="Spark dropped 7 rows"):
+        check("out", counting().law(more), more)
