@@ -4,17 +4,20 @@ A broker of its own is started, and topics of JSON and of Avro are filled. `json
 events/s until a view has caught up, with our defaults, so with late rows and dead letters told and
 the law checked, against `bench/baselines/kafka_by_hand.py` with Spark's defaults. `*_same_source`:
 against the same query with our settings of Kafka's source, and `*_settings` what these are worth to
-it. `source_*`: what each of them is worth by itself. `json_in_time`: a topic in which nothing is
+it. `source_*`: what each of them is worth by itself; `state_memory`, `shuffle_cores` and `codegen`
+the same for how Spark is set up. `json_in_time`: a topic in which nothing is
 late. `relay`: rows/s from topic to topic, each once, against Spark's own sink for Kafka, which may
 write twice.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -30,7 +33,7 @@ from bench.measure import Progress, Result, best_of, rate, report, seconds
 from headrace.broker import Cluster
 from headrace.engine.frames import Portions
 from headrace.engine.kafka.source import READING
-from headrace.engine.session import spark_session
+from headrace.engine.session import STATE_STORES, spark_session
 from headrace.java import jars
 from headrace.log import open_log
 from headrace.log.kafka.rows_avro import avro_schema
@@ -111,8 +114,10 @@ class Job:
 
         return seconds(work)
 
-    def by_hand(self, options: Mapping[str, str] | None = None) -> float:
-        """Seconds until a new hand-written table has caught up."""
+    def by_hand(
+        self, options: Mapping[str, str] | None = None, conf: Mapping[str, str] | None = None
+    ) -> float:
+        """Seconds until a new hand-written table has caught up, with other settings of Spark."""
         folder = self.home / f"by-hand-{next(_numbers)}"
 
         def work() -> None:
@@ -129,7 +134,8 @@ class Job:
                 options=options or {},
             ).awaitTermination()
 
-        spent = seconds(work)
+        with _set(self.spark, conf or {}):
+            spent = seconds(work)
         missing = self.events - hand_written.counted(folder)
         assert 0 <= missing <= self.events // LATE * 2 + 1, missing
         return spent
@@ -210,23 +216,56 @@ def _counted(job: Job, rounds: int) -> list[Result]:
 
 
 def _settings(job: Job, rounds: int) -> list[Result]:
-    """What each setting of the source is worth by itself."""
+    """What settings are worth to the query by hand, each by itself."""
     tried = {
-        "poll": {"kafka.max.poll.records": READING["kafka.max.poll.records"]},
-        "fetch": {"kafka.max.partition.fetch.bytes": READING["kafka.max.partition.fetch.bytes"]},
-        "committed": {"kafka.isolation.level": "read_committed"},
+        "source_poll": {name: READING[name] for name in ("kafka.max.poll.records",)},
+        "source_fetch": {name: READING[name] for name in ("kafka.max.partition.fetch.bytes",)},
+        "source_committed": {name: READING[name] for name in ("kafka.isolation.level",)},
     }
     plain, *found = best_of(
-        rounds, job.by_hand, *((lambda o=options: job.by_hand(o)) for options in tried.values())
+        rounds, job.by_hand, *(functools.partial(job.by_hand, made) for made in tried.values())
     )
-    return [
-        rate(f"source_{name}", "events/s", job.events, spent, "Spark's default", plain)
+    results = [
+        rate(name, "events/s", job.events, spent, "Spark's default", plain)
         for name, spent in zip(tried, found, strict=True)
     ]
+    source = _source()
+    ours, *others = best_of(
+        rounds,
+        lambda: job.by_hand(source),
+        *(functools.partial(job.by_hand, source, conf) for conf in _OTHERS.values()),
+    )
+    return results + [
+        rate(name, "events/s", job.events, ours, baseline, spent)
+        for (name, baseline), spent in zip(_OTHERS, others, strict=True)
+    ]
+
+
+_OTHERS = {
+    ("state_memory", "state in RocksDB"): {
+        "spark.sql.streaming.stateStore.providerClass": STATE_STORES["rocksdb"]
+    },
+    ("shuffle_cores", "200 shuffle partitions"): {"spark.sql.shuffle.partitions": "200"},
+    ("codegen", "without generated code"): {"spark.sql.codegen.wholeStage": "false"},
+}
+"""What we have otherwise, or might have: the result, and what it is compared with."""
 
 
 def _source() -> dict[str, str]:
     return {**READING, "minPartitions": str(len(os.sched_getaffinity(0)))}
+
+
+@contextlib.contextmanager
+def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Let queries that are started meanwhile have other settings."""
+    before = {name: str(spark.conf.get(name)) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
 
 
 def _fill(servers: str, topic: str, events: int, format: str, *, late: bool) -> None:

@@ -27,6 +27,7 @@ _LONG = {
     "docs/concepts/windows.md",
     "docs/how-to/change-a-pipeline.md",
     "docs/how-to/drop-duplicates.md",
+    "docs/how-to/exactly-once-to-kafka.md",
     "docs/how-to/find-out-what-is-wrong.md",
     "docs/how-to/keep-state-in-python.md",
     "docs/how-to/lose-a-broker.md",

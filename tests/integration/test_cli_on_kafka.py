@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from headrace.java.ports import free
 
 from headrace.broker import ClusterState
+from headrace.java.ports import free
 from tests.integration.test_cli_running import Cli
 
 pytestmark = pytest.mark.service

@@ -6,6 +6,7 @@ checkpoints, and the oracle is given the same.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -18,7 +19,7 @@ from headrace import streams as hr
 from headrace.broker.state import ClusterState
 from headrace.clock import micros, to_datetime
 from headrace.oracle import Meaning, meaning
-from headrace.testing import Results
+from headrace.testing import POINTS, Crash, Results, crash_at
 from tests.kafka_runs import Runs, runs
 from tests.property.judging import key_of, same_values, state_of
 from tests.property.scripts import BEGIN, LATENESS, SCHEMA, SECOND
@@ -137,7 +138,7 @@ def disorderly(chance: random.Random, count: int) -> list[dict[str, Any]]:
 
 
 def explore(servers: str, seeds: Iterable[int]) -> Counter[str]:
-    """Run it over rows of every seed, some before its first run and some before its second."""
+    """Run it over rows of every seed, twice, and each time let it crash once if it will."""
     seen: Counter[str] = Counter()
     for seed in seeds:
         chance = random.Random(seed)
@@ -147,7 +148,11 @@ def explore(servers: str, seeds: Iterable[int]) -> Counter[str]:
                 for topic in app.topics.values():
                     rows = disorderly(chance, chance.randrange(40))
                     kafka.send(kafka.log.ensure_topic(topic).name, *rows)
-                results = kafka.run(app, max_rows=chance.choice([8, 20, 1_000]))
+                rows_of_batch = chance.choice([8, 20, 1_000])
+                with contextlib.suppress(Crash):
+                    crash = crash_at(chance.choice(POINTS), chance.randint(1, 3))
+                    kafka.run(app, max_rows=rows_of_batch, reach=crash)
+                results = kafka.run(app, max_rows=rows_of_batch)
             for name, step in steps.items():
                 found = check(kafka, app, name, step, results)
                 seen["late"] += len(found.late)

@@ -25,7 +25,7 @@ _RETRIES = 3
 
 _DRIVER = ("spark.driver.host", "spark.driver.bindAddress")
 
-_STATE_STORES = {
+STATE_STORES = {
     "memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
     "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
 }
@@ -56,9 +56,9 @@ class SparkSettings:
     def __post_init__(self) -> None:
         if self.master:
             check_master(self.master)
-        if self.state not in _STATE_STORES:
+        if self.state not in STATE_STORES:
             raise InvalidSetting(
-                f"state cannot be {self.state!r}", hint=f"Use {' or '.join(_STATE_STORES)}"
+                f"state cannot be {self.state!r}", hint=f"Use {' or '.join(STATE_STORES)}"
             )
 
     @property
@@ -91,7 +91,7 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
             "org.apache.spark.sql.execution.streaming.checkpointing."
             "FileSystemBasedCheckpointFileManager"
         ),
-        "spark.sql.streaming.stateStore.providerClass": _STATE_STORES[settings.state],
+        "spark.sql.streaming.stateStore.providerClass": STATE_STORES[settings.state],
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Spark would note where each column was made, at the cost of half of making it; headrace

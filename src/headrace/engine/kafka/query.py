@@ -70,7 +70,9 @@ class KafkaQuery(Query):
 
     def _run_again(self, frame: DataFrame) -> None:
         super()._run_again(frame)
-        self._frontier = self._passed(self._seen())
+        seen = self._seen()
+        self._frontier = self._passed(seen)
+        self._late = seen.dropped  # which were found when it was stored
 
     def _results(self, number: int, frame: DataFrame, sink: Sink) -> Results:
         self._check_watermark(number)
