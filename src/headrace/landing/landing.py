@@ -27,7 +27,7 @@ from headrace.log import Log, Topic
 from headrace.views.database import Database
 from headrace.views.outbox import Outbox, put
 
-MAXROWS = 200_000
+MAX_ROWS = 200_000
 """Rows of a batch, which the driver has in its hands at once."""
 
 
@@ -52,7 +52,7 @@ class Landing:
         checkpoint: Path,
         into: Into,
         *,
-        max_rows: int = MAXROWS,
+        max_rows: int = MAX_ROWS,
         reach: Reach = nothing,
     ) -> None:
         assert topic.schema is not None
@@ -63,7 +63,7 @@ class Landing:
         self._broker = broker
         self._checkpoint = checkpoint
         self._into = into
-        self._max_rows = min(max_rows, MAXROWS)
+        self._max_rows = min(max_rows, MAX_ROWS)
         self._reach = reach
         self._table = LandingTable(into.database)
         self._error: BaseException | None = None
