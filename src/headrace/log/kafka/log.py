@@ -202,7 +202,12 @@ class KafkaLog(Log):
                 f"A session of {session} is longer than Kafka keeps one", hint="Use up to 30m"
             )
         known = self._groups.find_settled(group)
-        others = [m for m in known.members if m.group_instance_id != instance] if known else []
+        others = [
+            member
+            for member in (known.members if known else ())
+            # One of the same name is not another: it gives up its place to this one.
+            if instance is None or member.group_instance_id != instance
+        ]
         if known is not None and others and known.partition_assignor:
             present = known.partition_assignor.removeprefix("cooperative-")
             if present != assignor:
