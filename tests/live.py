@@ -24,7 +24,7 @@ from headrace.streams.stream import sources
 
 Row = dict[str, Any]
 
-PATIENCE = 90 * SECOND
+PATIENCE = 300 * SECOND
 
 APP = """
 from datetime import timedelta

@@ -15,7 +15,7 @@ from headrace.streams.stream import sources
 from tests.live import Live, declared, expected, once, rows_in, uses
 from tests.property.flagging import JUDGES
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
 
 def test_rows_come_out_as_the_oracle_says_and_nothing_is_dropped_in_silence(

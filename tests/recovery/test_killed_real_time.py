@@ -12,7 +12,7 @@ from headrace.streams.stream import sources
 from tests.live import Live, declared, expected, once, rows_in, uses
 from tests.property.flagging import JUDGES
 
-pytestmark = [pytest.mark.service, pytest.mark.slow, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.service, pytest.mark.slow, pytest.mark.timeout(3_600)]
 
 KILLS = 6
 USES = 60

@@ -76,9 +76,8 @@ def test_a_file_that_cannot_be_read_is_named_and_not_quoted(tmp_path: Path) -> N
 def test_no_secret_is_ever_shown(name: str) -> None:
     assert is_secret(name)
     found = parse_address(f"kafka://h:1?{name}={CANARY}&client.rack=r1", {})
-    assert str(found) == f"kafka://h:1?client.rack=r1&{name}=***".replace(
-        f"client.rack=r1&{name}=***", "&".join(sorted(["client.rack=r1", f"{name}=***"]))
-    )
+    shown_settings = "&".join(sorted([f"{name}=***", "client.rack=r1"]))
+    assert str(found) == f"kafka://h:1?{shown_settings}"
     error = KafkaError(KafkaError._INVALID_ARG, f"no {CANARY} for you")
     told = translated(error, found, topic="t")
     shown = [str(found), repr(found), found.scrub(f"x{CANARY}y"), str(told), repr(told)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 from headrace.errors import Unsupported
 from headrace.log import Log
-from headrace.log.kafka.log import KafkaLog
+from headrace.log.kafka.address import KafkaAddress
 
 _SAME = {
     "security.protocol",
@@ -27,9 +29,16 @@ _LOGINS = {
 }
 
 
+@runtime_checkable
+class OnKafka(Protocol):
+    """A log on Kafka, whose client need not be installed for this to be known."""
+
+    address: KafkaAddress
+
+
 def connection_of(log: Log) -> dict[str, str]:
     """Options of Spark's Kafka source, secrets and all: they are never to be printed."""
-    if not isinstance(log, KafkaLog):
+    if not isinstance(log, OnKafka):
         raise Unsupported(
             f"Spark cannot read the log at {log.url} as Kafka's", hint="Use kafka://HOST:PORT"
         )

@@ -20,7 +20,7 @@ from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.aside import AHEAD, NO_TIME
 from headrace.log import Topic
-from headrace.log.kafka.rows_avro import avro_schema
+from headrace.log.kafka.avro import avro_schema
 from headrace.schema.ddl import format_schema
 
 UNREADABLE = "does not decode"

@@ -16,6 +16,9 @@ from headrace.log.settings import parse_span
 ENVIRONMENT = "HEADRACE_KAFKA_"
 """What variables begin with that are settings: HEADRACE_KAFKA_SASL_PASSWORD is sasl.password."""
 
+_PORT = "HEADRACE_KAFKA_PORT"
+"""Where `headrace kafka up` listens, which is no setting of a client."""
+
 _SECRET = re.compile(r"password|secret|pem|jaas|token|credential|oauthbearer\.config")
 _HOST = re.compile(r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
 _MASK = "***"
@@ -85,7 +88,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name.removeprefix(ENVIRONMENT).lower().replace("_", "."): value
         for name, value in environment.items()
-        if name.startswith(ENVIRONMENT) and value
+        if name.startswith(ENVIRONMENT) and value and name != _PORT
     }
 
 
