@@ -36,7 +36,7 @@ from headrace.engine.kafka.source import READING
 from headrace.engine.session import STATE_STORES, spark_session
 from headrace.java import jars
 from headrace.log import open_log
-from headrace.log.kafka.rows_avro import avro_schema
+from headrace.log.kafka.avro import avro_schema
 from headrace.runner import Run
 from headrace.schema.ddl import parse_schema
 from headrace.views.location import STATE

@@ -12,6 +12,8 @@ import pytest
 from headrace import streams as hr
 from headrace.broker.state import ClusterState
 from headrace.clock import SystemClock, to_datetime
+from headrace.engine.kafka.query import KafkaQuery
+from headrace.runner import Run
 from headrace.streams.stream import Source
 from tests.kafka_runs import Runs, letters, runs
 from tests.spark import shared
@@ -212,3 +214,18 @@ def test_filters_explosions_and_merges_have_their_terms(kafka: Runs) -> None:
     assert found[("x", "00:00:00")] == 2
     assert found[("again", "00:00:00")] == 1
     assert results.law("tags").counted == 10
+
+
+def test_a_row_is_decoded_once(kafka: Runs) -> None:
+    app, source = pageviews(kafka)
+    some = hr.filter(source, "url != 'b' and user is not null")
+    per_minute = hr.aggregate(
+        some, by="url", window=hr.tumbling(60 * SECOND), lateness=LATENESS, hits=hr.count()
+    )
+    app.view("hits", per_minute)
+    kafka.send(source, row(1), row(2, "b"))
+    with Run(app, kafka.log, until_caught_up=True, spark=kafka.spark) as running:
+        running.wait()
+        (query,) = running.queries
+        assert isinstance(query, KafkaQuery)
+        assert query.plan.count("from_json(") == 1

@@ -191,10 +191,17 @@ class KafkaQuery(Query):
 
     # What Spark knows
 
-    def _seen(self) -> SeenBatch:
+    @property
+    def plan(self) -> str:
+        """How Spark went about its last batch."""
+        return str(self._executed().toString())
+
+    def _executed(self) -> Any:
         assert self._query is not None
-        execution = self._query._jsq.streamingQuery().lastExecution()
-        found = seen_by(execution.executedPlan())
+        return self._query._jsq.streamingQuery().lastExecution().executedPlan()
+
+    def _seen(self) -> SeenBatch:
+        found = seen_by(self._executed())
         return replace(found, topics=dict.fromkeys(self.step.topics, NOTHING) | found.topics)
 
     def _oldest(self, seen: SeenBatch) -> dict[str, Oldest]:
