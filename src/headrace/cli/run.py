@@ -63,7 +63,7 @@ def run(
     state: State = "memory",
     shuffle_partitions: ShufflePartitions = 0,
     brief: Brief = False,
-    checkpoint: Checkpoint = "1m",
+    checkpoint: Checkpoint = "5m",
     hold: Hold = "1h",
     json: AsJson = False,
 ) -> None:
