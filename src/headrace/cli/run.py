@@ -65,7 +65,7 @@ def run(
     shuffle_partitions: ShufflePartitions = 0,
     brief: Brief = False,
     master: Master = "",
-    checkpoint: Checkpoint = "1m",
+    checkpoint: Checkpoint = "5m",
     hold: Hold = "1h",
     json: AsJson = False,
 ) -> None:

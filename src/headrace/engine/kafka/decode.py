@@ -91,9 +91,12 @@ class Decoder:
         found = rows.select(*kept, self._text.alias(TEXT), self._reason.alias(REASON))
         return found.where(F.coalesce(REASON, F.lit("tombstone")) != F.lit(""))
 
-    def judged(self, records: DataFrame) -> DataFrame:
-        """All records but tombstones: as rows, as bytes, and what is wrong with each, or ''."""
-        there = records.where(F.col("value").isNotNull())
+    def judged(self, records: DataFrame, *, tombstones: bool = False) -> DataFrame:
+        """All records, as rows, as bytes, and what is wrong with each, or ''.
+
+        Tombstones are left out unless they are asked for, and have no reason.
+        """
+        there = records if tombstones else records.where(F.col("value").isNotNull())
         rows = self._decoded(there, "key", "value", "partition", "offset", "timestamp")
         return rows.select(
             *(self._column(name).alias(name) for name in self.columns),

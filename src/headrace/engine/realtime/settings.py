@@ -31,7 +31,7 @@ class RealTime:
     at.
     """
 
-    checkpoint: timedelta = timedelta(minutes=1)
+    checkpoint: timedelta = timedelta(minutes=5)
     hold: timedelta = timedelta(hours=1)
 
     def __post_init__(self) -> None:

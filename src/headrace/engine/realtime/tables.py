@@ -15,32 +15,47 @@ from headrace.engine.realtime.reading import READING
 from headrace.streams.stream import Source, sources
 from headrace.streams.tables import Table
 
-_GONE, _VERSION, _VERSIONS = "_gone", "_version", "_versions"
+_GONE, _VERSIONS, _NEWEST = "_gone", "_versions", "_newest"
 
 
 def table_now(spark: SparkSession, connection: Mapping[str, str], table: Table) -> DataFrame:
-    """The newest version of each key: by its time, and after the last tombstone of the key."""
+    """The newest version of each key: by its time, of those after the last tombstone of the key."""
     (source,) = sources(table.input)
     reader = spark.read.format("kafka").options(**connection, **READING)
-    records = reader.option("subscribe", source.topic.name).load()
-    tombstones = records.where("value IS NULL").select(F.col("key").alias(KEY), "offset")
-    gone = tombstones.groupBy(KEY).agg(F.max("offset").alias(_GONE))
+    return newest(reader.option("subscribe", source.topic.name).load(), table)
+
+
+def newest(records: DataFrame, table: Table) -> DataFrame:
+    """What the records of a table's topic come to, in one shuffle: rows wait for it."""
 
     def load(source: Source) -> DataFrame:
-        rows = Decoder.of(source.topic).judged(records).where(F.col(REASON) == F.lit(""))
-        return rows.drop(VALUE, REASON)
+        rows = Decoder.of(source.topic).judged(records, tombstones=True)
+        # A tombstone has no reason, and of a row that does not decode there is nothing to keep.
+        return rows.where(F.coalesce(REASON, F.lit("")) == F.lit(""))
 
+    (source,) = sources(table.input)
     rows = Compiler(load).rows(table.input)
-    own = table.key == (source.topic.key,)
-    if own:
-        rows = rows.join(gone, KEY, "left")
-        rows = rows.where(F.col(_GONE).isNull() | (F.col(places.OFFSET) > F.col(_GONE)))
-    order = F.struct(places.TIME, places.PARTITION, places.OFFSET)
-    version = F.struct(*(F.col(f"`{name}`") for name in table.columns))
-    newest = rows.groupBy(*(F.col(f"`{key}`") for key in table.key)).agg(
-        F.max_by(version, order).alias(_VERSION)
+    tombstone = F.col(VALUE).isNull()
+    version = F.struct(
+        places.TIME,
+        places.PARTITION,
+        places.OFFSET,
+        *(F.col(f"`{name}`") for name in table.columns),
     )
-    found = newest.select(f"{_VERSION}.*")
+    # A tombstone is of a key of the topic, and has no columns.
+    own = table.key == (source.topic.key,)
+    keys = [F.col(KEY)] if own else [F.col(f"`{key}`") for key in table.key]
+    found = (
+        (rows if own else rows.where(~tombstone))
+        .groupBy(*keys)
+        .agg(
+            F.max(F.when(tombstone, F.col(places.OFFSET))).alias(_GONE),
+            F.collect_list(F.when(~tombstone, version)).alias(_VERSIONS),
+        )
+    )
+    after = F.expr(f"filter({_VERSIONS}, v -> {_GONE} IS NULL OR v.{places.OFFSET} > {_GONE})")
+    found = found.select(F.array_max(after).alias(_NEWEST)).where(F.col(_NEWEST).isNotNull())
+    found = found.select(*(F.col(f"{_NEWEST}.`{name}`") for name in table.columns))
     if table.deleted is not None:
         found = found.where(~F.coalesce(column(table.deleted, table.where), F.lit(False)))
     return found
