@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import random
@@ -79,8 +80,15 @@ class Victim:
         self._kafka = kafka
         self._points = folder / "points.txt"
         self._random = random.Random(seed)
+        self._processes: list[subprocess.Popen[bytes]] = []
         self.sent = 0
         self.fell_on: Counter[str] = Counter()
+
+    def close(self) -> None:
+        """Leave nothing running, whatever has become of the test."""
+        for process in self._processes:
+            process.kill()
+            process.wait()
 
     def feed(self, rows: int = ROWS) -> None:
         _, source, _ = declare(self._kafka.tag)
@@ -105,7 +113,7 @@ class Victim:
 
     def start(self, point: str, nth: int) -> subprocess.Popen[bytes]:
         self._points.unlink(missing_ok=True)
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [
                 sys.executable, "-m", "tests.recovery.relay",
                 self._kafka.servers, self._kafka.tag, str(self._points), point, str(nth),
@@ -115,6 +123,8 @@ class Victim:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
+        self._processes.append(process)
+        return process
 
     def wait_for_batch(self, process: subprocess.Popen[bytes]) -> None:
         clock = SystemClock()
@@ -139,11 +149,11 @@ class Victim:
 
 @pytest.mark.timeout(600)
 def test_a_killed_relay_writes_each_row_once(kafka: Runs, tmp_path: Path) -> None:
-    victim = Victim(kafka, tmp_path, seed=1)
-    for point in ("computed", "committed"):
-        victim.kill_at(point)
-    victim.kill_soon()
-    victim.check()
+    with contextlib.closing(Victim(kafka, tmp_path, seed=1)) as victim:
+        for point in ("computed", "committed"):
+            victim.kill_at(point)
+        victim.kill_soon()
+        victim.check()
 
 
 @pytest.mark.slow
@@ -151,12 +161,12 @@ def test_a_killed_relay_writes_each_row_once(kafka: Runs, tmp_path: Path) -> Non
 def test_a_relay_killed_thirty_times_writes_each_row_once(
     kafka: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    victim = Victim(kafka, tmp_path, seed=2)
-    for number in range(18):
-        victim.kill_at(POINTS[number % len(POINTS)])
-    while sum(victim.fell_on.values()) < 30:
-        victim.kill_soon()
-    victim.check()
+    with contextlib.closing(Victim(kafka, tmp_path, seed=2)) as victim:
+        for number in range(18):
+            victim.kill_at(POINTS[number % len(POINTS)])
+        while sum(victim.fell_on.values()) < 30:
+            victim.kill_soon()
+        victim.check()
     with capsys.disabled():
         print(f"\n  {sum(victim.fell_on.values())} kills: {dict(victim.fell_on)}")
 
@@ -177,8 +187,10 @@ def broker_killed(
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
     clock, chance = SystemClock(), random.Random(3)
     (node,) = cluster.state().nodes
-    with runs(f"127.0.0.1:{node.port}", shared()) as kafka:
-        victim = Victim(kafka, tmp_path, seed=3)
+    with (
+        runs(f"127.0.0.1:{node.port}", shared()) as kafka,
+        contextlib.closing(Victim(kafka, tmp_path, seed=3)) as victim,
+    ):
         for _ in range(times):
             victim.feed(5 * ROWS)
             process = victim.start("-", 0)
