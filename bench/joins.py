@@ -1,6 +1,6 @@
 """Joins, each against what somebody would write in plain PySpark.
 
-`stream_stream` and `stream_table`: events/s until a join has caught up with the log, of two streams
+`stream-stream` and `stream-table`: events/s until a join has caught up with the log, of two streams
 within ten minutes of each other, and of a stream with the version of each customer at its time.
 
 `table-table`: seconds from a change of 100 rows in the log until the rows of joined tables that

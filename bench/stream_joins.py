@@ -53,13 +53,13 @@ class StreamJoins:
         progress("logs for joins of streams")
         self._fill()
         results = []
-        progress("stream_stream")
+        progress("stream-stream")
         ours, by_hand = best_of(rounds, self._pairs, self._pairs_by_hand)
-        name = "stream_stream"
+        name = "stream-stream"
         results.append(rate(name, "events/s", 2 * self.events, ours, joined.NAME, by_hand))
-        progress("stream_table")
+        progress("stream-table")
         ours, by_hand = best_of(rounds, self._looked_up, self._looked_up_by_hand)
-        results.append(rate("stream_table", "events/s", self.events, ours, joined.NAME, by_hand))
+        results.append(rate("stream-table", "events/s", self.events, ours, joined.NAME, by_hand))
         return results
 
     def _pairs(self) -> float:

@@ -32,6 +32,7 @@
     │   └── Unsupported             this kind of log lacks the named capability
     ├── PipelineError               a pipeline had to stop: the command line exits with 1
     │   ├── LawBroken               a batch has rows that cannot be accounted for
+    │   ├── CrowdedKey              one key has more rows than a step may hold
     │   └── PipelineFailed          Spark, or the user's own code in it, failed
     ├── ServerError                 a server that headrace starts could not be started or stopped
     │   ├── JarRefused              a jar does not match its checksum
@@ -214,6 +215,10 @@ class PipelineError(HeadraceError):
 
 class LawBroken(PipelineError):
     """Rows in are not rows counted, filtered, late and dead; `details["law"]` has the terms."""
+
+
+class CrowdedKey(PipelineError):
+    """One key has more rows than its step may hold; `details` has the key and the count."""
 
 
 class PipelineFailed(PipelineError):

@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headrace.clock import SECOND, Clock, SystemClock
+from headrace.engine.cluster import require_local
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.frames import Portions
 from headrace.engine.inputs import prepare_topics
@@ -212,8 +213,10 @@ class Rebuild(Closing):
             prepare_topics(self.log, self.step)
             log_file = app_folder(self.log.home, self.app.name) / "rebuild.log"
             make_room(self._place, self.step, limits)
+            spark = self._spark or spark_session(self._settings, log_file=log_file)
+            require_local(spark, self.log.url)
             self._build = Build(
-                self._spark or spark_session(self._settings, log_file=log_file),
+                spark,
                 self.log,
                 self.step,
                 self._place,

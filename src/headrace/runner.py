@@ -18,6 +18,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headrace.clock import SECOND, Clock, SystemClock
+from headrace.engine.cluster import is_cluster, require_local
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.frames import Portions
 from headrace.engine.idle import Heart
@@ -30,7 +31,8 @@ from headrace.engine.realtime.settings import RealTime
 from headrace.engine.running import RunningStep, query_of
 from headrace.engine.session import SparkSettings, spark_session
 from headrace.engine.steps import Step, steps_of
-from headrace.engine.task import Task
+from headrace.engine.task import Task, died
+from headrace.errors import LawBroken, PipelineError
 from headrace.java import jars
 from headrace.landing.landings import Landings
 from headrace.live import LiveRun
@@ -115,6 +117,7 @@ class Run(Closing):
             log_file=folder / "spark.log",
             jars=jars("spark-kafka") if self._on_kafka else (),
         )
+        require_local(self._spark, self.log.url)
         self._database = Database(views, app)
         self._stack.callback(self._database.close)
         producer = self.log.producer(id=f"{app}.{self._database.generation}")
@@ -153,6 +156,7 @@ class Run(Closing):
                 partial(getattr, sink, "reached"),
                 # What is not here yet would not be caught up with.
                 tuple(landings) if step in landing and self._until_caught_up else (),
+                self._by_chance,
             )
             self._running.append(_Running(query, sink, log, task))
             self._tasks.append(task)
@@ -174,6 +178,7 @@ class Run(Closing):
             portions=self._portions,
             reach=self._reach,
         )
+        require_local(self._spark, landings.log.url)
         self._stack.callback(landings.close)
         return landings.log, landings.tasks
 
@@ -216,6 +221,16 @@ class Run(Closing):
     def close(self) -> None:
         """Stop, and give everything back. The rest of the log is for the next run."""
         self._stack.close()
+
+    def _by_chance(self, failure: PipelineError) -> bool:
+        """Whether it may not happen again.
+
+        Where a worker of a cluster was lost, Spark does some of its work again and counts its rows
+        twice. Such a batch does not add up, is not stored, and is computed once more.
+        """
+        if isinstance(failure, LawBroken):
+            return is_cluster(self._spark)
+        return died(failure)
 
     def _progress(self, running: _Running) -> StepProgress:
         sink = running.sink

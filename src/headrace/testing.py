@@ -23,7 +23,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headrace.clock import VirtualClock, to_micros
-from headrace.engine.crash import POINTS, REBUILD_POINTS, Reach, nothing
+from headrace.engine.crash import LANDING_POINTS, POINTS, REBUILD_POINTS, Reach, nothing
 from headrace.engine.frames import Portions
 from headrace.engine.law import Law
 from headrace.errors import InvalidSetting
@@ -34,6 +34,7 @@ from headrace.streams.stream import Source
 from headrace.views import open_views
 
 __all__ = [
+    "LANDING_POINTS",
     "POINTS",
     "REBUILD_POINTS",
     "Crash",
@@ -149,7 +150,7 @@ def kill_at(point: str, nth: int = 1) -> Reach:
 
 
 def _at(point: str, nth: int, act: Any) -> Reach:
-    known = (*POINTS, *REBUILD_POINTS)
+    known = (*POINTS, *REBUILD_POINTS, *LANDING_POINTS)
     if point not in known:
         raise InvalidSetting(f"There is no point {point!r}", hint=f"There are: {', '.join(known)}")
     times = 0

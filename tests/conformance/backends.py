@@ -75,6 +75,10 @@ class Backend(ABC):
         """Whether so many seconds are what has passed in a span."""
         return seconds == span.total_seconds()
 
+    def miss(self, consumers: tuple[Consumer, ...], session: timedelta) -> None:
+        """Have these be silent until their sessions are over."""
+        self.later(session + timedelta(seconds=1))
+
     def settled(self, log: Log, consumers: tuple[Consumer, ...]) -> bool:
         """Whether members that look as if they had settled have done so."""
         return True

@@ -8,10 +8,11 @@ from typing import ClassVar, Self
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
 from headrace.clock import MILLISECOND, Clock, SystemClock, micros
 from headrace.log import EARLIEST, Consumer, Log, Position, Time
+from headrace.log.kafka.consumer import KafkaConsumer
 from headrace.log.kafka.log import KafkaLog
 from headrace.log.roles import CommitMode
 from tests.conformance.backends import Backend
@@ -21,22 +22,26 @@ BROKER = {
     "group.min.session.timeout.ms": "100",
 }
 
-HASTE = 4
+HASTE = 5
 """How much shorter seconds are than the test says; minutes and more are but a moment."""
 _MOMENT = 20 * MILLISECOND
 _MINUTE = timedelta(minutes=1)
+_SILENCE = timedelta(seconds=4)
+"""After so long without a poll a member is gone, in tests where one falls silent."""
 
 
-def _shorter(span: timedelta) -> timedelta:
-    return span / HASTE if span < _MINUTE else span
+def _session(span: timedelta) -> timedelta:
+    return span / HASTE if span < _MINUTE else timedelta(seconds=6)
 
 
 class HastyLog(KafkaLog):
     """Kafka with shorter sessions, which end too when a member is not heard of.
 
     Kafka's client beats for a caller that is at work, as it should. A test has one thread for all
-    members, and means by a silent one that it is gone; so it may not be at work for long.
+    members, and means by a silent one that it is gone; there it may not be at work for long.
     """
+
+    silence = _MINUTE
 
     def consumer(
         self,
@@ -56,39 +61,52 @@ class HastyLog(KafkaLog):
             commit=commit,
             assignor=assignor,
             instance=instance,
-            session=_shorter(session),
-            max_poll_interval=_shorter(session),
+            session=_session(session),
+            max_poll_interval=max(self.silence, _session(session)),
         )
+
+
+def _ours(consumers: tuple[Consumer, ...]) -> list[KafkaConsumer]:
+    return [consumer for consumer in consumers if isinstance(consumer, KafkaConsumer)]
+
+
+def _groups(consumers: tuple[Consumer, ...]) -> set[str]:
+    return {consumer._terms.group for consumer in _ours(consumers) if consumer._terms is not None}
 
 
 class KafkaBackend(Backend):
     """A log on a broker. Time is the machine's, and `later` really waits."""
 
     name = "kafka"
-    patience: ClassVar[timedelta] = timedelta(milliseconds=1)
     rounds: ClassVar[int] = 400
 
     @classmethod
     def begin(cls, request: pytest.FixtureRequest, folder: Path) -> Self:
         made = cls(folder)
+        if request.node.get_closest_marker("silence"):
+            made._silence = _SILENCE
         made._servers = request.getfixturevalue("own_broker").servers
+        made._admin = AdminClient({"bootstrap.servers": made._servers, "log_level": 0})
         return made
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._servers = ""
+        self._silence = _MINUTE
+        self._admin: AdminClient = None
         self._real = SystemClock()
         self._passed = timedelta(0)
         self._times = [(timedelta(0), self._next_millisecond())]
 
     def make(self, clock: Clock | None) -> Log:
-        return HastyLog(
-            f"kafka://{self._servers}?timeout=20s&topic.metadata.refresh.interval.ms=200"
-        )
+        settings = "timeout=20s&topic.metadata.refresh.interval.ms=200"
+        log = HastyLog(f"kafka://{self._servers}?{settings}")
+        log.silence = self._silence
+        return log
 
     def later(self, span: timedelta) -> None:
         self._passed += span
-        wait = _MOMENT if span >= _MINUTE else micros(_shorter(max(span, timedelta(0))))
+        wait = _MOMENT if span >= _MINUTE else micros(max(span, timedelta(0)) / HASTE)
         self._real.sleep(wait)
         self._times.append((self._passed, self._next_millisecond()))
 
@@ -101,24 +119,42 @@ class KafkaBackend(Backend):
     def waited(self, seconds: float, span: timedelta) -> bool:
         return 0 < seconds < 3600
 
+    def miss(self, consumers: tuple[Consumer, ...], session: timedelta) -> None:
+        ours = _ours(consumers)
+        # One that was closed has no id any more, but a static one keeps its place by name.
+        gone = {c._consumer.memberid() for c in ours if not c._closed}
+        names = {c._terms.instance for c in ours if c._terms is not None and c._terms.instance}
+        self.later(session)
+        while any(
+            member.member_id in gone or member.group_instance_id in names
+            for group in _groups(consumers)
+            for member in self._described(group).members
+        ):
+            self._real.sleep(_MOMENT)
+
+    def _described(self, group: str) -> ConsumerGroupDescription:
+        return self._admin.describe_consumer_groups([group])[group].result()
+
     def settled(self, log: Log, consumers: tuple[Consumer, ...]) -> bool:
         """Whether the broker knows the members as they know themselves."""
-        admin = AdminClient({"bootstrap.servers": self._servers})
-        groups = [c._terms.group for c in consumers if c._terms]  # type: ignore[attr-defined]
-        for group in set(groups):
-            found = admin.describe_consumer_groups([group])[group].result()
-            told = sorted(
-                sorted((p.topic, p.partition) for p in member.assignment.topic_partitions)
+        for group in _groups(consumers):
+            found = self._described(group)
+            told = {
+                member.member_id: frozenset(
+                    (p.topic, p.partition) for p in member.assignment.topic_partitions
+                )
                 for member in found.members
-            )
-            mine = sorted(sorted(consumer.assignment) for consumer in consumers)
-            if found.state.name != "STABLE" or any(share not in told for share in mine):
+            }
+            if found.state.name != "STABLE" or any(
+                told.get(consumer._consumer.memberid()) != consumer.assignment
+                for consumer in _ours(consumers)
+            ):
                 return False
         return True
 
     def close(self) -> None:
         super().close()
-        admin = AdminClient({"bootstrap.servers": self._servers})
+        admin = self._admin
         names = [name for name in admin.list_topics().topics if not name.startswith("__")]
         if names:
             for answer in admin.delete_topics(names).values():
@@ -135,5 +171,5 @@ class KafkaBackend(Backend):
     def _next_millisecond(self) -> int:
         """A time after all that was appended, and before all that will be."""
         point = self._real.now() // MILLISECOND * MILLISECOND + MILLISECOND
-        self._real.sleep(point - self._real.now() + 1)
+        self._real.sleep(max(0, point - self._real.now()) + 1)
         return point

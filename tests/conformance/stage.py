@@ -104,8 +104,11 @@ class Stage:
 
     def crash(self, *consumers: Consumer) -> None:
         """Have these never heard of again, and let the group find out."""
-        del consumers
-        self.later(SESSION + timedelta(seconds=1))
+        self.backend.miss(consumers, SESSION)
+
+    def miss(self, *consumers: Consumer) -> None:
+        """Have these be silent for longer than their sessions."""
+        self.backend.miss(consumers, SESSION)
 
 
 def send(

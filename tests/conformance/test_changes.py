@@ -65,17 +65,17 @@ def test_deleting_one_topic_leaves_a_member_its_other_topics(stage: Stage) -> No
         send(log, "y", b"1")
 
 
+@pytest.mark.silence
 def test_partitions_of_a_dead_member_go_to_a_static_member_that_returns(stage: Stage) -> None:
     log = stage.log
     log.create_topic("t", partitions=4)
-    static = log.consumer("t", group="g", instance="s", session=timedelta(hours=1))
+    static = log.consumer("t", group="g", instance="s", session=timedelta(minutes=20))
     dead = log.consumer("t", group="g", session=SESSION)
-    static.poll()
-    dead.poll()
+    stage.settle(static, dead)
     assert len(static.assignment) == len(dead.assignment) == 2
-    stage.later(SESSION * 2)
-    with log.consumer("t", group="g", instance="s", session=timedelta(hours=1)) as back:
-        back.poll()
+    stage.miss(dead)
+    with log.consumer("t", group="g", instance="s", session=timedelta(minutes=20)) as back:
+        stage.settle(back)
         assert len(back.assignment) == 4
 
 
@@ -154,7 +154,7 @@ def test_a_poll_that_was_interrupted_loses_nothing(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("headrace.log.file.cursor.FileCursor.take", interrupted)
+        patch.setattr("headrace.log.positions._read", interrupted)
         with pytest.raises(KeyboardInterrupt):
             consumer.poll()
     assert len(consumer.poll()) == 1

@@ -117,6 +117,7 @@ def at(minute: float) -> datetime:
 
 def events(log: Log, *minutes: float | None) -> int:
     """Commit rows with these event times, and return the commit's number."""
+    log.require(Capability.FRONTIERS)
     rows = [{"at": None if minute is None else at(minute)} for minute in minutes]
     commit = send(log, "events", *rows).commit
     assert commit is not None
@@ -311,6 +312,7 @@ def test_a_topic_goes_by_the_time_it_is_altered_to_and_never_back(stage: Stage) 
 def test_a_row_without_a_time_gets_that_of_its_arrival_if_the_topic_says_so(stage: Stage) -> None:
     log = stage.log
     with needs(log, *FRONTIERS):
+        log.require(Capability.FRONTIERS)
         settings = {"missing_time": "arrival"}
         log.create_topic(
             "events", schema="k string, at timestamp", key="k", event_time="at", settings=settings

@@ -79,16 +79,17 @@ def test_a_busy_partition_does_not_starve_the_others(log: Log) -> None:
     assert seen == {0, 1, 2}
 
 
-def test_where_a_consumer_starts_is_its_own_choice(numbers: Log) -> None:
+def test_where_a_consumer_starts_is_its_own_choice(stage: Stage, numbers: Log) -> None:
     assert polled(numbers.consumer("numbers", start=EARLIEST)) == "0123456789"
     assert polled(numbers.consumer("numbers", start=LATEST)) == ""
     assert polled(numbers.consumer("numbers", start=Offset(7))) == "789"
-    assert polled(numbers.consumer("numbers", start=Time.at(START + 8 * MINUTE))) == "89"
+    eight = stage.place(Time.at(START + 8 * MINUTE))
+    assert polled(numbers.consumer("numbers", start=eight)) == "89"
     with needs(numbers, Capability.COMMITS):
         assert polled(numbers.consumer("numbers", start=Commit(9))) == "9"
 
 
-def test_a_consumer_can_seek_anywhere(numbers: Log) -> None:
+def test_a_consumer_can_seek_anywhere(stage: Stage, numbers: Log) -> None:
     consumer = numbers.consumer("numbers")
     for position, expected in (
         (Offset(8), "89"),
@@ -97,7 +98,7 @@ def test_a_consumer_can_seek_anywhere(numbers: Log) -> None:
         (Time.at(START + 6 * MINUTE), "6789"),
         (Time(to_micros(START) - 1), "0123456789"),
     ):
-        consumer.seek(position)
+        consumer.seek(stage.place(position))
         assert polled(consumer) == expected
     with needs(numbers, Capability.COMMITS):
         consumer.seek(Commit(4))

@@ -37,6 +37,7 @@ def test_a_group_goes_on_where_it_was_closed(stage: Stage, letters: Log) -> None
     assert rest(stage) == ""
 
 
+@pytest.mark.silence
 @pytest.mark.parametrize(
     ("mode", "left"),
     [
@@ -57,6 +58,7 @@ def test_after_a_crash_while_handling_the_second_poll(
     assert rest(stage, mode) == left
 
 
+@pytest.mark.silence
 @pytest.mark.parametrize("mode", ["before", "after", "manual"])
 def test_after_a_crash_before_the_first_poll_everything_comes(
     stage: Stage, letters: Log, mode: CommitMode
@@ -65,6 +67,7 @@ def test_after_a_crash_before_the_first_poll_everything_comes(
     assert rest(stage, mode) == "abcdef"
 
 
+@pytest.mark.silence
 def test_after_a_crash_the_manual_commit_decides(stage: Stage, letters: Log) -> None:
     consumer = letters.consumer("letters", group="readers", commit="manual")
     word(consumer, 2)
@@ -127,6 +130,7 @@ def test_committing_twice_is_committing_once(stage: Stage, letters: Log) -> None
     assert rest(stage, "manual") == "cdef"
 
 
+@pytest.mark.silence
 @pytest.mark.parametrize("crash", ["while handling", "before the commit", "after the commit"])
 def test_results_and_offsets_in_one_transaction_are_exactly_once(
     stage: Stage, letters: Log, crash: str

@@ -79,8 +79,9 @@ def test_a_record_says_where_and_when_it_was_written(log: Log) -> None:
     ],
 )
 def test_reading_is_from_a_position_up_to_another(
-    numbers: Log, start: Position, stop: Position, expected: str
+    stage: Stage, numbers: Log, start: Position, stop: Position, expected: str
 ) -> None:
+    start, stop = stage.place(start), stage.place(stop)
     assert values(numbers, "numbers", start=start, stop=stop) == digits(expected)
 
 
@@ -153,9 +154,9 @@ def test_only_the_columns_asked_for_are_read(log: Log) -> None:
     [(EARLIEST, 0), (LATEST, 10), (Offset(4), 4), (minute(4), 4), (minute(99), 10)],
 )
 def test_a_position_is_an_offset_in_each_partition(
-    numbers: Log, position: Position, offset: int
+    stage: Stage, numbers: Log, position: Position, offset: int
 ) -> None:
-    assert numbers.offset_at("numbers", 0, position) == offset
+    assert numbers.offset_at("numbers", 0, stage.place(position)) == offset
 
 
 def test_a_commit_is_an_offset_in_each_partition(numbers: Log) -> None:

@@ -67,7 +67,7 @@ def test_a_partition_is_cut_to_its_size_from_the_oldest_on(stage: Stage) -> None
         # Segments go while the rest is at least as large as the limit, so that it is kept.
         assert (first, end) == (7, 10)
         assert report.segments_deleted == 7
-        assert stage.log.topic("clicks").bytes >= 20 << 10
+        assert (stage.log.topic("clicks").bytes or 0) >= 20 << 10
 
 
 def test_the_newest_segment_stays_however_large(stage: Stage) -> None:

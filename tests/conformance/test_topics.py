@@ -75,7 +75,7 @@ def test_a_description_says_what_is_in_the_topic(log: Log) -> None:
     assert state.partitions[1].last_append == receipt.timestamp
     assert to_datetime(receipt.timestamp) >= START
     assert state.partitions[1].end - state.partitions[1].first >= 2
-    assert state.bytes >= 2
+    assert state.bytes is None or state.bytes >= 2
 
 
 def test_a_name_can_be_taken_only_once(log: Log) -> None:

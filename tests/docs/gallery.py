@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.docs import how_to_pictures as how_to
-from tests.docs import join_pictures, pictures
+from tests.docs import join_pictures, pictures, state_picture
 from tests.docs.svg import Sheet
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
@@ -19,6 +19,7 @@ PICTURES: dict[str, Callable[[], Sheet]] = {
     "panes": pictures.panes,
     "rebuild": how_to.rebuild,
     "sql": how_to.sql,
+    "state": state_picture.state,
     "watermark": pictures.watermark,
     "windows": pictures.windows,
 }

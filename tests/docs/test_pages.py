@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.broker import Cluster
+from headrace.engine.standalone import Standalone
 from tests.docs.pages import blocks, same
 
 ROOT = Path(__file__).parents[2]
@@ -26,9 +27,11 @@ _LONG = {
     "docs/concepts/windows.md",
     "docs/how-to/change-a-pipeline.md",
     "docs/how-to/drop-duplicates.md",
+    "docs/how-to/exactly-once-to-kafka.md",
     "docs/how-to/find-out-what-is-wrong.md",
     "docs/how-to/keep-state-in-python.md",
     "docs/how-to/lose-a-broker.md",
+    "docs/how-to/run-on-a-cluster.md",
     "docs/how-to/write-a-pipeline-in-sql.md",
 }
 """Pages that start Spark again and again, or several brokers."""
@@ -43,6 +46,14 @@ _PATIENCE = 180
 """Seconds for a command. One that starts Spark takes most of a minute on a busy machine."""
 
 
+def end_servers(folder: Path, namespace: dict[str, Any]) -> None:
+    """End what a page started, and did not come to end."""
+    Cluster(folder / "kafka-data").down()
+    for value in namespace.values():
+        if isinstance(value, Standalone):
+            value.close()
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", [_parameter(page) for page in PAGES])
 def test_the_examples_of_a_page_do_what_they_say(
@@ -54,8 +65,8 @@ def test_the_examples_of_a_page_do_what_they_say(
     environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "COLUMNS": "100"}
     # A page may start a Kafka, and others may have one too.
     environment["HEADRACE_KAFKA_PORT"] = "0"
-    request.addfinalizer(lambda: Cluster(tmp_path / "kafka-data").down())
     namespace: dict[str, Any] = {"__name__": "page"}
+    request.addfinalizer(lambda: end_servers(tmp_path, namespace))
     for block in blocks(page):
         where = f"{page.name}:{block.line}"
         if block.file is not None:

@@ -122,7 +122,7 @@ def test_joins_are_measured_against_plain_spark(tmp_path: Path) -> None:
     shared()
     told = Cli(tmp_path).json("bench", "joins", "--quick")
     every = _results(told)
-    assert {every[name]["baseline"] for name in ("stream_stream", "stream_table")} == {
+    assert {every[name]["baseline"] for name in ("stream-stream", "stream-table")} == {
         "PySpark by hand"
     }
     found = {name: r for name, r in every.items() if name.startswith("table-table")}
@@ -174,3 +174,34 @@ def test_state_is_measured_against_state_per_key(tmp_path: Path) -> None:
     }
     assert told["bench"] == "keyed-state"
     assert found["ttl_state_bytes"]["ratio"] > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_joins_and_state_hold_is_measured_over_a_run(tmp_path: Path) -> None:
+    shared()
+    told = Cli(tmp_path).json("bench", "state", "--quick")
+    found = _results(told)
+    assert set(found) == {
+        f"{name}_{what}"
+        for name in ("stream-stream", "stateful", "deduplicate", "enrich")
+        for what in ("state_rows", "state_bytes", "memory")
+    }
+    assert told["settings"]["events"]["stream-stream"] == 40_000
+
+
+@pytest.mark.slow
+@pytest.mark.service
+@pytest.mark.timeout(600)
+def test_kafka_is_measured_against_hand_written_spark(tmp_path: Path) -> None:
+    told = Cli(tmp_path).json("bench", "kafka", "--quick")
+    names = {result["name"] for result in told["results"]}
+    assert {
+        "json",
+        "avro",
+        "json_same_source",
+        "avro_same_source",
+        "json_in_time",
+        "relay",
+    } <= names
+    assert all(result["value"] > 0 and result["ratio"] > 0 for result in told["results"])

@@ -76,6 +76,14 @@ def test_an_order_has_the_customer_of_its_time(log: ScriptedLog) -> None:
     assert sorted(tiers(results.topic("orders.enriched"))) == [(1, "basic"), (2, "gold"), (3, None)]
 
 
+def test_it_makes_no_difference_in_how_many_rounds_the_customers_came(log: ScriptedLog) -> None:
+    for n, tier in enumerate(["basic", "gold", "black"]):
+        log.write(orders.changes, customer("ann", tier, 10 * n))
+        log.write(orders.orders, order(n, "ann", 10 * n))
+    results = log.run(orders.app, spark=shared(), max_commits=1)
+    assert tiers(results.topic("orders.enriched")) == [(0, "basic"), (1, "gold"), (2, "black")]
+
+
 def test_an_order_waits_for_the_customers_and_not_for_ever(log: ScriptedLog) -> None:
     log.write(orders.changes, customer("ann", "basic", 0))
     log.write(orders.orders, order(1, "ann", 5))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from headrace import streams as hr
 from headrace.clock import VirtualClock
@@ -17,10 +18,14 @@ from headrace.engine.frames import Portions
 from headrace.landing.landings import landed_log
 from headrace.log import Log, open_log
 from headrace.runner import Run, StepProgress
-from headrace.testing import Results, ScriptedLog
+from headrace.streams.stream import Source
+from headrace.testing import LANDING_POINTS, Crash, Results, ScriptedLog, crash_at
 from tests import kafka
+from tests.property.joining import counted
 from tests.recovery.joined import NOW, declare, feed, judge
 from tests.spark import shuffling
+
+HOUR = timedelta(hours=1)
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(300)]
 
@@ -44,7 +49,7 @@ class Script(ScriptedLog):
         super().__init__(log, VirtualClock(NOW))
 
     def write(
-        self, topic: str | hr.Source, *rows: Mapping[str, Any], at: datetime | None = None
+        self, topic: str | Source, *rows: Mapping[str, Any], at: datetime | None = None
     ) -> int:
         name = topic if isinstance(topic, str) else self.log.ensure_topic(topic.topic).name
         with self.log.producer() as producer:
@@ -79,3 +84,49 @@ def test_joins_and_lookups_on_kafka_are_the_oracles(url: str) -> None:
             progress = run(app, log)
         found = judged(app, log, progress)
         assert all(found.values())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_landing_can_crash_anywhere(url: str) -> None:
+    with open_log(url) as log:
+        app = declare("crashing")
+        for seed, point in enumerate(LANDING_POINTS):
+            feed(Script(log), app, seed, 6, begin=seed * 6)
+            with pytest.raises(Crash):
+                run(app, log, reach=crash_at(point))
+        found = judged(app, log, run(app, log))
+        assert found["pairs"]
+        assert found["known"]
+        with landed_log(log, app.name, app.topics.values()) as landed:
+            for topic in app.topics:
+                there, here = (rows_of(each, topic) for each in (log, landed.inside))
+                assert there == here
+
+
+def rows_of(log: Log, topic: str) -> Counter[str]:
+    return counted([record.value for batch in log.read(topic) for record in batch.records()])
+
+
+def test_what_is_no_row_is_a_dead_letter_and_the_rest_is_landed(url: str) -> None:
+    app = hr.App("garbage")
+    users = app.topic(
+        "garbage.users", schema="id string, name string, at timestamp", key="id", event_time="at"
+    )
+    app.publish("garbage.once", hr.deduplicate(users, by="id", ttl=timedelta(days=1), delay=HOUR))
+    with open_log(url) as log:
+        log.ensure_topic(users.topic)
+        with log.producer() as producer:
+            producer.send("garbage.users", {"id": "a", "name": "ann", "at": NOW})
+            producer.send("garbage.users", None, key="a")
+        kafka_producer = Producer({"bootstrap.servers": url.removeprefix("kafka://")})
+        for value in (b"{garbage", b"\xff\x00", b'{"id": "b", "at": "2026-01-01T12:00:00Z"}'):
+            kafka_producer.produce("garbage.users", value, key=b"b")
+        kafka_producer.flush()
+        run(app, log)
+        dead = [r.value for batch in log.read("garbage.dead") for r in batch.records()]
+        once = [r.value["id"] for batch in log.read("garbage.once") for r in batch.records()]
+    assert sorted(once) == ["a", "b"]
+    assert {(x["reason"], x["row"]) for x in dead} == {
+        ("does not decode", "{garbage"), ("does not decode", "ff00"),
+    }  # fmt: skip

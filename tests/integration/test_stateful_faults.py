@@ -13,7 +13,7 @@ import pytest
 from headrace import streams as hr
 from headrace.doctor import examine
 from headrace.engine import keyed
-from headrace.errors import ChangedPipeline, InvalidPipeline, PipelineError
+from headrace.errors import ChangedPipeline, CrowdedKey, InvalidPipeline, PipelineError
 from headrace.testing import ScriptedLog, scripted_log
 from headrace.views.preflight import preflight
 from tests.property import folds
@@ -135,6 +135,18 @@ def test_a_bucket_that_grows_too_large_stops_and_says_what_to_do(
         run(log, app)
     assert "more buckets" in stopped.value.hint
     assert len(log_topic(log, "out")) == 20
+
+
+def test_a_key_with_too_many_rows_that_wait_is_named(
+    log: ScriptedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyed, "MOST_BYTES", 10_000)
+    app, events = declare(folds.totals)
+    write(log, events, *((f"key {n}", n) for n in range(20)), *(("hot", n) for n in range(1_000)))
+    with pytest.raises(CrowdedKey, match="1,000 of them are of one key, k = 'hot'") as stopped:
+        run(log, app)
+    assert "filter it out" in stopped.value.hint
+    assert not log_topic(log, "out")
 
 
 def test_a_key_that_cannot_be_one_is_refused(log: ScriptedLog) -> None:

@@ -50,11 +50,11 @@ def check_view(name: str, aggregation: Aggregation, results: Results) -> Meaning
     found, _ = what_it_means(aggregation, results)
     frontier = frontier_of(aggregation, results)
     panes = found.panes if aggregation.emit == "updates" else found.final(aggregation, frontier)
-    rows = {_key(aggregation, row): row for row in results.view(name)}
+    rows = {key_of(aggregation, row): row for row in results.view(name)}
     assert set(rows) == set(panes), f"the panes of {name}"
     for key, pane in panes.items():
         row = rows[key]
-        _same_values(aggregation, row, pane)
+        same_values(aggregation, row, pane)
         assert row["_revision"] == pane.revision
         assert row["_state"] == state_of(aggregation, pane, frontier)
     return found
@@ -108,7 +108,7 @@ def check_published(topic: str, aggregation: Aggregation, results: Results) -> N
     rows = results.topic(topic)
     last: dict[tuple[Any, ...], Row] = {}
     for row in rows:
-        key = _key(aggregation, row)
+        key = key_of(aggregation, row)
         assert key not in last or last[key]["revision"] <= row["revision"]
         if row["pane"] == "retracted":
             assert last.pop(key)["revision"] == row["revision"]
@@ -122,7 +122,7 @@ def check_published(topic: str, aggregation: Aggregation, results: Results) -> N
         panes = found.panes
     assert set(last) == set(panes)
     for key, pane in panes.items():
-        _same_values(aggregation, last[key], pane)
+        same_values(aggregation, last[key], pane)
         assert last[key]["revision"] == pane.revision
 
 
@@ -136,13 +136,13 @@ def check_said(output: Output, step: str, results: Results) -> None:
         expected.setdefault(said.key, []).append(said)
     found: dict[tuple[Any, ...], list[Row]] = {}
     for row in results.topic(output.topic):
-        found.setdefault(_key(aggregation, row), []).append(row)
+        found.setdefault(key_of(aggregation, row), []).append(row)
     assert set(found) == set(expected)
     for key, rows in found.items():
         told = [(row["pane"], _moment(row["window_end"]), row["revision"]) for row in rows]
         assert told == [(s.why, s.pane.end, s.pane.revision) for s in expected[key]], (output, key)
         for row, said in zip(rows, expected[key], strict=True):
-            _same_values(aggregation, row, said.pane)
+            same_values(aggregation, row, said.pane)
     if output.retractions:
         _check_retractions(output, aggregation, results)
 
@@ -151,7 +151,7 @@ def _check_retractions(output: Output, aggregation: Aggregation, results: Result
     """Whoever adds and subtracts has one row of a pane at most, and takes back what was added."""
     have: dict[tuple[Any, ...], Row] = {}
     for row in results.topic(output.topic):
-        key, values = _key(aggregation, row), {k: v for k, v in row.items() if k != "pane"}
+        key, values = key_of(aggregation, row), {k: v for k, v in row.items() if k != "pane"}
         if row["pane"] == "retracted":
             assert have.pop(key) == values
         else:
@@ -190,8 +190,8 @@ def check_changelog(topic: str, aggregation: Aggregation, results: Results, name
         else:
             assert change["op"] == ("u" if change["before"] else "c")
             table[change["key"]] = change["after"]
-    by_key = {_key(aggregation, row): row for row in table.values()}
-    view = {_key(aggregation, row): row for row in results.view(name)}
+    by_key = {key_of(aggregation, row): row for row in table.values()}
+    view = {key_of(aggregation, row): row for row in results.view(name)}
     assert set(by_key) == set(view)
     assert all(by_key[key]["revision"] == view[key]["_revision"] for key in view)
 
@@ -208,7 +208,7 @@ def check_law(step: str, aggregation: Aggregation, results: Results) -> None:
     assert law.pairs == found.pairs
 
 
-def _same_values(aggregation: Aggregation, row: Row, pane: Pane) -> None:
+def same_values(aggregation: Aggregation, row: Row, pane: Pane) -> None:
     kinds = dict(aggregation.aggregates)
     for name, expected in pane.result(aggregation.aggregates).items():
         value = row[name]
@@ -226,7 +226,7 @@ def _same_values(aggregation: Aggregation, row: Row, pane: Pane) -> None:
                 assert value == expected, (name, value, expected)
 
 
-def _key(aggregation: Aggregation, row: Row) -> tuple[Any, ...]:
+def key_of(aggregation: Aggregation, row: Row) -> tuple[Any, ...]:
     return (*(row[name] for name in aggregation.by), _moment(row["window_start"]))
 
 

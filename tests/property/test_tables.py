@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import streams as hr
+from headrace.engine import lookup
 from headrace.log import Record
 from headrace.oracle import events_of
 from headrace.oracle.tables import Changes, Lookups, changes_of, looked_up
@@ -159,6 +160,7 @@ def explore(examples: int) -> Counter[str]:
         st.sampled_from([0, 40, 10_000]),
         st.sampled_from(["id", "id", None]),
         st.sampled_from([None, None, 0, 30, 1_000]),
+        st.sampled_from([0, lookup.FEW]),
     )
     def law(
         one: list[Commit],
@@ -170,9 +172,11 @@ def explore(examples: int) -> Counter[str]:
         wait: int,
         key: str | None,
         amend: int | None,
+        few: int,
     ) -> None:
         app, step = declare(how, wait, parts, key, amend)
-        with scripted_log(start=NOW) as log:
+        with scripted_log(start=NOW) as log, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lookup, "FEW", few)
             for topic in app.topics.values():
                 log.log.ensure_topic(topic)
             rows, versions = list(one), list(other)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from headrace import streams as hr
 from headrace.testing import Results, ScriptedLog
@@ -16,7 +17,10 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 
 
-def declare(name: str) -> hr.App:
+Part = Literal["pairs", "known"]
+
+
+def declare(name: str, parts: Sequence[Part] = ("pairs", "known")) -> hr.App:
     """Clicks joined with what was shown, in an outer join, and with who clicked, as of then."""
     app = hr.App(name)
     shown = app.topic("shown", schema="ad int, n int, at timestamp", event_time="at", partitions=2)
@@ -29,13 +33,15 @@ def declare(name: str) -> hr.App:
         shown, clicks, on="ad", before=5 * SECOND, after=30 * SECOND, how="full",
         delay=10 * SECOND, prefix="click_",
     )  # fmt: skip
-    app.publish(f"{name}.pairs", pairs)
-    app.publish(f"{name}.late", pairs.late)
+    if "pairs" in parts:
+        app.publish(f"{name}.pairs", pairs)
+        app.publish(f"{name}.late", pairs.late)
     table = hr.table(users, key="id", deleted="gone")
     known = hr.enrich(
         clicks, table, on={"who": "id"}, wait=20 * SECOND, amend=60 * SECOND, prefix="user_"
     )
-    app.publish(f"{name}.known", known)
+    if "known" in parts:
+        app.publish(f"{name}.known", known)
     return app
 
 
@@ -66,14 +72,14 @@ def feed(log: ScriptedLog, app: hr.App, seed: int, commits: int, begin: int = 0)
 
 def judge(app: hr.App, results: Results) -> dict[str, Counter[str]]:
     """Compare all results with the oracle's, and return them in a form to be compared."""
-    name = app.name
-    pairs, known = app.outputs[f"{name}.pairs"].stream, app.outputs[f"{name}.known"].stream
-    assert isinstance(pairs, hr.Join)
-    assert isinstance(known, hr.Enriched)
-    check_join(f"{name}.pairs", pairs, results, late=f"{name}.late")
-    check(known, results, f"{name}.known")
-    return {
-        "pairs": counted(results.topic(f"{name}.pairs")),
-        "late": counted(results.topic(f"{name}.late")),
-        "known": counted(last_of_each(known, results.topic(f"{name}.known"))),
-    }
+    name, found = app.name, {}
+    for topic, output in app.outputs.items():
+        match output.stream:
+            case hr.Join() as pairs:
+                check_join(topic, pairs, results, late=f"{name}.late")
+                found["pairs"] = counted(results.topic(topic))
+                found["late"] = counted(results.topic(f"{name}.late"))
+            case hr.Enriched() as known:
+                check(known, results, topic)
+                found["known"] = counted(last_of_each(known, results.topic(topic)))
+    return found

@@ -1,27 +1,13 @@
-"""Tables to be joined while processes die, and the changes to feed them.
-
-    python -m tests.recovery.order_tables FOLDER APP REACHED POINT NTH
-
-runs the application in a process of its own, which kills itself at a point of a batch. Every point
-that is reached is written to the file REACHED. POINT `-` kills nothing.
-"""
+"""Tables to be joined while processes die, and the changes to feed them."""
 
 from __future__ import annotations
 
-import os
 import random
-import sys
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from headrace import streams as hr
-from headrace.clock import VirtualClock
-from headrace.engine.frames import Portions
-from headrace.engine.session import SparkSettings
-from headrace.log import open_log
-from headrace.runner import Run
-from headrace.testing import Results, ScriptedLog, kill_at
+from headrace.testing import Results, ScriptedLog
 from tests.property.tabling import check
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -100,33 +86,3 @@ def judge(name: str, results: Results) -> dict[str, Any]:
         check(join, results, view)
     kept: dict[str, Any] = {view: results.view(view) for view in joins}
     return {**kept, "dead": sorted(map(repr, results.topic(f"{name}.dead")))}
-
-
-def main(folder: str, name: str, reached: str, point: str, nth: str) -> None:
-    app, _ = declare(name)
-    kill = kill_at(point, int(nth)) if point != "-" else None
-    with Path(reached).open("a") as file:
-
-        def reach(name: str) -> None:
-            file.write(name + "\n")
-            file.flush()
-            if kill is not None:
-                kill(name)
-
-        with (
-            open_log(f"file:{folder}", clock=VirtualClock(NOW)) as log,
-            Run(
-                app,
-                log,
-                until_caught_up=True,
-                settings=SparkSettings(shuffle_partitions=2, brief=True),
-                portions=Portions(max_commits=3),
-                reach=reach,
-            ) as running,
-        ):
-            running.wait()
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

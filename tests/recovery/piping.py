@@ -1,8 +1,9 @@
 """Runs a pipeline in a process of its own, to be killed at a point of a batch or from outside.
 
-    python -m tests.recovery.piping FOLDER APP WHICH REACHED POINT NTH
+    python -m tests.recovery.piping FOLDER APP WHICH REACHED POINT NTH [MASTER]
 
-Every point that is reached is written to the file REACHED. POINT `-` kills nothing.
+WHICH is one of those in `pipeline`, `joined` or `order_tables`. Every point that is reached is
+written to the file REACHED. POINT `-` kills nothing. MASTER is the cluster to run on.
 """
 
 from __future__ import annotations
@@ -11,17 +12,34 @@ import os
 import sys
 from pathlib import Path
 
+from headrace import streams as hr
 from headrace.clock import VirtualClock
 from headrace.engine.frames import Portions
 from headrace.engine.session import SparkSettings
 from headrace.log import open_log
 from headrace.runner import Run
 from headrace.testing import kill_at
-from tests.recovery.pipeline import NOW, Which, declare
+from tests.recovery import joined, order_tables, pipeline
+from tests.recovery.pipeline import NOW
 
 
-def main(folder: str, name: str, which: Which, reached: str, point: str, nth: str) -> None:
-    app, _ = declare(name, which)
+def declare(name: str, which: str) -> hr.App:
+    """An application of a kind."""
+    match which:
+        case "tables":
+            return order_tables.declare(name)[0]
+        case "pairs" | "known":
+            return joined.declare(name, (which,))
+        case "small" | "grid" | "own" | "distinct" | "state" | "alerts":
+            return pipeline.declare(name, which)[0]
+        case _:
+            raise ValueError(which)
+
+
+def main(
+    folder: str, name: str, which: str, reached: str, point: str, nth: str, master: str = ""
+) -> None:
+    app = declare(name, which)
     kill = kill_at(point, int(nth)) if point != "-" else None
     with Path(reached).open("a") as file:
 
@@ -38,7 +56,9 @@ def main(folder: str, name: str, which: Which, reached: str, point: str, nth: st
                 app,
                 log,
                 until_caught_up=True,
-                settings=SparkSettings(shuffle_partitions=2, brief=True),
+                settings=SparkSettings(
+                    memory="1g", shuffle_partitions=2, brief=True, master=master
+                ),
                 portions=Portions(max_commits=3),
                 reach=reach,
             ) as running,
@@ -48,4 +68,4 @@ def main(folder: str, name: str, which: Which, reached: str, point: str, nth: st
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])  # type: ignore[arg-type]
+    main(*sys.argv[1:])

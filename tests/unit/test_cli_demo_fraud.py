@@ -11,8 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from rich.console import Console, RenderableType
 
 from headrace.cli.demonstration.fraud.account import (
+    Account,
     Passed,
     findings,
     fraud_score,
@@ -20,6 +22,7 @@ from headrace.cli.demonstration.fraud.account import (
     picture,
     rule_scores,
 )
+from headrace.cli.demonstration.fraud.play import Results, Scene
 from headrace.cli.demonstration.fraud.recount import (
     FAST,
     MANY,
@@ -29,12 +32,14 @@ from headrace.cli.demonstration.fraud.recount import (
     alerts_in,
     recount,
 )
+from headrace.cli.demonstration.fraud.screen import draw, plain_line, summary
 from headrace.cli.demonstration.fraud.traffic import SCENARIOS, Incident, distance, traffic
 from headrace.cli.demonstration.stage import pipeline_file
 from headrace.cli.loading import load_app
 from headrace.clock import SECOND, VirtualClock, micros, to_datetime
 from headrace.engine.law import Law
 from headrace.log import open_log
+from headrace.runner import StepProgress
 from headrace.streams.alerts import Alerts
 
 MINUTE, HOUR = 60 * SECOND, 3600 * SECOND
@@ -226,3 +231,54 @@ def test_scenarios_take_turns() -> None:
     made = traffic(8_000, START, 3 * HOUR)
     seen = Counter({i.number: i.scenario for i in made.truth.values()}.values())
     assert max(seen.values()) - min(seen.values()) <= 2
+
+
+# The screen
+
+
+def drawn(thing: RenderableType) -> str:
+    console = Console(width=120)
+    with console.capture() as captured:
+        console.print(thing)
+    return captured.get()
+
+
+def test_alerts_are_drawn_with_the_newest_first_and_told_in_a_line() -> None:
+    waiting = Scene("file:./x", 3.0, 20, START, False, None)
+    assert "starting Spark" in drawn(draw(waiting))
+    assert plain_line(waiting) == "00:03  20 written; starting Spark ..."
+    rows = [
+        {"rule": rule, "card": f"card-{n}", "transaction": f"t{n}", "at": to_datetime(START),
+         "value": value, "evidence": ["t0", f"t{n}"]}
+        for n, (rule, value) in enumerate([(MUCH, 5_001.5), (FAST, None)])
+    ]  # fmt: skip
+    results = Results(StepProgress("fraud.alerts", LAW, START, 0), START, 900.0, 2, rows)
+    scene = Scene("file:./x", 70.0, 9, START, True, results)
+    lines = drawn(draw(scene)).splitlines()
+    (fast,) = [number for number, line in enumerate(lines) if line.startswith(FAST)]
+    assert lines[fast].split()[-3:] == ["12:00:00", "∞", "2"]
+    assert lines[fast + 1].split()[-2:] == ["5,001.50", "2"]
+    assert plain_line(scene).endswith("2 alerts; the last: too fast, card-1 at 12:00:00")
+
+
+def test_the_end_says_how_rules_did_and_what_got_through(again: Recount) -> None:
+    truth = dict.fromkeys(["3", "4", "5", "6", "far", "later"], Incident(0, SCENARIOS[1], "x"))
+    account = Account(
+        "file:./x", 9, 12.0, findings(LAW, again, ALL, [], 9), rule_scores(again, ALL),
+        fraud_score(again, ALL, truth), picture(again, ALL, truth), percentiles(ALL),
+    )  # fmt: skip
+    said = drawn(summary(account))
+    assert "1 of 1 stolen cards were found" in said
+    assert [line.split()[-2:] for line in said.splitlines() if line.startswith("with ")] == [
+        ["6", "$4,140"],
+        ["5", "$4,070"],
+        ["3", "$3,000"],
+    ]
+    assert "p99 0.50 s" in said
+    assert "Every transaction is accounted for. (12 s)" in said
+    told = account.to_json()
+    assert told["let_through"]["hourly"] == {"transactions": 5, "money": 4_070.0}
+    assert told["rules"][0]["recall"] == 1.0
+    assert "please report it" in drawn(
+        summary(replace(account, findings=findings(LAW, again, [], [], 9)))
+    )

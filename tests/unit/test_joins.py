@@ -21,6 +21,7 @@ app = hr.App("shop")
 shown = app.topic("shown", schema="ad int, user string, at timestamp", event_time="at")
 clicks = app.topic("clicks", schema="ad_id int, cost int, at timestamp", event_time="at")
 users = app.topic("users", schema="id string, name string, at timestamp", event_time="at", key="id")
+clocks = app.topic("clocks", schema="ad_id int, at timestamp_ntz", event_time="at")
 table = hr.table(users, key="id")
 
 
@@ -29,6 +30,10 @@ def joined(**changes: Any) -> hr.Join:
         "on": {"ad": "ad_id"}, "after": MINUTE, "delay": MINUTE, "prefix": "click_",
     }  # fmt: skip
     return hr.join(shown, clicks, **{**given, **changes})
+
+
+def joined_to(other: hr.Stream) -> hr.Join:
+    return hr.join(shown, other, on={"ad": "ad_id"}, after=MINUTE, delay=MINUTE, prefix="r_")
 
 
 def enriched(**changes: Any) -> Any:
@@ -45,6 +50,12 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "an unknown one of the right": (lambda: joined(on="ad"), "right of the join has no column"),
     "no columns": (lambda: joined(on=[]), "needs columns that are equal"),
     "names on both sides": (lambda: joined(prefix=""), "Both sides .* 'at'.*prefix="),
+    "times of another type": (lambda: joined_to(clocks), "'clocks' has timestamp_ntz"),
+    "a table with times of another type": (
+        lambda: hr.enrich(shown, hr.table(clocks, key="ad_id"), on={"ad": "ad_id"}, wait=MINUTE),
+        "'clocks' has timestamp_ntz",
+    ),
+    "no rows at all": (lambda: joined(limit=0), "limit cannot be 0"),
     "a negative bound": (lambda: joined(before=-MINUTE), "before cannot be negative"),
     "another kind": (lambda: joined(how="outer"), "how cannot be 'outer'.*full"),
     "a table by another column": (lambda: enriched(on={"user": "name"}), "looked up by its key"),
@@ -114,6 +125,9 @@ def test_it_is_explained_what_is_held_and_for_how_long() -> None:
         "each row of shown, until clicks is 2m after it",
         "each row of clicks, until shown is 1m after it",
     ]
+    assert (
+        told["pairs"]["limit"] == "1,000,000 rows of one key on a side, in that time; then it stops"
+    )
     assert "until users has come as far, or shown is 1m ahead" in told["named"]["waits"]
 
 

@@ -179,9 +179,16 @@ class _Ending:
         }
 
     def _alive(self) -> set[str]:
-        """Members that have been heard of since they were first looked at."""
+        """Members that have been heard of since they were first looked at.
+
+        Kafka does not tell when that was; its members are alive until their sessions are over.
+        """
         beats = {member.id: member.heartbeat for member in self._log.group(self._group).members}
-        return {who for who, beat in beats.items() if beat > self._heard.setdefault(who, beat)}
+        return {
+            who
+            for who, beat in beats.items()
+            if beat is None or beat > self._heard.setdefault(who, beat)
+        }
 
 
 def _offsets(

@@ -75,7 +75,8 @@ def describe(name: Name, log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> Non
     heading = Table.grid(padding=(0, 2, 0, 0))
     heading.add_column(style="dim")
     heading.add_row("group", plain(state.name, "bold"))
-    heading.add_row("generation", f"{state.generation} ({state.assignor} assignment)")
+    way = f" ({state.assignor} assignment)" if state.assignor else ""
+    heading.add_row("generation", f"{count(state.generation)}{way}")
     heading.add_row("lag", f"{count(state.lag)} records, {span(_seconds(state))} behind")
     show(heading, "", _members(state), "", _lags(state))
 
@@ -174,7 +175,9 @@ def _members(state: GroupState) -> Table:
         lines.add_row(
             plain(member.id),
             plain(IDLE, "yellow") if member.idle else plain(places),
-            f"{span(max(0, now - member.heartbeat) / SECOND)} ago",
+            "-"
+            if member.heartbeat is None
+            else f"{span(max(0, now - member.heartbeat) / SECOND)} ago",
         )
     if not state.members:
         lines.add_row(plain("no members: nobody is reading", "dim"))

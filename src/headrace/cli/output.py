@@ -73,8 +73,8 @@ def plain(text: str, style: str = "") -> Text:
     return Text(text, style)
 
 
-def count(number: int) -> str:
-    return f"{number:,}"
+def count(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
 
 
 def many(number: int, thing: str) -> str:
@@ -82,8 +82,10 @@ def many(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
-def size(number: int) -> str:
+def size(number: int | None) -> str:
     """A number of bytes with three digits or so."""
+    if number is None:
+        return "-"
     if number < 1024:
         return f"{number} B"
     power = min(4, max(1, (number.bit_length() - 1) // 10))

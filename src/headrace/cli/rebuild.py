@@ -15,6 +15,7 @@ from headrace.cli.output import many, show_json
 from headrace.cli.spark_options import (
     Brief,
     Cores,
+    Master,
     MaxCommits,
     MaxRows,
     Memory,
@@ -75,6 +76,7 @@ def rebuild(
     state: State = "memory",
     shuffle_partitions: ShufflePartitions = 0,
     brief: Brief = False,
+    master: Master = "",
     json: AsJson = False,
 ) -> None:
     """Compute a view again beside the live one, compare them, and switch.
@@ -127,7 +129,7 @@ def rebuild(
         log or declared.log or DEFAULT_LOG,
         act,
         until=moment,
-        settings=settings_of(cores, memory, shuffle_partitions, state, brief),
+        settings=settings_of(cores, memory, shuffle_partitions, state, brief, master),
         portions=portions_of(max_rows, max_commits),
     )
 

@@ -82,6 +82,18 @@ Hold = Annotated[
 ]
 
 
+Master = Annotated[
+    str,
+    typer.Option(
+        metavar="URL",
+        envvar="HEADRACE_MASTER",
+        show_envvar=True,
+        help="The Spark cluster to run on, as spark://HOST:PORT; without one, Spark runs here. The "
+        "application's own code is sent to its workers.",
+    ),
+]
+
+
 def check_memory(memory: str) -> None:
     """Return if it is a size that Java understands."""
     if not _MEMORY.fullmatch(memory):
@@ -89,12 +101,17 @@ def check_memory(memory: str) -> None:
 
 
 def settings_of(
-    cores: int, memory: str, shuffle_partitions: int, state: StateStore, brief: bool
+    cores: int,
+    memory: str,
+    shuffle_partitions: int,
+    state: StateStore,
+    brief: bool,
+    master: str = "",
 ) -> SparkSettings:
     """What was asked of Spark. This brings Spark's own modules, and so takes a moment."""
     from headrace.engine.session import SparkSettings
 
-    return SparkSettings(cores, memory, shuffle_partitions, state, brief)
+    return SparkSettings(cores, memory, shuffle_partitions, state, brief, master)
 
 
 def real_time_of(checkpoint: str, hold: str) -> RealTime:

@@ -40,7 +40,8 @@ class Some:
         first = first_of_each(self.row_codes)
         both = [self.state.select(names), self.rows.select(names).take(pa.array(first))]
         numbers = np.concatenate([self.state_codes, self.row_codes[first]])
-        return pa.concat_tables(both).take(pa.array(np.unique(numbers, return_index=True)[1]))
+        order = np.argsort(numbers, kind="stable")
+        return pa.concat_tables(both).take(pa.array(order[first_of_each(numbers[order])]))
 
 
 @dataclass(frozen=True)
@@ -136,14 +137,15 @@ class Attempts:
         given, returned = some.keys(names), state.select(names)
         if returned.equals(given):
             return codes
-        (known, found), count = coded([given, returned], names)
+        (known, found), count = coded([given, returned], names, in_order=False)
         numbers = np.full(count, -1, np.int64)
         numbers[known] = codes
         if (numbers[found] < 0).any():
             row = returned.slice(int(np.argmax(numbers[found] < 0)), 1).to_pylist()[0]
             raise CallFailed(f"the state it returned has a key that it was not given: {row}")
-        if len(np.unique(found)) != len(found):
-            twice = np.flatnonzero(np.bincount(found) > 1)[0]
+        times = np.bincount(found)
+        if (times > 1).any():
+            twice = np.flatnonzero(times > 1)[0]
             row = returned.slice(int(np.argmax(found == twice)), 1).to_pylist()[0]
             raise CallFailed(f"the state it returned has the key {row} twice")
         return numbers[found]

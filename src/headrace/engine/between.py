@@ -13,6 +13,7 @@ from headrace.engine import places
 from headrace.engine.aside import Aside, set_aside
 from headrace.engine.compile import Compiler
 from headrace.engine.counters import Counters
+from headrace.engine.handing import frame_of
 from headrace.engine.position import Position
 from headrace.engine.waiting import Waiting
 from headrace.engine.wish import FORMAT, Wish
@@ -34,13 +35,17 @@ class Between:
         start: Mapping[str, Position],
         end: Mapping[str, Position],
         *extra: str,
+        beside: tuple[str, ...] = PLACES,
         ordered: bool = False,
         waiting: Waiting | None = None,
         counters: Counters | None = None,
+        needed: Mapping[str, set[str] | None] | None = None,
     ) -> Compiler:
         """Makes streams of what is there, with places beside each row.
 
-        `ordered` adds what tells rows apart that were made of one record.
+        `beside` are these places, of which each costs as much as a column, and `extra` others.
+        `ordered` adds what tells rows apart that were made of one record. `needed` are the columns
+        of each topic that are made use of.
         """
 
         def load(source: Source) -> DataFrame:
@@ -48,8 +53,8 @@ class Between:
             wish = Wish(
                 self.log.url,
                 topic,
-                None,
-                (*PLACES, *extra),
+                _columns(source, None if needed is None else needed[topic]),
+                (*beside, *extra),
                 clean=True,
                 start=start[topic],
                 tasks=self.spark.sparkContext.defaultParallelism,
@@ -69,7 +74,7 @@ class Between:
             columns = [field.with_nullable(True) for field in source.topic.schema]
             beside = [(name, places.type_of(name)) for name in (*PLACES, *extra)]
             empty = pa.schema([*columns, *beside]).empty_table()
-            return _timed(self.spark.createDataFrame(empty), source, ordered=ordered)
+            return _timed(frame_of(self.spark, empty), source, ordered=ordered)
 
         return Compiler(load, ordered)
 
@@ -126,6 +131,13 @@ def observed(frame: DataFrame, names: tuple[str, ...]) -> dict[str, int]:
         value = row.get().get(0) if row.isDefined() else None
         found[name] = int(value) if value is not None else 0
     return found
+
+
+def _columns(source: Source, needed: set[str] | None) -> tuple[str, ...] | None:
+    """The columns to read of a topic; None means all."""
+    if needed is None:
+        return None
+    return tuple(name for name in source.columns if name in {*needed, source.topic.event_time})
 
 
 def _timed(rows: DataFrame, source: Source, *, ordered: bool) -> DataFrame:

@@ -6,7 +6,7 @@ depends on the rows and not on how they were cut into visits: `headrace.oracle.s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,15 +18,13 @@ from headrace.engine import places
 from headrace.engine.attempts import Attempts, Failed, Some, Stopped
 from headrace.engine.calling import CallFailed, Signature
 from headrace.engine.lateness import Mask, Moments
+from headrace.engine.turns import NEVER, by_turn, turns_of
 from headrace.schema.keys import Codes, coded, first_of_each
 
 NEWEST = "_newest"
 """The event time of the newest row that a key's state has seen."""
 
 TIMER = "timer"
-
-NEVER = -(1 << 62)
-"""Earlier than all there is."""
 
 _MOST_RINGS = 10_000
 
@@ -109,11 +107,13 @@ def visit(
     )  # fmt: skip
     order = np.lexsort((*reversed(_sort_keys(rules, due)), due_codes))
     rows, codes = due.take(pa.array(order)), due_codes[order]
-    turns = _turns(rules, rows, codes, newest)
-    for turn, here in _by_turn(turns):
+    by = places.TIME if rules.in_time else WATERMARK
+    turns = turns_of(rows, by, codes, newest, rules.ttl)
+    for turn, here in by_turn(turns):
         if turn:
             ledger.end(np.unique(codes[here]))
-        ledger.give(rows.take(pa.array(here)), codes[here])
+        some = rows if len(here) == rows.num_rows else rows.take(pa.array(here))
+        ledger.give(some, codes[here])
     ledger.go_on(moment)
     return Visit(pa.concat_tables([quiet, ledger.kept()]), held, ledger.outputs, ledger.failed)
 
@@ -163,45 +163,6 @@ def _sort_keys(rules: Rules, rows: pa.Table) -> list[Any]:
         else:
             found.append(column.to_numpy())
     return found
-
-
-def _turns(rules: Rules, rows: pa.Table, codes: Codes, newest: Moments) -> Codes:
-    """In which turn each row is given: a key that was forgotten before a row begins anew with it.
-
-    That is so where the row came `ttl` or more after the newest before it, by its event time, or
-    where rows are given as they arrive, by the watermark that it met.
-    """
-    if not len(codes):
-        return np.zeros(0, np.int64)
-    times = rows.column(places.TIME).to_numpy()
-    by = times if rules.in_time else rows.column(WATERMARK).to_numpy()
-    first = first_of_each(codes)
-    before = newest[codes]
-    before[1:] = np.maximum(before[1:], _highest(times, codes)[:-1])
-    before[first] = newest[codes[first]]
-    anew = (before != NEVER) & (before <= by - rules.ttl)
-    run = np.cumsum(anew)
-    lengths = np.diff(np.append(first, len(codes)))
-    began = np.repeat(run[first] - anew[first], lengths)
-    turns: Codes = (run - began).astype(np.int64)
-    return turns
-
-
-def _highest(times: Moments, codes: Codes) -> Moments:
-    """The highest time of each key up to each row."""
-    values, ranks = np.unique(times, return_inverse=True)
-    ranks = ranks.reshape(-1)
-    steps = np.maximum.accumulate(ranks + codes * len(values)) - codes * len(values)
-    highest: Moments = values[steps]
-    return highest
-
-
-def _by_turn(turns: Codes) -> Iterator[tuple[int, Codes]]:
-    """The rows of each turn, which stay in order."""
-    order = np.argsort(turns, kind="stable")
-    cuts = first_of_each(turns[order])
-    for here in np.split(order, cuts[1:]) if len(cuts) else ():
-        yield int(turns[here[0]]), here
 
 
 class _Ledger:

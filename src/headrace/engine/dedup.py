@@ -22,7 +22,7 @@ from headrace.engine.between import Between, observed
 from headrace.engine.compile import Compiler, checked
 from headrace.engine.counters import Counters
 from headrace.engine.crash import Reach
-from headrace.engine.frames import arrow_schema
+from headrace.engine.handing import arrow_schema, frame_of
 from headrace.engine.law import Law
 from headrace.engine.places import OPENED
 from headrace.engine.position import Position
@@ -106,6 +106,9 @@ class Deduplicating:
     def stored(self) -> None:
         """The sink has the last portion, and all that there is to remember."""
 
+    def ended(self) -> None:
+        """Nothing is left open."""
+
     def _rows(self, compiler: Compiler) -> DataFrame:
         """The rows of the input, and where each stands in the log."""
         # Numbers of the same length are in order as text, which Arrow can sort.
@@ -161,7 +164,7 @@ class Deduplicating:
 
     def _grouped(self, rows: pa.Table) -> DataFrame:
         """The groups that rows open or are the last of, among groups that are open."""
-        frame = self._spark.createDataFrame(rows)
+        frame = frame_of(self._spark, rows)
         in_order = F.array_sort(F.collect_list(F.struct(_ROW, _AT))).alias(_ROWS)
         keys = [F.col(f"`{name}`") for name in self._made.by]
         groups = frame.groupBy(*keys).agg(in_order).withColumn(_GROUPS, self._groups())

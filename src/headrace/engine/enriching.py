@@ -6,8 +6,10 @@ was ready is not looked at: the log says which do, so that a replay finds the sa
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -15,17 +17,18 @@ from pyspark.sql import SparkSession
 from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.aside import Aside
-from headrace.engine.between import Between, observed
+from headrace.engine.between import PLACES, Between, observed
 from headrace.engine.changes import TOMBSTONE, Changes, change_rows
 from headrace.engine.counters import Counters
 from headrace.engine.crash import Reach
-from headrace.engine.frames import arrow_schema
+from headrace.engine.handing import arrow_schema
 from headrace.engine.law import Law
-from headrace.engine.lookup import looked_up
+from headrace.engine.lookup import Lookup
 from headrace.engine.position import Commits, Position, last_commit, position_at
 from headrace.engine.reads import branches
 from headrace.engine.rows import event_times, in_time
 from headrace.engine.sink import Portion, Shapes, Sink
+from headrace.engine.staging import stage_counted
 from headrace.engine.steps import Step
 from headrace.engine.waiting import Ready, Waiting
 from headrace.log import Commit, Log
@@ -45,11 +48,12 @@ class Held:
 class Enriching:
     """Computes what lies between two places. Its sink keeps the versions of the table."""
 
-    def __init__(self, spark: SparkSession, log: Log, step: Step) -> None:
+    def __init__(self, spark: SparkSession, log: Log, step: Step, staging: Path) -> None:
         assert isinstance(step.stream, Enriched)
         self._spark = spark
         self._log = log
         self._step = step
+        self._staging = staging
         self._enriched: Enriched = step.stream
         self._between = Between(spark, log)
         self._topics = {s.topic.name: s.topic for s in sources(self._enriched.input)}
@@ -61,16 +65,18 @@ class Enriching:
             self._enriched.table, self._between.nothing(places.DELETED), self._enriched.amend
         )
         self._versions_schema = arrow_schema(changes.drop(TOMBSTONE))
+        self._lookup = Lookup(spark, self._enriched)
         nothing = self._between.nothing(places.READY, ordered=self._amends)
         rows = nothing.rows(self._enriched.input)
         versions = self._versions_schema.empty_table()
-        self._schema = arrow_schema(looked_up(spark, self._enriched, rows, versions))
+        self._schema = arrow_schema(self._lookup.found(rows, versions))
         public = pa.schema([self._schema.field(name) for name in self._enriched.columns])
         self.shapes = Shapes(public, versions=self._versions_schema, told=self._schema)
         self._held = self._next = Held(versions)
 
     def begin(self, sink: Sink) -> None:
         """Find the versions there are, and the rows that wait."""
+        self._lookup.forget()
         begun, reached = last_commit(sink.begun), last_commit(sink.reached)
         ready = self._ready(begun, begun, reached)
         self._held = self._still(sink.versions(), ready, reached)
@@ -79,7 +85,9 @@ class Enriching:
         """The rows that are ready by then and were not, each looked up."""
         start, upto = sink.reached, last_commit(end)
         changes = self._changes(start, end)
-        versions = pa.concat_tables([self._held.versions, changes.versions])
+        versions = self._held.versions
+        if changes.versions.num_rows:
+            versions = pa.concat_tables([versions, changes.versions]).combine_chunks()
         ready = self._ready(self._held.low, last_commit(start), upto)
         counters = Counters()
         compiler = self._between.compiler(
@@ -88,13 +96,15 @@ class Enriching:
             else start,
             end,
             *([places.READY] if ready is not None else []),
+            beside=PLACES if self._amends else (),
             ordered=self._amends,
             waiting=ready.waiting if ready is not None else None,
             counters=counters,
         )
         rows = compiler.rows(self._enriched.input)
-        found = looked_up(self._spark, self._enriched, rows, versions, counters)
-        results = found.toArrow().cast(self._schema)
+        found = self._lookup.found(rows, versions, counters)
+        # As many as have waited, which may be any number.
+        results = stage_counted(found, self._staging, self._schema)
         reach("computed")
         self._next = self._still(versions, ready, upto)
         aside = self._between.aside(self._step.name, self._enriched, start, end)
@@ -105,19 +115,27 @@ class Enriching:
             start,
             end,
             self._between.frontier(end),
-            results,
+            self._schema.empty_table(),
             None,
             pa.concat_tables(dead) if dead else None,
             law,
+            staged=results,
             versions=changes.versions,
         )
 
     def stored(self) -> None:
         """The sink has the last portion."""
         self._held = self._next
+        shutil.rmtree(self._staging, ignore_errors=True)
+
+    def ended(self) -> None:
+        """No more portions are asked for."""
+        self._lookup.forget()
 
     def _changes(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> Changes:
-        table = self._enriched.table
+        table, topic = self._enriched.table, self._table.name
+        if not end[topic].rows_after(start[topic]):
+            return Changes(self._versions_schema.empty_table(), None, 0)
         compiler = self._between.compiler(start, end, places.DELETED)
         rows = change_rows(table, compiler, self._enriched.amend).toArrow()
         return Changes.of(rows, table, self._versions_schema, self._step.name, self._log)

@@ -16,8 +16,10 @@ _DEATHS = (
     "EOFException",
     "Stream closed",
     "Broken pipe",
+    "ExecutorLostFailure",
+    "FetchFailed",
 )
-"""How Spark tells that a Python worker has died."""
+"""How Spark tells that a Python worker has died, or a worker of a cluster."""
 
 
 def failure_of(

@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.clock import micros
 from headrace.engine import places
@@ -18,12 +17,13 @@ from headrace.engine.alerting import Alerting
 from headrace.engine.aside import LATE_FIELDS, Aside, closing_of, late_pairs
 from headrace.engine.compile import Compiler, Load, needs_order, windows_per_row
 from headrace.engine.counters import Counters
+from headrace.engine.handing import arrow_schema, frame_of
 from headrace.engine.joining import Joining, watermark_delay
 from headrace.engine.keyed import SETTINGS, Keyed
 from headrace.engine.lateness import Closing
 from headrace.engine.newest import Newest
 from headrace.engine.outcome import Outcome
-from headrace.engine.reads import needed_columns
+from headrace.engine.reads import contains, needed_columns
 from headrace.engine.sessions import GROUP, Sessions, grouped
 from headrace.engine.sink import Regrouped, Shapes, Sink
 from headrace.engine.staging import Staged, stage
@@ -32,7 +32,7 @@ from headrace.engine.wish import FORMAT, Wish
 from headrace.log import Log
 from headrace.streams.alerts import Alerts
 from headrace.streams.stateful import Stateful
-from headrace.streams.stream import Source
+from headrace.streams.stream import Explode, Source
 from headrace.streams.time import Session
 
 _FIRST_MOMENT = -62_135_596_800_000_000
@@ -53,8 +53,9 @@ class Results:
 
     rows: pa.Table
     sessions: Regrouped | None = None
-    joined: Staged | None = None
+    staged: Staged | None = None
     outcome: Outcome | None = None
+    delivered: int | None = None
 
 
 class Frames:
@@ -95,6 +96,8 @@ class Frames:
         elif self._sessions is None:
             self.schema = arrow_schema(self._results(self._streamed(compiler), 0))
             """The columns of the results, in Arrow's types."""
+            if step.aggregation is None and contains(step.stream, Explode):
+                self._staged_schema = self.schema
         else:
             parts = self._sessions.of_rows(self._streamed(compiler))
             self.session_schema = arrow_schema(parts)
@@ -136,7 +139,7 @@ class Frames:
             return Results(self.schema.empty_table(), outcome=outcome)
         if self._staged_schema is not None:
             staged = stage(batch, self._staging, self._staged_schema)
-            return Results(self.schema.empty_table(), joined=staged)
+            return Results(self.schema.empty_table(), staged=staged)
         if self._step.alerts is not None:
             return self._alerts(self._step.alerts, batch, sink)
         if self._sessions is None:
@@ -148,7 +151,7 @@ class Frames:
         found = places.revised(found, revision)
         before = sink.overlapping(found)
         every = grouped(pa.concat_tables([before, found]), self._sessions.step.by)
-        made = self._sessions.together(self._spark.createDataFrame(every)).toArrow()
+        made = self._sessions.together(frame_of(self._spark, every)).toArrow()
         rows, parts = (
             made.select(schema.names).cast(schema) for schema in (self.schema, self.session_schema)
         )
@@ -192,7 +195,7 @@ class Frames:
             if not found:
                 return self._empty(source)
             table = pa.Table.from_batches(found, _with_places(source))
-            return self._placed(self._spark.createDataFrame(table), source)
+            return self._placed(frame_of(self._spark, table), source)
 
         compiler = Compiler(load, self._ordered)
         made = self._made_by(compiler)
@@ -286,7 +289,7 @@ class Frames:
     def _empty(self, source: Source) -> DataFrame:
         """No rows, in the columns of a topic: enough to learn what a step makes of them."""
         empty = _with_places(source).empty_table()
-        return self._placed(self._spark.createDataFrame(empty), source)
+        return self._placed(frame_of(self._spark, empty), source)
 
     def _late_schema(self) -> pa.Schema | None:
         step = self._step.aggregation
@@ -326,10 +329,3 @@ def _with_places(source: Source) -> pa.Schema:
     assert source.topic.schema is not None
     columns = [field.with_nullable(True) for field in source.topic.schema]
     return pa.schema([*columns, *places.TYPES.items()])
-
-
-def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """A frame's columns in Arrow's types. Spark knows that a count is never null; a topic of
-    changes cannot, for there may be no row before."""
-    schema = to_arrow_schema(frame.schema, timezone="UTC")
-    return pa.schema([field.with_nullable(True) for field in schema])

@@ -53,7 +53,7 @@ class Joining:
         """The rows of both sides that came too late, with the watermark they met."""
         join, parts = self.join, []
         for side, stream in (("left", join.left), ("right", join.right)):
-            rows = self.compiler.rows(stream).where(self._too_late())
+            rows = self.compiler.rows(stream).where(too_late(join))
             watermark = F.col(places.FRONTIER) - F.lit(micros(join.delay))
             by = (watermark - F.unix_micros(places.TIME)) / F.lit(1_000_000.0)
             parts.append(
@@ -71,7 +71,7 @@ class Joining:
         """The rows of a side that are in time, under names that the other side has not."""
         rows = self.compiler.rows(stream)
         counters = self.compiler.counters
-        rows = rows.where(~self._too_late())
+        rows = rows.where(~too_late(self.join))
         if counters is not None:
             name = counters.name(counters.taken, "taken")
             rows = rows.observe(name, F.count(F.lit(1)).alias("n"))
@@ -115,9 +115,11 @@ class Joining:
             names += join.from_right
         return [(made, F.col(f"`{prefix}{name}`")) for name, made in names]
 
-    def _too_late(self) -> Column:
-        late = F.unix_micros(places.TIME) + F.lit(micros(self.join.delay))
-        return late <= F.col(places.FRONTIER)
+
+def too_late(join: Join) -> Column:
+    """Whether a row came too late to be joined."""
+    late = F.unix_micros(places.TIME) + F.lit(micros(join.delay))
+    return late <= F.col(places.FRONTIER)
 
 
 def watermark_delay(join: Join) -> str:

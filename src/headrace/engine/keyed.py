@@ -25,7 +25,7 @@ from headrace.engine.outcome import Outcome
 from headrace.engine.reads import splits
 from headrace.engine.too_late import late_rows, too_late
 from headrace.engine.visiting import BUCKET, PACKED, TOLD, Pack, Site, Visitor
-from headrace.errors import InvalidPipeline, PipelineError
+from headrace.errors import CrowdedKey, InvalidPipeline, PipelineError
 from headrace.streams.patterns import time_column
 from headrace.streams.stateful import Stateful
 from headrace.streams.stream import sources
@@ -113,11 +113,22 @@ class Keyed:
         name, step = self.step.identity[0], f"Step {self.name!r}"
         if "bytes" in told:
             size, most = told["bytes"] >> 20, MOST_BYTES >> 20
-            return PipelineError(
+            much = (
                 f"{step} has {size} MB of {told['what']} in bucket {told['bucket']}, of "
-                f"{told['rows']:,} rows: more than the {most} MB that are written at once",
-                hint="Let it have more buckets, or a shorter ttl or delay. It is then another "
-                "step, and is computed again from the log",
+                f"{told['rows']:,} rows: more than the {most} MB that are written at once"
+            )
+            again = "It is then another step, and is computed again from the log"
+            if 2 * told["of_key"] > told["rows"] > 1:
+                key = " and ".join(f"{name} = {value!r}" for name, value in told["key"].items())
+                return CrowdedKey(
+                    f"{much}. {told['of_key']:,} of them are of one key, {key}",
+                    hint="If the key stands for nothing, filter it out; else keep state by more "
+                    f"columns, or let it have a shorter delay. {again}. See {self.step.where}",
+                    key=told["key"],
+                    rows=told["of_key"],
+                )
+            return PipelineError(
+                much, hint=f"Let it have more buckets, or a shorter ttl or delay. {again}"
             )
         at = f" at {told['where']}" if told["where"] else ""
         row = {k: v for k, v in told["row"].items() if k in self.step.input.columns}

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from headrace.engine import places
 from headrace.engine.between import Between
 from headrace.engine.changes import ORDER, TOMBSTONE, change_rows
+from headrace.engine.handing import frame_of
 from headrace.engine.position import beginning, position_at
 from headrace.log import Log
 from headrace.streams.tables import Table
@@ -45,12 +46,12 @@ class Newest:
         compiler = self._between.compiler({topic: start}, {topic: end}, places.DELETED)
         found = change_rows(self._table, compiler).drop(TOMBSTONE)
         if self._versions is not None:
-            found = found.unionByName(self._spark.createDataFrame(self._versions, self._schema))
+            found = found.unionByName(frame_of(self._spark, self._versions, self._schema))
         keys = [F.col(f"`{name}`") for name in self._table.key]
         newest = F.max_by(F.struct(*(F.col(f"`{n}`") for n in found.columns)), F.struct(*ORDER))
         every = found.groupBy(*keys).agg(newest.alias("_newest")).select("_newest.*")
         self._versions = every.toArrow()
-        self._frame = self._shown(self._spark.createDataFrame(self._versions, self._schema))
+        self._frame = self._shown(frame_of(self._spark, self._versions, self._schema))
 
     def _shown(self, versions: DataFrame) -> DataFrame:
         there = versions.where(~F.col(places.DELETED))

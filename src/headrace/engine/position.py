@@ -15,7 +15,7 @@ from typing import Any
 
 from headrace.clock import to_micros
 from headrace.errors import InvalidPosition
-from headrace.log import Capability, Commit, Log, TopicCommit
+from headrace.log import LATEST, Capability, Commit, Log, TopicCommit
 
 _PAGE = 10_000
 
@@ -61,13 +61,15 @@ def position_at(log: Log, topic: str, commit: int) -> Position:
 
 def lag_of(log: Log, reached: Mapping[str, Position]) -> int:
     """How many rows the log has after a place."""
-    return sum(_end_of(log, topic).rows_after(place) for topic, place in reached.items())
+    return sum(_end_of(log, topic, place).rows_after(place) for topic, place in reached.items())
 
 
-def _end_of(log: Log, topic: str) -> Position:
+def _end_of(log: Log, topic: str, place: Position) -> Position:
     if Capability.COMMITS in log.capabilities:
         return position_at(log, topic, log.head())
-    return Position(0, tuple(state.end for state in log.topic(topic).partitions))
+    # To ask for no more than offsets takes a broker a moment, to describe the topic takes longer.
+    partitions = range(len(place.offsets))
+    return Position(0, tuple(log.offset_at(topic, p, LATEST) for p in partitions))
 
 
 def commit_by(log: Log, until: datetime | int) -> int:

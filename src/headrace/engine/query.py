@@ -22,11 +22,13 @@ from headrace.engine.aside import Aside, closing_of, set_aside
 from headrace.engine.checkpoint import Checkpoint, owner_of
 from headrace.engine.counters import Counters
 from headrace.engine.crash import Reach, nothing
+from headrace.engine.crowds import Crowds
 from headrace.engine.failures import failure_of, java_is_gone
 from headrace.engine.frames import Frames, Portions, Results
 from headrace.engine.position import Position, behind, commits_told, lowest_frontier
 from headrace.engine.session import set_meanwhile
 from headrace.engine.sink import Joined, Portion, Sink
+from headrace.engine.staging import staging_of
 from headrace.engine.steps import Step
 from headrace.engine.stopwatch import Stopwatch
 from headrace.errors import HeadraceError, LawBroken, PipelineError, PipelineFailed
@@ -58,7 +60,7 @@ class Query:
         self._checkpoint = Checkpoint(checkpoint)
         self._portions = portions or Portions()
         self._reach = reach
-        self.frames = self._frames(checkpoint.with_name(f"{checkpoint.name}.staged"))
+        self.frames = self._frames(staging_of(checkpoint))
         self._counters = Counters()
         self._query: StreamingQuery | None = None
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="headrace-aside")
@@ -66,6 +68,7 @@ class Query:
         self._sink: Sink | None = None
         self._error: BaseException | None = None
         self._stopwatch = Stopwatch(log)
+        self._crowds = Crowds(spark, log, step.name, step.join) if step.join is not None else None
 
     def _frames(self, staging: Path) -> Frames:
         return Frames(self._spark, self._log, self.step, self._checkpoint.path, staging)
@@ -178,6 +181,8 @@ class Query:
                 hint="A step with several topics cannot go on without its checkpoint. Remove the "
                 "application's views and checkpoints, and they are computed again from the log",
             )
+        if self._crowds is not None:
+            self._crowds.check(reached, end)
         looking = self._beside.submit(self._set_aside, reached, end)
         try:
             results = self._results(number, frame, sink)
@@ -195,25 +200,31 @@ class Query:
             account.law(self.step, self._counters, self._observed()),
             results.sessions,
             self._joined(results),
+            results.staged if self.step.join is None else None,
             outcome=results.outcome,
+            delivered=results.delivered,
             made=account.made,
             taken=self._taken() if self.step.alerts is not None else 0,
         )
         self._reach("set aside")
         with self._stopwatch.storing(number, portion):
             sink.store(portion)
-        if results.joined is not None:
-            results.joined.remove()
+        self._stored(end)
+        if results.staged is not None:
+            results.staged.remove()
         if results.outcome is not None:
             results.outcome.remove()
+
+    def _stored(self, end: Mapping[str, Position]) -> None:
+        """Called when a batch up to there has been stored."""
 
     def _results(self, number: int, frame: DataFrame, sink: Sink) -> Results:
         return self.frames.results(frame, sink)
 
     def _joined(self, results: Results) -> Joined | None:
-        if results.joined is None:
+        if self.step.join is None or results.staged is None:
             return None
-        return Joined(results.joined, self._taken())
+        return Joined(results.staged, self._taken())
 
     def _taken(self) -> int:
         """How many rows were not too late."""

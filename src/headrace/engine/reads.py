@@ -91,6 +91,11 @@ def branches(stream: Stream) -> Mapping[str, int]:
     return found
 
 
+def contains(stream: Stream, *kinds: type[Stream]) -> bool:
+    """Whether there is a step of one of these kinds on the way to a stream."""
+    return isinstance(stream, kinds) or any(contains(part, *kinds) for part in stream.upstream)
+
+
 def splits(stream: Stream) -> bool:
     """Whether one row of a topic may become several."""
-    return isinstance(stream, Explode | Merge) or any(map(splits, stream.upstream))
+    return contains(stream, Explode, Merge)

@@ -44,6 +44,9 @@ class Plan(Protocol):
     def stored(self) -> None:
         """The sink has the last portion."""
 
+    def ended(self) -> None:
+        """No more portions are asked for."""
+
 
 class Rounds:
     """Runs one step. Its sink remembers everything."""
@@ -121,6 +124,9 @@ class Rounds:
             # What was given up because it had to stop is no failure.
             if not (self._stopping.is_set() and isinstance(error, PySparkException | Py4JError)):
                 self._error = error
+        finally:
+            with contextlib.suppress(PySparkException, Py4JError, OSError):
+                self.frames.ended()
 
     def _round(self, sink: Sink, cut: int) -> None:
         self._reach("batch began")

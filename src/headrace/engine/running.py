@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +14,9 @@ from headrace.engine.dedup import Deduplicating
 from headrace.engine.enriching import Enriching
 from headrace.engine.frames import Portions
 from headrace.engine.kafka.direct import why_not_direct
-from headrace.engine.kafka.query import KafkaQuery
 from headrace.engine.query import Query
 from headrace.engine.rounds import Plan, Rounds
+from headrace.engine.staging import staging_of
 from headrace.engine.steps import Step
 from headrace.engine.table_joining import ROUND_ROWS, TableJoining
 from headrace.errors import Unsupported
@@ -46,10 +47,13 @@ def query_of(
                 f"Step {step.name!r} cannot read the log at {log.url} itself: {reason}",
                 hint=f"Use an embedded log (file:./data). See {step.stream.where}",
             )
-        return KafkaQuery(spark, log, step, checkpoint, portions=portions, reach=reach, name=name)
+        query: Query = _kafka_query()(
+            spark, log, step, checkpoint, portions=portions, reach=reach, name=name
+        )
+        return query
     plan: Plan | None = None
     if step.enriched is not None:
-        plan = Enriching(spark, log, step)
+        plan = Enriching(spark, log, step, staging_of(checkpoint))
     elif step.table_join is not None:
         plan = TableJoining(spark, log, step)
         portions = replace(portions, max_rows=min(portions.max_rows, ROUND_ROWS))
@@ -61,3 +65,9 @@ def query_of(
             spark, log, step, plan, portions=portions, reach=reach, clock=clock, name=name
         )
     return Query(spark, log, step, checkpoint, portions=portions, reach=reach, name=name)
+
+
+def _kafka_query() -> type[Query]:
+    """Kafka's client is not installed everywhere: only who has a log on Kafka loads it."""
+    found: type[Query] = importlib.import_module("headrace.engine.kafka.query").KafkaQuery
+    return found

@@ -15,6 +15,7 @@ from typing import Literal
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from headrace.engine.cluster import check_master, is_cluster, on_this_machine, ship
 from headrace.engine.source import LogSource
 from headrace.errors import InvalidSetting, NoJava
 from headrace.java.home import BRIEF, java_home
@@ -22,7 +23,9 @@ from headrace.java.home import BRIEF, java_home
 _RETRIES = 3
 """A task whose Python worker was killed is tried again."""
 
-_STATE_STORES = {
+_DRIVER = ("spark.driver.host", "spark.driver.bindAddress")
+
+STATE_STORES = {
     "memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
     "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
 }
@@ -44,15 +47,24 @@ class SparkSettings:
     state: Literal["memory", "rocksdb"] = "memory"
     brief: bool = False
     """For a run of minutes: Java compiles less, so it starts in half the time and stays slower."""
+    master: str = ""
+    """A cluster, as spark://HOST:PORT. Without one, Spark runs in this process."""
     slots: int = 0
     """How many tasks may run at once, where that is more than there are cores for: those of a query
     in real time all run as long as it does, and mostly wait."""
 
     def __post_init__(self) -> None:
-        if self.state not in _STATE_STORES:
+        if self.master:
+            check_master(self.master)
+        if self.state not in STATE_STORES:
             raise InvalidSetting(
-                f"state cannot be {self.state!r}", hint=f"Use {' or '.join(_STATE_STORES)}"
+                f"state cannot be {self.state!r}", hint=f"Use {' or '.join(STATE_STORES)}"
             )
+
+    @property
+    def remote(self) -> bool:
+        """Whether workers may be on other machines."""
+        return bool(self.master) and not on_this_machine(self.master)
 
     @property
     def tasks(self) -> int:
@@ -67,9 +79,8 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": settings.memory,
-        # Nothing listens where others could reach it.
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        # Nothing listens where others could reach it, unless workers elsewhere have to.
+        **({} if settings.remote else dict.fromkeys(_DRIVER, "127.0.0.1")),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         # The log says when a window is final, so no batch is needed to let Spark know.
@@ -80,7 +91,7 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
             "org.apache.spark.sql.execution.streaming.checkpointing."
             "FileSystemBasedCheckpointFileManager"
         ),
-        "spark.sql.streaming.stateStore.providerClass": _STATE_STORES[settings.state],
+        "spark.sql.streaming.stateStore.providerClass": STATE_STORES[settings.state],
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Spark would note where each column was made, at the cost of half of making it; headrace
@@ -109,8 +120,9 @@ def spark_session(
         log_file.parent.mkdir(parents=True, exist_ok=True)
         tasks = max(settings.tasks, settings.slots)
         quiet = Path(__file__).with_name("log4j2.properties")
-        builder = SparkSession.builder.master(f"local[{tasks},{_RETRIES}]")
-        for name, value in configuration(settings).items():
+        master = settings.master or f"local[{tasks},{_RETRIES}]"
+        builder = SparkSession.builder.master(master)
+        for name, value in (configuration(settings) | _of_cluster(settings)).items():
             builder = builder.config(name, value)
         if jars:
             builder = builder.config("spark.jars", ",".join(map(str, jars)))
@@ -130,8 +142,22 @@ def spark_session(
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         if (server := getattr(spark.sparkContext, "_accumulatorServer", None)) is not None:
             server.handle_error = lambda *_: None
+    if is_cluster(spark):
+        ship(spark)
     spark.dataSource.register(LogSource)
     return spark
+
+
+def _of_cluster(settings: SparkSettings) -> dict[str, str]:
+    """What is set for a cluster besides."""
+    if not settings.master:
+        return {}
+    found = {"spark.executor.memory": settings.memory}
+    if settings.cores:
+        found["spark.cores.max"] = str(settings.cores)
+    if settings.brief:
+        found["spark.executor.extraJavaOptions"] = " ".join(BRIEF)
+    return found
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -63,6 +63,8 @@ class Portion:
     law: Law
     sessions: Regrouped | None = None
     joined: Joined | None = None
+    staged: Staged | None = None
+    """Rows to publish that may be many, instead of `rows`."""
     versions: pa.Table | None = None
     """What is new of a table that rows are looked up in."""
     tables: tuple[pa.Table, ...] = ()
@@ -72,12 +74,18 @@ class Portion:
     outcome: Outcome | None = None
     taken: int = 0
     """How many rows alerts were looked for in."""
+    delivered: int | None = None
+    """How many rows are in their topic already, where they do not come by way of the sink."""
     made: int | None = None
     """When the batch was, where the log has no commits that could tell."""
 
     def moment(self, log: Log) -> int:
         """When it came to this, by the clock of the log."""
         return log.commit_time(last_commit(self.end)) if self.made is None else self.made
+
+    def slices(self) -> Iterator[pa.Table]:
+        """Rows to publish, some at a time."""
+        return iter([self.rows]) if self.staged is None else self.staged.slices()
 
 
 class Sink(ABC):
@@ -101,6 +109,11 @@ class Sink(ABC):
     @abstractmethod
     def frontier(self) -> int | None:
         """How far event time has come with all that is stored."""
+
+    @property
+    @abstractmethod
+    def generation(self) -> str:
+        """Another one each time that all was forgotten and begun anew."""
 
     def limit(self, topic: str) -> int:
         """The last commit of a topic that is of interest. Usually there is no last one."""

@@ -13,7 +13,7 @@ from headrace.engine.aside import Aside
 from headrace.engine.between import Between
 from headrace.engine.changes import TOMBSTONE, Changes, change_rows
 from headrace.engine.crash import Reach
-from headrace.engine.frames import arrow_schema
+from headrace.engine.handing import arrow_schema
 from headrace.engine.law import Law
 from headrace.engine.position import Position
 from headrace.engine.reads import branches
@@ -76,6 +76,9 @@ class TableJoining:
 
     def stored(self) -> None:
         """The sink has the last portion."""
+
+    def ended(self) -> None:
+        """Nothing is left open."""
 
     def _there(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> dict[str, int]:
         return {

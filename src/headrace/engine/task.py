@@ -6,10 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headrace.clock import SECOND, Clock
-from headrace.errors import PipelineFailed
+from headrace.errors import LawBroken, PipelineError, PipelineFailed
 
 _RESTARTS = 3
 """How often in a row it is started again after a worker died, without getting any further."""
+
+
+def died(failure: PipelineError) -> bool:
+    """Whether it failed because a worker of Spark's is gone."""
+    return bool(failure.details.get("by_chance"))
 
 
 @dataclass
@@ -21,6 +26,8 @@ class Task:
     place: Callable[[], object]
     after: tuple[Task, ...] = ()
     """What has to have ended before it starts."""
+    by_chance: Callable[[PipelineError], bool] = died
+    """Whether a failure may not happen again."""
     started: bool = False
     ended: bool = False
     _restarts: int = field(default=0, repr=False)
@@ -39,12 +46,12 @@ class Task:
         try:
             self.begin()
             self.ended = self.started and self.wait(0.1)
-        except PipelineFailed as failure:
+        except (PipelineFailed, LawBroken) as failure:
             self.started = False
             place = self.place()
             self._restarts = self._restarts + 1 if place == self._failed_at else 1
             self._failed_at = place
-            if self._restarts > _RESTARTS or not failure.details.get("by_chance"):
+            if self._restarts > _RESTARTS or not self.by_chance(failure):
                 raise
             clock.sleep(SECOND // 2)
         return self.ended

@@ -143,8 +143,9 @@ class Visitor(StatefulProcessor):
         kept, held = _Kept(self._kept, rules.kept), _Kept(self._held, rules.rows)
         try:
             made = visit(rules, kept.table, held.table, arrived, self._watermark)
-            kept.write(made.kept, "state", bucket, self._site.most_bytes)
-            held.write(made.held, "waiting rows", bucket, self._site.most_bytes)
+            most, keys = self._site.most_bytes, rules.signature.keys
+            kept.write(made.kept, "state", bucket, most, keys)
+            held.write(made.held, "waiting rows", bucket, most, keys)
         except Stopped as stopped:
             error = json.dumps(_told(rules, stopped))
             yield Row(**_NOTHING, bucket=bucket, error=error)
@@ -187,7 +188,9 @@ class _Kept:
             pa.ipc.open_stream(pa.py_buffer(value)).read_all() if value else schema.empty_table()
         )
 
-    def write(self, now: pa.Table, what: str, bucket: int, most: int) -> None:
+    def write(
+        self, now: pa.Table, what: str, bucket: int, most: int, keys: tuple[str, ...]
+    ) -> None:
         """Keep another, unless it is the same: a bucket is written whole."""
         if now is self.table or not (now.num_rows or self.size):
             return
@@ -199,8 +202,16 @@ class _Kept:
         self.size = len(value)
         if self.size > most:
             told = {"bucket": bucket, "what": what, "bytes": self.size, "rows": now.num_rows}
+            told |= _hottest(now, keys)
             raise _TooMuch(json.dumps(told))
         self._place.update((value,))
+
+
+def _hottest(rows: pa.Table, keys: tuple[str, ...]) -> dict[str, Any]:
+    """The key that most rows have, and how many."""
+    counts = rows.select(list(keys)).group_by(list(keys)).aggregate([([], "count_all")])
+    (first,) = counts.sort_by([("count_all", "descending")]).slice(0, 1).to_pylist()
+    return {"of_key": first.pop("count_all"), "key": {k: str(v) for k, v in first.items()}}
 
 
 class _TooMuch(Exception):

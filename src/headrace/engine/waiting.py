@@ -51,7 +51,7 @@ class Ready:
     def __init__(self, log: Log, waiting: Waiting) -> None:
         self.waiting = waiting
         numbers = {
-            topic: _commits(log, topic, waiting.low, waiting.upto)
+            topic: commits_of(log, topic, waiting.low, waiting.upto)
             for topic in (waiting.table, *waiting.topics)
         }
         every = np.unique(
@@ -85,14 +85,14 @@ class Ready:
         last = int(self._moments[-1])
         low = self.waiting.upto
         for topic in self.waiting.topics:
-            numbers, after = _commits(log, topic, self.waiting.low, self.waiting.upto)
+            numbers, after = commits_of(log, topic, self.waiting.low, self.waiting.upto)
             ahead = np.flatnonzero(after > last)
             if len(ahead):
                 low = min(low, int(numbers[ahead[0]]) - 1)
         return low
 
 
-def _commits(log: Log, topic: str, after: int, upto: int) -> tuple[Moments, Moments]:
+def commits_of(log: Log, topic: str, after: int, upto: int) -> tuple[Moments, Moments]:
     """The numbers of a topic's commits, and how far the topic had come with each."""
     numbers: list[int] = []
     frontiers: list[int] = []

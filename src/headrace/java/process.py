@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,11 @@ class Process:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
+    def signal_group(self, number: int) -> None:
+        """Send a signal to it and to the processes it started, of which some may be left."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
     def end(self, clock: Clock, within: int) -> None:
         """Return when it has ended: by itself after it was asked to, else killed."""
         self.signal(signal.SIGTERM)
@@ -49,13 +55,15 @@ class Process:
         return not alive
 
 
-def start(command: list[str], output: Path) -> Process:
+def start(
+    command: list[str], output: Path, environment: Mapping[str, str] | None = None
+) -> Process:
     """Start a command in a session of its own, which neither Ctrl-C nor a closed terminal ends."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     pid = os.posix_spawn(
         command[0],
         command,
-        os.environ,
+        environment or os.environ,
         setsid=True,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

@@ -20,14 +20,14 @@ from headrace.engine.kafka.decode import Decoder
 from headrace.engine.kafka.source import stream
 from headrace.engine.position import Position
 from headrace.engine.steps import dead_letters_of
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, PipelineError
 from headrace.landing.landed import Landed, LandingTable
 from headrace.landing.parting import part
 from headrace.log import Log, Topic
 from headrace.views.database import Database
 from headrace.views.outbox import Outbox, put
 
-MAXROWS = 200_000
+MAX_ROWS = 200_000
 """Rows of a batch, which the driver has in its hands at once."""
 
 
@@ -52,7 +52,7 @@ class Landing:
         checkpoint: Path,
         into: Into,
         *,
-        max_rows: int = MAXROWS,
+        max_rows: int = MAX_ROWS,
         reach: Reach = nothing,
     ) -> None:
         assert topic.schema is not None
@@ -63,7 +63,7 @@ class Landing:
         self._broker = broker
         self._checkpoint = checkpoint
         self._into = into
-        self._max_rows = min(max_rows, MAXROWS)
+        self._max_rows = min(max_rows, MAX_ROWS)
         self._reach = reach
         self._table = LandingTable(into.database)
         self._error: BaseException | None = None
@@ -82,9 +82,7 @@ class Landing:
         """Start in the background, to go on and on, or until what the broker has now is here."""
         self._error = None
         landed = self.landed
-        if self._query_id() != landed.query:
-            # Without its checkpoint it goes on from what was stored, as a stream with a new name.
-            shutil.rmtree(self._checkpoint, ignore_errors=True)
+        self._check_checkpoint(landed)
         try:
             writer = (
                 self._decoded(landed)
@@ -97,6 +95,21 @@ class Landing:
             self._query = writer.start()
         except (Py4JError, PySparkException) as error:
             raise self._failure(error) from None
+
+    def _check_checkpoint(self, landed: Landed) -> None:
+        """Return if it can go on from its checkpoint, or from what was stored without it."""
+        query = self._query_id()
+        if query is not None and landed.query in (None, query):
+            return
+        if self._producer.next_sequence > landed.sequence:
+            # It says which rows these are, and another batch would be taken for the same one.
+            raise PipelineError(
+                f"The {self.name} was interrupted in the middle of a batch, and its checkpoint in "
+                f"{self._checkpoint} is gone",
+                hint="Run the application with --fresh: everything is landed and computed again",
+            )
+        # As a stream with a new name it goes on from the offsets that were stored.
+        shutil.rmtree(self._checkpoint, ignore_errors=True)
 
     def wait(self, seconds: float) -> bool:
         """Whether it has ended by itself within so many seconds; its failure is raised."""
@@ -129,19 +142,20 @@ class Landing:
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         try:
-            self._reach("batch began")
+            self._reach("landing began")
             query = self._query_id()
             assert query is not None
             landed = self.landed
             if not landed.has(query, number):
                 self._land(frame, replace(landed, query=query, batch=number))
-            self._reach("batch ended")
         except BaseException as error:
             self._error = error
             raise
 
     def _land(self, frame: DataFrame, landed: Landed) -> None:
-        records = frame.toArrow()
+        # In the order of the topic, however many tasks have read it: a batch that is landed again
+        # is cut as it was.
+        records = frame.toArrow().sort_by([("partition", "ascending"), ("offset", "ascending")])
         parted = part(records, self._topic, self.name)
         sequence = landed.sequence
         for rows, flags in parted.parts():
@@ -161,8 +175,8 @@ class Landing:
                 dead=landed.dead + dead,
             )
             self._table.put(db, self._topic.name, now)
-            self._reach("before commit")
-        self._reach("committed")
+            self._reach("before landing commit")
+        self._reach("landing committed")
         self._into.outbox.send()
 
     # What Spark knows

@@ -60,7 +60,8 @@ class Landings(Closing):
             self._stack.callback(landing.close)
             self._landings.append(landing)
             start = partial(landing.start, until_caught_up=until_caught_up)
-            self.tasks.append(Task(start, landing.wait, partial(getattr, landing, "landed")))
+            place = partial(getattr, landing, "landed")
+            self.tasks.append(Task(start, landing.wait, place))
 
     def close(self) -> None:
         """Stop copying. It goes on from there the next time."""

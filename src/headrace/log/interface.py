@@ -36,6 +36,15 @@ class Capability(StrEnum):
     TIERING = "closed segments on another filesystem"
 
 
+def lacking(url: str, capability: Capability) -> Unsupported:
+    """The error for what the log at a URL cannot do."""
+    return Unsupported(
+        f"The log at {url} does not have {capability.value}",
+        hint="Use an embedded log (file:./data) where this is needed",
+        capability=capability.name,
+    )
+
+
 class Log(Closing):
     """A durable, partitioned, replayable history.
 
@@ -58,11 +67,7 @@ class Log(Closing):
 
     def lacks(self, capability: Capability) -> Unsupported:
         """The error for what this log cannot do."""
-        return Unsupported(
-            f"The log at {self.url} does not have {capability.value}",
-            hint="Use an embedded log (file:./data) where this is needed",
-            capability=capability.name,
-        )
+        return lacking(self.url, capability)
 
     # Topics
 

@@ -115,13 +115,16 @@ class Lag:
 
 @dataclass(frozen=True)
 class Member:
-    """A member of a group. `idle` means that there is no partition left for it."""
+    """A member of a group. `idle` means that there is no partition left for it.
+
+    On Kafka, `topics` are those of its partitions, and `heartbeat` is not known.
+    """
 
     id: str
     instance: str | None
     topics: tuple[str, ...]
     partitions: tuple[Partition, ...]
-    heartbeat: int
+    heartbeat: int | None
 
     @property
     def idle(self) -> bool:
@@ -130,10 +133,13 @@ class Member:
 
 @dataclass(frozen=True)
 class GroupState:
-    """A consumer group: who is in it and how far it is."""
+    """A consumer group: who is in it and how far it is.
+
+    `generation` is None on Kafka, which does not tell, and `assignor` is empty without members.
+    """
 
     name: str
-    generation: int
+    generation: int | None
     assignor: str
     members: tuple[Member, ...]
     lags: tuple[Lag, ...]

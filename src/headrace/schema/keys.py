@@ -12,14 +12,17 @@ import pyarrow.compute as pc
 Codes = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def coded(tables: Sequence[pa.Table], keys: Sequence[str]) -> tuple[list[Codes], int]:
+def coded(
+    tables: Sequence[pa.Table], keys: Sequence[str], *, in_order: bool = True
+) -> tuple[list[Codes], int]:
     """A number for the key of each row of some tables, and how many keys there are.
 
-    Equal keys have equal numbers, which are in the order of the keys; nulls come last.
+    Equal keys have equal numbers, which are in the order of the keys, with nulls last. That takes
+    most of the time, so it can be left out with `in_order=False`.
     """
     codes: Codes = np.zeros(sum(table.num_rows for table in tables), np.int64)
     for number, key in enumerate(keys):
-        ranks, count = _ranks([table.column(key) for table in tables])
+        ranks, count = _ranks([table.column(key) for table in tables], in_order=in_order)
         codes = codes * count + ranks
         if number:
             codes = np.unique(codes, return_inverse=True)[1].reshape(-1)
@@ -28,7 +31,7 @@ def coded(tables: Sequence[pa.Table], keys: Sequence[str]) -> tuple[list[Codes],
     return list(np.split(codes, cuts)), count
 
 
-def _ranks(columns: Sequence[pa.ChunkedArray]) -> tuple[Codes, int]:
+def _ranks(columns: Sequence[pa.ChunkedArray], *, in_order: bool) -> tuple[Codes, int]:
     chunks = [chunk for column in columns for chunk in column.chunks]
     if not sum(map(len, chunks)):
         return np.zeros(0, np.int64), 1
@@ -36,6 +39,8 @@ def _ranks(columns: Sequence[pa.ChunkedArray]) -> tuple[Codes, int]:
     if isinstance(whole, pa.ChunkedArray):  # pyarrow gives either, by how many chunks there were
         whole = whole.chunk(0)
     indices = whole.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    if not in_order:
+        return indices, len(whole.dictionary)
     order = pc.sort_indices(whole.dictionary).to_numpy()
     ranks = np.empty(len(order), np.int64)
     ranks[order] = np.arange(len(order))

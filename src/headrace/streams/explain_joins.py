@@ -40,6 +40,7 @@ def join_facts(join: Join) -> list[Fact]:
         ("joins", f"{left} with {right} where {equal} is the same"),
         ("within", f"{before} before to {after} after the row of {left}"),
         *held,
+        ("limit", f"{join.limit:,} rows of one key on a side, in that time; then it stops"),
         ("late", f"is a row that comes when the highest event time of its topic is {delay} ahead"),
         ("emits", alone[join.how]),
     ]

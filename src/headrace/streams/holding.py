@@ -54,7 +54,7 @@ def _held(stream: Stream, span: timedelta, log: Log) -> list[Holding]:
         length = max(state.frontier - oldest, 1)
         # Never more than there is, however short the time in which it has come.
         rows = min(state.records, state.records * micros(span) // length)
-        size = state.bytes // state.records
+        size = (state.bytes or 0) // state.records
         rate = state.records * 1_000_000 / length
         found.append(Holding(source.topic.name, rows, rows * size, rate))
     return found

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Literal, get_args
 
 from headrace.errors import InvalidPipeline
+from headrace.schema.ddl import format_type
 from headrace.streams.expressions import not_there
 from headrace.streams.stream import Late, Source, Stream, check_new_names, has_results, sources
 from headrace.streams.where import Where, caller
@@ -18,6 +19,9 @@ On = str | Sequence[str] | Mapping[str, str]
 
 JOINED_AT = "joined_at"
 SIDE = "side"
+
+LIMIT = 1_000_000
+"""So many rows of a key may be held of each side, unless more or fewer are asked for."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,8 @@ class Join(Stream):
     how: How
     delay: timedelta
     prefix: str
+    limit: int = field(default=LIMIT, compare=False)
+    """So many rows of a key there may be, of each side, in the time for which they are held."""
     is_result = True
 
     @property
@@ -73,6 +79,7 @@ def join(
     how: How = "inner",
     delay: timedelta,
     prefix: str = "",
+    limit: int = LIMIT,
 ) -> Join:
     """Pairs of rows that have the same key and happened within a while of each other.
 
@@ -83,6 +90,10 @@ def join(
     The columns are those of the left and, with `prefix` in front, of the right, which lacks those
     that are equal; `joined_at` is the event time at which it was clear: that of the later row, or
     the end of the wait.
+
+    A row is matched with all that are held of its key, so a key that half of all rows have makes
+    more pairs than anybody wants. If one key has more than `limit` rows on a side, in as long as
+    they are held, the pipeline stops before it joins them, and says which.
     """
     where = caller()
     equal = equal_columns(on, left.columns, right.columns, where)
@@ -92,6 +103,10 @@ def join(
                 f"{name} cannot be negative: {span}",
                 hint=f"A right row that came first is within `before`. See {where}",
             )
+    if limit < 1:
+        raise InvalidPipeline(
+            f"limit cannot be {limit}", hint=f"It is a number of rows of one key. See {where}"
+        )
     if how not in get_args(How):
         raise InvalidPipeline(
             f"how cannot be {how!r}", hint=f"Use {', '.join(get_args(How))}. See {where}"
@@ -102,12 +117,12 @@ def join(
             hint=f"Publish them to a topic and join that. See {where}",
         )
     _check_clocks((*sources(left), *sources(right)), where)
-    made = Join((), where, left, right, equal, before, after, how, delay, prefix)
+    made = Join((), where, left, right, equal, before, after, how, delay, prefix, limit)
     names = [*left.columns, *(name for _, name in made.from_right)]
     check_new_names([name for _, name in made.from_right], where)
     check_apart([*names, JOINED_AT, SIDE], where)
     columns = (*(left.columns if how == "anti" else names), JOINED_AT)
-    return Join(columns, where, left, right, equal, before, after, how, delay, prefix)
+    return replace(made, columns=columns)
 
 
 def equal_columns(
@@ -140,7 +155,24 @@ def check_apart(names: Sequence[str], where: Where) -> None:
         )
 
 
+def check_times(read: Sequence[Source], where: Where) -> None:
+    """Return if the event times of topics can be compared."""
+    kinds = {}
+    for topic in (source.topic for source in read):
+        assert topic.schema is not None
+        assert topic.event_time is not None
+        kinds[topic.name] = format_type(topic.schema.field(topic.event_time).type)
+    if len(set(kinds.values())) > 1:
+        told = ", ".join(f"{name!r} has {kind}" for name, kind in kinds.items())
+        raise InvalidPipeline(
+            f"Event times of different types cannot be compared: {told}",
+            hint=f"A moment is a timestamp; timestamp_ntz is what a clock shows somewhere. "
+            f"Let both topics have the same. See {where}",
+        )
+
+
 def _check_clocks(read: Sequence[Source], where: Where) -> None:
+    check_times(read, where)
     for source in read:
         topic = source.topic
         if topic.settings.frontier != "events":

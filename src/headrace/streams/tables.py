@@ -13,7 +13,7 @@ from typing import Literal, get_args, overload
 
 from headrace.errors import InvalidPipeline
 from headrace.streams.expressions import Expression, check_columns
-from headrace.streams.joins import On, check_apart, equal_columns
+from headrace.streams.joins import On, check_apart, check_times, equal_columns
 from headrace.streams.remote import Fetched, Remote
 from headrace.streams.stream import (
     Project,
@@ -196,6 +196,7 @@ def enrich(
         raise InvalidPipeline(
             f"Topic {table.topic!r} is the stream and the table at once", hint=f"See {where}"
         )
+    check_times((*sources(stream), *sources(table)), where)
     theirs = columns_of(table, prefix)
     names = [*stream.columns, *(name for _, name in theirs)]
     names += [ROW, REVISION] if amend is not None else []

@@ -46,9 +46,12 @@ class EnrichKeeper(Keeper):
         counted = self._versions.add(db, portion.versions)
         if self._told is not None:
             self._told.correct(db, portion.versions, self._topic)
-            self._told.add(db, portion.rows)
+        for some in portion.slices():
+            if self._told is not None:
+                self._told.add(db, some)
+            counted += put(db, self._topic, some.select(self.schema.names))
+        if self._told is not None:
             topic = self._table.topic
             self._told.forget(db, self._log.frontier(topic, portion.end[topic].commit))
-        counted += put(db, self._topic, portion.rows.select(self.schema.names))
         self._reach("stored panes")
         return Law(counted=counted)

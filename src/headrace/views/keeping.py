@@ -56,6 +56,6 @@ class RowKeeper(Keeper):
         self._reach = reach
 
     def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
-        stored = put(db, self._topic, portion.rows)
+        stored = sum(put(db, self._topic, some) for some in portion.slices())
         self._reach("stored panes")
-        return Law(counted=stored)
+        return Law(counted=stored if portion.delivered is None else portion.delivered)

@@ -85,6 +85,10 @@ class ViewSink(Sink):
         return self._frontier
 
     @property
+    def generation(self) -> str:
+        return self._database.generation
+
+    @property
     def law(self) -> Law:
         """What became of all rows since the step began."""
         return self._law

@@ -7,17 +7,20 @@ it is when the broker appended it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
 
 from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.aside import AHEAD, NO_TIME
 from headrace.log import Topic
+from headrace.log.kafka.avro import avro_schema
 from headrace.schema.ddl import format_schema
 
 UNREADABLE = "does not decode"
@@ -29,6 +32,7 @@ KEY, VALUE = "_key", "_value"
 """A record's own bytes."""
 
 _ROW = "_row"
+_MORE = "_more"
 _BROKEN = "_broken"
 _KEPT = (places.FRONTIER, places.PARTITION, places.OFFSET)
 
@@ -49,18 +53,29 @@ class Decoder:
         wanted = {*needed, topic.event_time}
         return Decoder(topic, tuple(name for name in topic.schema.names if name in wanted))
 
-    def placed(self, records: DataFrame, beside: Sequence[str] = ()) -> DataFrame:
-        """The rows that have a place in time, with it, and with these places beside it."""
-        rows = self._decoded(records, "timestamp", "partition", "offset")
+    def placed(
+        self, records: DataFrame, beside: Sequence[str] = (), shown: Sequence[str] = ()
+    ) -> DataFrame:
+        """The rows that have a place in time, with it, and with these places beside it.
+
+        Columns that are `shown` and were not needed are not judged by: what is wrong is null.
+        """
+        more = [name for name in shown if name not in self.columns]
+        rows = self._decoded(records, "timestamp", "partition", "offset", *(["value"] * bool(more)))
         # Spark would push the filter below the projection and decode everything twice, unless
         # what it filters by is not the same each time that it is computed.
         only_once = F.spark_partition_id() >= 0
-        time = F.when(only_once & self._decodes & ~self._ahead, self._time)
+        # Of Avro that does not decode the time is null as well, and need not be asked twice.
+        readable = self._decodes if not self._avro or self._by_arrival else F.lit(True)
+        time = F.when(only_once & readable & ~self._ahead, self._time)
         columns = [self._column(name).alias(name) for name in self.columns]
-        more = [_place(name).alias(name) for name in beside]
-        return rows.select(*columns, time.alias(places.TIME), *more).where(
-            F.col(places.TIME).isNotNull()
-        )
+        if more:
+            lenient = Decoder.of(self.topic, more)._row()
+            rows = rows.withColumn(_MORE, lenient)
+            columns += [F.col(f"{_MORE}.`{name}`").alias(name) for name in more]
+        where = [_place(name).alias(name) for name in beside]
+        placed = rows.select(*columns, time.alias(places.TIME), *where)
+        return placed.where(F.col(places.TIME).isNotNull())
 
     def whole(self, records: DataFrame) -> DataFrame:
         """All records as they are, each with its `row`, which is null if it does not decode."""
@@ -111,6 +126,11 @@ class Decoder:
         return records.select(*kept, self._row().alias(_ROW))
 
     def _row(self) -> Column:
+        if self._avro:
+            assert self.topic.schema is not None
+            # What was written tells by itself only together with all of its columns.
+            written, read = avro_schema(self.topic.schema), avro_schema(self._schema)
+            return from_avro("value", written, {"mode": "PERMISSIVE", "avroSchema": read})
         text = F.col("value").cast("string")
         schema = f"{format_schema(self._schema)}, {_BROKEN} string"
         return F.from_json(text, schema, {"columnNameOfCorruptRecord": _BROKEN})
@@ -122,17 +142,28 @@ class Decoder:
 
     @property
     def _text(self) -> Column:
-        """A row as people read it."""
-        return F.col("value").cast("string")
+        """A row as people read it, where its bytes are not that already."""
+        return F.to_json(_ROW) if self._avro else F.lit(None).cast("string")
+
+    @property
+    def _avro(self) -> bool:
+        return self.topic.settings.format == "avro"
+
+    @property
+    def _by_arrival(self) -> bool:
+        return self.topic.settings.missing_time == "arrival"
 
     @property
     def _decodes(self) -> Column:
+        if self._avro:  # every column of what is none is null
+            null = [F.col(f"{_ROW}.`{name}`").isNull() for name in self.columns]
+            return ~functools.reduce(Column.__and__, null)
         return F.col(_ROW).isNotNull() & F.col(f"{_ROW}.{_BROKEN}").isNull()
 
     @property
     def _time(self) -> Column:
         time = F.col(f"{_ROW}.`{self.topic.event_time}`")
-        if self.topic.settings.missing_time == "arrival":
+        if self._by_arrival:
             return F.coalesce(time, F.col("timestamp"))
         return time
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headrace.clock import micros
 from headrace.engine import places
+from headrace.engine.aside import closing_of
 from headrace.engine.compile import Compiler, Load
 from headrace.engine.counters import Counters
 from headrace.engine.frames import Frames, Portions, Results
+from headrace.engine.frontdoor import map_in_arrow
 from headrace.engine.kafka.decode import Decoder
+from headrace.engine.kafka.oldest import ROWS, Oldest, metric_of, oldest_rows, place
+from headrace.engine.kafka.outlet import DELIVERED, Outlet
 from headrace.engine.kafka.source import between, stream
 from headrace.engine.position import Position
 from headrace.engine.sink import Sink
 from headrace.log import Topic
+from headrace.log.kafka.log import KafkaLog
 from headrace.streams.stream import Source
 
 Range = tuple[Position, Position]
@@ -33,6 +39,8 @@ class KafkaFrames(Frames):
 
     def judged(self, batch: DataFrame, sink: Sink, revision: int, frontier: int | None) -> Results:
         """The results of a batch. Spark has no state of sessions, so it has judged none of them."""
+        if self.delivers:
+            return self.deliver(batch, sink.generation, revision)
         step = self._step.aggregation
         if self._sessions is not None and step is not None and frontier is not None:
             (after,) = step.window.ends(0)
@@ -40,19 +48,33 @@ class KafkaFrames(Frames):
             batch = batch.where(closed > F.lit(frontier))
         return self.results(batch, sink, revision)
 
-    def late_between(self, ranges: Mapping[str, Range], frontier: int) -> pa.Table:
-        """The pairs that were too late by a frontier, or by the time of their own arrival."""
+    def late_between(
+        self,
+        ranges: Mapping[str, Range],
+        frontier: int,
+        oldest: Mapping[str, Oldest],
+        arrived: int,
+    ) -> pa.Table:
+        """The pairs that were too late by a frontier, or by their own arrival if that counts.
+
+        Of each topic, only rows that are among its `oldest` are looked at, if those are known.
+        The last has `arrived` when it was so late.
+        """
         step = self._step.aggregation
         assert step is not None
         assert self.late_schema is not None
+        highest = max(frontier, arrived) if self._by_frontier else frontier
+        suspect = closing_of(step).all_open_from(highest)
 
         def load(source: Source) -> DataFrame:
             name = source.topic.name
             records = between(self._spark, self._log, name, *ranges[name])
-            if records is None:
+            if records is None or name not in oldest:
                 return self._empty(source)
-            decoder = Decoder.of(self._topic(name), source.columns)
-            rows = decoder.placed(records, tuple(places.TYPES))
+            if (only := oldest[name].before(suspect)) is not None:
+                records = records.where(place().isin(only))
+            decoder = Decoder.of(self._topic(name), self._needed[name])
+            rows = decoder.placed(records, tuple(places.TYPES), source.columns)
             rows = rows.withColumn(places.FRONTIER, self._met(F.lit(frontier)))
             return rows.withColumn(places.TOPIC, F.lit(name)) if self._ordered else rows
 
@@ -65,6 +87,27 @@ class KafkaFrames(Frames):
         decoder = Decoder.of(self._topic(topic), self._needed[topic])
         return decoder.misplaced(records).orderBy("partition", "offset").toArrow()
 
+    @property
+    def delivers(self) -> bool:
+        """Whether results go from where rows are read straight to their topic."""
+        return self._step.aggregation is None
+
+    def deliver(self, batch: DataFrame, generation: str, commit: int) -> Results:
+        """Write the rows of a batch to their topic, and count them."""
+        assert isinstance(self._log, KafkaLog)
+        (topic,) = self._step.outputs
+        writer = f"{self._step.app}.{generation}.{self._step.name}"
+        outlet = Outlet(self._log.address, topic, writer, commit)
+        told = map_in_arrow(batch, outlet, DELIVERED).toArrow()
+        rows = pc.sum(told.column("rows")).as_py() or 0
+        return Results(self.schema.empty_table(), delivered=rows)
+
+    def _streamed(self, compiler: Compiler) -> DataFrame:
+        if compiler.numbered or not self.delivers:
+            return super()._streamed(compiler)
+        columns = (*self._step.computed.columns, places.TOPIC, places.PARTITION)
+        return compiler.rows(self._step.computed).select(*(F.col(f"`{n}`") for n in columns))
+
     def _met(self, frontier: Column) -> Column:
         return F.greatest(F.col(places.FRONTIER), frontier) if self._by_frontier else frontier
 
@@ -75,12 +118,15 @@ class KafkaFrames(Frames):
 
     def _load_stream(self, source: Source, sink: Sink, portions: Portions) -> DataFrame:
         name = source.topic.name
-        tasks = self._spark.sparkContext.defaultParallelism
+        # A task that delivers what it reads has all of a partition.
+        tasks = None if self.delivers else self._spark.sparkContext.defaultParallelism
         records = stream(self._spark, self._log, name, sink.reached[name], portions, tasks)
         rows = Decoder.of(self._topic(name), self._needed[name]).placed(records, self._places())
-        if self._ordered:
+        if self._ordered or self.delivers:
             rows = rows.withColumn(places.TOPIC, F.lit(name))
         step = self._step.aggregation
+        if step is not None:
+            rows = rows.observe(metric_of(name), oldest_rows().alias(ROWS))
         # A step that Spark keeps nothing of has a watermark too: it is where times are looked at.
         patience = f"{micros(step.patience) if step is not None else 0} microseconds"
         if not self._by_frontier:
@@ -91,9 +137,12 @@ class KafkaFrames(Frames):
     def _places(self) -> tuple[str, ...]:
         if self._ordered:
             return tuple(places.TYPES)
+        if self.delivers:
+            return (places.PARTITION,)
+        found = (places.PARTITION, places.OFFSET)
         if self._sessions is not None:
-            return (places.COMMIT,)
-        return (places.FRONTIER,) if self._by_frontier else ()
+            return (places.COMMIT, *found)
+        return (places.FRONTIER, *found) if self._by_frontier else found
 
     def _topic(self, name: str) -> Topic:
         return self._log.topic(name).topic

@@ -27,8 +27,8 @@ def letters(step: Step, topic: str, commit: int, records: pa.Table) -> Aside:
             "appended": dead.column("timestamp").combine_chunks(),
             "reason": dead.column(REASON).combine_chunks(),
             "row": [
-                _unread(value) if reason == UNREADABLE else row
-                for reason, value, row in zip(
+                _told(value, text, read=reason != UNREADABLE)
+                for reason, value, text in zip(
                     *(dead.column(name).to_pylist() for name in (REASON, "value", TEXT)),
                     strict=True,
                 )
@@ -39,9 +39,11 @@ def letters(step: Step, topic: str, commit: int, records: pa.Table) -> Aside:
     return Aside(dead=[told], tombstones=records.num_rows - count)
 
 
-def _unread(value: bytes) -> str:
-    """Bytes that did not decode: as text if they are any, else in hex, so that none is lost."""
+def _told(value: bytes, text: str | None, *, read: bool) -> str:
+    """A row, or bytes that are none: as text if they are any, else in hex, so that none is lost."""
+    if read and text is not None:
+        return text
     try:
-        return json.dumps({"value": value.decode()}, ensure_ascii=False)
+        return value.decode() if read else json.dumps({"value": value.decode()}, ensure_ascii=False)
     except UnicodeDecodeError:
         return json.dumps({"bytes": value.hex()})

@@ -17,12 +17,22 @@ from headrace.engine.aside import Aside
 from headrace.engine.checkpoint import keeps_state
 from headrace.engine.frames import Results
 from headrace.engine.kafka.frames import KafkaFrames
+from headrace.engine.kafka.gaps import gap_in
+from headrace.engine.kafka.group import Group
 from headrace.engine.kafka.letters import letters
+from headrace.engine.kafka.oldest import Oldest, metric_of
 from headrace.engine.kafka.seen import NOTHING, Seen, SeenBatch, seen_by
 from headrace.engine.position import START, Position, started_at
 from headrace.engine.query import Query
 from headrace.engine.sink import Sink
-from headrace.errors import LawBroken, PipelineError
+from headrace.errors import (
+    HeadraceError,
+    LawBroken,
+    PipelineError,
+    PipelineFailed,
+    Retryable,
+)
+from headrace.log.kafka.log import KafkaLog
 
 _REPORT = "This is a fault of headrace: please report it, with the pipeline"
 
@@ -39,8 +49,16 @@ class KafkaQuery(Query):
         self._newest: dict[str, int] = {}
         """The newest time of each topic since the start, which is as much as Spark remembers."""
         self._frontier = sink.frontier
+        if (gap := gap_in(self._log, self.step.name, sink.reached)) is not None:
+            raise gap
+        assert isinstance(self._log, KafkaLog)
+        self._group: Group | None = Group(self._log.address, f"{self.step.app}.{self.step.name}")
         self._late = 0
         super().start(sink, until_caught_up=until_caught_up)
+
+    def stop(self) -> None:
+        super().stop()
+        self._group = None
 
     # A batch
 
@@ -52,7 +70,9 @@ class KafkaQuery(Query):
 
     def _run_again(self, frame: DataFrame) -> None:
         super()._run_again(frame)
-        self._frontier = self._passed(self._seen())
+        seen = self._seen()
+        self._frontier = self._passed(seen)
+        self._late = seen.dropped  # which were found when it was stored
 
     def _results(self, number: int, frame: DataFrame, sink: Sink) -> Results:
         self._check_watermark(number)
@@ -119,7 +139,22 @@ class KafkaQuery(Query):
                 return None
             frontier = self._frontier
         ranges = {topic: (start[topic], end[topic]) for topic in end}
-        return self.frames.late_between(ranges, frontier)
+        return self.frames.late_between(ranges, frontier, self._oldest(seen), _newest(seen))
+
+    def _stored(self, end: Mapping[str, Position]) -> None:
+        if self._group is not None:
+            self._group.tell(end)
+
+    def _failure(self, error: Exception) -> HeadraceError:
+        """What failed, or the gap that made it fail. A broker may come back: that is by chance."""
+        found = super()._failure(error)
+        assert self._sink is not None
+        if (gap := gap_in(self._log, self.step.name, self._sink.reached)) is not None:
+            return gap
+        if isinstance(found, Retryable):
+            message = f"Step {self.step.name!r} failed: {found.message}"
+            return PipelineFailed(message, hint=found.hint, by_chance=True)
+        return found
 
     # Time
 
@@ -141,9 +176,11 @@ class KafkaQuery(Query):
         return int(self._told(number)["batchWatermarkMs"]) * MILLISECOND
 
     def _check_watermark(self, number: int) -> None:
-        """Return if Spark's watermark in a batch is what the stored frontier comes to."""
+        """Return if Spark's watermark in a batch, where it judges, is what is stored comes to."""
         step = self.step.aggregation
-        patience = micros(step.patience) // MILLISECOND * MILLISECOND if step is not None else 0
+        if step is None or not keeps_state(self.step):
+            return
+        patience = micros(step.patience) // MILLISECOND * MILLISECOND
         mine = max(0, self._frontier - patience) if self._frontier is not None else 0
         if (sparks := self._watermark(number)) != mine:
             raise LawBroken(
@@ -154,11 +191,28 @@ class KafkaQuery(Query):
 
     # What Spark knows
 
-    def _seen(self) -> SeenBatch:
+    @property
+    def plan(self) -> str:
+        """How Spark went about its last batch."""
+        return str(self._executed().toString())
+
+    def _executed(self) -> Any:
         assert self._query is not None
-        execution = self._query._jsq.streamingQuery().lastExecution()
-        found = seen_by(execution.executedPlan())
+        return self._query._jsq.streamingQuery().lastExecution().executedPlan()
+
+    def _seen(self) -> SeenBatch:
+        found = seen_by(self._executed())
         return replace(found, topics=dict.fromkeys(self.step.topics, NOTHING) | found.topics)
+
+    def _oldest(self, seen: SeenBatch) -> dict[str, Oldest]:
+        """The oldest rows of each topic that has any in the batch that was just computed."""
+        assert self._query is not None
+        metrics = self._query._jsq.streamingQuery().lastExecution().observedMetrics()
+        return {
+            topic: Oldest.from_json(metrics.apply(metric_of(topic)).json())
+            for topic, found in seen.topics.items()
+            if found.placed
+        }
 
     def _told(self, number: int) -> dict[str, Any]:
         """What Spark wrote of a batch before it began, beside where it ends."""
@@ -169,8 +223,11 @@ class KafkaQuery(Query):
     def _check_span(self, topic: str, rows: int, span: int) -> None:
         # There may be fewer: the ends of transactions take offsets, and so do those given up.
         if rows > span:
-            raise LawBroken(
-                f"Spark read {rows:,} rows of {topic!r} where there are {span:,}", hint=_REPORT
+            raise PipelineFailed(
+                f"Spark read {rows:,} rows of {topic!r} in step {self.step.name!r}, and there are "
+                f"{span:,}: a worker was lost, and what it had read was counted twice",
+                hint="Nothing of this batch was stored. Run it again to go on from there",
+                by_chance=True,
             )
 
     def _check_dropped(self, dropped: int) -> None:
@@ -208,3 +265,8 @@ class KafkaQuery(Query):
                 hint="headrace run --fresh computes everything anew",
             )
         super()._claim_checkpoint(sink)
+
+
+def _newest(seen: SeenBatch) -> int:
+    """The newest time of all topics that have any."""
+    return max(found.newest for found in seen.topics.values() if found.newest is not None)

@@ -14,7 +14,7 @@ from headrace.log import Log
 
 FORMAT = "kafka"
 
-_READING = {
+READING = {
     # Nothing of a transaction that was given up, and never a jump over what is gone.
     "kafka.isolation.level": "read_committed",
     "failOnDataLoss": "true",
@@ -25,16 +25,24 @@ _READING = {
 
 
 def stream(
-    spark: SparkSession, log: Log, topic: str, start: Position, portions: Portions, tasks: int
+    spark: SparkSession,
+    log: Log,
+    topic: str,
+    start: Position,
+    portions: Portions,
+    tasks: int | None,
 ) -> DataFrame:
-    """What comes to a topic, from a place on, in batches of at most so many rows."""
+    """What comes to a topic, from a place on, in batches of at most so many rows.
+
+    It is read by so many tasks at least, or by one for each partition.
+    """
     return (
         spark.readStream.format(FORMAT)
-        .options(**connection_of(log), **_READING)
+        .options(**connection_of(log), **READING)
         .option("subscribe", topic)
         .option("startingOffsets", _offsets(topic, dict(enumerate(start.offsets))))
         .option("maxOffsetsPerTrigger", str(portions.max_rows))
-        .option("minPartitions", str(tasks))
+        .options(**({} if tasks is None else {"minPartitions": str(tasks)}))
         .load()
     )
 
@@ -50,7 +58,7 @@ def between(
         return None
     return (
         spark.read.format(FORMAT)
-        .options(**connection_of(log), **_READING)
+        .options(**connection_of(log), **READING)
         .option("assign", json.dumps({topic: list(ranges)}))
         .option("startingOffsets", _offsets(topic, {p: first for p, (first, _) in ranges.items()}))
         .option("endingOffsets", _offsets(topic, {p: last for p, (_, last) in ranges.items()}))

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from headrace.engine import places
 from headrace.engine.compile import Compiler
-from headrace.engine.frames import arrow_schema
+from headrace.engine.handing import arrow_schema
 from headrace.engine.realtime.alerts import Alerting
 from headrace.engine.realtime.beside import as_json, record, told, written
 from headrace.engine.realtime.counting import Counting

@@ -9,14 +9,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka import IsolationLevel as Isolation
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headrace.clock import SECOND, Clock, SystemClock
-from headrace.errors import HeadraceError, LogUnavailable
+from headrace.errors import HeadraceError, LogUnavailable, UnknownTopic
+from headrace.log.declared import unknown_topic
 from headrace.log.kafka.address import KafkaAddress
-from headrace.log.kafka.failures import code_of, translated
+from headrace.log.kafka.failures import PASSING, UNKNOWN, code_of, translated
 
 T = TypeVar("T")
 
@@ -28,14 +36,6 @@ _MESSAGE_BYTES = 72 << 20
 """What a client may send at once: the largest record there may be, as the largest JSON."""
 
 _MOMENT = SECOND // 100
-_PASSING = {
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.NOT_COORDINATOR,
-}
-"""What is over in a moment: partitions and groups that were just made have no leader yet."""
 
 
 class Client:
@@ -164,6 +164,20 @@ class Client:
             raise self.failure(error) from None
         self._last = None
 
+    def check_trouble(self) -> None:
+        """As `check`, if something was heard that may mean that the cluster is away."""
+        if self._last is not None:
+            self.check()
+
+    def has_topic(self, name: str) -> bool:
+        """Whether Kafka knows a topic of this name."""
+        answer = self.admin.describe_topics(TopicCollection([name]), request_timeout=self.seconds)
+        try:
+            self.wait(answer[name], topic=name)
+        except UnknownTopic:
+            return False
+        return True
+
     def offsets(
         self,
         places: Iterable[tuple[str, int]],
@@ -210,8 +224,13 @@ class Client:
                     self._last = None
                 except (KafkaException, TimeoutError) as error:
                     found[place] = self.failure(error, topic=place[0], partition=place[1])
-                    if code_of(error) in _PASSING:
-                        left.append(place)
+                    code = code_of(error)
+                    if code in UNKNOWN | {KafkaError._NOENT} and not self.has_topic(place[0]):
+                        found[place] = unknown_topic(place[0])
+                    elif code in PASSING | UNKNOWN:
+                        left.append(place)  # what this client knows is out of date
+            # A leader that has been elected anew is not asked for by itself.
+            self.introduce(self.admin, *{topic for topic, _ in left})
         return found
 
 

@@ -7,10 +7,9 @@ fence. One without an id sends without transactions, and has one of its own for 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import OffsetSpec
 
 from headrace.clock import SECOND
@@ -23,6 +22,7 @@ from headrace.log.kafka.failures import FENCED, code_of
 from headrace.log.kafka.fences import Fence, fence_message, read_fence
 from headrace.log.kafka.messages import Outgoing, outgoing
 from headrace.log.kafka.offsets import KafkaOffsets
+from headrace.log.kafka.sending import Sender, receipt_of
 from headrace.log.kafka.topics import Topics, number_of
 from headrace.log.roles import Acks
 from headrace.log.state import Ack, Receipt
@@ -34,15 +34,6 @@ _ACKS = {"none": "1", "written": "1", "synced": "all"}
 """How many replicas answer. With `none` nobody waits for it, and yet `flush` can tell."""
 
 
-@dataclass
-class _Sent:
-    """What became of messages."""
-
-    offsets: dict[int, tuple[int, int]]
-    """Offset and timestamp by the number of the message."""
-    errors: dict[int, KafkaError]
-
-
 class KafkaCommitter(Committer):
     """Commits to Kafka under one producer id."""
 
@@ -52,12 +43,12 @@ class KafkaCommitter(Committer):
         self._found = topics
         self._named = id is not None
         self._acks = acks
-        self._plain: Producer | None = None
-        self._transactional: Producer | None = None
+        self._plain: Sender | None = None
+        self._transactional: Sender | None = None
         self._sequence = 0
         self._fence: Fence | None = None
         self._fenced = False
-        self._introduced: dict[int, set[str]] = {}
+        self._in_doubt = False
         self._left: tuple[int, list[Outgoing], list[Ack], int] | None = None
         if self._named:
             self._open()
@@ -79,7 +70,7 @@ class KafkaCommitter(Committer):
         # A commit that failed was aborted; one that nobody knows of has closed its producer.
         return
 
-    def _open(self) -> Producer:
+    def _open(self) -> Sender:
         """A producer that alone has this transactional id, after the last one's end."""
         if self._fenced:
             raise fenced(self.id)
@@ -96,14 +87,14 @@ class KafkaCommitter(Committer):
         if self._named:
             self._fence = read_fence(self._client, self.id)
             self._sequence = 0 if self._fence is None else self._fence.sequence + 1
-        self._transactional = producer
-        return producer
+        self._transactional = Sender(self._client, producer)
+        return self._transactional
 
     def close(self) -> None:
         with self.lock:
-            for producer in (self._plain, self._transactional):
-                if producer is not None:
-                    producer.purge()
+            for sender in (self._plain, self._transactional):
+                if sender is not None:
+                    sender.close()
             self._plain = self._transactional = None
 
     # Topics
@@ -122,11 +113,8 @@ class KafkaCommitter(Committer):
         found = self._found.described(known)
         for name, row in known.items():
             now = found.get(name)
-            if (
-                now is None
-                or number_of(now) != row.id
-                or len(now.partitions) != row.topic.partitions
-            ):
+            known_as = (row.id, row.topic.partitions)
+            if now is None or (number_of(now), len(now.partitions)) != known_as:
                 self.forget(name)
 
     # Committing
@@ -168,18 +156,19 @@ class KafkaCommitter(Committer):
         """Send without a transaction. What got through is not sent again after an error."""
         if self._plain is None:
             acks = _ACKS[self._acks]
-            self._plain = self._client.producer(
+            producer = self._client.producer(
                 acks=acks,
                 enable_idempotence=acks == "all",
                 max_in_flight=5 if acks == "all" else 1,
                 message_timeout_ms=int(self._client.seconds * 1000),
             )
+            self._plain = Sender(self._client, producer)
         before: list[Ack] = []
         time = 0
         if self._left is not None and self._left[0] == sequence:
             before, time = self._left[2], self._left[3]
-        sent = self._produce(self._plain, messages)
-        receipt = _receipt(messages, sent, before, time)
+        sent = self._plain.send(messages)
+        receipt = receipt_of(messages, sent, before, time)
         if sent.errors:
             number, error = min(sent.errors.items())
             found = self._client.failure(error, topic=messages[number].topic)
@@ -204,15 +193,16 @@ class KafkaCommitter(Committer):
         offsets: GroupOffsets | None,
         again: Fence | None = None,
     ) -> Receipt:
-        producer = self._transactional or self._open()
+        sender = self._transactional or self._open()
+        producer = sender.producer
         try:
             producer.begin_transaction()
-            sent = self._produce(producer, messages)
-            receipt = _receipt(messages, sent)
+            sent = sender.send(messages)
+            receipt = receipt_of(messages, sent)
             failed = {index: messages[index].topic for index in sent.errors}
             if self._named and not sent.errors:
                 fence = again or Fence(sequence, receipt)
-                sent = self._produce(producer, [fence_message(self.id, fence)])
+                sent = sender.send([fence_message(self.id, fence)])
                 failed = {0: ""} if sent.errors else {}
             if sent.errors:
                 number, error = min(sent.errors.items())
@@ -228,7 +218,23 @@ class KafkaCommitter(Committer):
             self._abort(producer)
             raise
         self._end(producer)
+        self._await_visible(receipt)
         return receipt if again else self._done(sequence, receipt)
+
+    def _await_visible(self, receipt: Receipt) -> None:
+        """Return when readers can see it: Kafka answers a commit before it has marked the records.
+
+        Another transaction that is open may hide it for longer than anybody should wait.
+        """
+        ends = {(ack.topic, ack.partition): ack.end for ack in receipt.acks}
+        limit = self._client.clock.monotonic() + SECOND
+        while ends and self._client.clock.monotonic() < limit:
+            seen = self._client.some_offsets(ends, OffsetSpec.latest())
+            ends = {
+                place: end
+                for place, end in ends.items()
+                if isinstance(found := seen[place], tuple) and found[0] < end
+            }
 
     def _end(self, producer: Producer) -> None:
         """Commit the transaction, trying for as long as it cannot be known to have failed."""
@@ -242,17 +248,25 @@ class KafkaCommitter(Committer):
                 if inner.txn_requires_abort() or inner.fatal():
                     raise self._aborted(producer, error) from None
                 if not inner.retriable() or self._client.clock.monotonic() > end:
-                    self._transactional = None  # its successor finds out what became of it
-                    raise self._unknown(error) from None
+                    # Its successor finds out what became of it, by its fence.
+                    self._transactional, self._in_doubt = None, True
+                    raise self._client.failure(error) from None
 
-    def _unknown(self, error: KafkaException) -> HeadraceError:
-        found = self._client.failure(error)
-        if self._named:
-            return found
-        return LogError(
-            f"It is not known whether the transaction is in the log: {found.message}",
-            hint="Give the producer an id, and its successor will know",
-        )
+    def commit_next(
+        self, make: Make, offsets: GroupOffsets | None = None, *, whole: bool = False
+    ) -> Receipt:
+        self._in_doubt = False
+        try:
+            return super().commit_next(make, offsets, whole=whole)
+        except LogUnavailable as error:
+            if not self._in_doubt:
+                raise
+            # Tried again, it would have another number, and could be there twice.
+            raise LogError(
+                f"It is not known whether the transaction is in the log: {error.message}",
+                hint="Look into the log before you try it again; append(sequence=...) under an id "
+                "of the producer's can be repeated without looking",
+            ) from None
 
     def _aborted(self, producer: Producer, error: KafkaException | _Refused) -> HeadraceError:
         """Abort, and the reason as an error of ours."""
@@ -274,42 +288,6 @@ class KafkaCommitter(Committer):
             return code_of(error)
         return 0
 
-    def _produce(self, producer: Producer, messages: Sequence[Outgoing]) -> _Sent:
-        """Send messages, and wait until it is known what became of each."""
-        sent = _Sent({}, {})
-        known = self._introduced.setdefault(id(producer), set())
-        fresh = {message.topic for message in messages} - known
-        self._client.introduce(producer, *fresh)
-        known |= fresh
-
-        def tell(number: int, error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                sent.errors[number] = error
-            else:
-                sent.offsets[number] = (message.offset() or 0, message.timestamp()[1])
-
-        for index, out in enumerate(messages):
-            while True:
-                try:
-                    producer.produce(
-                        out.topic,
-                        out.value,
-                        out.key,
-                        partition=out.partition,
-                        headers=out.headers,
-                        on_delivery=lambda error, message, n=index: tell(n, error, message),
-                    )
-                    break
-                except BufferError:
-                    producer.poll(0.1)  # the queue is full: let some of it go first
-                except KafkaException as error:
-                    sent.errors[index] = error.args[0]
-                    break
-        # Every message is told of by its own timeout, so this ends.
-        while producer.flush(self._client.seconds):
-            continue
-        return sent
-
 
 class _Refused(Exception):
     """A message that Kafka did not take."""
@@ -318,26 +296,3 @@ class _Refused(Exception):
         super().__init__(error)
         self.error = error
         self.topic = topic
-
-
-def _receipt(
-    messages: Sequence[Outgoing],
-    sent: _Sent,
-    acks: Sequence[Ack] = (),
-    timestamp: int = 0,
-) -> Receipt:
-    """The offsets that messages were given, in runs without a gap."""
-    runs = list(acks)
-    places = sorted(
-        (messages[number].topic, messages[number].partition, offset)
-        for number, (offset, _) in sent.offsets.items()
-        if offset >= 0
-    )
-    for topic, partition, offset in places:
-        last = runs[-1] if runs else None
-        if last and (last.topic, last.partition, last.end) == (topic, partition, offset):
-            runs[-1] = Ack(topic, partition, last.first, offset + 1)
-        else:
-            runs.append(Ack(topic, partition, offset, offset + 1))
-    times = [time * 1000 for _, time in sent.offsets.values()]
-    return Receipt(None, max([timestamp, *times]), tuple(runs))

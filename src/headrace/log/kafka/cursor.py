@@ -24,6 +24,8 @@ class KafkaCursor:
         """The offset that is fetched next."""
         self.sought = False
         """Whether Kafka's client has to be told where to go on."""
+        self.paused = False
+        """Whether Kafka's client was told to pause."""
         self.waiting: deque[Message] = deque()
         self._again = again
 

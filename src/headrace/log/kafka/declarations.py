@@ -149,3 +149,6 @@ def make_own_topic(client: Client, name: str, partitions: int) -> None:
     except KafkaException as error:
         if code_of(error) != KafkaError.TOPIC_ALREADY_EXISTS:
             raise client.failure(error, topic=name) from None
+    for _ in client.moments():
+        if client.has_topic(name):  # who has made it knows of it before the brokers do
+            break

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 from confluent_kafka import (
@@ -61,39 +60,31 @@ class Groups:
             raise self._client.failure(error, group=name) from None
         return None if found.state == ConsumerGroupState.DEAD else found
 
+    def find_settled(self, name: str) -> ConsumerGroupDescription | None:
+        """As `find`, but not while members join, when their assignor is not known yet."""
+        found = None
+        end = self._client.clock.monotonic() + SECOND
+        for _ in self._client.moments():
+            found = self.find(name)
+            if found is None or not found.members or found.partition_assignor:
+                break
+            if self._client.clock.monotonic() > end:
+                break
+        return found
+
     def describe(self, name: str) -> GroupState:
         found = self.find(name)
         if found is None:
             raise unknown_group(name)
-        wanted = self._subscriptions(name)
-        members = tuple(
-            sorted(
-                (
-                    Member(
-                        member.member_id,
-                        member.group_instance_id,
-                        wanted.get(member.member_id, ()),
-                        tuple(sorted((p.topic, p.partition) for p in _assigned(member))),
-                        0,
-                    )
-                    for member in found.members
-                ),
-                key=lambda member: member.id,
-            )
-        )
+        members = tuple(sorted(map(_member, found.members), key=lambda member: member.id))
         assignor = (found.partition_assignor or "").removeprefix("cooperative-")
-        return GroupState(name, 0, assignor, members, self._lags(name, members))
-
-    def _subscriptions(self, name: str) -> dict[str, tuple[str, ...]]:
-        try:
-            found = self._client.admin.list_groups(name, timeout=self._client.seconds)
-        except KafkaException as error:
-            raise self._client.failure(error, group=name) from None
-        return {m.id: _topics_in(bytes(m.metadata or b"")) for g in found for m in g.members}
+        return GroupState(name, None, assignor, members, self._lags(name, members))
 
     def _committed(self, name: str) -> dict[tuple[str, int], TopicPartition]:
         answer = self._client.admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(name)], request_timeout=self._client.seconds
+            [ConsumerGroupTopicPartitions(name)],
+            require_stable=True,  # a transaction that is about to end counts
+            request_timeout=self._client.seconds,
         )[name]
         found = self._client.wait(answer, group=name)
         return {(p.topic, p.partition): p for p in found.topic_partitions or ()}
@@ -193,19 +184,9 @@ class Groups:
             raise self._client.failure(error, group=name) from None
 
 
-def _assigned(member: Any) -> list[TopicPartition]:
-    return [] if member.assignment is None else list(member.assignment.topic_partitions)
-
-
-def _topics_in(subscription: bytes) -> tuple[str, ...]:
-    """The topics of a member, from what it has told Kafka: a version, then names with a length."""
-    try:
-        (count,) = struct.unpack_from(">xxi", subscription)
-        at, names = 6, []
-        for _ in range(count):
-            (length,) = struct.unpack_from(">h", subscription, at)
-            names.append(subscription[at + 2 : at + 2 + length].decode())
-            at += 2 + length
-        return tuple(sorted(names))
-    except (struct.error, UnicodeDecodeError):
-        return ()  # a member of another kind
+def _member(found: Any) -> Member:
+    """A member as Kafka describes it, which does not tell of topics that it has nothing of."""
+    places = () if found.assignment is None else found.assignment.topic_partitions
+    partitions = tuple(sorted((place.topic, place.partition) for place in places))
+    topics = tuple(sorted({topic for topic, _ in partitions}))
+    return Member(found.member_id, found.group_instance_id, topics, partitions, None)

@@ -24,12 +24,15 @@ from headrace.log.kafka.lookup import find_offsets
 from headrace.log.kafka.reader import scan
 from headrace.log.kafka.topics import Topics
 from headrace.log.names import check_name
-from headrace.log.position import EARLIEST, LATEST, Commit, Position
+from headrace.log.position import EARLIEST, LATEST, Position
 from headrace.log.producer import LogProducer
 from headrace.log.record import Batch
 from headrace.log.roles import Acks, CommitMode, Consumer, Producer
 from headrace.log.settings import TopicSettings
 from headrace.log.state import GroupState, Topic, TopicCommit, TopicState, UpkeepReport
+
+_LONGEST_SESSION = timedelta(minutes=30)
+"""Kafka's own default, and near what its client can count."""
 
 
 class KafkaLog(Log):
@@ -129,7 +132,6 @@ class KafkaLog(Log):
         partitions: Iterable[int] | None = None,
         columns: Sequence[str] | None = None,
     ) -> Iterator[Batch]:
-        self._check_positions(start, stop)
         row = self._topics.find(topic)
         if columns is not None and not columns:
             raise InvalidSetting("No columns were asked for", hint="Leave columns out for all")
@@ -168,7 +170,6 @@ class KafkaLog(Log):
             raise InvalidPosition("A consumer needs a topic", hint="log.consumer('orders')")
         if commit not in ("before", "after", "manual"):
             raise InvalidSetting(f"commit cannot be {commit!r}", hint="Use before, after or manual")
-        self._check_positions(start)
         terms = None
         if group is not None:
             terms = self._terms(group, assignor, instance, session, max_poll_interval)
@@ -196,8 +197,17 @@ class KafkaLog(Log):
             raise InvalidSetting(
                 f"A session of {session} is over before it begins", hint="Choose some seconds"
             )
-        known = self._groups.find(group)
-        others = [m for m in known.members if m.group_instance_id != instance] if known else []
+        if session > _LONGEST_SESSION:
+            raise InvalidSetting(
+                f"A session of {session} is longer than Kafka keeps one", hint="Use up to 30m"
+            )
+        known = self._groups.find_settled(group)
+        others = [
+            member
+            for member in (known.members if known else ())
+            # One of the same name is not another: it gives up its place to this one.
+            if instance is None or member.group_instance_id != instance
+        ]
         if known is not None and others and known.partition_assignor:
             present = known.partition_assignor.removeprefix("cooperative-")
             if present != assignor:
@@ -205,17 +215,11 @@ class KafkaLog(Log):
                     f"The members of group {group!r} assign by {present!r}, not by {assignor!r}",
                     hint=f"Use assignor={present!r}, or stop all of them first",
                 )
-        alone = known is None or not known.members
-        return Terms(group, assignor, instance, session, max_poll_interval, alone)
+        return Terms(group, assignor, instance, session, max_poll_interval, alone=not others)
 
     def offset_at(self, topic: str, partition: int, position: Position) -> int:
-        self._check_positions(position)
         row = self._topics.find(topic)
         return find_offsets(self._client, row, [partition], position)[partition]
-
-    def _check_positions(self, *positions: Position) -> None:
-        if any(isinstance(position, Commit) for position in positions):
-            self.require(Capability.COMMITS)
 
     # What Kafka has not
 
@@ -249,7 +253,6 @@ class KafkaLog(Log):
         return self._groups.describe(name)
 
     def reset_group(self, name: str, topic: str, position: Position) -> dict[int, int]:
-        self._check_positions(position)
         return self._groups.reset(name, topic, position)
 
     def delete_group(self, name: str) -> None:

@@ -8,8 +8,9 @@ from confluent_kafka.admin import OffsetSpec
 
 from headrace.errors import InvalidPosition, OffsetOutOfRange
 from headrace.log.declared import TopicRow, check_partition
+from headrace.log.interface import Capability, lacking
 from headrace.log.kafka.client import Client
-from headrace.log.position import Earliest, Latest, Offset, Position, Time
+from headrace.log.position import Commit, Earliest, Latest, Offset, Position, Time
 
 _LATEST_MILLIS = (1 << 62) // 1000
 
@@ -36,6 +37,8 @@ def find_offsets(
             return dict.fromkeys(wanted, offset)
         case Time(micros):
             return _at(client, row, wanted, micros)
+        case Commit():
+            raise lacking(str(client.address), Capability.COMMITS)
         case _:
             raise InvalidPosition(
                 f"{position!r} is not a position",

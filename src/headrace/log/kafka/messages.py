@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import Message
 
 from headrace.errors import UnreadableRecord
@@ -141,6 +142,7 @@ def _typed(
         found = rows_of(topic).decode(_values(messages), odd)
     except Garbage as garbage:
         raise _unreadable(topic, messages[alive[garbage.index]], garbage.reason) from None
+    _give_times(topic, found, [messages[index] for index in alive])
     schema = pa.schema([field.with_nullable(True) for field in topic.schema])
     if len(alive) == len(messages):
         return pa.RecordBatch.from_arrays(found, schema=schema), None
@@ -157,6 +159,17 @@ def _typed(
             schema.field(index).type,
         )  # fmt: skip
     return pa.RecordBatch.from_arrays(spread, schema=schema), places < 0
+
+
+def _give_times(topic: TopicRow, columns: list[pa.Array], messages: Sequence[Message]) -> None:
+    """Give rows without an event time that of their arrival, if the topic says so."""
+    declared = topic.topic
+    if declared.event_time is None or declared.settings.missing_time != "arrival":
+        return
+    index = topic.schema.names.index(declared.event_time)
+    kind = topic.schema.field(index).type
+    times = pa.array([m.timestamp()[1] * 1000 for m in messages], pa.int64()).cast(kind)
+    columns[index] = pc.coalesce(columns[index], times)
 
 
 def _key(topic: TopicRow, message: Message) -> Any:

@@ -40,6 +40,7 @@ def _scan(
     at = first
     patience = int(client.seconds * SECOND)
     deadline = client.clock.monotonic() + patience
+    look = client.clock.monotonic() + SECOND
     while at < end:
         found: list[Message] = []
         for message in fetch(reader, _AT_ONCE, 0.1):
@@ -60,9 +61,11 @@ def _scan(
             yield found
         now = client.clock.monotonic()
         if found or at >= end:
-            deadline = now + patience
-        elif now > deadline:
+            deadline, look = now + patience, now + SECOND
+        elif now > look:
+            look = now + SECOND
             ranges(client, row, [partition])  # tells what is the matter, if it can
+        if now > deadline:
             raise LogUnavailable(
                 f"Partition {partition} of topic {row.name!r} gives nothing after offset {at}",
                 topic=row.name,

@@ -10,62 +10,9 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from headrace.errors import InvalidSchema
+from headrace.log.kafka.avro import avro_schema
 from headrace.log.kafka.garbage import Garbage
 from headrace.log.rows import check_of
-
-_SIMPLE: dict[pa.DataType, Any] = {
-    pa.bool_(): "boolean",
-    pa.int8(): "int",
-    pa.int16(): "int",
-    pa.int32(): "int",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "bytes",
-    pa.date32(): {"type": "int", "logicalType": "date"},
-    pa.timestamp("us", tz="UTC"): {"type": "long", "logicalType": "timestamp-micros"},
-    pa.timestamp("us"): {"type": "long", "logicalType": "local-timestamp-micros"},
-}
-
-
-def avro_schema(schema: pa.Schema) -> str:
-    """The Avro schema of a topic's rows, as JSON: what `from_avro` is told."""
-    return json.dumps(_record("topLevelRecord", schema))
-
-
-def _record(name: str, fields: Any) -> dict[str, Any]:
-    return {
-        "type": "record",
-        "name": name,
-        "fields": [
-            {
-                "name": field.name,
-                "type": _type(f"{name}.{field.name}", field.type, field.nullable),
-            }
-            for field in fields
-        ],
-    }
-
-
-def _type(path: str, kind: pa.DataType, nullable: bool) -> Any:
-    if pa.types.is_decimal(kind):
-        found: Any = {
-            "type": "bytes",
-            "logicalType": "decimal",
-            "precision": kind.precision,
-            "scale": kind.scale,
-        }
-    elif pa.types.is_list(kind):
-        found = {"type": "array", "items": _type(f"{path}.item", kind.value_type, True)}
-    elif pa.types.is_map(kind):
-        found = {"type": "map", "values": _type(f"{path}.value", kind.item_type, True)}
-    elif pa.types.is_struct(kind):
-        found = _record(path, kind)
-    else:
-        found = _SIMPLE[kind]
-    return ["null", found] if nullable else found
 
 
 class AvroRows:
@@ -73,13 +20,7 @@ class AvroRows:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        try:
-            self._avro = fastavro.parse_schema(json.loads(avro_schema(schema)))
-        except (fastavro.schema.SchemaParseException, ValueError) as error:
-            raise InvalidSchema(
-                f"The columns {', '.join(schema.names)} cannot be written as Avro: {error}",
-                hint="Avro's names have letters, digits and underscores; use format=json",
-            ) from None
+        self._avro = fastavro.parse_schema(json.loads(avro_schema(schema)))
         self._maps = [field.name for field in schema if _has_map(field.type)]
         self._checks = [(field.name, check_of(field.type)) for field in schema]
 

@@ -47,14 +47,18 @@ class Scene:
 
 
 class Play:
-    """Runs the demo. A screen may ask for the scene at any time, from a thread of its own."""
+    """Runs the demo. A screen may ask for the scene at any time, from a thread of its own.
 
-    def __init__(self, log: Log, app: App, generator: Generator) -> None:
+    The `first` transactions are in the log already, for Spark to start with.
+    """
+
+    def __init__(self, log: Log, app: App, generator: Generator, first: int) -> None:
         self.warm: int | None = None
         """When the first transactions had been looked at, and the rest began to come."""
         self._log = log
         self._app = app
         self._generator = generator
+        self._first = first
         self._clock = SystemClock()
         self._began = self._clock.monotonic()
         self._rates = Rates(self._clock)
@@ -71,7 +75,7 @@ class Play:
         return Scene(
             self._log.url,
             self.seconds,
-            generator.written,
+            self._first + generator.written,
             generator.event_time,
             self.warm is not None and not generator.ended,
             self._results,

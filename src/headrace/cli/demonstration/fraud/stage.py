@@ -40,8 +40,11 @@ def perform(url: str, *, events: int, once: bool, quiet: bool) -> Account:
         span = _ONCE_SPAN if once else _LIVE_SPAN
         start = start_after(SystemClock().now(), log.frontier(TRANSACTIONS))
         made = traffic(events, start, span)
-        play = Play(log, pipeline, _generator(log, pipeline, made))
-        _begin(log, made)
+        first = made.transactions.slice(0, _FIRST)
+        play = Play(log, pipeline, _generator(log, pipeline, made), first.num_rows)
+        with log.producer() as producer:
+            producer.append(PROFILES, made.profiles)
+            producer.append(TRANSACTIONS, first)
         with shown(play.scene, draw, plain_line, quiet=quiet):
             play.run()
         return _account(log, pipeline, play, made)
@@ -52,13 +55,6 @@ def _generator(log: Log, pipeline: App, made: Traffic) -> Generator:
     plan = Plan(rest, _RATE, _RATE // _COMMITS_PER_SECOND, made.start, made.span // max(1, rest))
     topic = pipeline.topics[TRANSACTIONS]
     return Generator(log.url, topic, plan, rows=lambda plan, _: made.tables(_FIRST, plan.chunk))
-
-
-def _begin(log: Log, made: Traffic) -> None:
-    """Who holds the cards, and the first transactions."""
-    with log.producer() as producer:
-        producer.append(PROFILES, made.profiles)
-        producer.append(TRANSACTIONS, made.transactions.slice(0, _FIRST))
 
 
 def _account(log: Log, pipeline: App, play: Play, made: Traffic) -> Account:

@@ -1,0 +1,296 @@
+"""Counts by window from a Kafka topic into a view, against the same query by hand in PySpark.
+
+A broker of its own is started, and topics of JSON and of Avro are filled. `json` and `avro`:
+events/s until a view has caught up, with our defaults, so with late rows and dead letters told and
+the law checked, against `bench/baselines/kafka_by_hand.py` with Spark's defaults. `*_same_source`:
+against the same query with our settings of Kafka's source, and `*_settings` what these are worth to
+it. `source_*`: what each of them is worth by itself; `state_memory`, `shuffle_cores` and `codegen`
+the same for how Spark is set up. `json_in_time`: a topic in which nothing is
+late. `relay`: rows/s from topic to topic, each once, against Spark's own sink for Kafka, which may
+write twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+import headrace as hr
+from bench.baselines import hand_written, kafka_by_hand
+from bench.measure import Progress, Result, best_of, rate, report, seconds
+from headrace.broker import Cluster
+from headrace.engine.frames import Portions
+from headrace.engine.kafka.source import READING
+from headrace.engine.session import STATE_STORES, spark_session
+from headrace.java import jars
+from headrace.log import open_log
+from headrace.log.kafka.avro import avro_schema
+from headrace.runner import Run
+from headrace.schema.ddl import parse_schema
+from headrace.views.location import STATE
+
+SCHEMA = "url string, user string, at timestamp"
+PARTITIONS = 2
+SIZE = timedelta(minutes=1)
+DELAY = timedelta(seconds=10)
+EVENTS_PER_SECOND = 2_000
+LATE = 10_000
+"""One in so many rows comes an hour late."""
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Job:
+    """A topic, and a query on it."""
+
+    spark: SparkSession
+    servers: str
+    home: Path
+    topic: str
+    events: int
+    format: str
+    batch_rows: int
+
+    def ours(self) -> float:
+        """Seconds until a new view has caught up."""
+        app = hr.App(f"ours-{next(_numbers)}")
+        views = app.topic(
+            self.topic,
+            schema=SCHEMA,
+            key="url",
+            event_time="at",
+            partitions=PARTITIONS,
+            settings={"format": self.format},
+        )
+        hits = hr.aggregate(
+            views,
+            by="url",
+            window=hr.tumbling(SIZE),
+            lateness=hr.Lateness(delay=DELAY, grace=timedelta(0)),
+            hits=hr.count(),
+        )
+        app.view("hits", hits, key=["url", "window_start"])
+        return self._run(app)
+
+    def relay(self) -> float:
+        """Seconds until all rows are in another topic."""
+        app = hr.App(f"ours-{next(_numbers)}")
+        views = app.topic(
+            self.topic,
+            schema=SCHEMA,
+            key="url",
+            event_time="at",
+            partitions=PARTITIONS,
+            settings={"format": self.format},
+        )
+        app.publish(f"{app.name}.out", hr.derive(views, url="lower(url)"))
+        return self._run(app)
+
+    def _run(self, app: hr.App) -> float:
+        def work() -> None:
+            with Run(
+                app,
+                f"kafka://{self.servers}",
+                until_caught_up=True,
+                spark=self.spark,
+                portions=Portions(max_rows=self.batch_rows),
+            ) as run:
+                run.wait()
+                (step,) = run.progress()
+            assert step.law.rows == self.events, step.law
+
+        return seconds(work)
+
+    def by_hand(
+        self, options: Mapping[str, str] | None = None, conf: Mapping[str, str] | None = None
+    ) -> float:
+        """Seconds until a new hand-written table has caught up, with other settings of Spark."""
+        folder = self.home / f"by-hand-{next(_numbers)}"
+
+        def work() -> None:
+            kafka_by_hand.start(
+                self.spark,
+                self.servers,
+                self.topic,
+                folder,
+                schema=SCHEMA,
+                avro=avro_schema(parse_schema(SCHEMA)) if self.format == "avro" else None,
+                size=SIZE,
+                delay=DELAY,
+                batch_rows=self.batch_rows,
+                options=options or {},
+            ).awaitTermination()
+
+        with _set(self.spark, conf or {}):
+            spent = seconds(work)
+        missing = self.events - hand_written.counted(folder)
+        assert 0 <= missing <= self.events // LATE * 2 + 1, missing
+        return spent
+
+    def relay_by_hand(self) -> float:
+        """Seconds until Spark's own sink has written all rows to another topic."""
+        topic, folder = f"by-hand-{next(_numbers)}", self.home / f"by-hand-{next(_numbers)}"
+        with open_log(f"kafka://{self.servers}") as log:
+            log.create_topic(topic, partitions=1)
+
+        def work() -> None:
+            kafka_by_hand.relay(
+                self.spark, self.servers, self.topic, topic, folder,
+                schema=SCHEMA, batch_rows=self.batch_rows,
+            ).awaitTermination()  # fmt: skip
+
+        return seconds(work)
+
+
+def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str, Any]:
+    """All results; `quick` takes few events, to see that everything runs."""
+    events, rounds = (20_000, 1) if quick else (2_000_000, 3)
+    batch_rows = events // 2
+    settings = {
+        "events": events,
+        "keys": 1_000,
+        "partitions": PARTITIONS,
+        "batch_rows": batch_rows,
+        "delay_seconds": DELAY.total_seconds(),
+        "late": f"1 in {LATE:,}",
+        "rounds": rounds,
+    }
+    results = []
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
+        home = Path(name)
+        os.environ[STATE] = str(home / "state")
+        cluster = Cluster(home / "kafka")
+        try:
+            progress("a Kafka broker")
+            servers = cluster.up(1, 0, memory="1g").url.removeprefix("kafka://")
+            spark = spark_session(log_file=home / "spark.log", jars=jars("spark-kafka"))
+
+            def job(topic: str, format: str, *, late: bool) -> Job:
+                progress(f"a topic of {events:,} events in {format}")
+                _fill(servers, topic, events, format, late=late)
+                return Job(spark, servers, home, topic, events, format, batch_rows)
+
+            json, avro = job("json", "json", late=True), job("avro", "avro", late=True)
+            for made in (json, avro):
+                progress(made.topic)
+                results += _counted(made, rounds)
+            progress("what Kafka's source is told")
+            results += _settings(json, rounds)
+            in_time = job("in_time", "json", late=False)
+            progress("in time")
+            ours, by_hand = best_of(rounds, in_time.ours, in_time.by_hand)
+            results.append(
+                rate("json_in_time", "events/s", events, ours, kafka_by_hand.NAME, by_hand)
+            )
+            progress("relay")
+            ours, by_hand = best_of(rounds, json.relay, json.relay_by_hand)
+            results.append(
+                rate("relay", "rows/s", events, ours, "Spark's own sink, at least once", by_hand)
+            )
+        finally:
+            cluster.down(remove=True)
+    return report("kafka", settings, results)
+
+
+def _counted(job: Job, rounds: int) -> list[Result]:
+    ours, plain, same = best_of(rounds, job.ours, job.by_hand, lambda: job.by_hand(_source()))
+    name, events, unit = job.topic, job.events, "events/s"
+    return [
+        rate(name, unit, events, ours, kafka_by_hand.NAME, plain),
+        rate(f"{name}_same_source", unit, events, ours, "by hand, with our settings", same),
+        rate(f"{name}_settings", unit, events, same, "by hand, with Spark's settings", plain),
+    ]
+
+
+def _settings(job: Job, rounds: int) -> list[Result]:
+    """What settings are worth to the query by hand, each by itself."""
+    tried = {
+        "source_poll": {name: READING[name] for name in ("kafka.max.poll.records",)},
+        "source_fetch": {name: READING[name] for name in ("kafka.max.partition.fetch.bytes",)},
+        "source_committed": {name: READING[name] for name in ("kafka.isolation.level",)},
+    }
+    plain, *found = best_of(
+        rounds, job.by_hand, *(functools.partial(job.by_hand, made) for made in tried.values())
+    )
+    results = [
+        rate(name, "events/s", job.events, spent, "Spark's default", plain)
+        for name, spent in zip(tried, found, strict=True)
+    ]
+    source = _source()
+    ours, *others = best_of(
+        rounds,
+        lambda: job.by_hand(source),
+        *(functools.partial(job.by_hand, source, conf) for conf in _OTHERS.values()),
+    )
+    return results + [
+        rate(name, "events/s", job.events, ours, baseline, spent)
+        for (name, baseline), spent in zip(_OTHERS, others, strict=True)
+    ]
+
+
+_OTHERS = {
+    ("state_memory", "state in RocksDB"): {
+        "spark.sql.streaming.stateStore.providerClass": STATE_STORES["rocksdb"]
+    },
+    ("shuffle_cores", "200 shuffle partitions"): {"spark.sql.shuffle.partitions": "200"},
+    ("codegen", "without generated code"): {"spark.sql.codegen.wholeStage": "false"},
+}
+"""What we have otherwise, or might have: the result, and what it is compared with."""
+
+
+def _source() -> dict[str, str]:
+    return {**READING, "minPartitions": str(len(os.sched_getaffinity(0)))}
+
+
+@contextlib.contextmanager
+def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Let queries that are started meanwhile have other settings."""
+    before = {name: str(spark.conf.get(name)) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+def _fill(servers: str, topic: str, events: int, format: str, *, late: bool) -> None:
+    random = np.random.default_rng(1)
+    urls = pa.array([f"/page/{n:07d}" for n in range(1_000)])
+    users = pa.array([f"user-{n:06d}" for n in range(100_000)])
+    with open_log(f"kafka://{servers}") as log, log.producer(acks="written") as producer:
+        log.create_topic(
+            topic,
+            partitions=PARTITIONS,
+            schema=SCHEMA,
+            key="url",
+            event_time="at",
+            settings={"format": format},
+        )
+        for first in range(0, events, 20_000):
+            order = np.arange(first, min(events, first + 20_000), dtype=np.int64)
+            count = len(order)
+            times = order * (1_000_000 // EVENTS_PER_SECOND) + random.integers(0, 5_000_000, count)
+            if late:
+                times -= np.where(random.integers(0, LATE, count) == 0, 3_600_000_000, 0)
+            at = pa.array(times + 1_767_225_600_000_000).cast(pa.timestamp("us", tz="UTC"))
+            columns = [
+                urls.take(pa.array(random.integers(0, len(urls), count))),
+                users.take(pa.array(random.integers(0, len(users), count))),
+                at,
+            ]
+            producer.append(topic, pa.record_batch(columns, names=["url", "user", "at"]))

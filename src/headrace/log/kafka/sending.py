@@ -1,0 +1,97 @@
+"""Sending messages, and hearing what became of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from headrace.log.kafka.client import Client
+from headrace.log.kafka.messages import Outgoing
+from headrace.log.state import Ack, Receipt
+
+
+@dataclass
+class Sent:
+    """What became of messages, by their number."""
+
+    offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Offset and timestamp of those that got through."""
+    errors: dict[int, KafkaError] = field(default_factory=dict)
+
+
+class Sender:
+    """One of Kafka's producers."""
+
+    def __init__(self, client: Client, producer: Producer) -> None:
+        self._client = client
+        self._known: dict[str, int] = {}
+        self.producer = producer
+
+    def close(self) -> None:
+        """Forget what is under way."""
+        self.producer.purge()
+
+    def send(self, messages: Sequence[Outgoing]) -> Sent:
+        """Send messages, and wait until it is known what became of each."""
+        sent = Sent()
+        self._introduce(messages)
+
+        def tell(number: int, error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                sent.errors[number] = error
+            else:
+                sent.offsets[number] = (message.offset() or 0, message.timestamp()[1])
+
+        for index, out in enumerate(messages):
+            while True:
+                try:
+                    self.producer.produce(
+                        out.topic,
+                        out.value,
+                        out.key,
+                        partition=out.partition,
+                        headers=out.headers,
+                        on_delivery=lambda error, message, n=index: tell(n, error, message),
+                    )
+                    break
+                except BufferError:
+                    self.producer.poll(0.1)  # the queue is full: let some of it go first
+                except KafkaException as error:
+                    sent.errors[index] = error.args[0]
+                    break
+        # Every message is told of by its own timeout, so this ends.
+        while self.producer.flush(self._client.seconds):
+            continue
+        return sent
+
+    def _introduce(self, messages: Sequence[Outgoing]) -> None:
+        """Have Kafka's client look up partitions that it may not know of yet."""
+        highest: dict[str, int] = {}
+        for message in messages:
+            highest[message.topic] = max(highest.get(message.topic, 0), message.partition)
+        for topic, partition in highest.items():
+            if self._known.get(topic, -1) < partition:
+                self._client.introduce(self.producer, topic)
+                self._known[topic] = partition
+
+
+def receipt_of(
+    messages: Sequence[Outgoing], sent: Sent, acks: Sequence[Ack] = (), timestamp: int = 0
+) -> Receipt:
+    """The offsets that messages were given, in runs without a gap; and those of an earlier try."""
+    runs = list(acks)
+    places = sorted(
+        (messages[number].topic, messages[number].partition, offset)
+        for number, (offset, _) in sent.offsets.items()
+        if offset >= 0
+    )
+    for topic, partition, offset in places:
+        last = runs[-1] if runs else None
+        if last and (last.topic, last.partition, last.end) == (topic, partition, offset):
+            runs[-1] = Ack(topic, partition, last.first, offset + 1)
+        else:
+            runs.append(Ack(topic, partition, offset, offset + 1))
+    times = [time * 1000 for _, time in sent.offsets.values()]
+    return Receipt(None, max([timestamp, *times]), tuple(runs))

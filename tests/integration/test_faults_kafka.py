@@ -1,0 +1,286 @@
+"""A log on Kafka when something is wrong: with the broker, with records, or with what was asked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer as KafkaProducer
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from headrace.broker import ClusterState
+from headrace.errors import (
+    AccessDenied,
+    InvalidSchema,
+    LogUnavailable,
+    OffsetOutOfRange,
+    RecordTooLarge,
+    TopicExists,
+    UnreadableRecord,
+)
+from headrace.java.ports import free
+from headrace.log import EARLIEST, Log, Offset, Topic, TopicSettings, open_log
+from headrace.schema.ddl import parse_schema
+from tests import kafka
+
+pytestmark = pytest.mark.service
+
+CANARY = "c4n4ry-7f3a"
+
+
+@pytest.fixture
+def log(broker: ClusterState) -> Iterator[Log]:
+    with open_log(broker.url) as made:
+        yield made
+
+
+def values(log: Log, topic: str, **where: Any) -> list[Any]:
+    return [r.value for batch in log.read(topic, **where) for r in batch.records()]
+
+
+def by_others(broker: ClusterState, topic: str, *values: bytes | None, **record: Any) -> None:
+    """Have another client write to a topic."""
+    producer = KafkaProducer({"bootstrap.servers": broker.servers})
+    for value in values:
+        producer.produce(topic, value, **record)
+    assert producer.flush(30) == 0
+
+
+def made_by_others(broker: ClusterState, name: str, partitions: int, **config: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.servers})
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result()
+
+
+def test_without_a_broker_a_log_cannot_be_opened_and_says_so() -> None:
+    (port,) = free(1)
+    with pytest.raises(LogUnavailable, match=rf"127\.0\.0\.1:{port}") as caught:
+        open_log(f"kafka://127.0.0.1:{port}?timeout=2s")
+    assert "headrace kafka status" in caught.value.hint
+
+
+def test_a_broker_that_does_not_let_one_in_is_not_told_of_with_the_password(
+    broker: ClusterState, capfd: pytest.CaptureFixture[str]
+) -> None:
+    login = "security.protocol=SASL_PLAINTEXT&sasl.mechanism=PLAIN&sasl.username=bob&timeout=3s"
+    with pytest.raises((LogUnavailable, AccessDenied)) as caught:
+        open_log(f"{broker.url}?{login}&sasl.password={CANARY}")
+    out, err = capfd.readouterr()
+    told = [str(caught.value), repr(caught.value), repr(caught.value.details), out, err]
+    assert not any(CANARY in text for text in told)
+
+
+def test_nothing_of_an_open_log_shows_its_secrets(broker: ClusterState) -> None:
+    with open_log(f"{broker.url}?ssl.key.password={CANARY}") as log:
+        assert log.url == f"{broker.url}?ssl.key.password=***"
+        assert CANARY not in repr(log) + str(vars(log))
+
+
+def test_a_broker_that_goes_away_and_comes_back_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    with (
+        kafka.running(tmp_path / "kafka") as cluster,
+        open_log(f"{cluster.state().url}?timeout=8s") as log,
+    ):
+        log.create_topic("t")
+        one = pa.table({"value": ["1"]})
+        with log.producer(id="p") as producer, log.consumer("t", group="g") as consumer:
+            producer.append("t", pa.table({"value": ["0"]}), sequence=0)
+            assert [r.value for r in consumer.poll()] == [b"0"]
+            cluster.kill(1)
+            with pytest.raises(LogUnavailable):
+                producer.append("t", one, sequence=1)
+            with pytest.raises(LogUnavailable):
+                list(log.read("t"))
+            with pytest.raises(LogUnavailable):
+                consumer.poll()
+            cluster.up()
+            assert _patiently(lambda: producer.append("t", one, sequence=1)).records == 1
+            assert _patiently(lambda: values(log, "t")) == [b"0", b"1"]
+            polled: list[bytes] = []
+            while b"1" not in polled:
+                polled += _patiently(lambda: [r.value for r in consumer.poll()])
+            assert polled[-1] == b"1"
+
+
+def _patiently(do: Any) -> Any:
+    """Do it again while the log is not there."""
+    for _ in range(30):
+        try:
+            return do()
+        except LogUnavailable:
+            continue
+    return do()
+
+
+def test_a_record_of_a_mebibyte_passes_and_a_larger_one_is_refused(log: Log) -> None:
+    log.create_topic("large")
+    with log.producer() as producer:
+        producer.send("large", bytes(1 << 20))
+        with pytest.raises(RecordTooLarge):
+            producer.send("large", bytes((1 << 20) + 1))
+    assert [len(value) for value in values(log, "large")] == [1 << 20]
+
+
+def test_a_row_that_is_larger_as_json_passes_too(log: Log) -> None:
+    log.create_topic("large.rows", schema="raw binary, text string")
+    row = {"raw": bytes(400_000), "text": '"' * 600_000}
+    with log.producer() as producer:
+        producer.send("large.rows", row)
+    assert values(log, "large.rows") == [row]
+
+
+def test_what_the_broker_finds_too_large_is_refused_by_name(broker: ClusterState, log: Log) -> None:
+    log.create_topic("narrow")
+    producer = log.producer()
+    producer.send("narrow", b"small")
+    producer.flush()
+    _configure(broker, "narrow", "max.message.bytes", "1000")  # while the producer is at work
+    with pytest.raises(RecordTooLarge, match="narrow"):
+        producer.send("narrow", os.urandom(5_000)).wait()
+    producer.close()
+    assert values(log, "narrow") == [b"small"]
+
+
+def _configure(broker: ClusterState, topic: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": broker.servers})
+    for answer in admin.incremental_alter_configs([resource]).values():
+        answer.result()
+
+
+def test_offsets_that_retention_has_removed_are_named_and_never_jumped_over(
+    broker: ClusterState, log: Log
+) -> None:
+    log.create_topic("cut")
+    with log.producer() as producer:
+        producer.append("cut", pa.table({"value": [str(n) for n in range(10)]}))
+    with log.consumer("cut", group="cut.readers") as consumer:
+        assert len(consumer.poll(max_records=2)) == 2
+    admin = AdminClient({"bootstrap.servers": broker.servers})
+    for answer in admin.delete_records([TopicPartition("cut", 0, 6)]).values():
+        answer.result()
+    with pytest.raises(OffsetOutOfRange, match="from 6 up to 10"):
+        log.read("cut", start=Offset(2))
+    with log.consumer("cut", group="cut.readers") as consumer:
+        for _ in range(2):
+            with pytest.raises(OffsetOutOfRange, match="from 6 up to 10") as caught:
+                consumer.poll()
+            assert (caught.value.details["offset"], caught.value.details["first"]) == (2, 6)
+        consumer.seek(EARLIEST)
+        assert [r.value for r in consumer.poll()] == [b"6", b"7", b"8", b"9"]
+
+
+def test_garbage_in_a_typed_topic_is_named_and_can_be_passed(
+    broker: ClusterState, log: Log
+) -> None:
+    log.create_topic("orders.garbage", schema="id string not null, n int", key="id")
+    by_others(broker, "orders.garbage", b'{"id":"a","n":1}', b"\xff\x00", b'{"id":"b"}', key=b"k")
+    with pytest.raises(UnreadableRecord, match="offset 1 in partition 0") as caught:
+        values(log, "orders.garbage")
+    assert (caught.value.details["partition"], caught.value.details["offset"]) == (0, 1)
+    with log.consumer("orders.garbage", group="orders.garbage") as consumer:
+        assert [r.value for r in consumer.poll()] == [{"id": "a", "n": 1}]
+        for _ in range(2):
+            with pytest.raises(UnreadableRecord):
+                consumer.poll()
+        consumer.seek(Offset(2))
+        assert [r.value for r in consumer.poll()] == [{"id": "b", "n": None}]
+    assert log.group("orders.garbage").lag == 0
+
+
+def test_a_topic_that_others_have_made_is_one_of_raw_bytes(broker: ClusterState, log: Log) -> None:
+    made_by_others(broker, "theirs", 3, retention_ms="60000", cleanup_policy="compact,delete")
+    by_others(broker, "theirs", b"v", None, key=b"k", headers=[("h", b"1")])
+    topic = log.topic("theirs").topic
+    assert (topic.partitions, topic.schema) == (3, None)
+    assert topic.settings.cleanup == "compact,delete"
+    assert topic.settings.retention is not None
+    assert [(r.key, r.value, r.headers) for b in log.read("theirs") for r in b.records()] == [
+        (b"k", b"v", (("h", b"1"),)),
+        (b"k", None, (("h", b"1"),)),
+    ]
+
+
+def test_columns_can_be_declared_over_a_topic_that_others_have_made(
+    broker: ClusterState, log: Log
+) -> None:
+    made_by_others(broker, "theirs.rows", 2)
+    by_others(broker, "theirs.rows", b'{"id":"a","n":1,"more":true}')
+    schema = parse_schema("id string, n int")
+    with pytest.raises(TopicExists):
+        log.create_topic("theirs.rows", schema=schema)
+    declared = log.ensure_topic(Topic("theirs.rows", 1, schema, "id"))
+    assert (declared.partitions, declared.key, declared.schema) == (2, "id", schema)
+    assert values(log, "theirs.rows") == [{"id": "a", "n": 1}]
+    again = log.ensure_topic(Topic("theirs.rows", 1, parse_schema("x int")))
+    assert again.schema == schema, "who declares it first has said what it is"
+
+
+def test_a_topic_made_again_by_others_has_none_of_the_old_columns(
+    broker: ClusterState, log: Log
+) -> None:
+    log.create_topic("remade", schema="id string")
+    admin = AdminClient({"bootstrap.servers": broker.servers})
+    admin.delete_topics(["remade"])["remade"].result()
+    while "remade" in {topic.name for topic in log.topics()}:
+        continue
+    made_by_others(broker, "remade", 1)
+    assert log.topic("remade").topic.schema is None
+
+
+def test_a_key_is_where_kafkas_own_client_puts_it(broker: ClusterState, log: Log) -> None:
+    made_by_others(broker, "spread", 7)
+    keys = [b"%d" % number for number in range(50)]
+    client = KafkaProducer({"bootstrap.servers": broker.servers, "partitioner": "murmur2_random"})
+    for key in keys:
+        client.produce("spread", b"theirs", key)
+    assert client.flush(30) == 0
+    with log.producer() as producer:
+        for key in keys:
+            producer.send("spread", b"ours", key)
+    where: dict[bytes, set[int]] = {}
+    for batch in log.read("spread"):
+        for record in batch.records():
+            where.setdefault(record.key, set()).add(record.partition)
+    assert all(len(partitions) == 1 for partitions in where.values())
+
+
+def test_a_row_without_a_time_has_that_of_its_arrival_if_the_topic_says_so(log: Log) -> None:
+    settings = {"missing_time": "arrival"}
+    log.create_topic(
+        "timeless", schema="k string, at timestamp", key="k", event_time="at", settings=settings
+    )
+    with log.producer() as producer:
+        producer.send("timeless", {"k": "a"})
+        producer.send("timeless", None, key="a")
+        producer.send("timeless", {"k": "b", "at": "2026-01-31T12:00:00Z"})
+    first, gone, last = [r for batch in log.read("timeless") for r in batch.records()]
+    assert first.value["at"] == first.timestamp
+    assert gone.value is None
+    assert last.value["at"] == datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def test_rows_may_be_avro(log: Log) -> None:
+    settings = TopicSettings(format="avro")
+    log.create_topic("orders.avro", schema="id string, n int", key="id", settings=settings)
+    with log.producer() as producer:
+        producer.send("orders.avro", {"id": "a", "n": 1})
+        producer.send("orders.avro", None, key="a")
+        producer.send("orders.avro", {"id": "b"})
+    assert values(log, "orders.avro") == [{"id": "a", "n": 1}, None, {"id": "b", "n": None}]
+    with pytest.raises(InvalidSchema, match="Avro"):
+        log.alter_topic("orders.avro", schema="id string, n int, more string")

@@ -1,0 +1,181 @@
+"""What can go wrong with a broker under a pipeline: it goes on, or stops and says why."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from headrace import streams as hr
+from headrace.broker.state import ClusterState
+from headrace.clock import SystemClock
+from headrace.engine.session import SparkSettings
+from headrace.errors import AlreadyRunning, PipelineError
+from headrace.runner import Run
+from headrace.streams.stream import Source
+from headrace.views.location import checkpoint_of
+from tests import kafka as brokers
+from tests.kafka_runs import Runs, runs
+from tests.spark import shared
+
+pytestmark = pytest.mark.service
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+LATENESS = hr.Lateness(10 * SECOND, 0 * SECOND)
+
+
+@pytest.fixture
+def kafka(broker: ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
+    with runs(broker.servers, shared()) as made:
+        yield made
+
+
+def row(second: float, text: str = "") -> dict[str, Any]:
+    return {"text": text, "at": BEGIN + second * SECOND}
+
+
+def declare(kafka: Runs, *, windows: bool = True) -> tuple[hr.App, Source]:
+    app = hr.App(kafka.name("app"))
+    source = app.topic(
+        kafka.name("in"), schema="text string, at timestamp", event_time="at", partitions=2,
+        settings={"max_record_bytes": "2mib"},
+    )  # fmt: skip
+    if windows:
+        minutes = hr.tumbling(60 * SECOND)
+        app.view("counts", hr.aggregate(source, by=(), window=minutes, lateness=LATENESS,
+                                        rows=hr.count(), size=hr.max("length(text)")))  # fmt: skip
+    else:
+        app.publish(kafka.name("out"), source)
+    return app, source
+
+
+def remove(kafka: Runs, topic: str, partition: int, before: int) -> None:
+    """Take away the first rows of a partition, as retention does."""
+    admin = AdminClient({"bootstrap.servers": kafka.servers})
+    (answer,) = admin.delete_records([TopicPartition(topic, partition, before)]).values()
+    answer.result(30)
+
+
+def test_rows_that_are_gone_before_they_were_read_stop_a_pipeline(kafka: Runs) -> None:
+    app, source = declare(kafka)
+    kafka.send(source, row(1), row(2), partition=1)
+    kafka.run(app)
+    kafka.send(source, *map(row, range(3, 10)), partition=1)
+    remove(kafka, source.topic.name, 1, 5)
+    with pytest.raises(PipelineError, match="has not read offsets 2 to 4 of partition 1") as caught:
+        kafka.run(app)
+    assert "--fresh" in caught.value.hint
+    assert (caught.value.details["first"], caught.value.details["end"]) == (2, 5)
+
+
+def test_a_topic_that_was_deleted_stops_a_pipeline(kafka: Runs) -> None:
+    app, source = declare(kafka)
+    kafka.send(source, row(1), row(2), partition=1)
+    kafka.run(app)
+    kafka.log.delete_topic(source.topic.name)
+    with pytest.raises(PipelineError, match="it is another topic than it was"):
+        kafka.run(app)
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning(kafka: Runs) -> None:
+    app, source = declare(kafka)
+    kafka.send(source, row(1), row(2))
+    kafka.run(app)
+    kafka.log.alter_topic(source.topic.name, partitions=4)
+    for partition in range(4):
+        kafka.send(source, row(3 + partition), partition=partition)
+    results = kafka.run(app)
+    assert [r["rows"] for r in results.view("counts")] == [6]
+    assert results.law("counts").holds
+    assert len(kafka.cuts(app, "counts")[-1][source.topic.name].offsets) == 4
+
+
+def test_a_record_of_a_megabyte_is_a_row_like_any_other(kafka: Runs) -> None:
+    app, source = declare(kafka)
+    kafka.send(source, row(1, "x" * 1_000_000), row(2, "y"))
+    (found,) = kafka.run(app).view("counts")
+    assert (found["rows"], found["size"]) == (2, 1_000_000)
+
+
+def test_windows_do_not_go_on_without_their_checkpoint(kafka: Runs) -> None:
+    app, source = declare(kafka)
+    kafka.send(source, row(1))
+    kafka.run(app)
+    shutil.rmtree(checkpoint_of(kafka.log.url, app.name, "counts"))
+    with pytest.raises(PipelineError, match="its checkpoint is gone") as caught:
+        kafka.run(app)
+    assert "--fresh" in caught.value.hint
+
+
+def test_what_keeps_no_state_goes_on_without_its_checkpoint(kafka: Runs) -> None:
+    app, source = declare(kafka, windows=False)
+    out = kafka.name("out")
+    kafka.send(source, row(1, "a"), row(2, "b"))
+    kafka.run(app)
+    shutil.rmtree(checkpoint_of(kafka.log.url, app.name, out))
+    kafka.send(source, row(3, "c"), row(4, "d"))
+    assert sorted(r["text"] for r in kafka.run(app).topic(out)) == ["a", "b", "c", "d"]
+    kafka.send(source, row(5, "e"))
+    results = kafka.run(app)
+    assert sorted(r["text"] for r in results.topic(out)) == ["a", "b", "c", "d", "e"]
+    assert results.law(out).rows == 5
+
+
+def test_of_two_pipelines_with_one_name_the_second_is_refused(kafka: Runs) -> None:
+    app, source = declare(kafka)
+    kafka.send(source, row(1))
+    with (
+        Run(app, kafka.log, spark=kafka.spark),
+        pytest.raises(AlreadyRunning),
+        Run(app, kafka.log, spark=kafka.spark),
+    ):
+        pass
+
+
+def test_kafka_is_told_how_far_a_step_is(kafka: Runs) -> None:
+    app, source = declare(kafka)
+    kafka.send(source, *map(row, range(5)))
+    kafka.run(app)
+    kafka.send(source, *map(row, range(3)), partition=0)
+    clock = SystemClock()
+    until = clock.monotonic() + 60_000_000
+    while not (lags := kafka.log.group(f"{app.name}.counts").lags):
+        assert clock.monotonic() < until
+        clock.sleep(50_000)
+    assert {lag.partition: (lag.committed, lag.records) for lag in lags} == {0: (3, 3), 1: (2, 0)}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_broker_that_goes_away_and_comes_back_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
+    with (
+        brokers.running(tmp_path / "kafka") as cluster,
+        runs(cluster.state().servers, shared()) as kafka,
+    ):
+        app, source = declare(kafka)
+        kafka.send(source, row(1), row(2))
+        settings = SparkSettings(shuffle_partitions=2, brief=True)
+        with Run(app, kafka.log, spark=kafka.spark, settings=settings) as running:
+            _wait(running, 2)
+            cluster.kill(1)
+            assert not running.wait(5)
+            cluster.up()
+            kafka.send(source, row(3), row(4))
+            _wait(running, 4)
+
+
+def _wait(running: Run, rows: int) -> None:
+    """Return when so many rows have been counted."""
+    while running.progress()[0].law.counted < rows:
+        assert not running.wait(0.2)

@@ -1,0 +1,231 @@
+"""Steps that read Kafka themselves: views, late rows and dead letters of a real broker's topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import streams as hr
+from headrace.broker.state import ClusterState
+from headrace.clock import SystemClock, to_datetime
+from headrace.engine.kafka.query import KafkaQuery
+from headrace.runner import Run
+from headrace.streams.stream import Source
+from tests.kafka_runs import Runs, letters, runs
+from tests.spark import shared
+
+pytestmark = pytest.mark.service
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+SCHEMA = "url string, user string, at timestamp"
+LATENESS = hr.Lateness(10 * SECOND, 20 * SECOND)
+
+
+@pytest.fixture
+def kafka(broker: ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path))
+    with runs(f"127.0.0.1:{broker.nodes[0].port}", shared()) as made:
+        yield made
+
+
+def row(second: float, url: str = "a") -> dict[str, Any]:
+    return {"url": url, "user": f"u{second}", "at": BEGIN + second * SECOND}
+
+
+def pageviews(kafka: Runs, **settings: Any) -> tuple[hr.App, Source]:
+    app = hr.App(kafka.name("app"))
+    source = app.topic(
+        kafka.name("pageviews"),
+        schema=SCHEMA,
+        key="url",
+        event_time="at",
+        partitions=2,
+        settings=settings,
+    )
+    return app, source
+
+
+def hits(rows: list[dict[str, Any]]) -> list[tuple[str, str, int, int, str]]:
+    return [
+        (row["url"], row["window_start"][14:], row["hits"], row["_revision"], row["_state"])
+        for row in rows
+    ]
+
+
+def test_rows_are_counted_and_what_comes_too_late_is_a_stream(kafka: Runs) -> None:
+    app, source = pageviews(kafka)
+    per_minute = hr.aggregate(
+        source, by="url", window=hr.tumbling(60 * SECOND), lateness=LATENESS, hits=hr.count()
+    )
+    app.view("hits", per_minute)
+    app.publish(late := kafka.name("late"), per_minute.late)
+
+    kafka.send(source, row(5), row(10), row(70, "b"))
+    assert hits(kafka.run(app).view("hits")) == [
+        ("a", "00:00", 2, 1, "fired"),
+        ("b", "01:00", 1, 1, "open"),
+    ]
+    kafka.send(source, row(200))
+    kafka.run(app)
+    kafka.send(source, row(20), row(21), row(199))
+    results = kafka.run(app)
+
+    assert hits(results.view("hits")) == [
+        ("a", "00:00", 2, 1, "final"),
+        ("a", "03:00", 2, 3, "open"),
+        ("b", "01:00", 1, 1, "final"),
+    ]
+    law = results.law("hits")
+    assert law.holds
+    assert (law.rows, law.counted, law.late) == (7, 5, 2)
+    found = sorted((r["user"], r["watermark"], r["late_by"]) for r in results.topic(late))
+    assert found == [("u20", BEGIN + 190 * SECOND, 110.0), ("u21", BEGIN + 190 * SECOND, 110.0)]
+
+
+def test_what_does_not_decode_or_has_no_place_in_time_is_a_dead_letter(kafka: Runs) -> None:
+    app, source = pageviews(kafka)
+    app.publish(kafka.name("out"), source)
+    sent = [
+        row(1), b"garbage", None, b"", b"null", b"[1]", b"\xff\xfe", b'{"url": "a"}',
+        b'{"url": "a", "at": "yesterday"}', row(10**9),
+    ]  # fmt: skip
+    kafka.send(source, *sent, partition=1)
+    results = kafka.run(app)
+    law = results.law(kafka.name("out"))
+    assert law.holds
+    assert (law.rows, law.counted, law.dead, law.tombstones) == (10, 1, 8, 1)
+    ahead = '{"url":"a","user":"u1000000000","at":"2057-09-09T01:46:40+00:00"}'
+    assert letters(results, app.name) == [
+        (1, 1, "does not decode", '{"value": "garbage"}'),
+        (1, 3, "does not decode", '{"value": ""}'),
+        (1, 4, "does not decode", '{"value": "null"}'),
+        (1, 5, "does not decode", '{"value": "[1]"}'),
+        (1, 6, "does not decode", '{"bytes": "fffe"}'),
+        (1, 7, "no event time", '{"url": "a"}'),
+        (1, 8, "does not decode", '{"value": "{\\"url\\": \\"a\\", \\"at\\": \\"yesterday\\"}"}'),
+        (1, 9, "ahead of the clock", ahead),
+    ]
+
+
+def test_a_row_without_a_time_can_have_that_of_its_arrival(kafka: Runs) -> None:
+    app, source = pageviews(kafka, missing_time="arrival")
+    app.publish(out := kafka.name("out"), source)
+    kafka.send(source, b'{"url": "a"}', b"garbage")
+    results = kafka.run(app)
+    (record,) = [r for b in kafka.log.read(source.topic.name, partitions=[0]) for r in b.records()]
+    assert [found["at"] for found in results.topic(out)] == [record.timestamp]
+    assert results.law(out).dead == 1
+
+
+def test_rows_of_avro_are_read_and_garbage_among_them_is_found(kafka: Runs) -> None:
+    app, source = pageviews(kafka, format="avro")
+    per_minute = hr.aggregate(
+        source, by="url", window=hr.tumbling(60 * SECOND), lateness=LATENESS, last=hr.last("user")
+    )
+    app.view("hits", per_minute)
+    kafka.log.ensure_topic(source.topic)
+    with kafka.log.producer() as producer:
+        for second in (1, 5, 3):
+            producer.send(source.topic.name, row(second))
+        producer.send(source.topic.name, {"url": "a"})
+    kafka.send(source, b"garbage", b"\x00")
+    results = kafka.run(app)
+    assert [(r["url"], r["last"]) for r in results.view("hits")] == [("a", "u5")]
+    law = results.law("hits")
+    assert law.holds
+    assert (law.counted, law.dead) == (3, 3)
+    reasons = [reason for _, _, reason, _ in letters(results, app.name)]
+    assert sorted(reasons) == ["does not decode", "does not decode", "no event time"]
+
+
+def test_a_session_is_judged_by_the_batches_before_it(kafka: Runs) -> None:
+    app, source = pageviews(kafka)
+    sessions = hr.aggregate(
+        source, by="url", window=hr.session(30 * SECOND), lateness=LATENESS, hits=hr.count()
+    )
+    app.view("visits", sessions)
+    app.publish(late := kafka.name("late"), sessions.late)
+    kafka.send(source, row(0), row(20), row(200))
+    kafka.run(app)
+    kafka.send(source, row(40), row(190))
+    results = kafka.run(app)
+    assert hits(results.view("visits")) == [
+        ("a", "00:00", 2, 1, "final"),
+        ("a", "03:10", 2, 2, "open"),
+    ]
+    assert [r["user"] for r in results.topic(late)] == ["u40"]
+    assert results.law("visits").holds
+
+
+def test_by_arrival_a_row_is_judged_by_its_own_timestamp(kafka: Runs) -> None:
+    app, source = pageviews(kafka, frontier="arrival", skew=None)
+    per_minute = hr.aggregate(
+        source, by="url", window=hr.tumbling(60 * SECOND), lateness=LATENESS, hits=hr.count()
+    )
+    app.view("hits", per_minute)
+    app.publish(late := kafka.name("late"), per_minute.late)
+    now = to_datetime(SystemClock().now())
+    fresh = {"url": "a", "user": "now", "at": now}
+    kafka.send(source, row(0), fresh)
+    results = kafka.run(app)
+    assert [r["hits"] for r in results.view("hits")] == [1]
+    assert [r["user"] for r in results.topic(late)] == ["u0"]
+    law = results.law("hits")
+    assert law.holds
+    assert (law.counted, law.late) == (1, 1)
+
+
+def test_filters_explosions_and_merges_have_their_terms(kafka: Runs) -> None:
+    app = hr.App(kafka.name("app"))
+    schema = "k string, tags array<string>, at timestamp"
+    left = app.topic(kafka.name("left"), schema=schema, event_time="at", partitions=2)
+    right = app.topic(kafka.name("right"), schema=schema, event_time="at")
+    both = hr.merge(
+        hr.explode(hr.filter(left, "k != 'no'"), "tags", into="tag"),
+        hr.derive(right, tag="k"),
+        hr.derive(right, tag="'again'"),
+    )
+    step = hr.aggregate(
+        hr.select(both, "k", "tag"),
+        by="tag",
+        window=hr.hopping(60 * SECOND, 30 * SECOND),
+        lateness=LATENESS,
+        hits=hr.count(),
+    )
+    app.view("tags", step)
+
+    def one(k: str, second: int, *tags: str) -> dict[str, Any]:
+        return {"k": k, "tags": list(tags), "at": BEGIN + second * SECOND}
+
+    kafka.send(left, one("a", 1, "x", "y"), one("no", 2, "x"), one("b", 3))
+    kafka.send(right, one("c", 4, "z"))
+    results = kafka.run(app)
+    law = results.law("tags")
+    assert law.holds
+    assert (law.rows, law.filtered, law.counted) == (4, 1, 8)
+    kafka.send(left, one("a", 5, "x"))  # and nothing to the other topic
+    results = kafka.run(app)
+    found = {(r["tag"], r["window_start"][11:]): r["hits"] for r in results.view("tags")}
+    assert found[("x", "00:00:00")] == 2
+    assert found[("again", "00:00:00")] == 1
+    assert results.law("tags").counted == 10
+
+
+def test_a_row_is_decoded_once(kafka: Runs) -> None:
+    app, source = pageviews(kafka)
+    some = hr.filter(source, "url != 'b' and user is not null")
+    per_minute = hr.aggregate(
+        some, by="url", window=hr.tumbling(60 * SECOND), lateness=LATENESS, hits=hr.count()
+    )
+    app.view("hits", per_minute)
+    kafka.send(source, row(1), row(2, "b"))
+    with Run(app, kafka.log, until_caught_up=True, spark=kafka.spark) as running:
+        running.wait()
+        (query,) = running.queries
+        assert isinstance(query, KafkaQuery)
+        assert query.plan.count("from_json(") == 1

@@ -1,0 +1,69 @@
+"""The driver's memory does not grow with what a pipeline tells."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.growing import KINDS
+
+ROOT = Path(__file__).parents[2]
+SMALL, LARGE = 10_000, 1_000_000
+
+
+def run(folder: Path, kind: str, size: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.integration.growing", str(folder / str(size)), kind,
+         str(size)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+
+
+def peak(folder: Path, kind: str, size: int) -> int:
+    """The most memory that the driver of such a pipeline has had."""
+    done = run(folder, kind, size)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def compare(folder: Path, kind: str) -> str:
+    small, large = (peak(folder, kind, size) for size in (SMALL, LARGE))
+    told = f"{kind}: {small >> 20} MB for {SMALL:,} rows, {large >> 20} MB for {LARGE:,}"
+    # What is held at once is the same; with so few rows, there is not even that much.
+    assert large < 2 * small, told
+    return told
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", ["pairs"])
+def test_the_drivers_memory_stays_as_it_is_when_output_grows_100_fold(
+    tmp_path: Path, kind: str
+) -> None:
+    compare(tmp_path, kind)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_the_drivers_memory_stays_as_it_is_whatever_the_step(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = compare(tmp_path, kind)
+    with capsys.disabled():
+        print(f"\n  {told}")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_key_with_a_row_more_than_a_million_stops_the_pipeline(tmp_path: Path) -> None:
+    done = run(tmp_path, "crowd", LARGE + 1)
+    assert done.returncode == 1
+    assert "CrowdedKey: Step 'out' has 1,000,001 rows of left with k = 1" in done.stderr

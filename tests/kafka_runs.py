@@ -1,0 +1,132 @@
+"""Applications that run on a Kafka broker, and what the oracle makes of the batches they made."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from headrace import streams as hr
+from headrace.clock import MILLISECOND, to_micros
+from headrace.engine.crash import Reach, nothing
+from headrace.engine.frames import Portions
+from headrace.engine.position import Position, batch_end
+from headrace.log import Log, open_log
+from headrace.log.state import Topic
+from headrace.oracle import Event
+from headrace.runner import Run
+from headrace.streams.stream import Source, sources
+from headrace.testing import Results
+from headrace.views.location import checkpoint_of
+
+Sent = Mapping[str, Any] | bytes | None
+"""A row, the bytes of what may be none, or a tombstone."""
+
+
+@dataclass
+class Runs:
+    """A log on a broker that others use too: names are made apart by `tag`."""
+
+    log: Log
+    servers: str
+    spark: SparkSession
+    tag: str
+
+    def name(self, what: str) -> str:
+        return f"{what}-{self.tag}"
+
+    def send(self, topic: str | Source, *sent: Sent, partition: int | None = None) -> None:
+        """Write records as any client would; without a partition, in turn to all."""
+        if isinstance(topic, Source):
+            topic = self.log.ensure_topic(topic.topic).name
+        count = len(self.log.topic(topic).partitions)
+        settings = {"bootstrap.servers": self.servers, "linger.ms": 0}
+        producer = Producer({**settings, "message.max.bytes": 8 << 20})
+        for number, one in enumerate(sent):
+            value = orjson.dumps(dict(one)) if isinstance(one, Mapping) else one
+            place = number % count if partition is None else partition
+            producer.produce(topic, value, b"key", place)
+        producer.flush()
+
+    def run(
+        self,
+        app: hr.App,
+        *,
+        max_rows: int = 1_000_000,
+        reach: Reach = nothing,
+    ) -> Results:
+        """Run until it has caught up, in batches of about so many rows."""
+        with Run(
+            app,
+            self.log,
+            until_caught_up=True,
+            spark=self.spark,
+            portions=Portions(max_rows=max_rows),
+            reach=reach,
+        ) as running:
+            running.wait()
+            return Results(self.log, app.name, tuple(running.progress()))
+
+    def cuts(self, app: hr.App, step: str) -> list[dict[str, Position]]:
+        """Where each batch of a step has ended, as Spark wrote it down."""
+        folder = checkpoint_of(self.log.url, app.name, step)
+        numbers = sorted(int(path.name) for path in (folder / "offsets").glob("[0-9]*"))
+        return [batch_end(folder, number) for number in numbers]
+
+    def events(self, app: hr.App, step: str, aggregation: hr.Aggregation) -> list[Event]:
+        """The rows of an aggregation's topics, each with the batch it was in as its commit.
+
+        What a row met is the lowest of all topics' newest times before its batch.
+        """
+        topics = {source.topic.name: source.topic for source in sources(aggregation)}
+        cuts = self.cuts(app, step)
+        rows = {name: list(self._rows(topic)) for name, topic in topics.items()}
+        newest: dict[str, int] = {}
+        frontier: int | None = None
+        events: list[Event] = []
+        for number, end in enumerate(cuts):
+            batch = []
+            for name, topic in topics.items():
+                start = cuts[number - 1][name] if number else None
+                for partition, offset, timestamp, row in rows[name]:
+                    first = start.offsets[partition] if start is not None else 0
+                    if first <= offset < end[name].offsets[partition]:
+                        commit = end[name].commit
+                        batch.append(
+                            Event(topic, commit, partition, offset, timestamp, frontier, row)
+                        )
+            for event in batch:
+                if event.dead is None and event.event_time is not None:
+                    time = event.event_time // MILLISECOND * MILLISECOND
+                    newest[event.topic.name] = max(time, newest.get(event.topic.name, time))
+            if len(newest) == len(topics):
+                frontier = max(min(newest.values()), frontier or 0)
+            events += batch
+        return events
+
+    def _rows(self, topic: Topic) -> Iterator[tuple[int, int, int, dict[str, Any]]]:
+        for batch in self.log.read(topic.name):
+            for record in batch.records():
+                if record.value is not None:
+                    moment = to_micros(record.timestamp)
+                    yield record.partition, record.offset, moment, record.value
+
+
+@contextmanager
+def runs(servers: str, spark: SparkSession) -> Iterator[Runs]:
+    """Runs against a broker, under names of their own."""
+    tag = uuid.uuid4().hex[:8]
+    with open_log(f"kafka://{servers}") as log:
+        yield Runs(log, servers, spark, tag)
+
+
+def letters(results: Results, app: str) -> list[tuple[int, int, str, str]]:
+    """The dead letters of an application: partition, offset, reason and row."""
+    found = results.topic(f"{app}.dead")
+    return sorted((r["partition"], r["offset"], r["reason"], r["row"]) for r in found)

@@ -1,0 +1,83 @@
+"""A pipeline from topic to topic on Kafka, in a process of its own to be killed.
+
+    python -m tests.recovery.relay SERVERS TAG REACHED POINT NTH
+
+Every point that is reached is written to the file REACHED. POINT `-` kills nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from headrace import streams as hr
+from headrace.engine.frames import Portions
+from headrace.engine.session import SparkSettings
+from headrace.log import Log
+from headrace.runner import Run
+from headrace.streams.stream import Source
+from headrace.testing import kill_at
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+ROWS = 60
+"""What is sent between two kills."""
+
+
+def declare(tag: str) -> tuple[hr.App, Source, str]:
+    """The application, what it reads, and the topic that it writes to."""
+    app = hr.App(f"relay-{tag}")
+    source = app.topic(
+        f"in-{tag}", schema="id bigint, word string, at timestamp", event_time="at", partitions=3
+    )
+    odd = hr.derive(hr.filter(source, "id % 3 != 0"), word="upper(word)")
+    app.publish(f"out-{tag}", odd)
+    return app, source, f"out-{tag}"
+
+
+def row(number: int) -> dict[str, Any]:
+    return {"id": number, "word": f"word {number}", "at": AT}
+
+
+def found(log: Log, topic: str) -> Counter[tuple[int, str]]:
+    """What a reader finds that sees only what is committed."""
+    return Counter(
+        (record.value["id"], record.value["word"])
+        for batch in log.read(topic)
+        for record in batch.records()
+    )
+
+
+def expected(numbers: Iterable[int]) -> Counter[tuple[int, str]]:
+    return Counter((number, f"WORD {number}") for number in numbers if number % 3)
+
+
+def main(servers: str, tag: str, reached: str, point: str, nth: str) -> None:
+    app, _, _ = declare(tag)
+    kill = kill_at(point, int(nth)) if point != "-" else None
+    with Path(reached).open("a") as file:
+
+        def reach(name: str) -> None:
+            file.write(name + "\n")
+            file.flush()
+            if kill is not None:
+                kill(name)
+
+        with Run(
+            app,
+            f"kafka://{servers}?timeout=20s",
+            until_caught_up=True,
+            settings=SparkSettings(shuffle_partitions=2, brief=True),
+            portions=Portions(max_rows=ROWS // 3),
+            reach=reach,
+        ) as running:
+            running.wait()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
