@@ -7,6 +7,7 @@ with LiveRun(app, "kafka://127.0.0.1:9092") as running:
 from __future__ import annotations
 
 import contextlib
+import importlib
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,10 +17,11 @@ from pyspark.sql import SparkSession
 
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.engine.inputs import prepare_topics
-from headrace.engine.kafka.connection import connection_of
+from headrace.engine.kafka.connection import OnKafka, connection_of
+from headrace.engine.position import Position
 from headrace.engine.progress import StepProgress
 from headrace.engine.realtime.qualify import check_real_time
-from headrace.engine.realtime.query import RealTimeQuery
+from headrace.engine.realtime.query import RealTimeQuery, Tell
 from headrace.engine.realtime.settings import RealTime
 from headrace.engine.session import SparkSettings, spark_session
 from headrace.engine.steps import Step
@@ -82,7 +84,12 @@ class LiveRun(Closing):
             self._stack.callback(self.stop)
             for step in steps:
                 query = RealTimeQuery(
-                    spark, connection_of(self.log), step, folder / "live" / step.name, real_time
+                    spark,
+                    connection_of(self.log),
+                    step,
+                    folder / "live" / step.name,
+                    real_time,
+                    self._tell(step),
                 )
                 create_topics(self.log, step, query.plan.schema, query.plan.late_schema, None)
                 self.queries.append(query)
@@ -114,15 +121,23 @@ class LiveRun(Closing):
         """Stop, and give everything back."""
         self._stack.close()
 
+    def _tell(self, step: Step) -> Tell:
+        """What lets Kafka's own tools see how far a step is: the offsets of a group."""
+        assert isinstance(self.log, OnKafka)
+        # Kafka's client is not installed everywhere, but it is where there is a log on Kafka.
+        group = importlib.import_module("headrace.engine.kafka.group").Group
+        tell: Tell = group(self.log.address, f"{step.app}.{step.name}").tell
+        return tell
+
     def _progress(self, query: RealTimeQuery) -> StepProgress:
         ends = {
             topic: [state.end for state in self.log.topic(topic).partitions]
             for topic in query.step.topics
         }
+        none = Position(0, ())
         lag = sum(
-            end - query.reached.get(topic, {}).get(str(number), 0)
+            Position(0, tuple(partitions)).rows_after(query.reached.get(topic, none))
             for topic, partitions in ends.items()
-            for number, end in enumerate(partitions)
         )
         return StepProgress(query.step.name, query.law, None, lag)
 

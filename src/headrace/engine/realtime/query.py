@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.failures import failure_of, java_is_gone
 from headrace.engine.law import Law
+from headrace.engine.position import Position
 from headrace.engine.realtime.counting import check
 from headrace.engine.realtime.plan import Plan
 from headrace.engine.realtime.qualify import Reason, refusal
@@ -27,6 +28,9 @@ from headrace.errors import HeadraceError
 
 _NOT_ALLOWED = re.compile(r"NOT_IN_ALLOWLIST\].*?(\w+)(?: is|, | are)", re.DOTALL)
 """How Spark says that it cannot do something row by row, and what it is."""
+
+Tell = Callable[[Mapping[str, Position]], None]
+"""Told how far a query is, whenever Spark has written it down."""
 
 
 class RealTimeQuery:
@@ -39,19 +43,21 @@ class RealTimeQuery:
         step: Step,
         checkpoint: Path,
         settings: RealTime,
+        tell: Tell,
     ) -> None:
         self._spark = spark
         self._connection = connection
         self.step = step
         self._checkpoint = Checkpoint(checkpoint)
         self._settings = settings
+        self._tell = tell
         self.plan = Plan(spark, connection, step, settings)
         self._query: StreamingQuery | None = None
         self._seen = -1
         self.law = Law()
         """What became of all rows since it was started first."""
-        self.reached: Mapping[str, Mapping[str, int]] = {}
-        """Up to where Spark has written down that it is, by topic and partition."""
+        self.reached: Mapping[str, Position] = {}
+        """Up to where Spark has written down that it is, by topic."""
 
     def start(self) -> None:
         """Start, from where the checkpoint says or from the beginning of the topics."""
@@ -116,10 +122,11 @@ class RealTimeQuery:
             check(self.step.name, law, told)
             self.law += law
             self.reached = {
-                topic: offsets
+                topic: Position(0, tuple(offsets[p] for p in sorted(offsets, key=int)))
                 for source in told["sources"]
                 for topic, offsets in (source.get("endOffset") or {}).items()
             }
+            self._tell(self.reached)
 
     def _failure(self, error: Exception) -> HeadraceError:
         """What Spark says, as an error of ours. What callables make, it is the first to see."""
