@@ -12,12 +12,11 @@ write twice.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -33,7 +32,7 @@ from bench.measure import Progress, Result, best_of, rate, report, seconds
 from headrace.broker import Cluster
 from headrace.engine.frames import Portions
 from headrace.engine.kafka.source import READING
-from headrace.engine.session import STATE_STORES, spark_session
+from headrace.engine.session import STATE_STORES, set_meanwhile, spark_session
 from headrace.java import jars
 from headrace.log import open_log
 from headrace.log.kafka.avro import avro_schema
@@ -134,7 +133,7 @@ class Job:
                 options=options or {},
             ).awaitTermination()
 
-        with _set(self.spark, conf or {}):
+        with set_meanwhile(self.spark, conf or {}):
             spent = seconds(work)
         missing = self.events - hand_written.counted(folder)
         assert 0 <= missing <= self.events // LATE * 2 + 1, missing
@@ -253,19 +252,6 @@ _OTHERS = {
 
 def _source() -> dict[str, str]:
     return {**READING, "minPartitions": str(len(os.sched_getaffinity(0)))}
-
-
-@contextlib.contextmanager
-def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Let queries that are started meanwhile have other settings."""
-    before = {name: str(spark.conf.get(name)) for name in settings}
-    try:
-        for name, value in settings.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
 
 
 def _fill(servers: str, topic: str, events: int, format: str, *, late: bool) -> None:
