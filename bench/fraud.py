@@ -2,9 +2,10 @@
 
 The pipeline is `pipelines/fraud.py` as it stands, run by `headrace run` in a process of its own, in
 real time and in micro-batches, each on a broker that the bench starts. In micro-batches what comes
-is first copied from Kafka to a log with commits. Another process sends transactions at a steady rate, thieves among them, and takes the time until it sees
-each alert. It also finds out in a way of its own what has to be flagged: `recall` is 1 if nothing
-is missing. A run warms up first, since Java gets faster for minutes.
+is first copied from Kafka to a log with commits. Another process sends transactions at a steady
+rate, thieves among them, and takes the time until it sees each alert. It also finds out in a way of
+its own what has to be flagged: `recall` is 1 if nothing is missing. A run warms up first, since
+Java gets faster for minutes.
 
 `highest rate` is the highest of those tried at which p99 is at most 500 ms and recall is 1, and
 `busy` is with every core kept busy by something else.
