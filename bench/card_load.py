@@ -132,7 +132,6 @@ def main(url: str, rate: str, length: str, skip: str, seed: str) -> None:
                 "sent": len(load.sent),
                 "meant": {rule: len(ids) for rule, ids in meant.items()},
                 "right": {rule: len(meant[rule] & flagged[rule]) for rule in RULES},
-                "told": {rule: len(ids) for rule, ids in flagged.items()},
             }
         )
     )

@@ -53,7 +53,6 @@ class Seen:
 
     waits: list[float]
     recall: float
-    precision: float
 
     def at(self, share: int) -> float:
         """In milliseconds. What never came took for ever."""
@@ -113,11 +112,8 @@ def _results(live: Seen, batches: Seen, busy: Seen, highest: int) -> list[Result
         cost(f"real-time p{share} busy", "ms", busy.at(share), "quiet", live.at(share))
         for share in SHARES
     ]
-    for name in ("recall", "precision"):
-        mine, theirs = getattr(live, name), getattr(batches, name)
-        made.append(
-            Result(f"real-time {name}", mine, "", "micro-batch", theirs, mine / (theirs or 1))
-        )
+    ratio = live.recall / (batches.recall or 1)
+    made.append(Result("real-time recall", live.recall, "", "micro-batch", batches.recall, ratio))
     made.append(Result("highest rate", highest, "transactions/s", "asked", RATE, highest / RATE))
     return made
 
@@ -139,8 +135,8 @@ def _turn(url: str, rate: int, length: float, skip: float, seed: int) -> Seen:
         check=True,
     )
     told = json.loads(done.stdout)
-    meant, right, flagged = (sum(told[name].values()) for name in ("meant", "right", "told"))
-    return Seen(told["waits"], right / meant if meant else 0.0, right / flagged if flagged else 1.0)
+    meant, right = (sum(told[name].values()) for name in ("meant", "right"))
+    return Seen(told["waits"], right / meant if meant else 0.0)
 
 
 @contextlib.contextmanager
