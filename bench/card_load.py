@@ -17,14 +17,13 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 from confluent_kafka import Consumer, Producer
 
 from headrace.cli.demonstration.fraud.traffic import distance
-from headrace.log import LATEST, open_log
 
 TRANSACTIONS, ALERTS = "transactions", "fraud.alerts"
 CARDS = 50_000
@@ -133,7 +132,6 @@ def main(url: str, rate: str, length: str, skip: str, seed: str) -> None:
                 "sent": len(load.sent),
                 "meant": {rule: len(ids) for rule, ids in meant.items()},
                 "right": {rule: len(meant[rule] & flagged[rule]) for rule in RULES},
-                "told": {rule: len(ids) for rule, ids in flagged.items()},
             }
         )
     )
@@ -159,14 +157,7 @@ def _send(url: str, load: Load, rate: float, length: float, seed: int) -> float:
 
 @contextlib.contextmanager
 def _sender(url: str) -> Iterator[Callable[[Row], object]]:
-    """A function that sends a transaction to a log, as any application would."""
-    if not url.startswith("kafka:"):
-        with (
-            open_log(url, create=False) as log,
-            log.producer(linger=timedelta(milliseconds=5)) as producer,
-        ):
-            yield lambda row: producer.send(TRANSACTIONS, row)
-        return
+    """A function that sends a transaction to Kafka, as any application would."""
     kafka = Producer({"bootstrap.servers": servers(url), "linger.ms": 0})
 
     def send(row: Row) -> None:
@@ -186,14 +177,6 @@ def _watch(url: str, load: Load, ready: threading.Event) -> None:
 
 
 def _alerts(url: str, load: Load, ready: threading.Event) -> Iterator[tuple[str, str]]:
-    if not url.startswith("kafka:"):
-        with open_log(url, create=False) as log, log.consumer(ALERTS, start=LATEST) as consumer:
-            consumer.poll()
-            ready.set()
-            while not load.over:
-                for record in consumer.poll(timedelta(milliseconds=5)):
-                    yield record.value["transaction"], record.value["rule"]
-        return
     consumer = Consumer(
         {
             "bootstrap.servers": servers(url),
