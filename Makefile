@@ -32,7 +32,7 @@ demo: $(STAMP) ## Run the demo; ARGS="--once" and the like go to it
 
 .PHONY: test
 test: $(STAMP) ## Run the tests, all but the slow ones
-	@$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
+	@$(BIN)/pytest -n 4 --dist worksteal $(ARGS)
 
 .PHONY: test-slow
 test-slow: $(STAMP) ## Run the slow tests: crashes by the hundred, big logs

@@ -213,9 +213,11 @@ class Feed(PlacedConsumer):
         self._fail(error, message.topic())
 
     def _mine(self, topic: str | None, partition: int | None) -> Assigned | None:
+        if partition is None:
+            return None  # it is told of the topic, and not of what is read of it
         for row in self._rows.values():
             if row.name == topic:
-                return self._positions.assigned.get((row.id, partition or 0))
+                return self._positions.assigned.get((row.id, partition))
         return None
 
     def _reading(self) -> list[Assigned]:

@@ -62,9 +62,17 @@ class Sender:
                     sent.errors[index] = error.args[0]
                     break
         # Every message is told of by its own timeout, so this ends.
-        while self.producer.flush(self._client.seconds):
+        while self._waiting():
             continue
         return sent
+
+    def _waiting(self) -> int:
+        """How many messages are not told of yet, after a while."""
+        try:
+            return self.producer.flush(self._client.seconds)
+        except SystemError:
+            # What Kafka's client says when it was fenced out while it waited. It can be asked again.
+            return len(self.producer)
 
     def _introduce(self, messages: Sequence[Outgoing]) -> None:
         """Have Kafka's client look up partitions that it may not know of yet."""
