@@ -69,10 +69,11 @@ class Sender:
     def _waiting(self) -> int:
         """How many messages are not told of yet, after a while."""
         try:
-            return self.producer.flush(self._client.seconds)
+            left: int = self.producer.flush(self._client.seconds)
         except SystemError:
-            # What Kafka's client says when it was fenced out while it waited. It can be asked again.
-            return len(self.producer)
+            # What Kafka's client says if it is fenced out while it waits. It can be asked again.
+            left = len(self.producer)
+        return left
 
     def _introduce(self, messages: Sequence[Outgoing]) -> None:
         """Have Kafka's client look up partitions that it may not know of yet."""
