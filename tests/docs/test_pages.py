@@ -29,8 +29,10 @@ _LONG = {
     "docs/how-to/drop-duplicates.md",
     "docs/how-to/exactly-once-to-kafka.md",
     "docs/how-to/find-out-what-is-wrong.md",
+    "docs/how-to/flag-fraud.md",
     "docs/how-to/keep-state-in-python.md",
     "docs/how-to/lose-a-broker.md",
+    "docs/how-to/run-in-real-time.md",
     "docs/how-to/run-on-a-cluster.md",
     "docs/how-to/write-a-pipeline-in-sql.md",
 }

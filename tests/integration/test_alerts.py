@@ -147,6 +147,7 @@ def test_of_a_hot_key_rules_see_the_newest_and_alerts_are_cut() -> None:
         assert [row["cut"] for row in rows] == [n > 50 for n in range(3, 241)]
 
 
+@pytest.mark.slow
 def test_what_is_remembered_is_bounded_however_many_alerts_there_are() -> None:
     app, _ = declare({"any": "true"})
     held: list[int] = []

@@ -79,6 +79,7 @@ def test_the_demo_of_fraud_finds_all_that_its_rules_mean(tmp_path: Path) -> None
     assert len({alert.value["alert"] for alert in alerts}) == len(alerts)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_on_a_terminal_the_demo_is_drawn_until_ctrl_c_and_the_rest_is_counted(
     tmp_path: Path,

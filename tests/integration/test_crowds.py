@@ -46,7 +46,7 @@ class Ads:
         return len(results.topic("pairs"))
 
 
-@pytest.mark.parametrize("cut", [1, 1_000])
+@pytest.mark.parametrize("cut", [pytest.param(1, marks=pytest.mark.slow), 1_000])
 def test_a_join_stops_at_a_key_with_too_many_rows_however_it_is_cut(
     log: ScriptedLog, cut: int
 ) -> None:
@@ -76,6 +76,7 @@ def test_what_has_too_many_rows_can_be_left_out_or_allowed(log: ScriptedLog) -> 
         assert ads.pairs() == 1
 
 
+@pytest.mark.slow
 def test_rows_of_other_times_and_rows_without_a_key_do_not_add_up(log: ScriptedLog) -> None:
     ads = Ads(log, limit=5)
     for n in range(6):
@@ -84,6 +85,7 @@ def test_rows_of_other_times_and_rows_without_a_key_do_not_add_up(log: ScriptedL
     assert ads.pairs(max_commits=2) >= 12
 
 
+@pytest.mark.slow
 def test_a_join_that_goes_on_knows_what_it_has_counted(log: ScriptedLog) -> None:
     ads = Ads(log, limit=5)
     ads.write("shown", 1, 0, 0, 0, 0)

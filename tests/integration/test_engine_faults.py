@@ -229,6 +229,7 @@ def test_a_full_disk_stops_the_pipeline_and_nothing_is_lost(
     assert len(counts(log, app)) == 2_001
 
 
+@pytest.mark.slow
 def test_killed_python_workers_are_replaced(log: ScriptedLog) -> None:
     app, source = pipeline()
     log.write(source, event("a"))

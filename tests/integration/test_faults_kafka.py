@@ -89,6 +89,7 @@ def test_nothing_of_an_open_log_shows_its_secrets(broker: ClusterState) -> None:
         assert CANARY not in repr(log) + str(vars(log))
 
 
+@pytest.mark.slow
 def test_a_broker_that_goes_away_and_comes_back_loses_and_repeats_nothing(tmp_path: Path) -> None:
     with (
         kafka.running(tmp_path / "kafka") as cluster,

@@ -177,6 +177,7 @@ def _order(second: int) -> dict[str, Any]:
     return {"item": item, "tags": tags, "paid": second % 7, "at": NOON + second * SECOND}
 
 
+@pytest.mark.slow
 def test_every_kind_of_statement_runs_as_its_twin_in_python(tmp_path: Path) -> None:
     file = tmp_path / "shop.sql"
     file.write_text(SHOP)

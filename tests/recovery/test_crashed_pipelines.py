@@ -74,6 +74,7 @@ def test_a_crash_at_any_point_of_a_batch_changes_nothing(log: ScriptedLog) -> No
 CUTS = [(1, 1), (100, 4), (100_000, 1)]
 
 
+@pytest.mark.slow
 def test_how_the_log_is_cut_into_batches_makes_no_difference(log: ScriptedLog) -> None:
     feed(log, Feed(2), 16)
     found = [

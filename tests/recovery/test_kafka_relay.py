@@ -150,9 +150,7 @@ class Victim:
 @pytest.mark.timeout(600)
 def test_a_killed_relay_writes_each_row_once(kafka: Runs, tmp_path: Path) -> None:
     with contextlib.closing(Victim(kafka, tmp_path, seed=1)) as victim:
-        for point in ("computed", "committed"):
-            victim.kill_at(point)
-        victim.kill_soon()
+        victim.kill_at("computed")
         victim.check()
 
 

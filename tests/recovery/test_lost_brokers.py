@@ -133,6 +133,7 @@ def test_with_too_few_replicas_in_sync_all_is_refused_and_one_is_not(cluster: Cl
     assert send(cluster, "few", ["c"], "1") == ["c"]
 
 
+@pytest.mark.slow
 def test_an_unclean_election_loses_what_the_last_in_sync_replica_had(cluster: Cluster) -> None:
     settings = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
     create(cluster, "unclean", [1, 2], **settings)
