@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from headrace.clock import micros, to_datetime
 from headrace.engine.session import SparkSettings
 from headrace.engine.steps import Step, steps_of
-from headrace.log import Log, open_log
+from headrace.log import Capability, Log, open_log
 from headrace.runner import DEFAULT_LOG, StepProgress, run
 from headrace.streams.app import App
 from headrace.streams.time import FOREVER
@@ -35,6 +35,7 @@ def drain(
     if not isinstance(log, Log):
         with open_log(log or app.log or DEFAULT_LOG) as opened:
             return drain(app, opened, spark=spark, settings=settings)
+    log.require(Capability.FRONTIERS)
     run(app, log, spark=spark, settings=settings)
     close_windows(app, log)
     return run(app, log, spark=spark, settings=settings)

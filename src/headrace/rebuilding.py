@@ -24,7 +24,7 @@ from headrace.engine.position import commit_by
 from headrace.engine.session import SparkSettings, spark_session
 from headrace.engine.steps import Step, steps_of
 from headrace.errors import MisusedHandle, UnknownView, ViewError
-from headrace.log import Log, open_log
+from headrace.log import Capability, Log, open_log
 from headrace.log.roles import Closing
 from headrace.runner import DEFAULT_LOG, StepProgress
 from headrace.streams.app import App
@@ -95,6 +95,7 @@ class Rebuild(Closing):
             else:
                 address = log or app.log or DEFAULT_LOG
                 self.log = self._stack.enter_context(open_log(address, create=False))
+            self.log.require(Capability.COMMITS)
             self.until = None if until is None else commit_by(self.log, until)
             """The last commit that it is built of, where that is not for the live view to say."""
             self._live = database_of(self.log.home, app.name)

@@ -25,7 +25,7 @@ from headrace.engine.law import Law
 from headrace.engine.position import Position, beginning, position_at
 from headrace.engine.steps import Step, steps_of
 from headrace.errors import UnknownTopic
-from headrace.log import Log, TopicState, open_log
+from headrace.log import Capability, Log, TopicState, open_log
 from headrace.streams.app import App
 from headrace.views.location import app_folder
 
@@ -75,6 +75,7 @@ def examine(app: App, log: str | Log | None = None, *, rows: int = ROWS) -> Chec
     with contextlib.ExitStack() as stack:
         if not isinstance(log, Log):
             log = stack.enter_context(open_log(log or app.log, create=False))
+        log.require(Capability.COMMITS)
         records = stack.enter_context(Records(log.home, app.name))
         names = list(dict.fromkeys(topic for step in steps for topic in step.topics))
         topics = {name: _state(log, name) for name in names}
