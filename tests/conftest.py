@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from headrace.broker.state import ClusterState
+from headrace.java import jars
 from tests import kafka
 
 # Nothing is judged by the wall clock here, and files on a busy disk are slow now and then.
@@ -29,6 +30,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 # Pipelines of tests run for seconds.
 os.environ["HEADRACE_BRIEF"] = "1"
+
+# Whoever is the first to start Spark in a process, others may want to read Kafka with it.
+_JARS = ",".join(map(str, jars("spark-kafka")))
+os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {_JARS} pyspark-shell"
 
 # A run in the background of a script begins with Ctrl-C ignored, and its children would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
