@@ -278,11 +278,13 @@ def test_added_partitions_are_shared_out(stage: Stage) -> None:
     ]  # fmt: skip
 
 
-def test_a_topic_made_again_is_shared_out_again(stage: Stage) -> None:
+@pytest.mark.parametrize("span", [timedelta(0), SESSION / 2], ids=["at once", "after a while"])
+def test_a_topic_made_again_is_shared_out_again(stage: Stage, span: timedelta) -> None:
     stage.log.create_topic("clicks", partitions=2)
     member = join(stage.log)
     stage.settle(member)
     stage.log.delete_topic("clicks")
+    stage.later(span)  # in which the member's client may hear of it, though nobody polls
     stage.log.create_topic("clicks", partitions=3)
     stage.later(SESSION / 2)
     stage.settle(member)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -146,6 +146,20 @@ class Client:
             raise self.failure(error, **about) from None
         self._last = None
         return found
+
+    def ask(self, call: Callable[[], Future[T]]) -> T:
+        """What Kafka answers to a call that may be made twice, once its coordinators are up."""
+        for _ in self.moments():
+            try:
+                found = call().result(self.seconds + 5)
+            except KafkaException as error:
+                if code_of(error) not in PASSING:
+                    raise
+                last = error
+                continue
+            self._last = None
+            return found
+        raise last
 
     def moments(self) -> Iterator[None]:
         """Moments to try again at, until the timeout."""

@@ -208,7 +208,9 @@ class Feed(PlacedConsumer):
             return
         if error.code() in (KafkaError._MAX_POLL_EXCEEDED, KafkaError.REBALANCE_IN_PROGRESS):
             return  # the group has gone on, and is joined again by polling
-        if error.code() in UNKNOWN and mine is None:
+        if error.code() in UNKNOWN:
+            if mine is not None:
+                self._look_at_topics()  # it may be there again by now
             return  # a topic that is gone, or not there yet, has no records
         self._fail(error, message.topic())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import (
@@ -49,11 +51,14 @@ class Groups:
 
     def find(self, name: str) -> ConsumerGroupDescription | None:
         """What Kafka knows of a group; None if there is none of that name."""
-        answer = self._client.admin.describe_consumer_groups(
-            [check_name(name, "group")], request_timeout=self._client.seconds
-        )[name]
+        check_name(name, "group")
+        seconds = self._client.seconds
         try:
-            found = answer.result(self._client.seconds + 5)
+            found = self._client.ask(
+                lambda: self._client.admin.describe_consumer_groups(
+                    [name], request_timeout=seconds
+                )[name]
+            )
         except (KafkaException, TimeoutError) as error:
             if code_of(error) == KafkaError.GROUP_ID_NOT_FOUND:
                 return None
@@ -80,18 +85,37 @@ class Groups:
         assignor = (found.partition_assignor or "").removeprefix("cooperative-")
         return GroupState(name, None, assignor, members, self._lags(name, members))
 
-    def _committed(self, name: str) -> dict[tuple[str, int], TopicPartition]:
-        answer = self._client.admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(name)],
-            require_stable=True,  # a transaction that is about to end counts
-            request_timeout=self._client.seconds,
-        )[name]
-        found = self._client.wait(answer, group=name)
+    def _committed(
+        self, name: str, owned: Iterable[tuple[str, int]]
+    ) -> dict[tuple[str, int], TopicPartition]:
+        """What a group has done of each partition, a transaction that is about to end included.
+
+        Asked for all partitions, Kafka leaves out those of which the first offsets ever are in
+        such a transaction; so those that somebody reads are asked for by name.
+        """
+        found = self._stable(name)
+        missing = [place for place in owned if place not in found]
+        return found | self._stable(name, missing) if missing else found
+
+    def _stable(
+        self, name: str, places: Iterable[tuple[str, int]] | None = None
+    ) -> dict[tuple[str, int], TopicPartition]:
+        wanted = None if places is None else [TopicPartition(*place) for place in places]
+        try:
+            found = self._client.ask(
+                lambda: self._client.admin.list_consumer_group_offsets(
+                    [ConsumerGroupTopicPartitions(name, wanted)],
+                    require_stable=True,
+                    request_timeout=self._client.seconds,
+                )[name]
+            )
+        except (KafkaException, TimeoutError) as error:
+            raise self._client.failure(error, group=name) from None
         return {(p.topic, p.partition): p for p in found.topic_partitions or ()}
 
     def _lags(self, name: str, members: tuple[Member, ...]) -> tuple[Lag, ...]:
-        done = self._committed(name)
         owners = {place: member.id for member in members for place in member.partitions}
+        done = self._committed(name, owners)
         rows = {
             row.name: row
             for row in self._topics.find_all({topic for topic, _ in done.keys() | owners.keys()})
@@ -162,22 +186,26 @@ class Groups:
 
     def _alter(self, name: str, row: TopicRow, offsets: dict[int, int]) -> None:
         places = [at(row, partition, offset) for partition, offset in offsets.items()]
-        answer = self._client.admin.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(name, places)], request_timeout=self._client.seconds
-        )[name]
-        self._changed(name, answer)
+        self._change(
+            name,
+            lambda: self._client.admin.alter_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(name, places)], request_timeout=self._client.seconds
+            )[name],
+        )
 
     def delete(self, name: str) -> None:
         if self.find(name) is None:
             raise unknown_group(name)
-        answer = self._client.admin.delete_consumer_groups(
-            [name], request_timeout=self._client.seconds
-        )[name]
-        self._changed(name, answer)
+        self._change(
+            name,
+            lambda: self._client.admin.delete_consumer_groups(
+                [name], request_timeout=self._client.seconds
+            )[name],
+        )
 
-    def _changed(self, name: str, answer: Any) -> None:
+    def _change(self, name: str, call: Callable[[], Future[Any]]) -> None:
         try:
-            answer.result(self._client.seconds + 5)
+            self._client.ask(call)
         except (KafkaException, TimeoutError) as error:
             if code_of(error) in _BUSY:
                 raise group_active(name) from None
