@@ -21,7 +21,9 @@ from typing import Any
 from bench.measure import Progress, Result, report
 from bench.stream_joins import StreamJoins
 from bench.tables import FULL, QUICK, table_table
-from headrace.engine.session import spark_session
+from headrace.engine.session import SparkSettings, spark_session
+
+MEMORY = "6g"
 
 
 def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str, Any]:
@@ -34,11 +36,13 @@ def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str
         "changed_rows": sizes.change,
         "touched_rows": sizes.touched,
         "rounds": sizes.rounds,
+        "memory": MEMORY,
     }
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
         home = Path(name)
-        spark = spark_session(log_file=home / "spark.log")
+        # Spark keeps the state of a query that has ended for up to a minute.
+        spark = spark_session(SparkSettings(memory=MEMORY), log_file=home / "spark.log")
         streams = StreamJoins(spark, home / "streams", sizes.events, sizes.customers)
         results += streams.measure(min(sizes.rounds, 3), progress)
         found, plan = table_table(spark, home, sizes, progress)

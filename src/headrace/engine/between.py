@@ -120,19 +120,6 @@ class Between:
         return min((f for f in found if f is not None), default=None) if None not in found else None
 
 
-def observed(frame: DataFrame, names: tuple[str, ...]) -> dict[str, int]:
-    """What counters in a frame have counted, once it was computed."""
-    if not names:
-        return {}
-    metrics = frame._jdf.queryExecution().observedMetrics()
-    found = {}
-    for name in names:
-        row = metrics.get(name)
-        value = row.get().get(0) if row.isDefined() else None
-        found[name] = int(value) if value is not None else 0
-    return found
-
-
 def _columns(source: Source, needed: set[str] | None) -> tuple[str, ...] | None:
     """The columns to read of a topic; None means all."""
     if needed is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pyspark.sql import DataFrame
+
 
 @dataclass
 class Counters:
@@ -27,3 +29,16 @@ class Counters:
 
     def __bool__(self) -> bool:
         return bool(self.all)
+
+
+def observed(frame: DataFrame, names: tuple[str, ...]) -> dict[str, int]:
+    """What counters in a frame have counted, once it was computed."""
+    if not names:
+        return {}
+    metrics = frame._jdf.queryExecution().observedMetrics()
+    found = {}
+    for name in names:
+        row = metrics.get(name)
+        value = row.get().get(0) if row.isDefined() else None
+        found[name] = int(value) if value is not None else 0
+    return found

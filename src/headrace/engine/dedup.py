@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.aside import Aside
-from headrace.engine.between import Between, observed
+from headrace.engine.between import Between
 from headrace.engine.compile import Compiler, checked
-from headrace.engine.counters import Counters
+from headrace.engine.counters import Counters, observed
 from headrace.engine.crash import Reach
 from headrace.engine.handing import arrow_schema, frame_of
 from headrace.engine.law import Law
@@ -55,6 +55,8 @@ class Decided:
 class Deduplicating:
     """Computes what lies between two places. Its sink keeps the groups that are open."""
 
+    ahead = False
+
     def __init__(self, spark: SparkSession, log: Log, step: Step) -> None:
         assert isinstance(step.stream, Deduplicated)
         self._spark = spark
@@ -79,9 +81,11 @@ class Deduplicating:
     def begin(self, sink: Sink) -> None:
         """The sink has everything."""
 
-    def portion(self, sink: Sink, end: Mapping[str, Position], reach: Reach) -> Portion:
+    def portion(
+        self, sink: Sink, start: Mapping[str, Position], end: Mapping[str, Position], reach: Reach
+    ) -> Portion:
         """The rows that came between, but for those that repeat another."""
-        start, counters = sink.reached, Counters()
+        counters = Counters()
         found = self._rows(self._between.compiler(start, end, counters=counters, ordered=True))
         rows = found.toArrow().cast(self._schema)
         rows = rows.sort_by([(name, "ascending") for name in _ORDER])
@@ -102,9 +106,6 @@ class Deduplicating:
             law,
             groups=decided.groups,
         )
-
-    def stored(self) -> None:
-        """The sink has the last portion, and all that there is to remember."""
 
     def ended(self) -> None:
         """Nothing is left open."""

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.aside import Aside
-from headrace.engine.between import PLACES, Between, observed
+from headrace.engine.between import PLACES, Between
 from headrace.engine.changes import TOMBSTONE, Changes, change_rows
 from headrace.engine.counters import Counters
 from headrace.engine.crash import Reach
@@ -28,7 +28,7 @@ from headrace.engine.position import Commits, Position, last_commit, position_at
 from headrace.engine.reads import branches
 from headrace.engine.rows import event_times, in_time
 from headrace.engine.sink import Portion, Shapes, Sink
-from headrace.engine.staging import stage_counted
+from headrace.engine.staging import stage
 from headrace.engine.steps import Step
 from headrace.engine.waiting import Ready, Waiting
 from headrace.log import Commit, Log
@@ -47,6 +47,8 @@ class Held:
 
 class Enriching:
     """Computes what lies between two places. Its sink keeps the versions of the table."""
+
+    ahead = True
 
     def __init__(self, spark: SparkSession, log: Log, step: Step, staging: Path) -> None:
         assert isinstance(step.stream, Enriched)
@@ -72,45 +74,51 @@ class Enriching:
         self._schema = arrow_schema(self._lookup.found(rows, versions))
         public = pa.schema([self._schema.field(name) for name in self._enriched.columns])
         self.shapes = Shapes(public, versions=self._versions_schema, told=self._schema)
-        self._held = self._next = Held(versions)
+        self._held = Held(versions)
 
     def begin(self, sink: Sink) -> None:
         """Find the versions there are, and the rows that wait."""
         self._lookup.forget()
+        shutil.rmtree(self._staging, ignore_errors=True)
         begun, reached = last_commit(sink.begun), last_commit(sink.reached)
         ready = self._ready(begun, begun, reached)
         self._held = self._still(sink.versions(), ready, reached)
 
-    def portion(self, sink: Sink, end: Mapping[str, Position], reach: Reach) -> Portion:
+    def portion(
+        self, sink: Sink, start: Mapping[str, Position], end: Mapping[str, Position], reach: Reach
+    ) -> Portion:
         """The rows that are ready by then and were not, each looked up."""
-        start, upto = sink.reached, last_commit(end)
+        upto = last_commit(end)
         changes = self._changes(start, end)
         versions = self._held.versions
         if changes.versions.num_rows:
             versions = pa.concat_tables([versions, changes.versions]).combine_chunks()
         ready = self._ready(self._held.low, last_commit(start), upto)
         counters = Counters()
+        settled = ready.earliest if ready is not None else None
+        timely = ready is None or self._lookup.settles(versions, settled)
         compiler = self._between.compiler(
             {topic: position_at(self._log, topic, self._held.low) for topic in self._topics}
             if ready is not None
             else start,
             end,
-            *([places.READY] if ready is not None else []),
+            *([] if timely else [places.READY]),
             beside=PLACES if self._amends else (),
             ordered=self._amends,
             waiting=ready.waiting if ready is not None else None,
             counters=counters,
         )
         rows = compiler.rows(self._enriched.input)
-        found = self._lookup.found(rows, versions, counters)
+        found = self._lookup.found(rows, versions, counters, settled)
         # As many as have waited, which may be any number.
-        results = stage_counted(found, self._staging, self._schema)
+        results = stage(found, self._staging / str(upto), self._schema, counters.all)
         reach("computed")
-        self._next = self._still(versions, ready, upto)
+        before, self._held = self._held, self._still(versions, ready, upto)
         aside = self._between.aside(self._step.name, self._enriched, start, end)
         dead = [pa.Table.from_batches([b]) for part in aside.values() for b in part.dead]
         dead += [changes.dead] if changes.dead is not None else []
-        law = self._law(start, end, aside, changes, observed(found, counters.all), counters)
+        waiting = (before.waiting, self._held.waiting)
+        law = self._law(start, end, aside, changes, waiting, results.counts, counters)
         return Portion(
             start,
             end,
@@ -122,11 +130,6 @@ class Enriching:
             staged=results,
             versions=changes.versions,
         )
-
-    def stored(self) -> None:
-        """The sink has the last portion."""
-        self._held = self._next
-        shutil.rmtree(self._staging, ignore_errors=True)
 
     def ended(self) -> None:
         """No more portions are asked for."""
@@ -170,15 +173,15 @@ class Enriching:
         end: Mapping[str, Position],
         aside: Mapping[str, Aside],
         changes: Changes,
+        waiting: tuple[Mapping[str, int], Mapping[str, int]],
         counts: Mapping[str, int],
         counters: Counters,
     ) -> Law:
-        """What is known of the rows before the sink has them."""
+        """What is known of the rows before the sink has them. `waiting` are how many wait in
+        each topic, before and now."""
         rows = {topic: end[topic].rows_after(start[topic]) for topic in end}
-        more = {
-            topic: self._next.waiting.get(topic, 0) - self._held.waiting.get(topic, 0)
-            for topic in self._topics
-        }
+        before, now = waiting
+        more = {topic: now.get(topic, 0) - before.get(topic, 0) for topic in self._topics}
         came = {
             topic: rows[topic] - aside[topic].dead_rows - aside[topic].tombstones - more[topic]
             for topic in self._topics

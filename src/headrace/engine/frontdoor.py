@@ -20,11 +20,11 @@ from pyspark.util import PythonEvalType
 def map_in_arrow(
     frame: DataFrame,
     function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    schema: StructType,
+    schema: StructType | str,
 ) -> DataFrame:
     """What a function makes of the record batches of each task."""
     udf = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    column = udf(*(frame[name] for name in frame.columns))
+    column = udf(*(frame[f"`{name}`"] for name in frame.columns))
     return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
 
 

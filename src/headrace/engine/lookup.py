@@ -1,14 +1,19 @@
 """What a table says of rows, looked up by Spark.
 
-The versions of a key are an array, in order, and Spark's own functions find the one that was valid,
-so that each row is looked up once whatever the history.
+A version is valid from one moment to another, and a row is joined with the one that was valid at
+its own moment. Versions that came while rows were already ready do not count for all of these: of
+such, all versions of a key are an array, and Spark's own functions find the one for each row.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -18,6 +23,7 @@ from headrace.engine.compile import checked
 from headrace.engine.counters import Counters
 from headrace.engine.handing import frame_of
 from headrace.engine.identity import row_place
+from headrace.engine.spans import SINCE, UNTIL, spans
 from headrace.streams.tables import REVISION, ROW, Enriched
 
 _BROADCAST = 64 << 20
@@ -29,10 +35,10 @@ MOMENT = "_moment"
 FOUND = tuple(f"_found{name}" for name in ORDER)
 """Which version was found for it."""
 
-_VERSIONS, _FOUND, _VALUE = "_versions", "_found", "_value"
+_VERSIONS, _VALUE = "_versions", "_value_"
 
 FEW = 10_000
-"""So few versions are brought together each time."""
+"""Of so few versions it is worked out each time when they are valid."""
 
 _SHARE = 4
 """New versions are looked at by themselves until they are one in so many."""
@@ -41,9 +47,9 @@ _SHARE = 4
 class Lookup:
     """Looks rows up in versions that only become more.
 
-    To bring the versions of each key together costs as much as there are versions. So where they
-    are many, Spark keeps them like that from one time to the next, and new ones are beside them
-    until they are many as well.
+    To work out when each version is valid costs as much as there are versions. So where they are
+    many, Spark keeps that from one time to the next, and new ones are beside them until they are
+    many as well.
     """
 
     def __init__(self, spark: SparkSession, enriched: Enriched) -> None:
@@ -52,21 +58,27 @@ class Lookup:
         self._kept: DataFrame | None = None
         self._count = 0
 
+    def settles(self, versions: pa.Table, settled: int | None) -> bool:
+        """Whether it can do without knowing when each row became ready."""
+        return self._enriched.amend is None and _known(versions.slice(self._count), settled)
+
     def found(
-        self, rows: DataFrame, versions: pa.Table, counters: Counters | None = None
+        self,
+        rows: DataFrame,
+        versions: pa.Table,
+        counters: Counters | None = None,
+        settled: int | None = None,
     ) -> DataFrame:
-        """Rows with what the versions say of them, in the columns of the enriched stream."""
-        enriched, valid = self._enriched, []
-        for number, known in enumerate(self._parts(versions)):
-            match = F.lit(True)
-            for mine, theirs in enriched.on:
-                match = match & (F.col(f"`{mine}`") == F.col(f"`_table_{theirs}`"))
-            rows = checked(enriched.where, rows.join, known, match, "left")
-            rows = rows.withColumn(f"{_FOUND}{number}", _valid(enriched))
-            rows = rows.drop(_VERSIONS, *(f"_table_{name}" for name in enriched.table.key))
-            valid.append(f"{_FOUND}{number}")
-        rows = rows.withColumn(_FOUND, reduce(_newer, map(F.col, valid)))
-        there = F.coalesce(~F.col(f"{_FOUND}.{places.DELETED}"), F.lit(False))
+        """Rows with what the versions say of them, in the columns of the enriched stream.
+
+        Versions up to the commit `settled` count for all of the rows; without one, all do.
+        """
+        enriched, found = self._enriched, []
+        for part in self._parts(versions, settled):
+            rows, valid = part.looked_up(rows)
+            found.append(valid)
+        valid = reduce(_newer, found)
+        there = F.coalesce(~valid[places.DELETED], F.lit(False))
         if enriched.how == "inner":
             if counters is not None:
                 name = counters.name(counters.filtered, "unknown")
@@ -75,10 +87,10 @@ class Lookup:
         return rows.select(
             *(F.col(f"`{name}`") for name in enriched.input.columns),
             *(
-                F.when(there, F.col(f"{_FOUND}.{_VALUE}.`{column}`")).alias(name)
+                F.when(there, valid[f"{_VALUE}{column}"]).alias(name)
                 for column, name in enriched.from_table
             ),
-            *(_notes() if enriched.amend is not None else ()),
+            *(_notes(valid) if enriched.amend is not None else ()),
         )
 
     def forget(self) -> None:
@@ -87,63 +99,155 @@ class Lookup:
             self._kept.unpersist()
         self._kept, self._count = None, 0
 
-    def _parts(self, versions: pa.Table) -> list[DataFrame]:
-        """The versions by key: those that are kept, and the new ones."""
-        many = versions.num_rows > FEW
-        if many and (versions.num_rows - self._count) * _SHARE > versions.num_rows:
+    def _parts(self, versions: pa.Table, settled: int | None) -> list[_Part]:
+        """The versions: those that are kept, and the new ones."""
+        enriched, new = self._enriched, versions.slice(self._count)
+        listed = _Listed(enriched, new, "_new_")
+        if not _known(new, settled):
+            return [*self._old(versions), listed.sent(listed.frame(self._spark))]
+        spans = _Spans(enriched, new, "_new_")
+        if versions.num_rows > FEW and new.num_rows * _SHARE > versions.num_rows:
             self.forget()
-            self._kept, self._count = self._by_key(versions).persist(), versions.num_rows
-        new = versions.slice(self._count)
-        parts = [] if self._kept is None else [_sent(self._kept, versions.slice(0, self._count))]
-        return [*parts, _sent(self._by_key(new), new)] if new.num_rows or not parts else parts
+            kept = _Spans(enriched, versions, "_old_").frame(self._spark)
+            self._kept, self._count = kept.persist(), versions.num_rows
+            return self._old(versions)
+        old = self._old(versions)
+        return [*old, spans.sent(spans.frame(self._spark))] if new.num_rows or not old else old
 
-    def _by_key(self, versions: pa.Table) -> DataFrame:
-        """The versions of each key, in order."""
-        enriched = self._enriched
-        value = F.struct(*(F.col(f"`{name}`") for name, _ in enriched.from_table)).alias(_VALUE)
-        amends = [AMENDS] if enriched.amend is not None else []
-        version = F.struct(*ORDER, places.DELETED, *amends, value)
-        keys = [F.col(f"`{name}`").alias(f"_table_{name}") for name in enriched.table.key]
-        return (
-            frame_of(self._spark, versions)
-            .groupBy(*keys)
-            .agg(F.array_sort(F.collect_list(version)).alias(_VERSIONS))
-        )
+    def _old(self, versions: pa.Table) -> list[_Part]:
+        if self._kept is None:
+            return []
+        old = versions.slice(0, self._count)
+        return [_Spans(self._enriched, old, "_old_").sent(self._kept)]
 
 
-def _newer(one: Column, other: Column) -> Column:
-    """The later of two versions, either of which may be null."""
-    first, second = (F.struct(*(found[name] for name in ORDER)) for found in (one, other))
-    return F.when(one.isNull() | (second > first), other).otherwise(one)
+Valid = Mapping[str, Column]
+"""The version that is valid for a row: what it is in order by, whether it ends, and its values."""
 
 
-def _sent(known: DataFrame, versions: pa.Table) -> DataFrame:
-    small = versions.nbytes <= _BROADCAST
-    return F.broadcast(known) if small else known.hint("shuffle_hash")
+@dataclass(frozen=True)
+class _Part(ABC):
+    """Some versions, in columns that begin with a prefix."""
+
+    enriched: Enriched
+    versions: pa.Table
+    prefix: str
+    known: DataFrame | None = None
+
+    @abstractmethod
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The versions as Spark has them."""
+
+    @abstractmethod
+    def match(self) -> Column:
+        """What has to be true beside the keys."""
+
+    @abstractmethod
+    def valid(self, rows: DataFrame) -> tuple[DataFrame, Valid]:
+        """The version that is valid for a row, of what was matched."""
+
+    def sent(self, known: DataFrame) -> _Part:
+        """With a frame of the versions, sent to every task if they are few."""
+        small = self.versions.nbytes <= _BROADCAST
+        return replace(self, known=F.broadcast(known) if small else known.hint("shuffle_hash"))
+
+    def looked_up(self, rows: DataFrame) -> tuple[DataFrame, Valid]:
+        """Rows with the version that is valid for each; all of it is null if there is none."""
+        assert self.known is not None
+        match = self.match()
+        for mine, theirs in self.enriched.on:
+            match = match & (F.col(f"`{mine}`") == F.col(f"`{self.prefix}{theirs}`"))
+        return self.valid(checked(self.enriched.where, rows.join, self.known, match, "left"))
+
+    def columns(self, versions: pa.Table) -> pa.Table:
+        """The keys of versions and what is told of them, under names of their own."""
+        columns = {
+            f"{self.prefix}{name}": versions.column(name) for name in self.enriched.table.key
+        }
+        columns |= {f"{self.prefix}{name}": versions.column(name) for name in self.told}
+        for name, _ in self.enriched.from_table:
+            columns[f"{self.prefix}{_VALUE}{name}"] = versions.column(name)
+        return pa.table(columns)
+
+    @property
+    def told(self) -> list[str]:
+        """What is told of a version beside its values."""
+        amends = [AMENDS] if self.enriched.amend is not None else []
+        return [*ORDER, places.DELETED, *amends]
+
+    @property
+    def parts(self) -> list[str]:
+        """What a version is made of."""
+        return [*self.told, *(f"{_VALUE}{name}" for name, _ in self.enriched.from_table)]
 
 
-def _notes() -> tuple[Column, ...]:
+class _Spans(_Part):
+    """Versions by when they are valid, of which each row has one at most."""
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        latest = self.enriched.mode == "latest"
+        made = spans(self.versions, self.enriched.table.key, latest=latest)
+        table = self.columns(made)
+        for name in (SINCE, UNTIL):
+            table = table.append_column(f"{self.prefix}{name}", made.column(name))
+        return frame_of(spark, table)
+
+    def match(self) -> Column:
+        if self.enriched.mode == "latest":
+            return F.lit(True)
+        moment = F.unix_micros(places.TIME)
+        since, until = F.col(f"{self.prefix}{SINCE}"), F.col(f"{self.prefix}{UNTIL}")
+        return (moment >= since) & (moment < until)
+
+    def valid(self, rows: DataFrame) -> tuple[DataFrame, Valid]:
+        return rows, {name: F.col(f"`{self.prefix}{name}`") for name in self.parts}
+
+
+class _Listed(_Part):
+    """All versions of a key together, for rows that were ready before some of them came."""
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        keys = [F.col(f"`{self.prefix}{name}`") for name in self.enriched.table.key]
+        version = F.struct(*(F.col(f"`{self.prefix}{name}`").alias(name) for name in self.parts))
+        by_key = frame_of(spark, self.columns(self.versions)).groupBy(*keys)
+        return by_key.agg(F.array_sort(F.collect_list(version)).alias(_VERSIONS))
+
+    def match(self) -> Column:
+        return F.lit(True)
+
+    def valid(self, rows: DataFrame) -> tuple[DataFrame, Valid]:
+        moment, ready = F.unix_micros(places.TIME), F.col(places.READY)
+
+        def counts(version: Column) -> Column:
+            known = version[places.COMMIT] <= ready
+            known = known | version[AMENDS] if self.enriched.amend is not None else known
+            return (version[FROM] <= moment) & known
+
+        last = F.try_element_at(F.filter(_VERSIONS, counts), F.lit(-1))
+        rows = rows.withColumn(_VERSIONS, last)
+        return rows, {name: F.col(f"{_VERSIONS}.`{name}`") for name in self.parts}
+
+
+def _known(new: pa.Table, settled: int | None) -> bool:
+    """Whether versions count for all rows."""
+    if settled is None or not new.num_rows:
+        return True
+    return bool(pc.max(new.column(places.COMMIT)).as_py() <= settled)
+
+
+def _newer(one: Valid, other: Valid) -> Valid:
+    """The later of two versions, either of which may not be there."""
+    first, second = (F.struct(*(valid[name] for name in ORDER)) for valid in (one, other))
+    return {name: F.when(second > first, other[name]).otherwise(one[name]) for name in one}
+
+
+def _notes(valid: Valid) -> tuple[Column, ...]:
     """What has to be known of a row to amend it: which it is, when it was, and what was found."""
-    version = F.coalesce(F.col(f"{_FOUND}.{places.COMMIT}"), F.lit(0))
+    version = F.coalesce(valid[places.COMMIT], F.lit(0))
     return (
         row_place().alias(ROW),
         F.greatest(places.READY, version).alias(REVISION),
         F.unix_micros(places.TIME).alias(MOMENT),
         F.col(places.READY),
-        *(F.col(f"{_FOUND}.{name}").alias(note) for name, note in zip(ORDER, FOUND, strict=True)),
+        *(valid[name].alias(note) for name, note in zip(ORDER, FOUND, strict=True)),
     )
-
-
-def _valid(enriched: Enriched) -> Column:
-    """The version that is valid for a row; null if there is none."""
-    if enriched.mode == "latest":
-        return F.try_element_at(_VERSIONS, F.lit(-1))
-    moment, ready = F.unix_micros(places.TIME), F.col(places.READY)
-
-    def counts(version: Column) -> Column:
-        known = version[places.COMMIT] <= ready
-        known = known | version[AMENDS] if enriched.amend is not None else known
-        return (version[FROM] <= moment) & known
-
-    valid = F.filter(_VERSIONS, counts)
-    return F.try_element_at(valid, F.lit(-1))

@@ -3,7 +3,8 @@
 Spark's streams keep a state of their own, and read each topic up to a place of its own. What joins
 tables has its state beside its results, and has to know that it has read all topics up to the same
 moment. So it needs no checkpoint: the place in the log is stored with the results, and a round that
-was not stored is computed again.
+was not stored is computed again. Where a round does not have to ask the sink, it is computed while
+the one before it is stored.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
 from py4j.protocol import Py4JError
@@ -34,15 +36,16 @@ class Plan(Protocol):
     """What a step computes between two places in the log."""
 
     shapes: Shapes
+    ahead: bool
+    """Whether a portion can be computed before the one before it is stored."""
 
     def begin(self, sink: Sink) -> None:
         """Make ready to go on from where a sink is."""
 
-    def portion(self, sink: Sink, end: Mapping[str, Position], reach: Reach) -> Portion:
-        """The results from where a sink is up to a place."""
-
-    def stored(self) -> None:
-        """The sink has the last portion."""
+    def portion(
+        self, sink: Sink, start: Mapping[str, Position], end: Mapping[str, Position], reach: Reach
+    ) -> Portion:
+        """The results from one place up to another."""
 
     def ended(self) -> None:
         """No more portions are asked for."""
@@ -112,14 +115,8 @@ class Rounds:
         try:
             self._spark.sparkContext.setJobGroup(self._name, self._name, interruptOnCancel=True)
             self.frames.begin(sink)
-            while not self._stopping.is_set():
-                cut = self._cut(sink, until)
-                if cut is not None:
-                    self._round(sink, cut)
-                elif until is not None:
-                    return
-                else:
-                    self._clock.sleep(_POLL)
+            with ThreadPoolExecutor(1, thread_name_prefix=f"{self._name}-storing") as storing:
+                self._go_on(sink, until, storing)
         except BaseException as error:
             # What was given up because it had to stop is no failure.
             if not (self._stopping.is_set() and isinstance(error, PySparkException | Py4JError)):
@@ -128,20 +125,41 @@ class Rounds:
             with contextlib.suppress(PySparkException, Py4JError, OSError):
                 self.frames.ended()
 
-    def _round(self, sink: Sink, cut: int) -> None:
+    def _go_on(self, sink: Sink, until: int | None, storing: ThreadPoolExecutor) -> None:
+        stored: Future[None] = storing.submit(lambda: None)
+        reached = sink.reached
+        while not self._stopping.is_set():
+            cut = self._cut(sink, reached, until)
+            if cut is None or not self.frames.ahead:
+                stored.result()
+            if cut is not None:
+                portion = self._round(sink, reached, cut)
+                stored.result()
+                stored, reached = storing.submit(self._store, sink, portion), portion.end
+            elif until is not None:
+                return
+            else:
+                self._clock.sleep(_POLL)
+        stored.result()
+
+    def _round(self, sink: Sink, start: Mapping[str, Position], cut: int) -> Portion:
         self._reach("batch began")
         end = {topic: position_at(self._log, topic, cut) for topic in self.step.topics}
-        portion = self.frames.portion(sink, end, self._reach)
+        portion = self.frames.portion(sink, start, end, self._reach)
         self._reach("set aside")
+        return portion
+
+    def _store(self, sink: Sink, portion: Portion) -> None:
         sink.store(portion)
-        self.frames.stored()
+        if portion.staged is not None:
+            portion.staged.remove()
         self._reach("batch ended")
 
-    def _cut(self, sink: Sink, until: int | None) -> int | None:
+    def _cut(self, sink: Sink, start: Mapping[str, Position], until: int | None) -> int | None:
         """The commit up to which the next round goes, if there is anything new for it."""
         head = self._log.head() if until is None else until
         head = min(head, *map(sink.limit, self.step.topics))
-        reached = max(position.commit for position in sink.reached.values())
+        reached = max(position.commit for position in start.values())
         ends = {topic: self._next(topic, reached, head) for topic in self.step.topics}
         new = [end for end in ends.values() if end > reached]
         if not new:

@@ -31,6 +31,8 @@ ROUND_ROWS = 500_000
 class TableJoining:
     """Reads the versions that are new of each table, and holds nothing."""
 
+    ahead = True
+
     def __init__(self, spark: SparkSession, log: Log, step: Step) -> None:
         assert isinstance(step.stream, TableJoin)
         self._log = log
@@ -47,9 +49,10 @@ class TableJoining:
     def begin(self, sink: Sink) -> None:
         """Make ready: all there is to know is with the sink."""
 
-    def portion(self, sink: Sink, end: Mapping[str, Position], reach: Reach) -> Portion:
-        """The versions from where a sink is up to a place."""
-        start = sink.reached
+    def portion(
+        self, sink: Sink, start: Mapping[str, Position], end: Mapping[str, Position], reach: Reach
+    ) -> Portion:
+        """The versions from one place up to another."""
         while True:
             there = self._there(start, end)
             found = [
@@ -73,9 +76,6 @@ class TableJoining:
             self._law(there, aside, found),
             tables=tuple(changes.versions for changes in found),
         )
-
-    def stored(self) -> None:
-        """The sink has the last portion."""
 
     def ended(self) -> None:
         """Nothing is left open."""

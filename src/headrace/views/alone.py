@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import apsw
 import pyarrow as pa
-import pyarrow.dataset as ds
+import pyarrow.compute as pc
 
 from headrace.clock import micros
 from headrace.engine.crash import Reach
@@ -92,7 +92,7 @@ class JoinKeeper(Keeper):
         assert portion.joined is not None
         rows = portion.joined.rows
         if self._join.how != "anti":
-            for some in rows.slices(ds.field(KIND) == PAIR):
+            for some in rows.slices(pc.field(KIND) == PAIR):
                 put(db, self._topic, some.select(self.schema.names))
         if self._alone is not None:
             self._settle(db, self._alone, rows, portion.end)
@@ -105,9 +105,9 @@ class JoinKeeper(Keeper):
         sides = [(LEFT, LEFT_ROW, self._join.right)] * self._join.keeps_left
         sides += [(RIGHT, RIGHT_ROW, self._join.left)] * self._join.keeps_right
         for kind, place, other in sides:
-            for some in rows.slices(ds.field(KIND) == kind):
+            for some in rows.slices(pc.field(KIND) == kind):
                 alone.add(db, kind, some.column(place), some.select(self.schema.names))
-            for some in rows.slices(ds.field(KIND) == PAIR):
+            for some in rows.slices(pc.field(KIND) == PAIR):
                 alone.strike(db, kind, some.column(place).unique())
             reached = [self._log.frontier(t, end[t].commit) for t in _topics(other)]
             if None not in reached:
