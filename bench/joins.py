@@ -44,7 +44,7 @@ def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str
         # Spark keeps the state of a query that has ended for up to a minute.
         spark = spark_session(SparkSettings(memory=MEMORY), log_file=home / "spark.log")
         streams = StreamJoins(spark, home / "streams", sizes.events, sizes.customers)
-        results += streams.measure(min(sizes.rounds, 3), progress)
+        results += streams.measure(min(sizes.rounds, 5), progress)
         found, plan = table_table(spark, home, sizes, progress)
         results += found
         settings["table_table_plan"] = plan

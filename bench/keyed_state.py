@@ -141,7 +141,7 @@ class Job:
 def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str, Any]:
     """All results; `quick` takes few events, to see that everything runs."""
     keys = 2_000 if quick else 100_000
-    ours, theirs = (3, 1) if quick else (20, 2)
+    ours, theirs = (3, 1) if quick else (40, 2)
     settings = {
         "keys": keys,
         "batch_rows": keys,

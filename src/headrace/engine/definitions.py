@@ -125,7 +125,7 @@ def _held(stream: Deduplicated | Stateful | Alerts) -> dict[str, Any]:
         "delay": micros(stream.delay),
         "ttl": micros(stream.ttl),
         "order": stream.order,
-        "buckets": stream.buckets,
+        "buckets": f"{stream.buckets}, spread evenly",  # by `labels`, which the state has
     }
 
 

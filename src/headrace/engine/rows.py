@@ -21,7 +21,7 @@ from headrace.errors import OffsetOutOfRange
 from headrace.log import Batch, Log, Offset, Topic, open_log
 
 _ARROW_ROWS = 65_536
-_SPLIT_ROWS = 131_072
+_SPLIT_ROWS = 32_768
 """A task reads at least so many rows, if there are so many."""
 
 _RUN = 1_000

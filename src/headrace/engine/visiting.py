@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from headrace.engine.bucket import TIMER, Rules, visit
 from headrace.engine.outcome import written
 from headrace.engine.position import batch_end, lowest_frontier
 from headrace.engine.rows import opened
+from headrace.engine.spread import labels
 from headrace.schema.keys import first_of_each
 
 BUCKET, PAYLOAD = "_bucket", "_payload"
@@ -68,7 +69,7 @@ class Pack:
     """The column that has the event time, if there is one."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield self._packed(list(range(self.buckets)), [b""] * self.buckets)
+        yield self._packed(range(self.buckets), [b""] * self.buckets)
         waiting: list[pa.RecordBatch] = []
         rows = 0
         for batch in batches:
@@ -95,8 +96,9 @@ class Pack:
         own = self.time if field.name == places.TIME and self.time is not None else field.name
         return rows.column(own).cast(field.type)
 
-    def _packed(self, buckets: list[int], payloads: list[bytes]) -> pa.RecordBatch:
-        columns = [pa.array(buckets, pa.int32()), pa.array(payloads, pa.binary())]
+    def _packed(self, buckets: Iterable[int], payloads: list[bytes]) -> pa.RecordBatch:
+        numbers = [labels(self.buckets)[bucket] for bucket in buckets]
+        columns = [pa.array(numbers, pa.int32()), pa.array(payloads, pa.binary())]
         return pa.RecordBatch.from_arrays(columns, names=[BUCKET, PAYLOAD])
 
 
