@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pyarrow as pa
 import pytest
 
@@ -14,7 +12,7 @@ from headrace.errors import (
     TransactionTooLarge,
     UnknownTopic,
 )
-from headrace.log import Capability, Log, Record
+from headrace.log import Capability, Log
 from tests.conformance.stage import LONG, Stage, needs, read, send, values
 
 
@@ -168,9 +166,7 @@ def test_offsets_move_with_the_transaction_or_not_at_all(stage: Stage, two: Log)
 def test_offsets_may_be_all_a_transaction_has(two: Log) -> None:
     send(two, "b", b"0", b"1")
     consumer = two.consumer("b", group="readers", commit="manual")
-    found: list[Record] = []
-    while len(found) < 2:
-        found += consumer.poll(timedelta(seconds=10))
+    consumer.poll()
     with two.producer() as producer:
         with producer.transaction() as transaction:
             transaction.commit_offsets(consumer)

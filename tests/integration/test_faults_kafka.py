@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (
@@ -285,3 +287,36 @@ def test_rows_may_be_avro(log: Log) -> None:
     assert values(log, "orders.avro") == [{"id": "a", "n": 1}, None, {"id": "b", "n": None}]
     with pytest.raises(InvalidSchema, match="Avro"):
         log.alter_topic("orders.avro", schema="id string, n int, more string")
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["it ends", "it stays open"])
+@pytest.mark.parametrize("before", [None, 1], ids=["its first", "not its first"])
+def test_a_transaction_of_a_group_that_is_about_to_end_is_waited_for(
+    broker: ClusterState, log: Log, *, ends: bool, before: int | None
+) -> None:
+    """Kafka answers a commit before the offsets in it are there; here that takes a while."""
+    topic = f"ending-{ends}-{before}"
+    log.create_topic(topic, partitions=1)
+    by_others(broker, topic, b"0", b"1")
+    consumer = KafkaConsumer({"bootstrap.servers": broker.servers, "group.id": topic})
+    consumer.subscribe([topic])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    if before is not None:
+        consumer.commit(offsets=[TopicPartition(topic, 0, before)], asynchronous=False)
+    producer = KafkaProducer({"bootstrap.servers": broker.servers, "transactional.id": topic})
+    producer.init_transactions()
+    producer.begin_transaction()
+    group = consumer.consumer_group_metadata()
+    producer.send_offsets_to_transaction([TopicPartition(topic, 0, 2)], group)
+    later = threading.Timer(0.3, producer.commit_transaction)
+    if ends:
+        later.start()
+    (found,) = log.group(topic).lags
+    assert found.committed == (2 if ends else before)
+    assert found.records == (0 if ends else 2 - (before or 0))
+    if ends:
+        later.join()
+    else:
+        producer.abort_transaction()
+    consumer.close()

@@ -33,6 +33,8 @@ _BUSY = {
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.REBALANCE_IN_PROGRESS,
 }
+_SETTLES = SECOND
+"""How long what a group is about is waited for: members that join, a transaction that ends."""
 
 
 class Groups:
@@ -68,7 +70,7 @@ class Groups:
     def find_settled(self, name: str) -> ConsumerGroupDescription | None:
         """As `find`, but not while members join, when their assignor is not known yet."""
         found = None
-        end = self._client.clock.monotonic() + SECOND
+        end = self._client.clock.monotonic() + _SETTLES
         for _ in self._client.moments():
             found = self.find(name)
             if found is None or not found.members or found.partition_assignor:
@@ -88,24 +90,35 @@ class Groups:
     def _committed(
         self, name: str, owned: Iterable[tuple[str, int]]
     ) -> dict[tuple[str, int], TopicPartition]:
-        """What a group has done of each partition, a transaction that is about to end included.
+        """What a group has done of each partition.
 
-        Asked for all partitions, Kafka leaves out those of which the first offsets ever are in
-        such a transaction; so those that somebody reads are asked for by name.
+        A transaction counts once it was committed, and its offsets are there a moment later. So
+        while there are such, it is asked again for a while; one that stays open does not count.
+
+        Asked for all partitions, Kafka leaves out those of which it has no other offsets than such;
+        so those that somebody reads are asked for by name.
         """
-        found = self._stable(name)
-        missing = [place for place in owned if place not in found]
-        return found | self._stable(name, missing) if missing else found
+        end = self._client.clock.monotonic() + _SETTLES
+        for _ in self._client.moments():
+            stable = self._client.clock.monotonic() < end
+            found = self._offsets(name, None, stable=stable)
+            missing = [TopicPartition(*place) for place in owned if place not in found]
+            if missing:
+                found |= self._offsets(name, missing, stable=stable)
+            if not any(map(_unstable, found.values())):
+                break
+        return found
 
-    def _stable(
-        self, name: str, places: Iterable[tuple[str, int]] | None = None
+    def _offsets(
+        self, name: str, places: list[TopicPartition] | None, *, stable: bool
     ) -> dict[tuple[str, int], TopicPartition]:
-        wanted = None if places is None else [TopicPartition(*place) for place in places]
+        """What Kafka says of some partitions, or of all; if `stable`, with an error where a
+        transaction may be about to change it."""
         try:
             found = self._client.ask(
                 lambda: self._client.admin.list_consumer_group_offsets(
-                    [ConsumerGroupTopicPartitions(name, wanted)],
-                    require_stable=True,
+                    [ConsumerGroupTopicPartitions(name, places)],
+                    require_stable=stable,
                     request_timeout=self._client.seconds,
                 )[name]
             )
@@ -210,6 +223,10 @@ class Groups:
             if code_of(error) in _BUSY:
                 raise group_active(name) from None
             raise self._client.failure(error, group=name) from None
+
+
+def _unstable(place: TopicPartition) -> bool:
+    return place.error is not None and code_of(place.error) == KafkaError.UNSTABLE_OFFSET_COMMIT
 
 
 def _member(found: Any) -> Member:
