@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -31,11 +33,14 @@ class Counters:
         return bool(self.all)
 
 
-def observed(frame: DataFrame, names: tuple[str, ...]) -> dict[str, int]:
+def observed(frame: DataFrame, names: Sequence[str]) -> dict[str, int]:
     """What counters in a frame have counted, once it was computed."""
-    if not names:
-        return {}
-    metrics = frame._jdf.queryExecution().observedMetrics()
+    return observed_by(frame._jdf.queryExecution(), names) if names else {}
+
+
+def observed_by(execution: Any, names: Sequence[str]) -> dict[str, int]:
+    """What counters have counted in an execution of Spark's that is done."""
+    metrics = execution.observedMetrics()
     found = {}
     for name in names:
         row = metrics.get(name)

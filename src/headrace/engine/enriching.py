@@ -113,12 +113,14 @@ class Enriching:
         # As many as have waited, which may be any number.
         results = stage(found, self._staging / str(upto), self._schema, counters.all)
         reach("computed")
-        before, self._held = self._held, self._still(versions, ready, upto)
+        held = self._still(versions, ready, upto)
+        more = {t: held.waiting.get(t, 0) - self._held.waiting.get(t, 0) for t in self._topics}
+        self._held = held
         aside = self._between.aside(self._step.name, self._enriched, start, end)
         dead = [pa.Table.from_batches([b]) for part in aside.values() for b in part.dead]
         dead += [changes.dead] if changes.dead is not None else []
-        waiting = (before.waiting, self._held.waiting)
-        law = self._law(start, end, aside, changes, waiting, results.counts, counters)
+        law = self._law(start, end, aside, changes, more)
+        law += _counted(results.counts, counters)
         return Portion(
             start,
             end,
@@ -126,7 +128,7 @@ class Enriching:
             self._schema.empty_table(),
             None,
             pa.concat_tables(dead) if dead else None,
-            law,
+            law + Law(pairs=law.passed),
             staged=results,
             versions=changes.versions,
         )
@@ -134,6 +136,7 @@ class Enriching:
     def ended(self) -> None:
         """No more portions are asked for."""
         self._lookup.forget()
+        shutil.rmtree(self._staging, ignore_errors=True)
 
     def _changes(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> Changes:
         table, topic = self._enriched.table, self._table.name
@@ -173,31 +176,31 @@ class Enriching:
         end: Mapping[str, Position],
         aside: Mapping[str, Aside],
         changes: Changes,
-        waiting: tuple[Mapping[str, int], Mapping[str, int]],
-        counts: Mapping[str, int],
-        counters: Counters,
+        more: Mapping[str, int],
     ) -> Law:
-        """What is known of the rows before the sink has them. `waiting` are how many wait in
-        each topic, before and now."""
+        """What the log knows of the rows; `more` wait in each topic than before."""
         rows = {topic: end[topic].rows_after(start[topic]) for topic in end}
-        before, now = waiting
-        more = {topic: now.get(topic, 0) - before.get(topic, 0) for topic in self._topics}
+        ways = branches(self._enriched.input)
         came = {
             topic: rows[topic] - aside[topic].dead_rows - aside[topic].tombstones - more[topic]
             for topic in self._topics
         }
-        ways = branches(self._enriched.input)
-        law = Law(
+        return Law(
             rows=sum(rows.values()),
             tombstones=changes.tombstones + sum(aside[t].tombstones for t in self._topics),
             dead=sum(found.dead_rows for found in aside.values())
             + (changes.dead.num_rows if changes.dead is not None else 0),
-            filtered=sum(counts[name] for name in counters.filtered),
-            exploded=sum(counts[name] for name in counters.exploded)
-            + sum(n * (ways[topic] - 1) for topic, n in came.items()),
+            exploded=sum(n * (ways[topic] - 1) for topic, n in came.items()),
             waiting=sum(more.values()),
             compacted=self._between.compacted(
                 self._table, start[self._table.name], end[self._table.name]
             ),
         )
-        return law + Law(pairs=law.passed)
+
+
+def _counted(counts: Mapping[str, int], counters: Counters) -> Law:
+    """What Spark has counted of the rows."""
+    return Law(
+        filtered=sum(counts[name] for name in counters.filtered),
+        exploded=sum(counts[name] for name in counters.exploded),
+    )

@@ -23,6 +23,7 @@ from headrace.engine.compile import Compiler
 from headrace.engine.frontdoor import map_in_arrow, transform_with_state
 from headrace.engine.outcome import Outcome
 from headrace.engine.reads import splits
+from headrace.engine.spread import labels
 from headrace.engine.too_late import late_rows, too_late
 from headrace.engine.visiting import BUCKET, PACKED, TOLD, Pack, Site, Visitor
 from headrace.errors import CrowdedKey, InvalidPipeline, PipelineError
@@ -101,8 +102,8 @@ class Keyed:
                 raise self._error(json.loads(row["error"]))
         return Outcome(
             self.folder,
-            tuple(row["output"] for row in told if row["output"]),
-            tuple(row["failures"] for row in told if row["failures"]),
+            tuple(Path(row["output"]) for row in told if row["output"]),
+            tuple(Path(row["failures"]) for row in told if row["failures"]),
             sum(row["taken"] for row in told),
             sum(row["failed"] for row in told),
             sum(row["state_rows"] for row in told),
@@ -113,9 +114,11 @@ class Keyed:
         name, step = self.step.identity[0], f"Step {self.name!r}"
         if "bytes" in told:
             size, most = told["bytes"] >> 20, MOST_BYTES >> 20
+            bucket = labels(self.step.buckets).index(told["bucket"])
             much = (
-                f"{step} has {size} MB of {told['what']} in bucket {told['bucket']}, of "
-                f"{told['rows']:,} rows: more than the {most} MB that are written at once"
+                f"{step} has {size} MB of {told['what']} in bucket {bucket} of "
+                f"{self.step.buckets}, of {told['rows']:,} rows: more than the {most} MB that are "
+                "written at once"
             )
             again = "It is then another step, and is computed again from the log"
             if 2 * told["of_key"] > told["rows"] > 1:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from headrace.engine.compile import checked
 from headrace.engine.counters import Counters
 from headrace.engine.handing import frame_of
 from headrace.engine.identity import row_place
-from headrace.engine.spans import SINCE, UNTIL, spans
+from headrace.engine.validity import SINCE, UNTIL, validity
 from headrace.streams.tables import REVISION, ROW, Enriched
 
 _BROADCAST = 64 << 20
@@ -55,6 +55,8 @@ class Lookup:
     def __init__(self, spark: SparkSession, enriched: Enriched) -> None:
         self._spark = spark
         self._enriched = enriched
+        self._old, self._new = _Spans(enriched, "_old_"), _Spans(enriched, "_new_")
+        self._listed = _Listed(enriched, "_new_")
         self._kept: DataFrame | None = None
         self._count = 0
 
@@ -74,8 +76,8 @@ class Lookup:
         Versions up to the commit `settled` count for all of the rows; without one, all do.
         """
         enriched, found = self._enriched, []
-        for part in self._parts(versions, settled):
-            rows, valid = part.looked_up(rows)
+        for part, known in self._parts(versions, settled):
+            rows, valid = part.looked_up(rows, known)
             found.append(valid)
         valid = reduce(_newer, found)
         there = F.coalesce(~valid[places.DELETED], F.lit(False))
@@ -99,26 +101,21 @@ class Lookup:
             self._kept.unpersist()
         self._kept, self._count = None, 0
 
-    def _parts(self, versions: pa.Table, settled: int | None) -> list[_Part]:
+    def _parts(self, versions: pa.Table, settled: int | None) -> list[tuple[_Part, DataFrame]]:
         """The versions: those that are kept, and the new ones."""
-        enriched, new = self._enriched, versions.slice(self._count)
-        listed = _Listed(enriched, new, "_new_")
-        if not _known(new, settled):
-            return [*self._old(versions), listed.sent(listed.frame(self._spark))]
-        spans = _Spans(enriched, new, "_new_")
-        if versions.num_rows > FEW and new.num_rows * _SHARE > versions.num_rows:
+        new = versions.slice(self._count)
+        known = _known(new, settled)
+        if known and versions.num_rows > FEW and new.num_rows * _SHARE > versions.num_rows:
             self.forget()
-            kept = _Spans(enriched, versions, "_old_").frame(self._spark)
-            self._kept, self._count = kept.persist(), versions.num_rows
-            return self._old(versions)
-        old = self._old(versions)
-        return [*old, spans.sent(spans.frame(self._spark))] if new.num_rows or not old else old
-
-    def _old(self, versions: pa.Table) -> list[_Part]:
-        if self._kept is None:
-            return []
-        old = versions.slice(0, self._count)
-        return [_Spans(self._enriched, old, "_old_").sent(self._kept)]
+            self._kept = self._old.frame(self._spark, versions).persist()
+            self._count, new = versions.num_rows, versions.slice(versions.num_rows)
+        parts: list[tuple[_Part, DataFrame]] = []
+        if self._kept is not None:
+            parts.append((self._old, _sent(self._kept, versions.slice(0, self._count))))
+        if new.num_rows or not parts:
+            part = self._new if known else self._listed
+            parts.append((part, _sent(part.frame(self._spark, new), new)))
+        return parts
 
 
 Valid = Mapping[str, Column]
@@ -127,15 +124,13 @@ Valid = Mapping[str, Column]
 
 @dataclass(frozen=True)
 class _Part(ABC):
-    """Some versions, in columns that begin with a prefix."""
+    """How versions of one kind are looked up, in columns that begin with a prefix."""
 
     enriched: Enriched
-    versions: pa.Table
     prefix: str
-    known: DataFrame | None = None
 
     @abstractmethod
-    def frame(self, spark: SparkSession) -> DataFrame:
+    def frame(self, spark: SparkSession, versions: pa.Table) -> DataFrame:
         """The versions as Spark has them."""
 
     @abstractmethod
@@ -146,18 +141,12 @@ class _Part(ABC):
     def valid(self, rows: DataFrame) -> tuple[DataFrame, Valid]:
         """The version that is valid for a row, of what was matched."""
 
-    def sent(self, known: DataFrame) -> _Part:
-        """With a frame of the versions, sent to every task if they are few."""
-        small = self.versions.nbytes <= _BROADCAST
-        return replace(self, known=F.broadcast(known) if small else known.hint("shuffle_hash"))
-
-    def looked_up(self, rows: DataFrame) -> tuple[DataFrame, Valid]:
+    def looked_up(self, rows: DataFrame, known: DataFrame) -> tuple[DataFrame, Valid]:
         """Rows with the version that is valid for each; all of it is null if there is none."""
-        assert self.known is not None
         match = self.match()
         for mine, theirs in self.enriched.on:
             match = match & (F.col(f"`{mine}`") == F.col(f"`{self.prefix}{theirs}`"))
-        return self.valid(checked(self.enriched.where, rows.join, self.known, match, "left"))
+        return self.valid(checked(self.enriched.where, rows.join, known, match, "left"))
 
     def columns(self, versions: pa.Table) -> pa.Table:
         """The keys of versions and what is told of them, under names of their own."""
@@ -184,9 +173,9 @@ class _Part(ABC):
 class _Spans(_Part):
     """Versions by when they are valid, of which each row has one at most."""
 
-    def frame(self, spark: SparkSession) -> DataFrame:
+    def frame(self, spark: SparkSession, versions: pa.Table) -> DataFrame:
         latest = self.enriched.mode == "latest"
-        made = spans(self.versions, self.enriched.table.key, latest=latest)
+        made = validity(versions, self.enriched.table.key, latest=latest)
         table = self.columns(made)
         for name in (SINCE, UNTIL):
             table = table.append_column(f"{self.prefix}{name}", made.column(name))
@@ -206,10 +195,10 @@ class _Spans(_Part):
 class _Listed(_Part):
     """All versions of a key together, for rows that were ready before some of them came."""
 
-    def frame(self, spark: SparkSession) -> DataFrame:
+    def frame(self, spark: SparkSession, versions: pa.Table) -> DataFrame:
         keys = [F.col(f"`{self.prefix}{name}`") for name in self.enriched.table.key]
         version = F.struct(*(F.col(f"`{self.prefix}{name}`").alias(name) for name in self.parts))
-        by_key = frame_of(spark, self.columns(self.versions)).groupBy(*keys)
+        by_key = frame_of(spark, self.columns(versions)).groupBy(*keys)
         return by_key.agg(F.array_sort(F.collect_list(version)).alias(_VERSIONS))
 
     def match(self) -> Column:
@@ -226,6 +215,11 @@ class _Listed(_Part):
         last = F.try_element_at(F.filter(_VERSIONS, counts), F.lit(-1))
         rows = rows.withColumn(_VERSIONS, last)
         return rows, {name: F.col(f"{_VERSIONS}.`{name}`") for name in self.parts}
+
+
+def _sent(known: DataFrame, versions: pa.Table) -> DataFrame:
+    """Versions as they get to rows: they are sent to every task if they are few."""
+    return F.broadcast(known) if versions.nbytes <= _BROADCAST else known.hint("shuffle_hash")
 
 
 def _known(new: pa.Table, settled: int | None) -> bool:

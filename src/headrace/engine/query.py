@@ -20,7 +20,7 @@ from headrace.clock import SECOND, Clock
 from headrace.engine.accounts import Account
 from headrace.engine.aside import Aside, closing_of, set_aside
 from headrace.engine.checkpoint import Checkpoint, owner_of
-from headrace.engine.counters import Counters
+from headrace.engine.counters import Counters, observed_by
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.crowds import Crowds
 from headrace.engine.failures import failure_of, java_is_gone
@@ -228,8 +228,8 @@ class Query:
 
     def _taken(self) -> int:
         """How many rows were not too late."""
-        observed = self._observed()
-        return sum(observed[name] for name in self._counters.taken)
+        counts = self._observed()
+        return sum(counts[name] for name in self._counters.taken)
 
     def _set_aside(
         self, start: Mapping[str, Position], end: Mapping[str, Position]
@@ -269,13 +269,7 @@ class Query:
         if not self._counters:
             return {}
         assert self._query is not None
-        metrics = self._query._jsq.streamingQuery().lastExecution().observedMetrics()
-        found = {}
-        for name in self._counters.all:
-            row = metrics.get(name)
-            value = row.get().get(0) if row.isDefined() else None
-            found[name] = int(value) if value is not None else 0
-        return found
+        return observed_by(self._query._jsq.streamingQuery().lastExecution(), self._counters.all)
 
     def _look_back(self, *, last: bool) -> None:
         """Look at what Spark says of the batch before, and have the sink take note of its time.

@@ -1,13 +1,8 @@
-"""Results that may be many more than the rows they were made of, by way of files.
-
-Executors write them, and whoever keeps them reads them a slice at a time, so that the driver's
-memory does not grow with what a batch comes to.
-"""
+"""Results that may be many more than the rows they were made of, by way of files."""
 
 from __future__ import annotations
 
 import shutil
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,13 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from headrace.engine import files
 from headrace.engine.counters import observed
 from headrace.engine.frontdoor import map_in_arrow
-
-_SLICE_BYTES = 8 << 20
-"""About so much is handed over at once."""
-
-_WRITTEN = "path string, rows bigint"
 
 
 @dataclass(frozen=True)
@@ -37,12 +28,10 @@ class Staged:
 
     def slices(self, where: pc.Expression | None = None) -> Iterator[pa.Table]:
         """The rows, some at a time; those for which an expression is true."""
-        for file in self.files:
-            with pa.memory_map(str(file)) as source:
-                for rows in _slices(pa.ipc.open_stream(source)):
-                    found = rows if where is None else rows.filter(where)
-                    if found.num_rows:
-                        yield found.select(self.schema.names).cast(self.schema)
+        for rows in files.slices(self.files):
+            found = rows if where is None else rows.filter(where)
+            if found.num_rows:
+                yield found.select(self.schema.names).cast(self.schema)
 
     def remove(self) -> None:
         """Remove the files."""
@@ -57,11 +46,9 @@ def stage(
     Where the frame has counters, these say what they have counted.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    made = map_in_arrow(frame, _writer_to(folder), _WRITTEN)
-    # A task that was tried twice may have left a file that nobody is told of.
-    files = tuple(Path(row.path) for row in made.collect())
-    return Staged(folder, files, schema, observed(made, counters))
+    made = map_in_arrow(frame, _writer_to(folder), "path string")
+    paths = tuple(Path(row.path) for row in made.collect())
+    return Staged(folder, paths, schema, observed(made, counters))
 
 
 def staging_of(checkpoint: Path) -> Path:
@@ -73,29 +60,8 @@ def _writer_to(folder: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
     """What each task does: it writes its rows to a file, and tells of it if there are any."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        first = next(batches, None)
-        if first is None:
-            return
-        path, rows = folder / f"{uuid.uuid4()}.arrow", first.num_rows
-        with pa.ipc.new_stream(str(path), first.schema) as writer:
-            writer.write_batch(first)
-            for batch in batches:
-                writer.write_batch(batch)
-                rows += batch.num_rows
-        yield pa.RecordBatch.from_pydict({"path": [str(path)], "rows": [rows]})
+        path = files.write(folder, batches)
+        if path is not None:
+            yield pa.RecordBatch.from_pydict({"path": [str(path)]})
 
     return write
-
-
-def _slices(reader: pa.RecordBatchStreamReader) -> Iterator[pa.Table]:
-    """The batches of a file, as many at a time as make up a slice."""
-    some: list[pa.RecordBatch] = []
-    size = 0
-    for batch in reader:
-        some.append(batch)
-        size += batch.nbytes
-        if size >= _SLICE_BYTES:
-            yield pa.Table.from_batches(some)
-            some, size = [], 0
-    if some:
-        yield pa.Table.from_batches(some)

@@ -25,10 +25,9 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
 
-from headrace.engine import places
+from headrace.engine import files, places
 from headrace.engine.attempts import Failed, Stopped
 from headrace.engine.bucket import TIMER, Rules, visit
-from headrace.engine.outcome import written
 from headrace.engine.position import batch_end, lowest_frontier
 from headrace.engine.rows import opened
 from headrace.engine.spread import labels
@@ -53,6 +52,7 @@ REASON = "_reason"
 
 _VALUE = StructType().add("value", BinaryType())
 _PACK_ROWS = 131_072
+_FILE_ROWS = 50_000
 _BATCH = "streaming.sql.batchId"
 
 
@@ -156,8 +156,8 @@ class Visitor(StatefulProcessor):
             yield Row(**_NOTHING, bucket=bucket, error=str(much))
             return
         folder = Path(self._site.folder)
-        output, _ = written(folder, made.outputs, rules.signature.output)
-        failures, _ = written(folder, _failures(rules, made.failed), failed_schema(rules))
+        output = _written(folder, made.outputs, rules.signature.output)
+        failures = _written(folder, _failures(rules, made.failed), failed_schema(rules))
         yield Row(
             bucket=bucket,
             taken=arrived.num_rows,
@@ -264,6 +264,12 @@ def _told(rules: Rules, stopped: Stopped) -> dict[str, Any]:
         "state": {name: str(values[0]) for name, values in state.items() if values},
         "many": stopped.many,
     }
+
+
+def _written(folder: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> str:
+    """Write tables to a file; returns where it is, and nothing if there is no row."""
+    rows = pa.concat_tables([schema.empty_table(), *tables])
+    return str(files.write(folder, rows.to_batches(_FILE_ROWS)) or "")
 
 
 def _together(payloads: list[bytes], schema: pa.Schema) -> pa.Table:

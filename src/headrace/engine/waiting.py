@@ -63,7 +63,7 @@ class Ready:
         slowest = np.minimum.reduce([far[topic] for topic in waiting.topics])
         own = [numbers[topic][0][:1] for topic in waiting.topics]
         self.earliest = max(waiting.after + 1, int(min(np.concatenate(own), default=0)))
-        """A commit before which no row becomes ready that was not before: none is before its own"""
+        """No row becomes ready before this commit that was not before: none is before its own."""
         self._commits = np.append(every, NEVER)
         self._moments = np.maximum(far[waiting.table], slowest - waiting.patience)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.engine import places
 from headrace.engine.changes import FROM, ORDER
-from headrace.engine.spans import SINCE, UNTIL, spans
+from headrace.engine.validity import SINCE, UNTIL, validity
 
 NAN = float("nan")
 
@@ -43,7 +43,7 @@ def test_the_span_a_moment_is_in_is_of_the_last_version_before_it(
     rows = table([k for k, _ in made], [since for _, since in made])
     found = [
         row
-        for row in spans(rows, ["k"]).to_pylist()
+        for row in validity(rows, ["k"]).to_pylist()
         if row["k"] == key and row[SINCE] <= moment < row[UNTIL]
     ]
     known = [
@@ -57,7 +57,7 @@ def test_the_span_a_moment_is_in_is_of_the_last_version_before_it(
 
 def test_the_latest_of_a_key_is_the_last_in_order_known_when_or_not() -> None:
     rows = table(["a", "a", "b", "a"], [5, 9, None, 7])
-    latest = spans(rows, ["k"], latest=True)
+    latest = validity(rows, ["k"], latest=True)
     assert dict(zip(*(latest.column(n).to_pylist() for n in ("k", FROM)), strict=True)) == {
         "a": 9,
         "b": None,
@@ -68,4 +68,4 @@ def test_the_latest_of_a_key_is_the_last_in_order_known_when_or_not() -> None:
 def test_keys_that_are_equal_to_spark_are_one(keys: list[Any]) -> None:
     kind = pa.float64() if isinstance(keys[0], float) else None
     rows = table(keys, [1, 2], kind or pa.array(keys).type)
-    assert spans(rows, ["k"]).column(UNTIL).to_pylist()[0] == 2
+    assert validity(rows, ["k"]).column(UNTIL).to_pylist()[0] == 2

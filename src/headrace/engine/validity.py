@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.engine.changes import FROM, ORDER
+from headrace.engine.changes import ORDER
 from headrace.engine.lateness import Moments
+from headrace.schema.keys import coded
 
 SINCE, UNTIL = "_since", "_until"
 
@@ -17,18 +18,16 @@ _FOR_EVER = (1 << 63) - 1
 _NEVER = -(1 << 63)
 
 
-def spans(versions: pa.Table, keys: Sequence[str], *, latest: bool = False) -> pa.Table:
+def validity(versions: pa.Table, keys: Sequence[str], *, latest: bool = False) -> pa.Table:
     """The versions that are ever valid, each until the next of its key; or the `latest` of each.
 
     One whose beginning nobody knows is valid for no moment.
     """
-    since = _numbers(versions, FROM)
-    codes = [_codes(versions.column(name)) for name in keys]
-    others = [_numbers(versions, name) for name in ORDER[1:]]
-    order = np.lexsort([*reversed([since, *others]), *codes])
-    same = np.zeros(len(order), bool)
-    same[:-1] = np.logical_and.reduce([code[order][1:] == code[order][:-1] for code in codes])
-    since = since[order]
+    since, *others = (_numbers(versions, name) for name in ORDER)
+    (key,), _ = coded([_normal(versions.select(keys))], keys, in_order=False)
+    order = np.lexsort([*reversed([since, *others]), key])
+    since, key = since[order], key[order]
+    same = np.append(key[1:] == key[:-1], False)[: len(order)]
     until = np.where(same, np.roll(since, -1), _FOR_EVER)
     kept = ~same if latest else (since < until) & (since > _NEVER)
     made = versions.take(pa.array(order[kept]))
@@ -44,14 +43,9 @@ def _numbers(versions: pa.Table, name: str) -> Moments:
     return found
 
 
-def _codes(column: pa.ChunkedArray) -> Moments:
-    """A number for each value. To Spark zero is zero, whatever its sign."""
-    if pa.types.is_floating(column.type):
-        column = pc.add(column, 0.0)
-    codes = column.combine_chunks().dictionary_encode()
-    found: Moments = _chunk(codes).indices.to_numpy().astype(np.int64)
-    return found
-
-
-def _chunk(column: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+def _normal(keys: pa.Table) -> pa.Table:
+    """Keys as Spark compares them: to it zero is zero, whatever its sign."""
+    for number, column in enumerate(keys.columns):
+        if pa.types.is_floating(column.type):
+            keys = keys.set_column(number, keys.field(number), pc.add(column, 0.0))
+    return keys
