@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace import streams as hr
 from headrace.broker.state import ClusterState
 from headrace.clock import SystemClock, to_datetime
+from headrace.engine.kafka import frames
 from headrace.engine.kafka.query import KafkaQuery
+from headrace.engine.kafka.source import between
+from headrace.engine.position import Position
+from headrace.log import Log
 from headrace.runner import Run
 from headrace.streams.stream import Source
 from tests.kafka_runs import Runs, letters, runs
@@ -85,6 +90,38 @@ def test_rows_are_counted_and_what_comes_too_late_is_a_stream(kafka: Runs) -> No
     assert (law.rows, law.counted, law.late) == (7, 5, 2)
     found = sorted((r["user"], r["watermark"], r["late_by"]) for r in results.topic(late))
     assert found == [("u20", BEGIN + 190 * SECOND, 110.0), ("u21", BEGIN + 190 * SECOND, 110.0)]
+
+
+@pytest.mark.parametrize(
+    ("count", "length", "asked"), [(20, 10, 0), (20, 5_000, 1), (1_200, 10, 1)]
+)
+def test_late_rows_are_found_kept_too_large_to_be_kept_or_too_many(
+    kafka: Runs, monkeypatch: pytest.MonkeyPatch, count: int, length: int, asked: int
+) -> None:
+    again: list[str] = []
+
+    def asks(spark: SparkSession, log: Log, topic: str, *span: Position) -> DataFrame | None:
+        again.append(topic)
+        return between(spark, log, topic, *span)
+
+    monkeypatch.setattr(frames, "between", asks)
+    app, source = pageviews(kafka)
+    per_minute = hr.aggregate(
+        source, by="url", window=hr.tumbling(60 * SECOND), lateness=LATENESS, hits=hr.count()
+    )
+    app.view("hits", per_minute)
+    app.publish(late := kafka.name("late"), per_minute.late)
+    kafka.send(source, row(500))
+    kafka.run(app)
+    users = [f"{n:{length}}" for n in range(count)]
+    kafka.send(source, *(row(n % 60) | {"user": user} for n, user in enumerate(users)), row(501))
+    results = kafka.run(app)
+
+    assert sorted(found["user"] for found in results.topic(late)) == sorted(users)
+    law = results.law("hits")
+    assert law.holds
+    assert (law.counted, law.late) == (2, count)
+    assert len(again) == asked
 
 
 def test_what_does_not_decode_or_has_no_place_in_time_is_a_dead_letter(kafka: Runs) -> None:

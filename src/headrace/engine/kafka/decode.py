@@ -28,8 +28,8 @@ UNREADABLE = "does not decode"
 REASON = "_reason"
 TEXT = "_text"
 ROW = "row"
-KEY, VALUE = "_key", "_value"
-"""A record's own bytes."""
+KEY, VALUE, STAMP = "_key", "_value", "_timestamp"
+"""A record's own bytes, and its timestamp."""
 
 _ROW = "_row"
 _MORE = "_more"
@@ -54,14 +54,20 @@ class Decoder:
         return Decoder(topic, tuple(name for name in topic.schema.names if name in wanted))
 
     def placed(
-        self, records: DataFrame, beside: Sequence[str] = (), shown: Sequence[str] = ()
+        self,
+        records: DataFrame,
+        beside: Sequence[str] = (),
+        shown: Sequence[str] = (),
+        *,
+        raw: bool = False,
     ) -> DataFrame:
         """The rows that have a place in time, with it, and with these places beside it.
 
         Columns that are `shown` and were not needed are not judged by: what is wrong is null.
+        Those that are `raw` have their bytes and their timestamp with them.
         """
         more = [name for name in shown if name not in self.columns]
-        rows = self._decoded(records, "timestamp", "partition", "offset", *(["value"] * bool(more)))
+        rows = self._decoded(records, "timestamp", "partition", "offset", "value")
         # Spark would push the filter below the projection and decode everything twice, unless
         # what it filters by is not the same each time that it is computed.
         only_once = F.spark_partition_id() >= 0
@@ -74,6 +80,7 @@ class Decoder:
             rows = rows.withColumn(_MORE, lenient)
             columns += [F.col(f"{_MORE}.`{name}`").alias(name) for name in more]
         where = [_place(name).alias(name) for name in beside]
+        where += [F.col("value").alias(VALUE), F.col("timestamp").alias(STAMP)] if raw else []
         placed = rows.select(*columns, time.alias(places.TIME), *where)
         return placed.where(F.col(places.TIME).isNotNull())
 

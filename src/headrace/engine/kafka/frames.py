@@ -17,7 +17,7 @@ from headrace.engine.counters import Counters
 from headrace.engine.frames import Frames, Portions, Results
 from headrace.engine.frontdoor import map_in_arrow
 from headrace.engine.kafka.decode import Decoder
-from headrace.engine.kafka.oldest import ROWS, Oldest, metric_of, oldest_rows, place
+from headrace.engine.kafka.oldest import Oldest, watched
 from headrace.engine.kafka.outlet import DELIVERED, Outlet
 from headrace.engine.kafka.source import between, stream
 from headrace.engine.position import Position
@@ -68,17 +68,23 @@ class KafkaFrames(Frames):
 
         def load(source: Source) -> DataFrame:
             name = source.topic.name
-            records = between(self._spark, self._log, name, *ranges[name])
-            if records is None or name not in oldest:
+            if name not in oldest:
                 return self._empty(source)
-            if (only := oldest[name].before(suspect)) is not None:
-                records = records.where(place().isin(only))
+            records = self._suspects(name, ranges[name], oldest[name].before(suspect))
             decoder = Decoder.of(self._topic(name), self._needed[name])
             rows = decoder.placed(records, tuple(places.TYPES), source.columns)
             rows = rows.withColumn(places.FRONTIER, self._met(F.lit(frontier)))
             return rows.withColumn(places.TOPIC, F.lit(name)) if self._ordered else rows
 
         return Compiler(load, self._ordered).late(step).toArrow().cast(self.late_schema)
+
+    def _suspects(self, topic: str, range: Range, only: Oldest | None) -> DataFrame:
+        """Some records of a topic, or if nobody knows which, all."""
+        if only is not None and (kept := only.records(self._spark)) is not None:
+            return kept
+        records = between(self._spark, self._log, topic, *range)
+        assert records is not None
+        return records if only is None else only.among(records)
 
     def misplaced(self, topic: str, start: Position, end: Position) -> pa.Table:
         """The records of a topic between two places that have no place in time."""
@@ -121,12 +127,13 @@ class KafkaFrames(Frames):
         # A task that delivers what it reads has all of a partition.
         tasks = None if self.delivers else self._spark.sparkContext.defaultParallelism
         records = stream(self._spark, self._log, name, sink.reached[name], portions, tasks)
-        rows = Decoder.of(self._topic(name), self._needed[name]).placed(records, self._places())
+        step = self._step.aggregation
+        decoder = Decoder.of(self._topic(name), self._needed[name])
+        rows = decoder.placed(records, self._places(), raw=step is not None)
+        if step is not None:
+            rows = watched(rows, name)
         if self._ordered or self.delivers:
             rows = rows.withColumn(places.TOPIC, F.lit(name))
-        step = self._step.aggregation
-        if step is not None:
-            rows = rows.observe(metric_of(name), oldest_rows().alias(ROWS))
         # A step that Spark keeps nothing of has a watermark too: it is where times are looked at.
         patience = f"{micros(step.patience) if step is not None else 0} microseconds"
         if not self._by_frontier:

@@ -1,24 +1,43 @@
 """The oldest rows of a batch: late rows are among them, so that only these are decoded again.
 
-Spark keeps their places on the way. Where more rows may be late than it keeps, all are looked at.
+Spark keeps their records on the way, as they came. Where more rows may be late than it keeps, or a
+record is too large to be kept, Kafka is asked once more.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import dataclass
+from typing import Any
 
-from pyspark.sql import Column
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.engine import places
+from headrace.engine.handing import frame_of
+from headrace.engine.kafka.decode import STAMP, VALUE
 
 KEPT = 1_000
 """So many rows are kept of each topic and batch."""
 
-ROWS = "rows"
+KEPT_BYTES = 4_096
+"""Larger records are not kept."""
+
+_RECORD, _ROWS = "_record", "rows"
 _PARTITION_BITS = 40
 """A place is one number: the offset, and above so many bits the partition."""
+
+_SCHEMA = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("value", pa.binary()),
+    ]
+)
+"""What there is of a record, as Kafka's source gives it."""
 
 
 def metric_of(topic: str) -> str:
@@ -26,35 +45,51 @@ def metric_of(topic: str) -> str:
     return f"oldest-{topic}"
 
 
-def oldest_rows() -> Column:
-    """The places and times of the rows whose event times are the lowest."""
-    moment = F.unix_micros(places.TIME).alias("time")
-    row = F.struct(_number(places.PARTITION, places.OFFSET).alias("place"), moment)
-    return F.min_by(row, F.col(places.TIME), KEPT)
-
-
-def place() -> Column:
-    """The place of a record as Kafka's source gives it."""
-    return _number("partition", "offset")
+def watched(rows: DataFrame, topic: str) -> DataFrame:
+    """Rows of which Spark keeps the oldest as the records that they were."""
+    value = F.when(F.octet_length(VALUE) <= F.lit(KEPT_BYTES), F.col(VALUE))
+    # A column, and no part of the metric: there it would be made anew of each row, kept or not.
+    record = F.struct(
+        F.col(places.PARTITION).alias("partition"),
+        F.col(places.OFFSET).alias("offset"),
+        F.unix_micros(STAMP).alias("timestamp"),
+        F.unix_micros(places.TIME).alias("time"),
+        value.alias("value"),
+    )
+    oldest = F.min_by(_RECORD, places.TIME, KEPT).alias(_ROWS)
+    return (
+        rows.withColumn(_RECORD, record)
+        .observe(metric_of(topic), oldest)
+        .drop(_RECORD, VALUE, STAMP)
+    )
 
 
 @dataclass(frozen=True)
 class Oldest:
-    """Places and times of rows, of which all others are no older than the last."""
+    """Rows of a batch, of which all others are no older than the last."""
 
-    rows: tuple[tuple[int, int], ...]
+    rows: tuple[dict[str, Any], ...]
 
     @staticmethod
     def from_json(text: str) -> Oldest:
         """From what Spark says of the metric."""
-        found = json.loads(text)[ROWS] or ()
-        return Oldest(tuple((row["place"], row["time"]) for row in found))
+        return Oldest(tuple(json.loads(text)[_ROWS] or ()))
 
-    def before(self, moment: int) -> list[int] | None:
-        """The places of all rows before a moment; None if there may be others."""
-        found = [place for place, time in self.rows if time < moment]
-        return found if len(found) < KEPT else None
+    def before(self, moment: int) -> Oldest | None:
+        """Those before a moment; None if there may be others."""
+        found = tuple(row for row in self.rows if row["time"] < moment)
+        return Oldest(found) if len(found) < KEPT else None
 
+    def records(self, spark: SparkSession) -> DataFrame | None:
+        """Them as Kafka's source gave them; None if it has to be asked again."""
+        if any(row.get("value") is None for row in self.rows):
+            return None
+        made = [row | {"value": base64.b64decode(row["value"])} for row in self.rows]
+        return frame_of(spark, pa.Table.from_pylist(made, schema=_SCHEMA))
 
-def _number(partition: str, offset: str) -> Column:
-    return F.shiftleft(F.col(partition).cast("bigint"), _PARTITION_BITS).bitwiseOR(F.col(offset))
+    def among(self, records: DataFrame) -> DataFrame:
+        """Them among all records that Kafka's source gives once more."""
+        numbers = [row["partition"] << _PARTITION_BITS | row["offset"] for row in self.rows]
+        partition = F.col("partition").cast("bigint")
+        number = F.shiftleft(partition, _PARTITION_BITS).bitwiseOR(F.col("offset"))
+        return records.where(number.isin(numbers))

@@ -10,6 +10,7 @@ import base64
 import json
 import math
 from collections.abc import Callable, Sequence
+from datetime import UTC
 from decimal import Decimal
 from typing import Any
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 from headrace.log.kafka.garbage import Garbage
 from headrace.log.rows import check_of
 
+_MOMENT = pa.timestamp("us", tz="UTC")
 _ODD = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _UNFIT = (TypeError, ValueError, ArithmeticError)
 
@@ -31,15 +33,10 @@ class JsonRows:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._names = frozenset(schema.names)
-        self._written = [(field.name, write) for field in schema if (write := _writer(field.type))]
         self._read = [(field, _reader(field.type)) for field in schema]
 
     def encode(self, batch: pa.RecordBatch) -> list[bytes]:
-        rows = batch.to_pylist()
-        for name, write in self._written:
-            for row in rows:
-                if row[name] is not None:
-                    row[name] = write(row[name])
+        rows = _rows(batch.columns, batch.schema.names)
         return [orjson.dumps(row, _plain, orjson.OPT_UTC_Z) for row in rows]
 
     def decode(self, values: Sequence[bytes], odd: set[str]) -> list[pa.Array]:
@@ -82,6 +79,30 @@ def _plain(value: Any) -> str:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+def _rows(columns: Sequence[pa.Array], names: Sequence[str]) -> list[dict[str, Any]]:
+    values = zip(*map(_values, columns), strict=True)
+    return [dict(zip(names, row, strict=True)) for row in values]
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """A column as it is written: by its columns if it has any, for Arrow takes its time by rows."""
+    kind = column.type
+    if column.null_count == len(column):
+        return [None] * len(column)
+    if pa.types.is_struct(kind) and kind.num_fields:
+        there = column.is_valid().to_pylist()
+        rows = _rows(column.flatten(), [field.name for field in kind])
+        return [row if exists else None for row, exists in zip(rows, there, strict=True)]
+    if kind == _MOMENT:
+        moments = column.to_numpy(zero_copy_only=False).tolist()
+        if not any(isinstance(moment, int) for moment in moments):  # which no calendar has
+            return [moment and moment.replace(tzinfo=UTC) for moment in moments]
+    values: list[Any] = column.to_pylist()
+    if (write := _writer(kind)) is None:
+        return values
+    return [_or_none(write, value) for value in values]
 
 
 def _writer(kind: pa.DataType) -> Convert | None:
