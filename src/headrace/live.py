@@ -135,11 +135,11 @@ class LiveRun(Closing):
             for topic in query.step.topics
         }
         none = Position(0, ())
-        lag = sum(
-            Position(0, tuple(partitions)).rows_after(query.reached.get(topic, none))
+        lags = {
+            topic: query.reached.get(topic, none).rows_before(Position(0, tuple(partitions)))
             for topic, partitions in ends.items()
-        )
-        return StepProgress(query.step.name, query.law, None, lag)
+        }
+        return StepProgress(query.step.name, query.law, None, sum(map(sum, lags.values())), lags)
 
 
 def _rows_of(query: RealTimeQuery) -> int:

@@ -24,7 +24,7 @@ from headrace.engine.frames import Portions
 from headrace.engine.idle import Heart
 from headrace.engine.inputs import prepare_topics, topics_of
 from headrace.engine.kafka.direct import why_not_direct
-from headrace.engine.position import lag_of
+from headrace.engine.position import lags_of
 from headrace.engine.progress import StepProgress
 from headrace.engine.realtime.qualify import check_real_time
 from headrace.engine.realtime.settings import RealTime
@@ -234,8 +234,9 @@ class Run(Closing):
 
     def _progress(self, running: _Running) -> StepProgress:
         sink = running.sink
-        lag = lag_of(running.log, sink.reached)
-        return StepProgress(running.query.step.name, sink.law, sink.frontier, lag)
+        lags = lags_of(running.log, sink.reached)
+        lag = sum(map(sum, lags.values()))
+        return StepProgress(running.query.step.name, sink.law, sink.frontier, lag, lags)
 
 
 def _with_frontiers(steps: Sequence[_Running]) -> set[str]:

@@ -130,6 +130,7 @@ def test_a_pipeline_runs_until_ctrl_c_and_goes_on_from_there(
     assert told == {
         **{"app": "shop", "step": "sold", "rows": 7, "counted": 4, "late": 1, "filtered": 1},
         **{"dead": 1, "tombstones": 0, "exploded": 0, "pairs": 5, "holds": True, "lag": 0},
+        "lags": {"orders": [0]},
         **{"waiting": 0, "compacted": 0, "duplicates": 0},
         **{"frontier": "2026-01-31T12:06:50Z", "watermark": "2026-01-31T12:06:40Z"},
     }

@@ -17,7 +17,8 @@ from headrace.engine.kafka import frames
 from headrace.engine.kafka.query import KafkaQuery
 from headrace.engine.kafka.source import between
 from headrace.engine.position import Position
-from headrace.log import Log
+from headrace.errors import InvalidSetting
+from headrace.log import Log, Offset
 from headrace.runner import Run
 from headrace.streams.stream import Source
 from tests.kafka_runs import Runs, letters, runs
@@ -147,6 +148,48 @@ def test_what_does_not_decode_or_has_no_place_in_time_is_a_dead_letter(kafka: Ru
         (1, 8, "does not decode", '{"value": "{\\"url\\": \\"a\\", \\"at\\": \\"yesterday\\"}"}'),
         (1, 9, "ahead of the clock", ahead),
     ]
+
+
+def test_bytes_are_rows_as_they_are_with_the_time_of_their_arrival(kafka: Runs) -> None:
+    app = hr.App(kafka.name("app"))
+    lines = app.topic(
+        kafka.name("lines"),
+        schema="line string not null, at timestamp",
+        event_time="at",
+        settings={"format": "bytes", "missing_time": "arrival"},
+    )
+    words = hr.derive(lines, first="split(line, ' ')[0]", length="length(line)")
+    app.publish(out := kafka.name("out"), words)
+    hits = hr.aggregate(
+        lines, by=[], window=hr.tumbling(60 * SECOND), lateness=LATENESS, lines=hr.count()
+    )
+    app.view("hits", hits)
+    kafka.send(lines, b"GET /a", "GÖT /b".encode(), b"", b"\xff\x00", None)
+    results = kafka.run(app)
+    assert sorted((r["first"], r["length"]) for r in results.topic(out)) == [
+        ("", 0), ("GET", 6), ("GÖT", 6)
+    ]  # fmt: skip
+    (record,) = [r for b in kafka.log.read(lines.topic.name, stop=Offset(1)) for r in b.records()]
+    assert record.timestamp in [found["at"] for found in results.topic(out)]
+    assert sum(r["lines"] for r in results.view("hits")) == 3
+    for step in (out, "hits"):
+        law = results.law(step)
+        assert law.holds
+        assert (law.rows, law.counted, law.dead, law.tombstones) == (5, 3, 1, 1)
+    assert {letter[2:] for letter in letters(results, app.name)} == {
+        ("does not decode", '{"bytes": "ff00"}')
+    }
+
+
+def test_bytes_have_no_time_of_their_own(kafka: Runs) -> None:
+    with pytest.raises(InvalidSetting, match="no event time is in them") as found:
+        kafka.log.create_topic(
+            kafka.name("lines"),
+            schema="line string not null, at timestamp",
+            event_time="at",
+            settings={"format": "bytes"},
+        )
+    assert "missing_time=arrival" in str(found.value.hint)
 
 
 def test_a_row_without_a_time_can_have_that_of_its_arrival(kafka: Runs) -> None:

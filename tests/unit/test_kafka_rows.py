@@ -14,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidSchema
+from headrace.log import Topic, TopicSettings
 from headrace.log.kafka.garbage import Garbage
 from headrace.log.kafka.rows_avro import AvroRows
+from headrace.log.kafka.rows_bytes import BytesRows
 from headrace.log.kafka.rows_json import JsonRows
 from headrace.log.kafka.wire import check_columns
 from headrace.log.partitioner import key_bytes, key_of_bytes
@@ -64,6 +66,10 @@ ROWS = st.fixed_dictionaries(
         ),
     }
 )
+
+
+def topic(format: str) -> Topic:
+    return Topic("t", 1, None, None, None, TopicSettings(format=format))
 
 
 def batch(*rows: dict[str, Any], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
@@ -156,13 +162,13 @@ def test_avro_that_is_no_row_is_found(value: bytes) -> None:
 @pytest.mark.parametrize("column", ["m map<int, string>", "a array<map<date, int>>"])
 def test_a_map_has_text_as_its_keys(column: str) -> None:
     with pytest.raises(InvalidSchema, match="not text"):
-        check_columns("t", column, "json")
+        check_columns(topic("json"), column)
 
 
 def test_a_name_that_avro_does_not_have_is_refused() -> None:
-    check_columns("t", "`two words` int", "json")
+    check_columns(topic("json"), "`two words` int")
     with pytest.raises(InvalidSchema, match="Avro"):
-        check_columns("t", "`two words` int", "avro")
+        check_columns(topic("avro"), "`two words` int")
 
 
 @pytest.mark.parametrize(
@@ -192,3 +198,36 @@ def test_a_key_is_read_from_its_bytes(kind: str, value: Any) -> None:
 def test_bytes_that_are_no_such_key_are_refused() -> None:
     with pytest.raises(ValueError, match="3 bytes"):
         key_of_bytes(b"abc", pa.int64())
+
+
+@given(found=st.lists(st.text(), max_size=4))
+def test_bytes_are_a_row_as_they_are_and_have_no_time(found: list[str]) -> None:
+    schema = parse_schema("line string not null, at timestamp")
+    rows = BytesRows(schema)
+    given = batch(*({"line": line, "at": None} for line in found), schema=schema)
+    assert rows.encode(given) == [line.encode() for line in found]
+    back = pa.RecordBatch.from_arrays(rows.decode(rows.encode(given), set()), schema=schema)
+    assert back == given
+
+
+def test_bytes_that_are_no_text_are_found_and_binary_is_whatever_it_is() -> None:
+    with pytest.raises(Garbage, match="it is no text") as found:
+        BytesRows(parse_schema("line string not null")).decode([b"a", b"\xff"], set())
+    assert found.value.index == 1
+    (values,) = BytesRows(parse_schema("data binary not null")).decode([b"a", b"\xff"], set())
+    assert values.to_pylist() == [b"a", b"\xff"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "line string",
+        "line string not null, other string not null",
+        "line string not null, size int",
+        "line string not null, at timestamp not null",
+        "at timestamp",
+    ],
+)
+def test_columns_that_bytes_cannot_fill_are_refused(schema: str) -> None:
+    with pytest.raises(InvalidSchema, match="Where rows are bytes as they are"):
+        BytesRows(parse_schema(schema))

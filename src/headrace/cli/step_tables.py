@@ -115,4 +115,5 @@ def step_json(app: App, step: StepProgress) -> dict[str, Any]:
         "frontier": moment(step.frontier),
         "watermark": moment(watermark(app, step)),
         "lag": step.lag,
+        "lags": {topic: list(lags) for topic, lags in step.lags.items()},
     }

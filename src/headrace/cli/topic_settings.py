@@ -19,7 +19,7 @@ SETTINGS = {
     "frontier": "what moves time: events, punctuation, arrival",
     "missing_time": "a row without event time: dead, arrival",
     "idle": "with no row for so long, time goes on: 30s, none",
-    "format": "a row on Kafka: json, avro",
+    "format": "a row on Kafka: json, avro, bytes",
     "tier": "closed segments go to: a folder, s3://bucket/x, none",
     "tier_after": "closed segments stay local for: 0s, 1h",
 }

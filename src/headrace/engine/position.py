@@ -32,7 +32,11 @@ class Position:
 
     def rows_after(self, earlier: Position) -> int:
         """How many rows lie between an earlier position and this one."""
-        return sum(end - start for start, end in earlier.ranges(self))
+        return sum(earlier.rows_before(self))
+
+    def rows_before(self, later: Position) -> tuple[int, ...]:
+        """How many rows each partition has between this position and a later one."""
+        return tuple(end - start for start, end in self.ranges(later))
 
     def ranges(self, later: Position) -> list[tuple[int, int]]:
         """The offsets from here to a later position, by partition, of which there may be more."""
@@ -61,7 +65,14 @@ def position_at(log: Log, topic: str, commit: int) -> Position:
 
 def lag_of(log: Log, reached: Mapping[str, Position]) -> int:
     """How many rows the log has after a place."""
-    return sum(_end_of(log, topic, place).rows_after(place) for topic, place in reached.items())
+    return sum(map(sum, lags_of(log, reached).values()))
+
+
+def lags_of(log: Log, reached: Mapping[str, Position]) -> dict[str, tuple[int, ...]]:
+    """How many rows each partition has after a place, by topic."""
+    return {
+        topic: place.rows_before(_end_of(log, topic, place)) for topic, place in reached.items()
+    }
 
 
 def _end_of(log: Log, topic: str, place: Position) -> Position:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from headrace.engine.law import Law
 
@@ -16,3 +17,5 @@ class StepProgress:
     frontier: int | None
     lag: int
     """Rows in the log that it has not stored the results of."""
+    lags: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The same for each partition of its topics, where that is known."""

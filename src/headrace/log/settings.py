@@ -18,7 +18,7 @@ _CLEANUPS = ("delete", "compact", "compact,delete")
 _COMPRESSIONS = ("none", "lz4", "zstd")
 _FRONTIERS = ("events", "punctuation", "arrival")
 _MISSING_TIMES = ("dead", "arrival")
-_FORMATS = ("json", "avro")
+_FORMATS = ("json", "avro", "bytes")
 
 _OPTIONAL = {"retention", "retention_bytes", "segment_age", "skew", "idle", "tier"}
 
@@ -66,7 +66,8 @@ class TopicSettings:
     idle: timedelta | None = None
     """After so long without a row, the frontier goes on by the clock while a pipeline runs."""
     format: str = "json"
-    """How rows are written on Kafka: `json` or `avro`. The embedded log has Arrow."""
+    """How rows are written on Kafka: `json`, `avro`, or as the `bytes` that one column has. The
+    embedded log has Arrow."""
     tier: str | None = None
     """Where closed segments go: a folder or any URL that pyarrow's filesystems open."""
     tier_after: timedelta = timedelta(0)

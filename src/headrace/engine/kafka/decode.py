@@ -21,6 +21,7 @@ from headrace.engine import places
 from headrace.engine.aside import AHEAD, NO_TIME
 from headrace.log import Topic
 from headrace.log.kafka.avro import avro_schema
+from headrace.log.kafka.rows_bytes import own_bytes
 from headrace.schema.ddl import format_schema
 
 UNREADABLE = "does not decode"
@@ -51,6 +52,8 @@ class Decoder:
         if needed is None:
             return Decoder(topic, tuple(topic.schema.names))
         wanted = {*needed, topic.event_time}
+        if topic.settings.format == "bytes":
+            wanted.add(own_bytes(topic.schema).name)  # which tells whether it is text
         return Decoder(topic, tuple(name for name in topic.schema.names if name in wanted))
 
     def placed(
@@ -138,9 +141,21 @@ class Decoder:
             # What was written tells by itself only together with all of its columns.
             written, read = avro_schema(self.topic.schema), avro_schema(self._schema)
             return from_avro("value", written, {"mode": "PERMISSIVE", "avroSchema": read})
+        if self._bytes:
+            return F.struct(*map(self._own, self._schema))
         text = F.col("value").cast("string")
         schema = f"{format_schema(self._schema)}, {_BROKEN} string"
         return F.from_json(text, schema, {"columnNameOfCorruptRecord": _BROKEN})
+
+    def _own(self, field: pa.Field) -> Column:
+        """A column of rows that are bytes as they are."""
+        if pa.types.is_timestamp(field.type):
+            made = F.lit(None).cast("timestamp")
+        elif pa.types.is_string(field.type):
+            made = F.when(F.is_valid_utf8("value"), F.col("value").cast("string"))
+        else:
+            made = F.col("value")
+        return made.alias(field.name)
 
     def _column(self, name: str) -> Column:
         if name == self.topic.event_time:
@@ -157,12 +172,16 @@ class Decoder:
         return self.topic.settings.format == "avro"
 
     @property
+    def _bytes(self) -> bool:
+        return self.topic.settings.format == "bytes"
+
+    @property
     def _by_arrival(self) -> bool:
         return self.topic.settings.missing_time == "arrival"
 
     @property
     def _decodes(self) -> Column:
-        if self._avro:  # every column of what is none is null
+        if self._avro or self._bytes:  # every column of what is none is null
             null = [F.col(f"{_ROW}.`{name}`").isNull() for name in self.columns]
             return ~functools.reduce(Column.__and__, null)
         return F.col(_ROW).isNotNull() & F.col(f"{_ROW}.{_BROKEN}").isNull()

@@ -159,7 +159,7 @@ class Topics:
         name = check_name(topic.name, "topic")
         check_partitions(topic.partitions)
         columns = columns_of(schema, topic.key, topic.event_time)
-        check_columns(name, columns, topic.settings.format)
+        check_columns(topic, columns)
         check_compaction(topic, columns)
         wanted = NewTopic(
             name, topic.partitions, replication_factor=-1, config=to_configs(topic.settings)
@@ -183,7 +183,7 @@ class Topics:
         known = self._declarations.read().get(topic.name)
         if known is None or known.topic_id != str(described.topic_id):
             columns = columns_of(topic.schema, topic.key, topic.event_time)
-            check_columns(topic.name, columns, topic.settings.format)
+            check_columns(topic, columns)
             self._declare(described, topic, columns)
         return self.find(topic.name).topic
 
@@ -208,7 +208,7 @@ class Topics:
                     "not say by which columns they were written",
                     hint="Make another topic, or use format=json",
                 )
-        check_columns(name, columns, changed.format)
+        check_columns(replace(topic, settings=changed), columns)
         if partitions is not None and partitions > topic.partitions:
             self._grow(name, partitions)
         if changed != topic.settings:

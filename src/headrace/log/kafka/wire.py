@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from headrace.errors import InvalidSchema
+from headrace.errors import InvalidSchema, InvalidSetting
 from headrace.log.declared import TopicRow, topic_schema
 from headrace.log.kafka.rows_avro import AvroRows
+from headrace.log.kafka.rows_bytes import BytesRows
 from headrace.log.kafka.rows_json import JsonRows
+from headrace.log.state import Topic
 
 
 class Rows(Protocol):
@@ -35,15 +37,27 @@ def rows_of(topic: TopicRow) -> Rows:
 
 @lru_cache(maxsize=1024)
 def _rows(columns: str, format: str) -> Rows:
-    schema = topic_schema(columns)
-    return AvroRows(schema) if format == "avro" else JsonRows(schema)
+    return _FORMATS[format](topic_schema(columns))
 
 
-def check_columns(name: str, columns: str | None, format: str) -> None:
-    """Return if rows with such columns can be written."""
+_FORMATS: dict[str, Callable[[pa.Schema], Rows]] = {
+    "json": JsonRows,
+    "avro": AvroRows,
+    "bytes": BytesRows,
+}
+
+
+def check_columns(topic: Topic, columns: str | None) -> None:
+    """Return if a topic's rows can be written with such columns."""
     if columns is None:
         return
-    _rows(columns, format)  # refuses names that Avro does not have
+    name, format = topic.name, topic.settings.format
+    _rows(columns, format)  # refuses names that Avro does not have, and what are no bytes
+    if format == "bytes" and topic.event_time and topic.settings.missing_time != "arrival":
+        raise InvalidSetting(
+            f"The rows of topic {name!r} are bytes as they are, and no event time is in them",
+            hint="With missing_time=arrival it is the record's own time",
+        )
     for field in topic_schema(columns):
         if _has_odd_map(field.type):
             raise InvalidSchema(

@@ -1,0 +1,49 @@
+"""Rows that are a record's own bytes: one column, and its times are when it arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from headrace.errors import InvalidSchema
+from headrace.log.kafka.garbage import Garbage
+
+
+class BytesRows:
+    """Rows of one schema, of which one column has the bytes and others have times."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._own = own_bytes(schema)
+
+    def encode(self, batch: pa.RecordBatch) -> list[bytes]:
+        values: list[bytes] = batch.column(self._own.name).cast(pa.binary()).to_pylist()
+        return values
+
+    def decode(self, values: Sequence[bytes], odd: set[str]) -> list[pa.Array]:
+        return [self._column(field, values) for field in self._schema]
+
+    def _column(self, field: pa.Field, values: Sequence[bytes]) -> pa.Array:
+        if field.name != self._own.name:
+            return pa.nulls(len(values), field.type)
+        if pa.types.is_string(field.type):
+            for index, value in enumerate(values):
+                try:
+                    value.decode()
+                except UnicodeDecodeError as error:
+                    raise Garbage(index, f"it is no text: {error}") from None
+        return pa.array(values, pa.binary()).cast(field.type)
+
+
+def own_bytes(schema: pa.Schema) -> pa.Field:
+    """The column that has the bytes. Raises `InvalidSchema` if it cannot be told which that is."""
+    own = [f for f in schema if pa.types.is_string(f.type) or pa.types.is_binary(f.type)]
+    times = [f for f in schema if pa.types.is_timestamp(f.type) and f.nullable]
+    if len(own) != 1 or own[0].nullable or len(own) + len(times) != len(schema):
+        raise InvalidSchema(
+            "Where rows are bytes as they are, one column has them, and others can have no more "
+            "than the time",
+            hint="Declare it as in 'line string not null, at timestamp', or with binary",
+        )
+    return own[0]
