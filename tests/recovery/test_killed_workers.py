@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headrace.cli.demonstration.fraud.traffic import traffic
+from headrace.clock import SECOND, to_micros
 from headrace.engine.standalone import Standalone
+from headrace.log import Log, open_log
 from headrace.testing import scripted_log
+from pipelines import fraud
 from tests.integration import processes
+from tests.integration.test_cli_running import wait_until
 from tests.recovery.pipeline import NOW, create_topic
 from tests.recovery.test_killed_pipelines import check, victim_of
-from tests.recovery.victim import Cluster
+from tests.recovery.victim import PATIENCE, ROOT, Cluster
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 
@@ -74,3 +82,52 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
         victim = victim_of(log, folder, 1, "small", Cluster(cluster.url, python))
         victim.run_while(6, lambda: cluster.kill(0))
         check(log, "small")
+
+
+def test_fraud_is_flagged_all_the_same_when_a_worker_is_killed(
+    tmp_path: Path, cluster: Standalone, python: str
+) -> None:
+    made = traffic(4_000, to_micros(NOW), 7_200 * SECOND)
+    found = {}
+    for where in ("here", "cluster"):
+        folder = tmp_path / where
+        with open_log(f"file:{folder}") as log, log.producer() as producer:
+            for topic in fraud.app.topics.values():
+                log.ensure_topic(topic)
+            producer.append("profiles", made.profiles)
+            for some in made.tables(0, 200):
+                producer.append("transactions", some)
+            environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
+            if where == "cluster":
+                environment |= {"PYSPARK_PYTHON": python, "HEADRACE_MASTER": cluster.url}
+            process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "headrace.cli.main", "run", "pipelines/fraud.py:app"),
+                    *("--log", log.url, "--memory", "1g", "--until-caught-up", "--json"),
+                    *("--max-commits", "2"),
+                ],
+                cwd=ROOT,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            if where == "cluster":
+                wait_until(partial(alerts_of, log), seconds=PATIENCE)
+                assert process.poll() is None, "it was over before anything could happen"
+                cluster.kill(0)
+            out, err = process.communicate(timeout=2 * PATIENCE)
+            assert process.returncode == 0, err
+            (law,) = map(json.loads, out.splitlines())
+            assert law["holds"]
+            assert law["lag"] == 0
+            found[where] = alerts_of(log)
+    assert len(found["here"]) > 50
+    assert found["cluster"] == found["here"]
+
+
+def alerts_of(log: Log) -> list[tuple[Any, ...]]:
+    """The alerts that there are, in an order of their own: each with its evidence."""
+    if "fraud.alerts" not in [topic.name for topic in log.topics()]:
+        return []
+    rows = [r.value for batch in log.read("fraud.alerts") for r in batch.records()]
+    return sorted((row["alert"], str(row["evidence"]), row["value"]) for row in rows)

@@ -87,8 +87,8 @@ class Standalone(Closing):
         try:
             with urllib.request.urlopen(f"http://{HOST}:{self._page}/json/", timeout=5) as page:
                 told: dict[str, Any] = json.load(page)
-        except OSError:
-            return []
+        except (OSError, json.JSONDecodeError):
+            return []  # a master that has only begun answers with the page for people
         alive = [worker for worker in told["workers"] if worker["state"] == "ALIVE"]
         return [f"{worker['host']}:{worker['port']}" for worker in alive]
 

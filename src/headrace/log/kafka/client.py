@@ -72,9 +72,17 @@ class Client:
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last is None:
             self._last = error
 
+    def _listen(self) -> None:
+        """Have Kafka's client say what it has found out meanwhile: it does so when it is asked."""
+        admin = getattr(self, "admin", None)
+        while admin is not None and admin.poll(0):
+            continue
+
     def failure(self, error: BaseException | KafkaError, **about: Any) -> HeadraceError:
         """Kafka's error as one of ours, with the cause if it is known."""
         found = translated(error, self.address, **about)
+        if isinstance(found, LogUnavailable):
+            self._listen()
         if isinstance(found, LogUnavailable) and self._last is not None:
             return translated(self._last, self.address, **about)
         return found
