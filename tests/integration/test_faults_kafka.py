@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from confluent_kafka.admin import (
 from headrace.broker import ClusterState
 from headrace.errors import (
     AccessDenied,
+    DiskFull,
     InvalidSchema,
     LogUnavailable,
     OffsetOutOfRange,
@@ -37,6 +39,7 @@ from headrace.java.ports import free
 from headrace.log import EARLIEST, Log, Offset, Topic, TopicSettings, open_log
 from headrace.schema.ddl import parse_schema
 from tests import kafka
+from tests.integration import processes
 
 pytestmark = pytest.mark.service
 
@@ -320,3 +323,42 @@ def test_a_transaction_of_a_group_that_is_about_to_end_is_waited_for(
     else:
         producer.abort_transaction()
     consumer.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not processes.ROOT, reason="a small disk of its own needs root")
+def test_a_broker_whose_disk_is_full_says_no_and_has_all_it_said_yes_to(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    if not processes.mounted(disk, "24m"):
+        pytest.skip("this system does not let one mount a small disk")
+    # Kafka makes room for an index of 10 MB ahead of each segment, unless it is told otherwise.
+    small = {"log.index.size.max.bytes": "4096"}
+    acknowledged = 0
+    try:
+        with kafka.running(disk / "kafka", 1, **small) as cluster:
+            url = f"{cluster.state().url}?timeout=5s"
+            with open_log(url) as log, log.producer(id="p", acks="synced") as producer:
+                log.create_topic("t", schema="n bigint, filler string")
+                with pytest.raises((DiskFull, LogUnavailable)):
+                    while acknowledged < 200:
+                        producer.append("t", filling(acknowledged), sequence=acknowledged)
+                        acknowledged += 1
+            assert 0 < acknowledged < 200
+            cluster.down()
+            resize = ["mount", "-o", "remount,size=256m", str(disk)]
+            subprocess.run(resize, check=True, capture_output=True)
+            cluster.up()
+            with open_log(url) as log, log.producer(id="p", acks="synced") as producer:
+                assert producer.next_sequence in (acknowledged, acknowledged + 1)
+                for number in range(producer.next_sequence, acknowledged + 3):
+                    producer.append("t", filling(number), sequence=number)
+                found = [row["n"] for row in values(log, "t")]
+            assert found == [*range(10 * (acknowledged + 3))]
+    finally:
+        subprocess.run(["umount", str(disk)], check=False)
+
+
+def filling(number: int) -> pa.Table:
+    """Ten rows that are hard to make smaller, of half a megabyte."""
+    filler = [os.urandom(25_000).hex() for _ in range(10)]
+    return pa.table({"n": range(10 * number, 10 * number + 10), "filler": filler})
