@@ -7,7 +7,6 @@ with LiveRun(app, "kafka://127.0.0.1:9092") as running:
 from __future__ import annotations
 
 import contextlib
-import importlib
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,11 +16,11 @@ from pyspark.sql import SparkSession
 
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.engine.inputs import prepare_topics
-from headrace.engine.kafka.connection import OnKafka, connection_of
+from headrace.engine.kafka.connection import connection_of, group_of
 from headrace.engine.position import Position
 from headrace.engine.progress import StepProgress
 from headrace.engine.realtime.qualify import check_real_time
-from headrace.engine.realtime.query import RealTimeQuery, Tell
+from headrace.engine.realtime.query import RealTimeQuery
 from headrace.engine.realtime.settings import RealTime
 from headrace.engine.session import SparkSettings, spark_session
 from headrace.engine.steps import Step
@@ -89,7 +88,7 @@ class LiveRun(Closing):
                     step,
                     folder / "live" / step.name,
                     real_time,
-                    self._tell(step),
+                    group_of(self.log, f"{step.app}.{step.name}"),
                 )
                 create_topics(self.log, step, query.plan.schema, query.plan.late_schema, None)
                 self.queries.append(query)
@@ -120,14 +119,6 @@ class LiveRun(Closing):
     def close(self) -> None:
         """Stop, and give everything back."""
         self._stack.close()
-
-    def _tell(self, step: Step) -> Tell:
-        """What lets Kafka's own tools see how far a step is: the offsets of a group."""
-        assert isinstance(self.log, OnKafka)
-        # Kafka's client is not installed everywhere, but it is where there is a log on Kafka.
-        group = importlib.import_module("headrace.engine.kafka.group").Group
-        tell: Tell = group(self.log.address, f"{step.app}.{step.name}").tell
-        return tell
 
     def _progress(self, query: RealTimeQuery) -> StepProgress:
         ends = {

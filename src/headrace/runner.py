@@ -127,7 +127,9 @@ class Run(Closing):
     def _compose(self) -> None:
         """Make of each step what runs it and what keeps its results."""
         landing = [s for s in self._steps if self._on_kafka and why_not_direct(s) is not None]
-        landed, landings = self._land(landing)
+        self._landings = self._land(landing)
+        landed = self._landings.log if self._landings is not None else self.log
+        landings = self._landings.tasks if self._landings is not None else []
         self._tasks = [*landings]
         self._running = []
         for step in self._steps:
@@ -162,10 +164,10 @@ class Run(Closing):
             self._tasks.append(task)
         self._heart = Heart(landed, _with_frontiers(self._running), self._clock)
 
-    def _land(self, steps: Sequence[Step]) -> tuple[Log, list[Task]]:
-        """The log with what steps need copied from a broker, and the tasks that do it."""
+    def _land(self, steps: Sequence[Step]) -> Landings | None:
+        """What copies from a broker what steps need, if any do."""
         if not steps:
-            return self.log, []
+            return None
         topics = {topic.name: topic for step in steps for topic in topics_of(step)}
         landings = Landings(
             self._spark,
@@ -180,7 +182,7 @@ class Run(Closing):
         )
         require_local(self._spark, landings.log.url)
         self._stack.callback(landings.close)
-        return landings.log, landings.tasks
+        return landings
 
     def _begin(self) -> None:
         self._outbox.send()
@@ -234,7 +236,10 @@ class Run(Closing):
 
     def _progress(self, running: _Running) -> StepProgress:
         sink = running.sink
-        lags = lags_of(running.log, sink.reached)
+        if self._landings is not None and running.log is self._landings.log:
+            lags = self._landings.lags_of(sink.reached)
+        else:
+            lags = lags_of(running.log, sink.reached)
         lag = sum(map(sum, lags.values()))
         return StepProgress(running.query.step.name, sink.law, sink.frontier, lag, lags)
 

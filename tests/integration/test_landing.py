@@ -21,6 +21,7 @@ from headrace.runner import Run, StepProgress
 from headrace.streams.stream import Source
 from headrace.testing import LANDING_POINTS, Crash, Results, ScriptedLog, crash_at
 from tests import kafka
+from tests.integration.test_cli_running import wait_until
 from tests.property.joining import counted
 from tests.recovery.joined import NOW, declare, feed, judge
 from tests.spark import shuffling
@@ -130,3 +131,33 @@ def test_what_is_no_row_is_a_dead_letter_and_the_rest_is_landed(url: str) -> Non
     assert {(x["reason"], x["row"]) for x in dead} == {
         ("does not decode", "{garbage"), ("does not decode", "ff00"),
     }  # fmt: skip
+
+
+def test_how_far_a_landing_is_can_be_seen_from_outside(url: str) -> None:
+    app = hr.App("seen")
+    users = app.topic("seen.users", schema="id string, at timestamp", event_time="at", partitions=2)
+    app.publish("seen.once", hr.deduplicate(users, by="id", ttl=timedelta(days=1), delay=HOUR))
+    with open_log(url) as log:
+        log.ensure_topic(users.topic)
+
+        def send(count: int, partition: int) -> None:
+            with log.producer() as producer:
+                for n in range(count):
+                    producer.send("seen.users", {"id": f"{n}", "at": NOW}, partition=partition)
+
+        def lags() -> list[int]:
+            return [lag.records for lag in log.group("seen.landing").lags]
+
+        send(3, 0)
+        send(2, 1)
+        with Run(app, log, until_caught_up=True, spark=shuffling(2)) as done:
+            done.wait()
+            send(4, 1)
+            (step,) = done.progress()
+        assert (step.lag, step.lags) == (4, {"seen.users": (0, 4)})
+        wait_until(lambda: lags() == [0, 4])
+        with Run(app, log, until_caught_up=True, spark=shuffling(2)) as done:
+            done.wait()
+            (step,) = done.progress()
+        assert (step.lag, step.law.rows) == (0, 9)
+        wait_until(lambda: lags() == [0, 0])

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.failures import failure_of, java_is_gone
 from headrace.engine.frames import Portions
+from headrace.engine.kafka.connection import Tell
 from headrace.engine.kafka.decode import Decoder
 from headrace.engine.kafka.source import stream
 from headrace.engine.position import Position
@@ -51,6 +52,7 @@ class Landing:
         broker: Log,
         checkpoint: Path,
         into: Into,
+        tell: Tell,
         *,
         max_rows: int = MAX_ROWS,
         reach: Reach = nothing,
@@ -65,6 +67,7 @@ class Landing:
         self._into = into
         self._max_rows = min(max_rows, MAX_ROWS)
         self._reach = reach
+        self._tell = tell
         self._table = LandingTable(into.database)
         self._error: BaseException | None = None
         self._query: StreamingQuery | None = None
@@ -75,6 +78,14 @@ class Landing:
         """How far it is."""
         with self._into.database.reading() as db:
             return self._table.find(db, self._topic.name)
+
+    def lags(self) -> tuple[int, ...]:
+        """How many records of each partition of the broker's are not here yet."""
+        name, offsets = self._topic.name, self.landed.offsets
+        return tuple(
+            state.end - max(state.first, offsets.get(state.partition, 0))
+            for state in self._broker.topic(name).partitions
+        )
 
     # Running
 
@@ -178,6 +189,8 @@ class Landing:
             self._reach("before landing commit")
         self._reach("landing committed")
         self._into.outbox.send()
+        offsets = tuple(now.offsets[partition] for partition in sorted(now.offsets))
+        self._tell({self._topic.name: Position(0, offsets)})
 
     # What Spark knows
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.frames import Portions
+from headrace.engine.kafka.connection import group_of
+from headrace.engine.position import Position, lags_of
 from headrace.engine.task import Task
 from headrace.landing.landing import Into, Landing
 from headrace.log import Log, Topic, TopicSettings, open_log
@@ -45,7 +48,9 @@ class Landings(Closing):
         self.log = self._stack.enter_context(landed_log(broker, app, topics))
         inside = self.log.inside
         self.tasks = []
-        self._landings = []
+        self._landings: dict[str, Landing] = {}
+        # Kafka's own tools see how far it is.
+        tell = group_of(broker, f"{app}.landing")
         for topic in topics:
             landing = Landing(
                 spark,
@@ -54,18 +59,26 @@ class Landings(Closing):
                 broker,
                 checkpoint_of(broker.home, app, f"landing.{topic.name}"),
                 Into(inside, database, outbox),
+                tell,
                 max_rows=portions.max_rows,
                 reach=reach,
             )
             self._stack.callback(landing.close)
-            self._landings.append(landing)
+            self._landings[topic.name] = landing
             start = partial(landing.start, until_caught_up=until_caught_up)
             place = partial(getattr, landing, "landed")
             self.tasks.append(Task(start, landing.wait, place))
 
+    def lags_of(self, reached: Mapping[str, Position]) -> dict[str, tuple[int, ...]]:
+        """How many rows of each partition are behind a place here, or not here yet, by topic."""
+        return {
+            topic: tuple(map(sum, zip_longest(here, self._landings[topic].lags(), fillvalue=0)))
+            for topic, here in lags_of(self.log, reached).items()
+        }
+
     def close(self) -> None:
         """Stop copying. It goes on from there the next time."""
-        for landing in self._landings:
+        for landing in self._landings.values():
             landing.stop()
         self._stack.close()
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
+from headrace.engine.position import Position
 from headrace.errors import Unsupported
 from headrace.log import Log
 from headrace.log.kafka.address import KafkaAddress
@@ -55,6 +58,19 @@ def connection_of(log: Log) -> dict[str, str]:
         made |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": authority}
     made |= {name: value for name, value in given.items() if name in _SAME}
     return {f"kafka.{name}": value for name, value in made.items()}
+
+
+Tell = Callable[[Mapping[str, Position]], None]
+"""Lets others know how far something has come in the topics of a log."""
+
+
+def group_of(log: Log, name: str) -> Tell:
+    """What lets Kafka's own tools see how far something is: the offsets of a group."""
+    assert isinstance(log, OnKafka)
+    # Kafka's client is not installed everywhere, but it is where there is a log on Kafka.
+    group = importlib.import_module("headrace.engine.kafka.group").Group
+    tell: Tell = group(log.address, name).tell
+    return tell
 
 
 def _quoted(text: str) -> str:

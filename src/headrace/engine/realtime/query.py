@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.failures import failure_of, java_is_gone
+from headrace.engine.kafka.connection import Tell
 from headrace.engine.law import Law
 from headrace.engine.position import Position
 from headrace.engine.realtime.counting import check
@@ -28,9 +29,6 @@ from headrace.errors import HeadraceError
 
 _NOT_ALLOWED = re.compile(r"NOT_IN_ALLOWLIST\].*?(\w+)(?: is|, | are)", re.DOTALL)
 """How Spark says that it cannot do something row by row, and what it is."""
-
-Tell = Callable[[Mapping[str, Position]], None]
-"""Told how far a query is, whenever Spark has written it down."""
 
 
 class RealTimeQuery:
