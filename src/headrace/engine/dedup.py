@@ -1,7 +1,7 @@
 """Rows without those that repeat another, from one place in the log to another.
 
-What a key has open is looked up for the keys of a batch. Then the rows of each key are taken in the
-order of the log by Spark's own functions, and each opens a group or is in one that is open.
+What a key has open is looked up for the keys of a batch. Then its rows are taken in the order of
+the log, and each opens a group or is in one that is open.
 """
 
 from __future__ import annotations
@@ -12,34 +12,32 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.aside import Aside
 from headrace.engine.between import Between
-from headrace.engine.compile import Compiler, checked
+from headrace.engine.compile import Compiler
 from headrace.engine.counters import Counters, observed
 from headrace.engine.crash import Reach
-from headrace.engine.handing import arrow_schema, frame_of
+from headrace.engine.handing import arrow_schema
 from headrace.engine.law import Law
 from headrace.engine.places import OPENED
 from headrace.engine.position import Position
 from headrace.engine.reads import branches
+from headrace.engine.repeats import repeats
 from headrace.engine.sink import Portion, Shapes, Sink
 from headrace.engine.steps import Step
 from headrace.errors import InvalidPipeline
 from headrace.log import Log
+from headrace.schema.keys import as_spark_compares, coded
 from headrace.streams.dedup import Deduplicated
 
-_ROW, _AT, _ROWS, _GROUPS = "_row", "_at", "_rows", "_groups"
-_HELD = -1
-"""What a group that was open before a batch has instead of a row of it."""
-
+_AT = "_at"
 _ORDER = (places.COMMIT, places.TOPIC, places.PARTITION, places.OFFSET, places.INDEX)
 _MOMENT = pa.timestamp("us", tz="UTC")
-_DUPLICATES = "duplicates"
 
 
 @dataclass(frozen=True)
@@ -143,72 +141,28 @@ class Deduplicating:
         alone = pc.is_null(rows.column(by[0]))
         for name in by[1:]:
             alone = pc.or_(alone, pc.is_null(rows.column(name)))
-        numbered = rows.select([*by, _AT]).append_column(_ROW, pa.array(np.arange(rows.num_rows)))
-        keyed = numbered.filter(pc.invert(alone))
-        told, opened, duplicates = pc.indices_nonzero(alone), groups.empty_table(), 0
-        if keyed.num_rows:
-            keys = keyed.select(by)
-            held = sink.held(keys.group_by(by).aggregate([]).select(by))
-            held = held.append_column(_ROW, pa.repeat(_HELD, held.num_rows).cast(pa.int64()))
-            held = held.rename_columns([*by, _AT, _ROW]).cast(keyed.schema)
-            frame = checked(self._made.where, self._grouped, pa.concat_tables([held, keyed]))
-            made = frame.toArrow()
-            duplicates = observed(frame, (_DUPLICATES,))[_DUPLICATES]
-            made = made.sort_by(_ROW)
-            which = made.column(_ROW)
-            kept = rows.take(which).select(groups.names[:-1])
-            opened = kept.append_column(groups.field(OPENED), made.column(OPENED)).cast(groups)
-            if self._made.keep == "first":
-                both = np.concatenate([told.to_numpy().astype(np.int64), which.to_numpy()])
-                told = pa.array(np.sort(both))
-        return Decided(rows.take(told).select(list(self._made.columns)), opened, duplicates)
-
-    def _grouped(self, rows: pa.Table) -> DataFrame:
-        """The groups that rows open or are the last of, among groups that are open."""
-        frame = frame_of(self._spark, rows)
-        in_order = F.array_sort(F.collect_list(F.struct(_ROW, _AT))).alias(_ROWS)
-        keys = [F.col(f"`{name}`") for name in self._made.by]
-        groups = frame.groupBy(*keys).agg(in_order).withColumn(_GROUPS, self._groups())
-        repeated = F.sum(F.size(_ROWS) - F.size(_GROUPS)).alias("n")
-        new = F.filter(_GROUPS, lambda group: group[_ROW] > _HELD)
-        return groups.observe(_DUPLICATES, repeated).select(F.inline(new))
-
-    def _groups(self) -> Column:
-        """All groups of a key, one row after the other."""
-        ttl, last = F.lit(micros(self._made.ttl)), self._made.keep == "last"
-        nothing = F.expr(f"cast(array() as array<struct<{OPENED}: bigint, {_ROW}: bigint>>)")
-
-        def group(opened: Column, row: Column) -> Column:
-            return F.struct(opened.alias(OPENED), row.alias(_ROW))
-
-        def add(groups: Column, row: Column) -> Column:
-            def here(one: Column) -> Column:
-                return (one[OPENED] <= row[_AT]) & (row[_AT] < one[OPENED] + ttl)
-
-            def ahead(one: Column) -> Column:
-                return (row[_AT] < one[OPENED]) & (one[OPENED] < row[_AT] + ttl)
-
-            def taken(by: Column) -> Column:
-                """The groups, of which one has a new last row."""
-                return by if last else groups
-
-            def ended(one: Column, there: Column) -> Column:
-                return F.when(there, group(one[OPENED], row[_ROW])).otherwise(one)
-
-            opened = F.array_append(groups, group(row[_AT], row[_ROW]))
-            return (
-                F.when(row[_ROW] == _HELD, opened)
-                .when(
-                    F.exists(groups, here), taken(F.transform(groups, lambda g: ended(g, here(g))))
-                )
-                .when(
-                    F.exists(groups, ahead),
-                    taken(F.transform(groups, lambda g: ended(g, ahead(g)))),
-                )
-                .otherwise(opened)
-            )
-
-        return F.aggregate(_ROWS, nothing, add)
+        keyed = np.flatnonzero(~alone.to_numpy())
+        keys = rows.select(by).take(pa.array(keyed))
+        held = sink.held(keys.group_by(by).aggregate([]).select(by))
+        names = [as_spark_compares(table.select(by)) for table in (held, keys)]
+        codes, _ = coded([names[0], names[1].cast(names[0].schema)], by, in_order=False)
+        times = [held.column(OPENED), rows.column(_AT).take(pa.array(keyed))]
+        moments = np.concatenate([column.to_numpy() for column in times])
+        found = repeats(np.concatenate(codes), moments, held.num_rows, micros(self._made.ttl))
+        opened = np.flatnonzero(found.opens)
+        opened, last = (opened, opened) if self._made.keep == "first" else found.last_of_each()
+        new = last >= held.num_rows
+        opened, which = opened[new], keyed[last[new] - held.num_rows]
+        kept = rows.take(pa.array(which)).select(groups.names[:-1])
+        made = kept.append_column(groups.field(OPENED), pa.array(moments[opened])).cast(groups)
+        told = np.flatnonzero(alone.to_numpy())
+        if self._made.keep == "first":
+            told = np.sort(np.concatenate([told, which]))
+        return Decided(
+            rows.take(pa.array(told)).select(list(self._made.columns)),
+            made.take(pa.array(np.argsort(which))),
+            int(np.count_nonzero(~found.opens)),
+        )
 
     def _law(
         self,

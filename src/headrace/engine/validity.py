@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from headrace.engine.changes import ORDER
 from headrace.engine.lateness import Moments
-from headrace.schema.keys import coded
+from headrace.schema.keys import as_spark_compares, coded
 
 SINCE, UNTIL = "_since", "_until"
 
@@ -24,7 +24,7 @@ def validity(versions: pa.Table, keys: Sequence[str], *, latest: bool = False) -
     One whose beginning nobody knows is valid for no moment.
     """
     since, *others = (_numbers(versions, name) for name in ORDER)
-    (key,), _ = coded([_normal(versions.select(keys))], keys, in_order=False)
+    (key,), _ = coded([as_spark_compares(versions.select(keys))], keys, in_order=False)
     order = np.lexsort([*reversed([since, *others]), key])
     since, key = since[order], key[order]
     same = np.append(key[1:] == key[:-1], False)[: len(order)]
@@ -41,11 +41,3 @@ def _numbers(versions: pa.Table, name: str) -> Moments:
     column = pc.fill_null(versions.column(name).cast(pa.int64()), _NEVER)
     found: Moments = column.to_numpy()
     return found
-
-
-def _normal(keys: pa.Table) -> pa.Table:
-    """Keys as Spark compares them: to it zero is zero, whatever its sign."""
-    for number, column in enumerate(keys.columns):
-        if pa.types.is_floating(column.type):
-            keys = keys.set_column(number, keys.field(number), pc.add(column, 0.0))
-    return keys

@@ -31,6 +31,14 @@ def coded(
     return list(np.split(codes, cuts)), count
 
 
+def as_spark_compares(keys: pa.Table) -> pa.Table:
+    """Keys of which equal ones are equal to Spark: to it zero is zero, whatever its sign."""
+    for number, column in enumerate(keys.columns):
+        if pa.types.is_floating(column.type):
+            keys = keys.set_column(number, keys.field(number), pc.add(column, 0.0))
+    return keys
+
+
 def _ranks(columns: Sequence[pa.ChunkedArray], *, in_order: bool) -> tuple[Codes, int]:
     chunks = [chunk for column in columns for chunk in column.chunks]
     if not sum(map(len, chunks)):
