@@ -6,6 +6,7 @@ import contextlib
 import random
 import socket
 
+from headrace.clock import SECOND, SystemClock
 from headrace.errors import PortTaken, ServerError
 
 HOST = "127.0.0.1"
@@ -13,6 +14,8 @@ HOST = "127.0.0.1"
 _RANGE = range(20_000, 32_000)
 """Below what systems give to outgoing connections. One of those could take the port of a broker
 that is down for a moment."""
+
+_A_MOMENT = 2 * SECOND
 
 
 def free(count: int) -> list[int]:
@@ -29,15 +32,22 @@ def free(count: int) -> list[int]:
 
 
 def require(port: int) -> None:
-    """Return if the port is free."""
-    try:
-        _bound(port).close()
-    except OSError as error:
-        raise PortTaken(
-            f"Port {port} of {HOST} cannot be had: {error.strerror}",
-            hint="Stop what listens there, or choose another port; 0 means any that is free",
-            port=port,
-        ) from None
+    """Return if the port is free, or is so in a moment: who looks for free ones holds them."""
+    clock = SystemClock()
+    until = clock.monotonic() + _A_MOMENT
+    while True:
+        try:
+            _bound(port).close()
+            return
+        except OSError as error:
+            if clock.monotonic() < until and not answers(port):
+                clock.sleep(SECOND // 20)
+                continue
+            raise PortTaken(
+                f"Port {port} of {HOST} cannot be had: {error.strerror}",
+                hint="Stop what listens there, or choose another port; 0 means any that is free",
+                port=port,
+            ) from None
 
 
 def answers(port: int) -> bool:
