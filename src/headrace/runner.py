@@ -24,7 +24,7 @@ from headrace.engine.frames import Portions
 from headrace.engine.idle import Heart
 from headrace.engine.inputs import prepare_topics, topics_of
 from headrace.engine.kafka.direct import why_not_direct
-from headrace.engine.position import lags_of
+from headrace.engine.position import lags_of, total_lag
 from headrace.engine.progress import StepProgress
 from headrace.engine.realtime.qualify import check_real_time
 from headrace.engine.realtime.settings import RealTime
@@ -240,8 +240,8 @@ class Run(Closing):
             lags = self._landings.lags_of(sink.reached)
         else:
             lags = lags_of(running.log, sink.reached)
-        lag = sum(map(sum, lags.values()))
-        return StepProgress(running.query.step.name, sink.law, sink.frontier, lag, lags)
+        name = running.query.step.name
+        return StepProgress(name, sink.law, sink.frontier, total_lag(lags), lags)
 
 
 def _with_frontiers(steps: Sequence[_Running]) -> set[str]:

@@ -23,6 +23,7 @@ from headrace.engine.compile import Compiler
 from headrace.engine.counters import Counters, observed
 from headrace.engine.crash import Reach
 from headrace.engine.handing import arrow_schema
+from headrace.engine.lateness import Moments
 from headrace.engine.law import Law
 from headrace.engine.places import OPENED
 from headrace.engine.position import Position
@@ -32,7 +33,7 @@ from headrace.engine.sink import Portion, Shapes, Sink
 from headrace.engine.steps import Step
 from headrace.errors import InvalidPipeline
 from headrace.log import Log
-from headrace.schema.keys import as_spark_compares, coded
+from headrace.schema.keys import Codes, as_spark_compares, coded
 from headrace.streams.dedup import Deduplicated
 
 _AT = "_at"
@@ -141,28 +142,33 @@ class Deduplicating:
         alone = pc.is_null(rows.column(by[0]))
         for name in by[1:]:
             alone = pc.or_(alone, pc.is_null(rows.column(name)))
-        keyed = np.flatnonzero(~alone.to_numpy())
-        keys = rows.select(by).take(pa.array(keyed))
-        held = sink.held(keys.group_by(by).aggregate([]).select(by))
-        names = [as_spark_compares(table.select(by)) for table in (held, keys)]
-        codes, _ = coded([names[0], names[1].cast(names[0].schema)], by, in_order=False)
-        times = [held.column(OPENED), rows.column(_AT).take(pa.array(keyed))]
-        moments = np.concatenate([column.to_numpy() for column in times])
-        found = repeats(np.concatenate(codes), moments, held.num_rows, micros(self._made.ttl))
-        opened = np.flatnonzero(found.opens)
-        opened, last = (opened, opened) if self._made.keep == "first" else found.last_of_each()
-        new = last >= held.num_rows
-        opened, which = opened[new], keyed[last[new] - held.num_rows]
-        kept = rows.take(pa.array(which)).select(groups.names[:-1])
-        made = kept.append_column(groups.field(OPENED), pa.array(moments[opened])).cast(groups)
-        told = np.flatnonzero(alone.to_numpy())
+        told, keyed = (np.flatnonzero(which) for which in (alone, pc.invert(alone)))
+        opened, last, duplicates = self._groups(rows.take(pa.array(keyed)), sink)
+        kept = rows.take(pa.array(keyed[last])).select(groups.names[:-1])
+        made = kept.append_column(groups.field(OPENED), pa.array(opened)).cast(groups)
         if self._made.keep == "first":
-            told = np.sort(np.concatenate([told, which]))
-        return Decided(
-            rows.take(pa.array(told)).select(list(self._made.columns)),
-            made.take(pa.array(np.argsort(which))),
-            int(np.count_nonzero(~found.opens)),
-        )
+            told = np.sort(np.concatenate([told, keyed[last]]))
+        columns = list(self._made.columns)
+        return Decided(rows.take(pa.array(told)).select(columns), made, duplicates)
+
+    def _groups(self, rows: pa.Table, sink: Sink) -> tuple[Moments, Codes, int]:
+        """The groups that rows open or are the last of: when each was opened, and which row it is.
+
+        And how many rows have not opened any.
+        """
+        by = list(self._made.by)
+        held = sink.held(rows.group_by(by).aggregate([]).select(by))
+        theirs, mine = (as_spark_compares(table.select(by)) for table in (held, rows))
+        codes, _ = coded([theirs, mine.cast(theirs.schema)], by, in_order=False)
+        times = np.concatenate([held.column(OPENED).to_numpy(), rows.column(_AT).to_numpy()])
+        found = repeats(np.concatenate(codes), times, held.num_rows, micros(self._made.ttl))
+        openers, last = found.last_of_each()
+        if self._made.keep == "first":
+            last = openers
+        order = np.argsort(last)
+        order = order[last[order] >= held.num_rows]
+        duplicates = int(np.count_nonzero(~found.opens))
+        return times[openers[order]], last[order] - held.num_rows, duplicates
 
     def _law(
         self,

@@ -65,7 +65,7 @@ def position_at(log: Log, topic: str, commit: int) -> Position:
 
 def lag_of(log: Log, reached: Mapping[str, Position]) -> int:
     """How many rows the log has after a place."""
-    return sum(map(sum, lags_of(log, reached).values()))
+    return total_lag(lags_of(log, reached))
 
 
 def lags_of(log: Log, reached: Mapping[str, Position]) -> dict[str, tuple[int, ...]]:
@@ -73,6 +73,11 @@ def lags_of(log: Log, reached: Mapping[str, Position]) -> dict[str, tuple[int, .
     return {
         topic: place.rows_before(_end_of(log, topic, place)) for topic, place in reached.items()
     }
+
+
+def total_lag(lags: Mapping[str, tuple[int, ...]]) -> int:
+    """How many rows that are of all partitions."""
+    return sum(map(sum, lags.values()))
 
 
 def _end_of(log: Log, topic: str, place: Position) -> Position:

@@ -35,19 +35,14 @@ def require(port: int) -> None:
     """Return if the port is free, or is so in a moment: who looks for free ones holds them."""
     clock = SystemClock()
     until = clock.monotonic() + _A_MOMENT
-    while True:
-        try:
-            _bound(port).close()
-            return
-        except OSError as error:
-            if clock.monotonic() < until and not answers(port):
-                clock.sleep(SECOND // 20)
-                continue
+    while (error := _refusal(port)) is not None:
+        if answers(port) or clock.monotonic() >= until:
             raise PortTaken(
                 f"Port {port} of {HOST} cannot be had: {error.strerror}",
                 hint="Stop what listens there, or choose another port; 0 means any that is free",
                 port=port,
-            ) from None
+            )
+        clock.sleep(SECOND // 20)
 
 
 def answers(port: int) -> bool:
@@ -57,6 +52,15 @@ def answers(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def _refusal(port: int) -> OSError | None:
+    """Why a port cannot be had, if it cannot."""
+    try:
+        _bound(port).close()
+    except OSError as error:
+        return error
+    return None
 
 
 def _bound(port: int) -> socket.socket:

@@ -76,9 +76,13 @@ class Oldest:
         return Oldest(tuple(json.loads(text)[_ROWS] or ()))
 
     def before(self, moment: int) -> Oldest | None:
-        """Those before a moment; None if there may be others."""
-        found = tuple(row for row in self.rows if row["time"] < moment)
-        return Oldest(found) if len(found) < KEPT else None
+        """Those before a moment, each once; None if there may be others.
+
+        Where a worker was lost, Spark may have come by the same record twice.
+        """
+        found = [row for row in self.rows if row["time"] < moment]
+        once = {(row["partition"], row["offset"]): row for row in found}
+        return Oldest(tuple(once.values())) if len(found) < KEPT else None
 
     def records(self, spark: SparkSession) -> DataFrame | None:
         """Them as Kafka's source gave them; None if it has to be asked again."""

@@ -16,9 +16,9 @@ from headrace.engine.accounts import Account
 from headrace.engine.aside import Aside
 from headrace.engine.checkpoint import keeps_state
 from headrace.engine.frames import Results
+from headrace.engine.kafka.connection import Tell, group_of
 from headrace.engine.kafka.frames import KafkaFrames
 from headrace.engine.kafka.gaps import gap_in
-from headrace.engine.kafka.group import Group
 from headrace.engine.kafka.letters import letters
 from headrace.engine.kafka.oldest import Oldest, metric_of
 from headrace.engine.kafka.seen import NOTHING, Seen, SeenBatch, seen_by
@@ -32,7 +32,6 @@ from headrace.errors import (
     PipelineFailed,
     Retryable,
 )
-from headrace.log.kafka.log import KafkaLog
 
 _REPORT = "This is a fault of headrace: please report it, with the pipeline"
 
@@ -51,14 +50,13 @@ class KafkaQuery(Query):
         self._frontier = sink.frontier
         if (gap := gap_in(self._log, self.step.name, sink.reached)) is not None:
             raise gap
-        assert isinstance(self._log, KafkaLog)
-        self._group: Group | None = Group(self._log.address, f"{self.step.app}.{self.step.name}")
+        self._tell: Tell | None = group_of(self._log, f"{self.step.app}.{self.step.name}")
         self._late = 0
         super().start(sink, until_caught_up=until_caught_up)
 
     def stop(self) -> None:
         super().stop()
-        self._group = None
+        self._tell = None
 
     # A batch
 
@@ -142,8 +140,8 @@ class KafkaQuery(Query):
         return self.frames.late_between(ranges, frontier, self._oldest(seen), _newest(seen))
 
     def _stored(self, end: Mapping[str, Position]) -> None:
-        if self._group is not None:
-            self._group.tell(end)
+        if self._tell is not None:
+            self._tell(end)
 
     def _failure(self, error: Exception) -> HeadraceError:
         """What failed, or the gap that made it fail. A broker may come back: that is by chance."""
