@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import types
 
 from headrace.engine import places
 from headrace.engine.aside import to_json
+from headrace.schema import json_text
 
 _SOURCE = pa.struct([("app", pa.string()), ("view", pa.string()), ("commit", pa.int64())])
 
@@ -115,33 +113,12 @@ def changed_rows(rows: pa.Table, before: pa.Table) -> pa.ChunkedArray:
 
 
 def key_texts(keys: pa.Table) -> pa.Array:
-    """Each row as a JSON object. The usual types take no Python per row."""
-    parts = [_json(column.combine_chunks()) for column in keys.columns]
-    if any(part is None for part in parts):
-        return pa.array([to_json(row) for row in keys.to_pylist()], pa.string())
-    texts: list[Any] = []
-    for name, part in zip(keys.column_names, parts, strict=True):
-        texts += [f"{', ' if texts else '{'}{json.dumps(name)}: ", part]
-    return pc.binary_join_element_wise(*texts, "}", "")
+    """Each row as a JSON object, whose text is the same whatever the other rows are."""
+    return json_text.objects(_columns(keys), keys.column_names, _written, comma=", ", colon=": ")
 
 
-def _json(column: pa.Array) -> pa.Array | None:
-    """A column's values as JSON; None if that is not to be had from Arrow."""
-    kind = column.type
-    if types.is_string(kind):
-        if pc.any(pc.match_substring_regex(column, r'[\x00-\x1f"\\]')).as_py():
-            return None
-        text = pc.binary_join_element_wise('"', column, '"', "")
-    elif types.is_timestamp(kind):
-        # Many panes begin at one moment, and to write a moment takes a while.
-        moments = column.dictionary_encode()
-        written = pc.strftime(moments.dictionary, '"%Y-%m-%dT%H:%M:%SZ"')
-        text = written.take(moments.indices)
-    elif types.is_integer(kind) or types.is_boolean(kind):
-        text = column.cast(pa.string())
-    else:
-        return None
-    return pc.fill_null(text, "null")
+def _written(column: pa.Array) -> list[str]:
+    return [to_json(value) for value in column.to_pylist()]
 
 
 def _columns(rows: pa.Table) -> list[pa.Array]:

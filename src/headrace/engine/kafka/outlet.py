@@ -73,13 +73,10 @@ class _Delivery:
         self._commit = outlet.commit
         self._origin = origin
         self._rows = 0
-        self._producer = self._client.producer(
-            transactional_id=f"{TRANSACTIONAL}{self._name}",
-            transaction_timeout_ms=_TRANSACTION_MS,
-            **_QUEUE,
+        self._producer = self._client.transactional(
+            f"{TRANSACTIONAL}{self._name}", transaction_timeout_ms=_TRANSACTION_MS, **_QUEUE
         )
         with self._or_nothing():
-            self._producer.init_transactions(self._client.seconds)
             self._done = outlet.fenced and _there(self._client, self._name, self._commit)
             if not self._done:
                 self._producer.begin_transaction()

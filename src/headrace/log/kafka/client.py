@@ -51,7 +51,7 @@ class Client:
         try:
             self.admin = AdminClient(self._settings({}))
         except KafkaException as error:
-            raise self.failure(error) from None
+            raise translated(error, self.address) from None
 
     def _settings(self, own: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -72,20 +72,14 @@ class Client:
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last is None:
             self._last = error
 
-    def _listen(self) -> None:
-        """Have Kafka's client say what it has found out meanwhile: it does so when it is asked."""
-        admin = getattr(self, "admin", None)
-        while admin is not None and admin.poll(0):
-            continue
-
     def failure(self, error: BaseException | KafkaError, **about: Any) -> HeadraceError:
         """Kafka's error as one of ours, with the cause if it is known."""
         found = translated(error, self.address, **about)
-        if isinstance(found, LogUnavailable):
-            self._listen()
-        if isinstance(found, LogUnavailable) and self._last is not None:
-            return translated(self._last, self.address, **about)
-        return found
+        if not isinstance(found, LogUnavailable):
+            return found
+        while self.admin.poll(0):
+            continue  # it says what it has found out meanwhile only when it is asked
+        return found if self._last is None else translated(self._last, self.address, **about)
 
     def producer(self, **settings: Any) -> Producer:
         """A producer; what it is for is in its settings."""
@@ -94,6 +88,17 @@ class Client:
             return Producer(self._settings(own | _dotted(settings)))
         except KafkaException as error:
             raise self.failure(error) from None
+
+    def transactional(self, id: str, **settings: Any) -> Producer:
+        """A producer that alone has a transactional id, after the last one's end."""
+        producer = self.producer(transactional_id=id, **settings)
+        try:
+            # One that is not connected yet asks for its coordinator again after half a second.
+            producer.list_topics(timeout=self.seconds)
+            producer.init_transactions(self.seconds)
+        except KafkaException as error:
+            raise self.failure(error) from None
+        return producer
 
     def consumer(self, **settings: Any) -> Consumer:
         """A consumer that commits nothing by itself and never jumps to where records are."""
@@ -227,9 +232,7 @@ class Client:
         """As `offsets`, with the errors in their places."""
         left = list(places)
         found: dict[tuple[str, int], tuple[int, int] | HeadraceError] = {}
-        for _ in self.moments():
-            if not left:
-                break
+        for _ in self.moments() if left else ():
             answers = self.admin.list_offsets(
                 {TopicPartition(topic, partition): spec for topic, partition in left},
                 isolation_level=Isolation.READ_UNCOMMITTED
@@ -251,6 +254,8 @@ class Client:
                         found[place] = unknown_topic(place[0])
                     elif code in PASSING | UNKNOWN:
                         left.append(place)  # what this client knows is out of date
+            if not left:
+                break
             # A leader that has been elected anew is not asked for by itself.
             self.introduce(self.admin, *{topic for topic, _ in left})
         return found

@@ -75,15 +75,11 @@ class KafkaCommitter(Committer):
         if self._fenced:
             raise fenced(self.id)
         millis = int(self._client.seconds * 1000)
-        producer = self._client.producer(
-            transactional_id=f"{TRANSACTIONAL}{self.id}",
+        producer = self._client.transactional(
+            f"{TRANSACTIONAL}{self.id}",
             transaction_timeout_ms=max(60_000, millis),
             message_timeout_ms=millis,
         )
-        try:
-            producer.init_transactions(self._client.seconds)
-        except KafkaException as error:
-            raise self._client.failure(error) from None
         if self._named:
             self._fence = read_fence(self._client, self.id)
             self._sequence = 0 if self._fence is None else self._fence.sequence + 1

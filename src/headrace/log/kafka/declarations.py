@@ -114,6 +114,7 @@ class Declarations:
         make_own_topic(self._client, TOPIC, 1)
         if self._producer is None:
             self._producer = self._client.producer(acks="all", enable_idempotence=True)
+            self._client.introduce(self._producer, TOPIC)
         producer = self._producer
         told: list[KafkaError] = []
         producer.produce(

@@ -10,7 +10,6 @@ import base64
 import json
 import math
 from collections.abc import Callable, Sequence
-from datetime import UTC
 from decimal import Decimal
 from typing import Any
 
@@ -19,8 +18,9 @@ import pyarrow as pa
 
 from headrace.log.kafka.garbage import Garbage
 from headrace.log.rows import check_of
+from headrace.schema import json_text
 
-_MOMENT = pa.timestamp("us", tz="UTC")
+_ROWS_AT_ONCE = 10_000
 _ODD = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _UNFIT = (TypeError, ValueError, ArithmeticError)
 
@@ -36,8 +36,12 @@ class JsonRows:
         self._read = [(field, _reader(field.type)) for field in schema]
 
     def encode(self, batch: pa.RecordBatch) -> list[bytes]:
-        rows = _rows(batch.columns, batch.schema.names)
-        return [orjson.dumps(row, _plain, orjson.OPT_UTC_Z) for row in rows]
+        written: list[bytes] = []
+        for first in range(0, batch.num_rows, _ROWS_AT_ONCE):
+            some = batch.slice(first, _ROWS_AT_ONCE)
+            texts = json_text.objects(some.columns, some.schema.names, _written)
+            written += texts.cast(pa.binary()).to_pylist()
+        return written
 
     def decode(self, values: Sequence[bytes], odd: set[str]) -> list[pa.Array]:
         try:
@@ -81,28 +85,12 @@ def _plain(value: Any) -> str:
     raise TypeError(f"no JSON for {type(value).__name__}")
 
 
-def _rows(columns: Sequence[pa.Array], names: Sequence[str]) -> list[dict[str, Any]]:
-    values = zip(*map(_values, columns), strict=True)
-    return [dict(zip(names, row, strict=True)) for row in values]
-
-
-def _values(column: pa.Array) -> list[Any]:
-    """A column as it is written: by its columns if it has any, for Arrow takes its time by rows."""
-    kind = column.type
-    if column.null_count == len(column):
-        return [None] * len(column)
-    if pa.types.is_struct(kind) and kind.num_fields:
-        there = column.is_valid().to_pylist()
-        rows = _rows(column.flatten(), [field.name for field in kind])
-        return [row if exists else None for row, exists in zip(rows, there, strict=True)]
-    if kind == _MOMENT:
-        moments = column.to_numpy(zero_copy_only=False).tolist()
-        if not any(isinstance(moment, int) for moment in moments):  # which no calendar has
-            return [moment and moment.replace(tzinfo=UTC) for moment in moments]
-    values: list[Any] = column.to_pylist()
-    if (write := _writer(kind)) is None:
-        return values
-    return [_or_none(write, value) for value in values]
+def _written(column: pa.Array) -> list[str]:
+    """A column's values as JSON, one by one."""
+    values = column.to_pylist()
+    if (write := _writer(column.type)) is not None:
+        values = [_or_none(write, value) for value in values]
+    return [orjson.dumps(value, _plain, orjson.OPT_UTC_Z).decode() for value in values]
 
 
 def _writer(kind: pa.DataType) -> Convert | None:

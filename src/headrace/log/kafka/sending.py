@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
+import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from headrace.log.kafka.client import Client
@@ -53,7 +55,7 @@ class Sender:
                         out.key,
                         partition=out.partition,
                         headers=out.headers,
-                        on_delivery=lambda error, message, n=index: tell(n, error, message),
+                        on_delivery=partial(tell, index),
                     )
                     break
                 except BufferError:
@@ -91,16 +93,17 @@ def receipt_of(
 ) -> Receipt:
     """The offsets that messages were given, in runs without a gap; and those of an earlier try."""
     runs = list(acks)
-    places = sorted(
-        (messages[number].topic, messages[number].partition, offset)
-        for number, (offset, _) in sent.offsets.items()
-        if offset >= 0
-    )
-    for topic, partition, offset in places:
-        last = runs[-1] if runs else None
-        if last and (last.topic, last.partition, last.end) == (topic, partition, offset):
-            runs[-1] = Ack(topic, partition, last.first, offset + 1)
-        else:
-            runs.append(Ack(topic, partition, offset, offset + 1))
+    places: dict[tuple[str, int], list[int]] = {}
+    for number, (offset, _) in sent.offsets.items():
+        if offset >= 0:
+            places.setdefault(messages[number][:2], []).append(offset)
+    for (topic, partition), offsets in sorted(places.items()):
+        found = np.sort(offsets)
+        for run in np.split(found, np.flatnonzero(np.diff(found) != 1) + 1):
+            first, end = int(run[0]), int(run[-1]) + 1
+            last = runs[-1] if runs else None
+            if last and (last.topic, last.partition, last.end) == (topic, partition, first):
+                first, _ = last.first, runs.pop()
+            runs.append(Ack(topic, partition, first, end))
     times = [time * 1000 for _, time in sent.offsets.values()]
     return Receipt(None, max([timestamp, *times]), tuple(runs))
