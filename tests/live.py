@@ -66,7 +66,15 @@ class Live:
         self._said = folder / "said"
         self._process: subprocess.Popen[bytes] | None = None
 
+    def __enter__(self) -> Live:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill()  # a test has failed meanwhile
+
     def start(self) -> None:
+        """Start it, from where it was."""
         with self._said.open("ab") as said:
             self._process = subprocess.Popen(
                 self._words, stdout=subprocess.PIPE, stderr=said, env=self._environment,

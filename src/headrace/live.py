@@ -11,14 +11,16 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.engine.inputs import prepare_topics
 from headrace.engine.kafka.connection import connection_of, group_of
-from headrace.engine.position import Position
+from headrace.engine.position import Position, total_lag
 from headrace.engine.progress import StepProgress
+from headrace.engine.realtime.letters import TableLetters
 from headrace.engine.realtime.qualify import check_real_time
 from headrace.engine.realtime.query import RealTimeQuery
 from headrace.engine.realtime.settings import RealTime
@@ -30,6 +32,7 @@ from headrace.java import jars
 from headrace.log import Log, open_log
 from headrace.log.roles import Closing
 from headrace.streams.app import App
+from headrace.streams.stream import sources
 from headrace.views.location import app_folder
 from headrace.views.lock import only_run
 from headrace.views.topics import create_topics
@@ -82,13 +85,15 @@ class LiveRun(Closing):
             _check_slots(spark, slots)
             self._stack.callback(self.stop)
             for step in steps:
+                checkpoint = folder / "live" / step.name
                 query = RealTimeQuery(
                     spark,
                     connection_of(self.log),
                     step,
-                    folder / "live" / step.name,
+                    checkpoint,
                     real_time,
                     group_of(self.log, f"{step.app}.{step.name}"),
+                    self._letters(spark, step, checkpoint),
                 )
                 create_topics(self.log, step, query.plan.schema, query.plan.late_schema, None)
                 self.queries.append(query)
@@ -98,6 +103,14 @@ class LiveRun(Closing):
         except BaseException:
             self._stack.close()
             raise
+
+    def _letters(self, spark: SparkSession, step: Step, checkpoint: Path) -> TableLetters | None:
+        """What tells of the table that a step looks things up in, if it does."""
+        if step.alerts is None or step.alerts.known is None:
+            return None
+        (source,) = sources(step.alerts.known.table.input)
+        place = checkpoint / "headrace.table"
+        return TableLetters(spark, self.log, step, source.topic, place)
 
     def wait(self, seconds: float | None = None) -> bool:
         """Return False after so many seconds. It does not end by itself; a failure is raised."""
@@ -130,7 +143,7 @@ class LiveRun(Closing):
             topic: query.reached.get(topic, none).rows_before(Position(0, tuple(partitions)))
             for topic, partitions in ends.items()
         }
-        return StepProgress(query.step.name, query.law, None, sum(map(sum, lags.values())), lags)
+        return StepProgress(query.step.name, query.law, None, total_lag(lags), lags)
 
 
 def _rows_of(query: RealTimeQuery) -> int:

@@ -29,8 +29,7 @@ def test_alerts_are_the_oracles_once_by_id_however_often_it_is_killed(
 ) -> None:
     file = tmp_path / "killed_app.py"
     step = declared(file, "killed")
-    live = Live(f"{file}:app", broker.url, tmp_path)
-    with open_log(broker.url) as log:
+    with Live(f"{file}:app", broker.url, tmp_path) as live, open_log(broker.url) as log:
         for source in sources(step):
             log.ensure_topic(source.topic)
 

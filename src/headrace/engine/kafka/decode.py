@@ -114,6 +114,7 @@ class Decoder:
             *(_place(name).alias(name) for name in _KEPT),
             F.col("key").alias(KEY),
             F.col("value").alias(VALUE),
+            self._text.alias(TEXT),
             self._reason.alias(REASON),
         )
 

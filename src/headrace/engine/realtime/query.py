@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,12 +21,15 @@ from headrace.engine.kafka.connection import Tell
 from headrace.engine.law import Law
 from headrace.engine.position import Position
 from headrace.engine.realtime.counting import check
+from headrace.engine.realtime.letters import TableLetters
 from headrace.engine.realtime.plan import Plan
 from headrace.engine.realtime.qualify import Reason, refusal
 from headrace.engine.realtime.settings import QUERY_SETTINGS, RealTime
 from headrace.engine.session import set_meanwhile
 from headrace.engine.steps import Step, fingerprint
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Retryable
+
+logger = logging.getLogger("headrace.kafka")
 
 _NOT_ALLOWED = re.compile(r"NOT_IN_ALLOWLIST\].*?(\w+)(?: is|, | are)", re.DOTALL)
 """How Spark says that it cannot do something row by row, and what it is."""
@@ -42,6 +46,7 @@ class RealTimeQuery:
         checkpoint: Path,
         settings: RealTime,
         tell: Tell,
+        letters: TableLetters | None = None,
     ) -> None:
         self._spark = spark
         self._connection = connection
@@ -49,6 +54,7 @@ class RealTimeQuery:
         self._checkpoint = Checkpoint(checkpoint)
         self._settings = settings
         self._tell = tell
+        self._letters = letters
         self.plan = Plan(spark, connection, step, settings)
         self._query: StreamingQuery | None = None
         self._seen = -1
@@ -68,6 +74,7 @@ class RealTimeQuery:
             }
         )
         self._seen = -1
+        self._tell_letters()
         writer = (
             self.plan.records.writeStream.queryName(f"{self.step.app}.{self.step.name}")
             .format("kafka")
@@ -111,10 +118,9 @@ class RealTimeQuery:
     def _look_back(self) -> None:
         """Look at the batches that have ended since. In each, every row is accounted for."""
         assert self._query is not None
-        for progress in self._query.recentProgress:
-            told = json.loads(progress.json)
-            if told["batchId"] <= self._seen:
-                continue
+        recent = [json.loads(progress.json) for progress in self._query.recentProgress]
+        ended = [told for told in recent if told["batchId"] > self._seen]
+        for told in ended:
             self._seen = told["batchId"]
             law = self.plan.counting.law(told)
             check(self.step.name, law, told)
@@ -125,6 +131,16 @@ class RealTimeQuery:
                 for topic, offsets in (source.get("endOffset") or {}).items()
             }
             self._tell(self.reached)
+        if ended:
+            self._tell_letters()
+
+    def _tell_letters(self) -> None:
+        """Tell what is no row of the table. What cannot be told now is told at the next time."""
+        if self._letters is not None:
+            try:
+                self._letters.tell()
+            except (Retryable, PySparkException) as error:
+                logger.warning("the table of %s was not looked through: %s", self.step.name, error)
 
     def _failure(self, error: Exception) -> HeadraceError:
         """What Spark says, as an error of ours. What callables make, it is the first to see."""

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from headrace.clock import micros
 from headrace.engine import places
-from headrace.engine.kafka.decode import KEY, REASON, VALUE, Decoder
+from headrace.engine.kafka.decode import KEY, REASON, TEXT, UNREADABLE, VALUE, Decoder
 from headrace.engine.realtime.beside import as_json, record
 from headrace.engine.steps import Step
 from headrace.streams.stream import Source
@@ -47,7 +47,7 @@ def rows_of(records: DataFrame, source: Source, step: Step, hold: timedelta) -> 
             places.MET: F.least(appended, now()),
             places.FRONTIER: F.greatest(places.FRONTIER, remembered),
         }
-    ).drop(REASON, KEY, VALUE)
+    ).drop(REASON, TEXT, KEY, VALUE)
 
 
 def now() -> Column:
@@ -57,7 +57,11 @@ def now() -> Column:
 
 def _letter(source: Source, step: Step) -> Column:
     """A dead letter: where the record is, why it cannot be counted, and what it was."""
-    text = F.when(F.is_valid_utf8(VALUE), F.col(VALUE).cast("string")).otherwise(F.hex(VALUE))
+    text = F.col(VALUE).cast("string")
+    unread = F.when(F.is_valid_utf8(VALUE), as_json(text.alias("value"))).otherwise(
+        as_json(F.lower(F.hex(VALUE)).alias("bytes"))
+    )
+    row = F.when(F.col(REASON) == F.lit(UNREADABLE), unread).otherwise(F.coalesce(TEXT, text))
     letter = as_json(
         F.lit(step.name).alias("step"),
         F.lit(source.topic.name).alias("topic"),
@@ -65,6 +69,6 @@ def _letter(source: Source, step: Step) -> Column:
         F.col(places.OFFSET).alias("offset"),
         F.timestamp_micros(places.FRONTIER).alias("appended"),
         F.col(REASON).alias("reason"),
-        text.alias("row"),
+        row.alias("row"),
     )
     return record(step.dead_letters, letter)
