@@ -15,6 +15,7 @@ from typing import Literal
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from headrace.engine import forking
 from headrace.engine.cluster import check_master, is_cluster, on_this_machine, ship
 from headrace.engine.source import LogSource
 from headrace.errors import InvalidSetting, NoJava
@@ -144,6 +145,8 @@ def spark_session(
             server.handle_error = lambda *_: None
     if is_cluster(spark):
         ship(spark)
+    elif spark.sparkContext.pythonExec == sys.executable:
+        spark.sparkContext.pythonExec = forking.python()
     spark.dataSource.register(LogSource)
     return spark
 

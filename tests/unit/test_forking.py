@@ -1,0 +1,117 @@
+"""Forks of a process that is ready do what was asked for, and without one there is Python."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.engine import forking, launch
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such forks")
+
+LAUNCH = str(Path(launch.__file__))
+NOBODY = "/bin/false"
+"""What to become if there is no fork: something that says nothing."""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "socket"
+
+
+@pytest.fixture
+def server(place: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with forking._server(place) as process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def launched(
+    place: Path, python: str, *words: str, folder: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-I", "-S", LAUNCH, str(place), python, *words],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_a_fork_runs_a_module_with_the_environment_and_the_output_of_who_asked(
+    place: Path, server: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    done = launched(place, NOBODY, "-m", "site", folder=tmp_path, PYTHONUSERBASE="/somewhere")
+    assert "USER_BASE: '/somewhere'" in done.stdout
+    assert done.returncode == 0
+    assert server.poll() is None
+
+
+def test_forks_do_not_know_of_each_other(place: Path, server: subprocess.Popen[bytes]) -> None:
+    for base in ("/one", "/two"):
+        done = launched(place, NOBODY, "-m", "site", PYTHONUSERBASE=base)
+        assert f"USER_BASE: '{base}'" in done.stdout
+
+
+def test_what_goes_wrong_in_a_fork_is_told_where_it_was_asked_for(
+    place: Path, server: subprocess.Popen[bytes]
+) -> None:
+    done = launched(place, NOBODY, "-m", "no_such_module")
+    assert "No module named no_such_module" in done.stderr
+    again = launched(place, NOBODY, "-m", "this")
+    assert again.stdout.startswith("The Zen of Python")
+
+
+def test_without_a_process_to_fork_there_is_python(place: Path) -> None:
+    done = launched(place, sys.executable, "-c", "print('here')")
+    assert done.stdout == "here\n"
+
+
+def test_after_the_process_was_killed_there_is_python(
+    place: Path, server: subprocess.Popen[bytes]
+) -> None:
+    assert launched(place, NOBODY, "-m", "this").stdout
+    server.kill()
+    server.wait()
+    assert launched(place, sys.executable, "-c", "print('here')").stdout == "here\n"
+
+
+def test_the_process_ends_with_who_has_started_it(place: Path) -> None:
+    code = f"from pathlib import Path; from headrace.engine import forking; import time\n\
+print(forking._server(Path({str(place)!r})).pid, flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as starter:
+        assert starter.stdout is not None
+        number = int(starter.stdout.readline())
+        assert launched(place, NOBODY, "-m", "this").stdout
+        starter.kill()
+    while _lives(number):
+        os.sched_yield()
+
+
+def _lives(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_whoever_asked_is_told_to_end_and_the_fork_ends(
+    place: Path, server: subprocess.Popen[bytes]
+) -> None:
+    words = [sys.executable, "-I", "-S", LAUNCH, str(place), NOBODY]
+    serving = ["-m", "http.server", "--bind", "127.0.0.1", "0"]
+    with subprocess.Popen([*words, *serving], stdout=subprocess.PIPE) as asking:
+        assert asking.stdout is not None
+        assert asking.stdout.readline().startswith(b"Serving HTTP")
+        asking.send_signal(signal.SIGTERM)
+        assert asking.stdout.read() == b"", "the fork has the other end, and is gone"
+    assert server.poll() is None
