@@ -248,6 +248,10 @@ def test_killed_python_workers_are_replaced(log: ScriptedLog) -> None:
     assert counts(log, app) == {"a": 4}
 
 
+FORKED = b"headrace.engine.forked"
+"""What Spark's processes that ask the log are forked from."""
+
+
 def python_workers() -> list[int]:
     """Spark's Python processes that work on rows or ask the log, of this test's own JVM."""
     parents, commands = {}, {}
@@ -264,5 +268,7 @@ def python_workers() -> list[int]:
         pid
         for pid in mine
         if b"streaming_source_runner" in commands.get(pid, b"")
-        or b"pyspark.daemon" in commands.get(parents.get(pid, 0), b"")
+        or any(
+            made in commands.get(parents.get(pid, 0), b"") for made in (b"pyspark.daemon", FORKED)
+        )
     ]
