@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -79,10 +79,22 @@ class Runs:
         numbers = sorted(int(path.name) for path in (folder / "offsets").glob("[0-9]*"))
         return [batch_end(folder, number) for number in numbers]
 
-    def events(self, app: hr.App, step: str, aggregation: hr.Aggregation) -> list[Event]:
+    def done(self, app: hr.App, step: str) -> int:
+        """How many batches of a step Spark has written down as done: the next run goes on there."""
+        folder = checkpoint_of(self.log.url, app.name, step) / "commits"
+        return max((int(path.name) + 1 for path in folder.glob("[0-9]*")), default=0)
+
+    def events(
+        self,
+        app: hr.App,
+        step: str,
+        aggregation: hr.Aggregation,
+        begun: Collection[int] = (),
+    ) -> list[Event]:
         """The rows of an aggregation's topics, each with the batch it was in as its commit.
 
-        What a row met is the lowest of all topics' newest times before its batch.
+        What a row met is the lowest of all topics' newest times before its batch. Of each topic,
+        Spark remembers that since a run has `begun`, with the batch of that number.
         """
         topics = {source.topic.name: source.topic for source in sources(aggregation)}
         cuts = self.cuts(app, step)
@@ -91,6 +103,8 @@ class Runs:
         frontier: int | None = None
         events: list[Event] = []
         for number, end in enumerate(cuts):
+            if number in begun:
+                newest.clear()
             batch = []
             for name, topic in topics.items():
                 start = cuts[number - 1][name] if number else None

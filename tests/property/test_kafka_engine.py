@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 from headrace import streams as hr
 from headrace.broker.state import ClusterState
 from headrace.clock import micros, to_datetime
+from headrace.engine.crash import nothing
 from headrace.oracle import Meaning, meaning
 from headrace.testing import POINTS, Crash, Results, crash_at
 from tests.kafka_runs import Runs, runs
@@ -76,9 +77,16 @@ def declare(kafka: Runs, partitions: int) -> tuple[hr.App, dict[str, hr.Aggregat
     return app, steps
 
 
-def check(kafka: Runs, app: hr.App, name: str, step: hr.Aggregation, results: Results) -> Meaning:
+def check(
+    kafka: Runs,
+    app: hr.App,
+    name: str,
+    step: hr.Aggregation,
+    results: Results,
+    begun: Collection[int],
+) -> Meaning:
     """A view, its late rows, its dead letters and the law are the oracle's."""
-    events = kafka.events(app, name, step)
+    events = kafka.events(app, name, step, begun)
     expected = meaning(step, events)
     (progress,) = [p for p in results.steps if p.step == name]
     rows = {key_of(step, row): row for row in results.view(name)}
@@ -144,17 +152,20 @@ def explore(servers: str, seeds: Iterable[int]) -> Counter[str]:
         chance = random.Random(seed)
         with runs(servers, shared()) as kafka:
             app, steps = declare(kafka, chance.choice([1, 2]))
+            begun: dict[str, set[int]] = {name: set() for name in steps}
             for _ in range(2):
                 for topic in app.topics.values():
                     rows = disorderly(chance, chance.randrange(40))
                     kafka.send(kafka.log.ensure_topic(topic).name, *rows)
                 rows_of_batch = chance.choice([8, 20, 1_000])
-                with contextlib.suppress(Crash):
-                    crash = crash_at(chance.choice(POINTS), chance.randint(1, 3))
-                    kafka.run(app, max_rows=rows_of_batch, reach=crash)
-                results = kafka.run(app, max_rows=rows_of_batch)
+                crash = crash_at(chance.choice(POINTS), chance.randint(1, 3))
+                for reach in (crash, nothing):
+                    for name, numbers in begun.items():
+                        numbers.add(kafka.done(app, name))
+                    with contextlib.suppress(Crash):
+                        results = kafka.run(app, max_rows=rows_of_batch, reach=reach)
             for name, step in steps.items():
-                found = check(kafka, app, name, step, results)
+                found = check(kafka, app, name, step, results, begun[name])
                 seen["late"] += len(found.late)
                 seen["dead"] += len(found.dead)
                 seen["counted"] += found.counted

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from headrace import errors
@@ -20,6 +22,22 @@ _DEATHS = (
     "FetchFailed",
 )
 """How Spark tells that a Python worker has died, or a worker of a cluster."""
+
+
+@contextlib.contextmanager
+def answering(note: Callable[[BaseException], None]) -> Iterator[None]:
+    """Have what fails in a batch that Spark calls for noted, and Spark hear of it.
+
+    Spark waits for an answer, and only an ordinary error is one.
+    """
+    try:
+        yield
+    except Exception as error:
+        note(error)
+        raise
+    except BaseException as error:
+        note(error)
+        raise PipelineFailed(f"The batch was given up: {error!r}") from error
 
 
 def failure_of(

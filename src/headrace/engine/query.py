@@ -23,7 +23,7 @@ from headrace.engine.checkpoint import Checkpoint, owner_of
 from headrace.engine.counters import Counters, observed_by
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.crowds import Crowds
-from headrace.engine.failures import failure_of, java_is_gone
+from headrace.engine.failures import answering, failure_of, java_is_gone
 from headrace.engine.frames import Frames, Portions, Results
 from headrace.engine.position import Position, behind, commits_told, lowest_frontier
 from headrace.engine.session import set_meanwhile
@@ -31,7 +31,7 @@ from headrace.engine.sink import Joined, Portion, Sink
 from headrace.engine.staging import staging_of
 from headrace.engine.steps import Step
 from headrace.engine.stopwatch import Stopwatch
-from headrace.errors import HeadraceError, LawBroken, PipelineError, PipelineFailed
+from headrace.errors import HeadraceError, LawBroken, PipelineError
 from headrace.log import Log
 from headrace.streams.stream import sources
 
@@ -141,20 +141,16 @@ class Query:
     # A batch
 
     def _batch(self, frame: DataFrame, number: int) -> None:
-        try:
+        with answering(self._note):
             self._reach("batch began")
             self._started.wait()
             assert self._sink is not None
             begin, end = self._end_of(number - 1), self._end_of(number)
             self._store(self._sink, number, frame, begin, end)
             self._reach("batch ended")
-        except Exception as error:
-            self._error = error
-            raise
-        except BaseException as error:
-            # Spark waits for an answer, and only an ordinary error is one.
-            self._error = error
-            raise PipelineFailed(f"The batch was given up: {error!r}") from error
+
+    def _note(self, error: BaseException) -> None:
+        self._error = error
 
     def _run_again(self, frame: DataFrame) -> None:
         """The sink has it, and yet Spark has to compute it: its own state is not written yet."""

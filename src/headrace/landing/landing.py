@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.engine.crash import Reach, nothing
-from headrace.engine.failures import failure_of, java_is_gone
+from headrace.engine.failures import answering, failure_of, java_is_gone
 from headrace.engine.frames import Portions
 from headrace.engine.kafka.connection import Tell
 from headrace.engine.kafka.decode import Decoder
@@ -152,16 +152,16 @@ class Landing:
         return Decoder.of(self._topic).whole(records)
 
     def _batch(self, frame: DataFrame, number: int) -> None:
-        try:
+        with answering(self._note):
             self._reach("landing began")
             query = self._query_id()
             assert query is not None
             landed = self.landed
             if not landed.has(query, number):
                 self._land(frame, replace(landed, query=query, batch=number))
-        except BaseException as error:
-            self._error = error
-            raise
+
+    def _note(self, error: BaseException) -> None:
+        self._error = error
 
     def _land(self, frame: DataFrame, landed: Landed) -> None:
         # In the order of the topic, however many tasks have read it: a batch that is landed again
