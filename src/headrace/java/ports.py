@@ -15,7 +15,7 @@ _RANGE = range(20_000, 32_000)
 """Below what systems give to outgoing connections. One of those could take the port of a broker
 that is down for a moment."""
 
-_A_MOMENT = 2 * SECOND
+_A_MOMENT = 3 * SECOND
 
 
 def free(count: int) -> list[int]:
@@ -32,11 +32,15 @@ def free(count: int) -> list[int]:
 
 
 def require(port: int) -> None:
-    """Return if the port is free, or is so in a moment: who looks for free ones holds them."""
+    """Return if the port is free, or is so in a moment.
+
+    Who looks for free ports holds them for a while, and a process that was killed has its own, and
+    even answers there, until the last of its threads is gone.
+    """
     clock = SystemClock()
     until = clock.monotonic() + _A_MOMENT
     while (error := _refusal(port)) is not None:
-        if answers(port) or clock.monotonic() >= until:
+        if clock.monotonic() >= until:
             raise PortTaken(
                 f"Port {port} of {HOST} cannot be had: {error.strerror}",
                 hint="Stop what listens there, or choose another port; 0 means any that is free",
