@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -246,6 +247,19 @@ def test_killed_python_workers_are_replaced(log: ScriptedLog) -> None:
             running.wait(0.1)
             clock.sleep(20_000)
     assert counts(log, app) == {"a": 4}
+
+
+def test_what_asks_the_log_is_a_fork(log: ScriptedLog) -> None:
+    app, source = pipeline()
+    log.write(source, event("a"))
+    with Run(app, log.log, spark=shared()) as running:
+        while running.progress()[0].law.counted < 1:
+            running.wait(0.1)
+        made = []
+        for pid in python_workers():
+            with contextlib.suppress(OSError):  # it may have ended meanwhile
+                made.append(Path(f"/proc/{pid}/cmdline").read_bytes())
+    assert any(FORKED in command for command in made)
 
 
 FORKED = b"headrace.engine.forked"
