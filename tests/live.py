@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace import streams as hr
 from headrace.clock import SECOND, SystemClock, to_datetime, to_micros
@@ -20,7 +20,7 @@ from headrace.log import Log, Record
 from headrace.oracle.alerts import Flagged, Judge, flagged
 from headrace.oracle.events import Event
 from headrace.streams.alerts import ALERT
-from headrace.streams.stream import sources
+from headrace.streams.stream import Source, sources
 
 Row = dict[str, Any]
 
@@ -49,8 +49,20 @@ alerts = hr.alerts(
 )
 app.publish("live.alerts", alerts)
 app.publish("live.late", alerts.late)
+
+cards = app.topic(
+    "live.cards", schema="card string, limit int, since timestamp", key="card", event_time="since",
+)
+known = hr.enrich(uses, hr.table(cards, key="card"), on={"card": "card"}, mode="latest")
+dear = hr.alerts(
+    known, by="card", event="use", within=timedelta(seconds=10), delay=timedelta(minutes=1),
+    rules={"dear": hr.rule("n > limit")},
+)
+app.publish("live.dear", dear)
 """
-"""Rows that are changed one by one, and alerts. `live` is what all names begin with."""
+"""Rows that are changed one by one, and alerts, some by a table.
+
+`live` is what all names begin with."""
 
 
 class Live:
@@ -108,16 +120,22 @@ class Live:
             clock.sleep(SECOND // 5)
 
 
-def declared(file: Path, prefix: str) -> hr.Alerts:
-    """Write the application to a file, with names of its own; returns its alerts."""
+class Declared(NamedTuple):
+    """What the tests need of the application."""
+
+    alerts: hr.Alerts
+    cards: Source
+
+
+def declared(file: Path, prefix: str) -> Declared:
+    """Write the application to a file, with names of its own."""
     file.write_text(APP.replace("live", prefix))
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    alerts: hr.Alerts = module.alerts
-    return alerts
+    return Declared(module.alerts, module.cards)
 
 
 def uses(number: int, seed: int) -> list[Row]:

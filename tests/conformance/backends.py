@@ -7,6 +7,7 @@ cannot do it leaves out of its `capabilities`, and the tests then ask for the re
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import ClassVar, Self
@@ -33,9 +34,6 @@ class Backend(ABC):
     def begin(cls, request: pytest.FixtureRequest, folder: Path) -> Self:
         """The backend for one test; a server that it needs is a fixture."""
         return cls(folder)
-
-    rounds: ClassVar[int] = 20
-    """How often the members of a group are polled before it counts as never settling."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -78,6 +76,10 @@ class Backend(ABC):
     def miss(self, consumers: tuple[Consumer, ...], session: timedelta) -> None:
         """Have these be silent until their sessions are over."""
         self.later(session + timedelta(seconds=1))
+
+    def rounds(self) -> Iterator[int]:
+        """Rounds in which the members of a group are polled before it counts as never settling."""
+        yield from range(20)
 
     def settled(self, log: Log, consumers: tuple[Consumer, ...]) -> bool:
         """Whether members that look as if they had settled have done so."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
-from headrace.clock import MILLISECOND, Clock, SystemClock, micros
+from headrace.clock import MILLISECOND, SECOND, Clock, SystemClock, micros
 from headrace.log import EARLIEST, Consumer, Log, Position, Time
 from headrace.log.kafka.consumer import KafkaConsumer
 from headrace.log.kafka.log import KafkaLog
@@ -26,6 +28,8 @@ HASTE = 5
 """How much shorter seconds are than the test says; minutes and more are but a moment."""
 _MOMENT = 20 * MILLISECOND
 _MINUTE = timedelta(minutes=1)
+_BETWEEN = 5 * MILLISECOND
+_NEVER = 60 * SECOND
 _SILENCE = timedelta(seconds=4)
 """After so long without a poll a member is gone, in tests where one falls silent."""
 
@@ -78,7 +82,6 @@ class KafkaBackend(Backend):
     """A log on a broker. Time is the machine's, and `later` really waits."""
 
     name = "kafka"
-    rounds: ClassVar[int] = 400
 
     @classmethod
     def begin(cls, request: pytest.FixtureRequest, folder: Path) -> Self:
@@ -131,6 +134,15 @@ class KafkaBackend(Backend):
             for member in self._described(group).members
         ):
             self._real.sleep(_MOMENT)
+
+    def rounds(self) -> Iterator[int]:
+        """As many as there are in a time that is long for Kafka: one may take no time at all."""
+        end = self._real.monotonic() + _NEVER
+        for number in itertools.count():
+            if self._real.monotonic() > end:
+                return
+            yield number
+            self._real.sleep(_BETWEEN)
 
     def _described(self, group: str) -> ConsumerGroupDescription:
         return self._admin.describe_consumer_groups([group])[group].result()

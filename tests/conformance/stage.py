@@ -93,7 +93,7 @@ class Stage:
         """
         found: list[Record] = []
         before = None
-        for _ in range(self.backend.rounds):
+        for _ in self.backend.rounds():
             for consumer in consumers:
                 found += consumer.poll(self.backend.patience)
             now = [(c.assignment, c.generation) for c in consumers]

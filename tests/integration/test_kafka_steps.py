@@ -139,13 +139,13 @@ def test_what_does_not_decode_or_has_no_place_in_time_is_a_dead_letter(kafka: Ru
     assert (law.rows, law.counted, law.dead, law.tombstones) == (10, 1, 8, 1)
     ahead = '{"url":"a","user":"u1000000000","at":"2057-09-09T01:46:40+00:00"}'
     assert letters(results, app.name) == [
-        (1, 1, "does not decode", '{"value": "garbage"}'),
-        (1, 3, "does not decode", '{"value": ""}'),
-        (1, 4, "does not decode", '{"value": "null"}'),
-        (1, 5, "does not decode", '{"value": "[1]"}'),
-        (1, 6, "does not decode", '{"bytes": "fffe"}'),
+        (1, 1, "does not decode", '{"value":"garbage"}'),
+        (1, 3, "does not decode", '{"value":""}'),
+        (1, 4, "does not decode", '{"value":"null"}'),
+        (1, 5, "does not decode", '{"value":"[1]"}'),
+        (1, 6, "does not decode", '{"bytes":"fffe"}'),
         (1, 7, "no event time", '{"url": "a"}'),
-        (1, 8, "does not decode", '{"value": "{\\"url\\": \\"a\\", \\"at\\": \\"yesterday\\"}"}'),
+        (1, 8, "does not decode", '{"value":"{\\"url\\": \\"a\\", \\"at\\": \\"yesterday\\"}"}'),
         (1, 9, "ahead of the clock", ahead),
     ]
 
@@ -177,7 +177,7 @@ def test_bytes_are_rows_as_they_are_with_the_time_of_their_arrival(kafka: Runs) 
         assert law.holds
         assert (law.rows, law.counted, law.dead, law.tombstones) == (5, 3, 1, 1)
     assert {letter[2:] for letter in letters(results, app.name)} == {
-        ("does not decode", '{"bytes": "ff00"}')
+        ("does not decode", '{"bytes":"ff00"}')
     }
 
 

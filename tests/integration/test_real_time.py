@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,8 @@ from headrace.log import open_log
 from headrace.streams.stream import sources
 from tests.live import Live, declared, expected, once, rows_in, uses
 from tests.property.flagging import JUDGES
+
+LONG_AGO = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
@@ -32,12 +34,18 @@ def test_rows_come_out_as_the_oracle_says_and_nothing_is_dropped_in_silence(
     broker: ClusterState, tmp_path: Path
 ) -> None:
     file = tmp_path / "live_app.py"
-    step = declared(file, "live")
+    step, cards = declared(file, "live")
     with Live(f"{file}:app", broker.url, tmp_path) as live, open_log(broker.url) as log:
-        for source in sources(step):
+        for source in (*sources(step), cards):
             log.ensure_topic(source.topic)
+        raw = Producer({"bootstrap.servers": broker.servers})
+        raw.produce("live.cards", b"{no card")
+        raw.flush()
+        with log.producer() as producer:
+            producer.send("live.cards", {"card": "a", "limit": 1, "since": LONG_AGO})
         live.start()
-        live.until(lambda: {"live.tagged", "live.late"} <= {t.name for t in log.topics()})
+        outlets = {"live.tagged", "live.late", "live.dear"}
+        live.until(lambda: outlets <= {topic.name for topic in log.topics()})
         at = to_datetime(SystemClock().now())
         with log.producer() as producer:
             for page, tags in (("a", ["x", "y"]), ("bot", ["x"]), ("b", []), ("c", None)):
@@ -46,7 +54,7 @@ def test_rows_come_out_as_the_oracle_says_and_nothing_is_dropped_in_silence(
             producer.send("live.visits", {"page": "d", "tags": ["x"], "at": at + timedelta(days=1)})
             for use in uses(60, 1):
                 producer.send("live.uses", use)
-        raw = Producer({"bootstrap.servers": broker.servers})
+        raw.produce("live.cards", b"[no card]")
         raw.produce("live.visits", b"{no json")
         raw.produce("live.visits", b"\xff\x00")
         raw.produce("live.visits", b'{"page": "e"}')
@@ -57,9 +65,17 @@ def test_rows_come_out_as_the_oracle_says_and_nothing_is_dropped_in_silence(
         assert meant.late
         live.until(lambda: ids <= once(rows_in(log, "live.alerts")).keys())
         live.until(lambda: len(rows_in(log, "live.late")) >= len(meant.late))
-        live.until(lambda: len(rows_in(log, "live.dead")) >= 4)
+        live.until(lambda: len(rows_in(log, "live.dead")) >= 6)
 
         assert once(rows_in(log, "live.alerts")) == once(meant.alerts)
+        dear = {
+            row["use"]
+            for row in rows_in(log, "live.uses")
+            if row["card"] == "a" and (row["n"] or 0) > 1
+        } - {row["use"] for _, row, _ in meant.late}
+        live.until(lambda: len(once(rows_in(log, "live.dear"))) >= len(dear))
+        assert dear
+        assert {row["use"] for row in rows_in(log, "live.dear")} == dear
         late = {row["use"]: row for row in rows_in(log, "live.late")}
         assert late.keys() == {row["use"] for _, row, _ in meant.late}
         tagged = rows_in(log, "live.tagged")
@@ -71,9 +87,12 @@ def test_rows_come_out_as_the_oracle_says_and_nothing_is_dropped_in_silence(
         assert dead.pop('{"value":"{no json"}') == "does not decode"
         assert dead.pop('{"bytes":"ff00"}') == "does not decode"
         assert dead.pop('{"page": "e"}') == "no event time"
+        # What is no row of a table is told at the start, and then at every checkpoint.
+        assert dead.pop('{"value":"{no card"}') == "does not decode"
+        assert dead.pop('{"value":"[no card]"}') == "does not decode"
         assert list(dead.values()) == ["ahead of the clock"]
         # At the next checkpoint, Kafka's own tools see how far it is.
         live.until(lambda: committed(broker, "live.live.alerts", "live.uses") == 60)
         said = live.stop()
-        assert said.keys() == {"live.tagged", "live.alerts"}
+        assert said.keys() == {"live.tagged", "live.alerts", "live.dear"}
         assert all(step["holds"] for step in said.values())

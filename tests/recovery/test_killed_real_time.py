@@ -28,7 +28,7 @@ def test_alerts_are_the_oracles_once_by_id_however_often_it_is_killed(
     broker: ClusterState, tmp_path: Path
 ) -> None:
     file = tmp_path / "killed_app.py"
-    step = declared(file, "killed")
+    step, _ = declared(file, "killed")
     with Live(f"{file}:app", broker.url, tmp_path) as live, open_log(broker.url) as log:
         for source in sources(step):
             log.ensure_topic(source.topic)

@@ -44,6 +44,11 @@ def _told(value: bytes, text: str | None, *, read: bool) -> str:
     if read and text is not None:
         return text
     try:
-        return value.decode() if read else json.dumps({"value": value.decode()}, ensure_ascii=False)
+        return value.decode() if read else _object("value", value.decode())
     except UnicodeDecodeError:
-        return json.dumps({"bytes": value.hex()})
+        return _object("bytes", value.hex())
+
+
+def _object(name: str, value: str) -> str:
+    """An object of one value, written as Spark writes it."""
+    return json.dumps({name: value}, ensure_ascii=False, separators=(",", ":"))
