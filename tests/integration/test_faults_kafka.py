@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer as KafkaConsumer
+from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Producer as KafkaProducer
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -37,6 +37,8 @@ from headrace.errors import (
 )
 from headrace.java.ports import free
 from headrace.log import EARLIEST, Log, Offset, Topic, TopicSettings, open_log
+from headrace.log.kafka.messages import Outgoing
+from headrace.log.kafka.sending import Sender, Sent
 from headrace.schema.ddl import parse_schema
 from tests import kafka
 from tests.integration import processes
@@ -166,6 +168,70 @@ def _configure(broker: ClusterState, topic: str, name: str, value: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.servers})
     for answer in admin.incremental_alter_configs([resource]).values():
         answer.result()
+
+
+class Shut:
+    """A sender that does not get messages of some topics through, until it is opened."""
+
+    def __init__(self, sender: Sender, *topics: str) -> None:
+        self._sender = sender
+        self.topics = topics
+
+    def send(self, messages: Sequence[Outgoing]) -> Sent:
+        through = [n for n, message in enumerate(messages) if message.topic not in self.topics]
+        found = self._sender.send([messages[n] for n in through])
+        lost = set(range(len(messages))) - set(through)
+        return Sent(
+            {through[n]: place for n, place in found.offsets.items()},
+            dict.fromkeys(lost, KafkaError(KafkaError._MSG_TIMED_OUT)),
+        )
+
+    def close(self) -> None:
+        self._sender.close()
+
+
+def shut(log: Log, producer: Any, *topics: str) -> Shut:
+    """Have a producer not get through to topics."""
+    for topic in topics:
+        log.create_topic(topic, partitions=2)
+    producer.append(topics[0], pa.table({"value": ["first"]}))
+    committer = producer._committer
+    committer._plain = made = Shut(committer._plain, *topics)
+    return made
+
+
+def test_what_is_appended_after_an_append_that_failed_is_what_is_written(log: Log) -> None:
+    with log.producer() as producer:
+        door = shut(log, producer, "doors")
+        with pytest.raises(LogUnavailable):
+            producer.append("doors", pa.table({"value": ["given up"]}))
+        door.topics = ()
+        assert producer.append("doors", pa.table({"value": ["appended"]})).records == 1
+        door.topics = ("doors",)
+        with pytest.raises(LogUnavailable):
+            producer.append("doors", pa.table({"value": ["given up"]}))
+        producer.send("doors", b"sent")
+        with pytest.raises(LogUnavailable):
+            producer.flush()
+        door.topics = ()
+    assert sorted(values(log, "doors")) == [b"appended", b"first", b"sent"]
+
+
+def test_what_got_through_of_a_commit_is_not_sent_again_with_the_rest(log: Log) -> None:
+    log.create_topic("open")
+    with log.producer() as producer:
+        door = shut(log, producer, "closed")
+        producer.send("open", b"1")
+        producer.send("closed", b"2")
+        with pytest.raises(LogUnavailable):
+            producer.flush()
+        with pytest.raises(LogUnavailable):
+            producer.append("open", pa.table({"value": ["3"]}))
+        door.topics = ()
+        receipt = producer.append("open", pa.table({"value": ["3"]}))
+        assert [(ack.topic, ack.first, ack.end) for ack in receipt.acks] == [("open", 1, 2)]
+    assert values(log, "open") == [b"1", b"3"]
+    assert sorted(values(log, "closed")) == [b"2", b"first"]
 
 
 def test_offsets_that_retention_has_removed_are_named_and_never_jumped_over(

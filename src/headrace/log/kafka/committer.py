@@ -6,7 +6,9 @@ fence. One without an id sends without transactions, and has one of its own for 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -49,7 +51,7 @@ class KafkaCommitter(Committer):
         self._fence: Fence | None = None
         self._fenced = False
         self._in_doubt = False
-        self._left: tuple[int, list[Outgoing], list[Ack], int] | None = None
+        self._left: _Left | None = None
         if self._named:
             self._open()
 
@@ -130,13 +132,13 @@ class KafkaCommitter(Committer):
             raise out_of_order(self.id, sequence, expected)
         if sequence < expected:
             return self._again(sequence)
-        if self._left is not None and self._left[0] == sequence and not whole:
-            return self._send_plainly(sequence, self._left[1])
         self._look_at_topics()
         messages = [message for piece in make() for message in outgoing(piece)]
         if self._named or whole:
             return self._transact(messages, sequence, offsets)
-        return self._send_plainly(sequence, messages)
+        if self._left is not None and self._left.is_of(messages):
+            return self._send_plainly(sequence, self._left)
+        return self._send_plainly(sequence, _Left(messages, messages))
 
     def _again(self, sequence: int) -> Receipt:
         """What was committed before. Only who still has the id may hear of it."""
@@ -148,7 +150,7 @@ class KafkaCommitter(Committer):
             return Receipt(None, receipt.timestamp, receipt.acks, duplicate=True)
         return Receipt(None, 0, (), duplicate=True)
 
-    def _send_plainly(self, sequence: int, messages: Sequence[Outgoing]) -> Receipt:
+    def _send_plainly(self, sequence: int, left: _Left) -> Receipt:
         """Send without a transaction. What got through is not sent again after an error."""
         if self._plain is None:
             acks = _ACKS[self._acks]
@@ -159,22 +161,16 @@ class KafkaCommitter(Committer):
                 message_timeout_ms=int(self._client.seconds * 1000),
             )
             self._plain = Sender(self._client, producer)
-        before: list[Ack] = []
-        time = 0
-        if self._left is not None and self._left[0] == sequence:
-            before, time = self._left[2], self._left[3]
-        sent = self._plain.send(messages)
-        receipt = receipt_of(messages, sent, before, time)
+        sent = self._plain.send(left.messages)
+        self._left = None
+        receipt = receipt_of(left.messages, sent, left.acks, left.timestamp)
         if sent.errors:
             number, error = min(sent.errors.items())
-            found = self._client.failure(error, topic=messages[number].topic)
+            found = self._client.failure(error, topic=left.messages[number].topic)
             if isinstance(found, LogUnavailable):
-                left = [messages[index] for index in sorted(sent.errors)]
-                self._left = (sequence, left, list(receipt.acks), receipt.timestamp)
-            else:
-                self._left = None
+                again = [left.messages[index] for index in sorted(sent.errors)]
+                self._left = _Left(left.whole, again, receipt.acks, receipt.timestamp)
             raise found
-        self._left = None
         return self._done(sequence, receipt)
 
     def _done(self, sequence: int, receipt: Receipt) -> Receipt:
@@ -283,6 +279,27 @@ class KafkaCommitter(Committer):
             self._transactional = None
             return code_of(error)
         return 0
+
+
+@dataclass(frozen=True)
+class _Left:
+    """What is left to be sent of a commit, and the acknowledgements of the rest of it."""
+
+    whole: Sequence[Outgoing]
+    messages: Sequence[Outgoing]
+    acks: Sequence[Ack] = ()
+    timestamp: int = 0
+
+    def is_of(self, messages: Sequence[Outgoing]) -> bool:
+        """Whether these are tried again, and not others after the first were given up.
+
+        Rows without a key may be meant for other partitions this time.
+        """
+        return _contents(messages) == _contents(self.whole)
+
+
+def _contents(messages: Sequence[Outgoing]) -> Counter[tuple[Any, ...]]:
+    return Counter((m.topic, m.key, m.value, tuple(m.headers or ())) for m in messages)
 
 
 class _Refused(Exception):
