@@ -128,15 +128,16 @@ def test_late_rows_are_found_kept_too_large_to_be_kept_or_too_many(
 def test_what_does_not_decode_or_has_no_place_in_time_is_a_dead_letter(kafka: Runs) -> None:
     app, source = pageviews(kafka)
     app.publish(kafka.name("out"), source)
+    latin = b'{"url": "\xe9", "at": "2026-01-31"}'
     sent = [
         row(1), b"garbage", None, b"", b"null", b"[1]", b"\xff\xfe", b'{"url": "a"}',
-        b'{"url": "a", "at": "yesterday"}', row(10**9),
+        b'{"url": "a", "at": "yesterday"}', row(10**9), latin,
     ]  # fmt: skip
     kafka.send(source, *sent, partition=1)
     results = kafka.run(app)
     law = results.law(kafka.name("out"))
     assert law.holds
-    assert (law.rows, law.counted, law.dead, law.tombstones) == (10, 1, 8, 1)
+    assert (law.rows, law.counted, law.dead, law.tombstones) == (11, 1, 9, 1)
     ahead = '{"url":"a","user":"u1000000000","at":"2057-09-09T01:46:40+00:00"}'
     assert letters(results, app.name) == [
         (1, 1, "does not decode", '{"value":"garbage"}'),
@@ -147,6 +148,7 @@ def test_what_does_not_decode_or_has_no_place_in_time_is_a_dead_letter(kafka: Ru
         (1, 7, "no event time", '{"url": "a"}'),
         (1, 8, "does not decode", '{"value":"{\\"url\\": \\"a\\", \\"at\\": \\"yesterday\\"}"}'),
         (1, 9, "ahead of the clock", ahead),
+        (1, 10, "does not decode", f'{{"bytes":"{latin.hex()}"}}'),
     ]
 
 

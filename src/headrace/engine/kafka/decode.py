@@ -185,7 +185,9 @@ class Decoder:
         if self._avro or self._bytes:  # every column of what is none is null
             null = [F.col(f"{_ROW}.`{name}`").isNull() for name in self.columns]
             return ~functools.reduce(Column.__and__, null)
-        return F.col(_ROW).isNotNull() & F.col(f"{_ROW}.{_BROKEN}").isNull()
+        # Spark would read what is no UTF-8 with other characters in its place.
+        whole = F.col(_ROW).isNotNull() & F.col(f"{_ROW}.{_BROKEN}").isNull()
+        return whole & F.is_valid_utf8("value")
 
     @property
     def _time(self) -> Column:
