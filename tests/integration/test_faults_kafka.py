@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer as KafkaConsumer
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import Consumer as TheirConsumer
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka.admin import (
     AdminClient,
@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
 )
 
 from headrace.broker import ClusterState
+from headrace.clock import SECOND, SystemClock
 from headrace.errors import (
     AccessDenied,
     DiskFull,
@@ -37,6 +38,7 @@ from headrace.errors import (
 )
 from headrace.java.ports import free
 from headrace.log import EARLIEST, Log, Offset, Topic, TopicSettings, open_log
+from headrace.log.kafka.consumer import KafkaConsumer
 from headrace.log.kafka.messages import Outgoing
 from headrace.log.kafka.sending import Sender, Sent
 from headrace.schema.ddl import parse_schema
@@ -70,6 +72,8 @@ def made_by_others(broker: ClusterState, name: str, partitions: int, **config: s
     admin = AdminClient({"bootstrap.servers": broker.servers})
     settings = {key.replace("_", "."): value for key, value in config.items()}
     admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result()
+    while name not in admin.list_topics().topics:  # the controller knows of it before the broker
+        SystemClock().sleep(SECOND // 50)
 
 
 def test_without_a_broker_a_log_cannot_be_opened_and_says_so() -> None:
@@ -234,6 +238,40 @@ def test_what_got_through_of_a_commit_is_not_sent_again_with_the_rest(log: Log) 
     assert sorted(values(log, "closed")) == [b"2", b"first"]
 
 
+@pytest.mark.parametrize("assignor", ["sticky", "range"])
+def test_partitions_that_nothing_was_known_of_when_they_were_assigned_are_read_later(
+    log: Log, monkeypatch: pytest.MonkeyPatch, assignor: str
+) -> None:
+    topic = f"owed.{assignor}"
+    log.create_topic(topic, partitions=2)
+    with log.producer() as producer:
+        for number in range(6):
+            producer.send(topic, b"%d" % number, partition=number % 2)
+    takes = KafkaConsumer._take_over
+    failures = [LogUnavailable("not now", hint="wait"), KafkaException(KafkaError(5))]
+
+    def take_over(*args: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return takes(*args)
+
+    first = log.consumer(topic, group=topic, assignor=assignor, commit="manual")
+    with log.consumer(topic, group=topic, assignor=assignor, commit="manual") as consumer:
+        while not consumer.assignment:
+            first.poll()
+            consumer.poll()
+        consumer.seek(EARLIEST)
+        monkeypatch.setattr(KafkaConsumer, "_take_over", take_over)
+        first.close()
+        found: set[bytes] = set()
+        while len(consumer.assignment) < 2 or len(found) < 6:
+            found |= _patiently(lambda: {r.value for r in consumer.poll()})
+        assert sorted(found) == [b"%d" % number for number in range(6)]
+        consumer.commit()
+    assert not failures
+    assert [lag.committed for lag in log.group(topic).lags] == [3, 3]
+
+
 def test_offsets_that_retention_has_removed_are_named_and_never_jumped_over(
     broker: ClusterState, log: Log
 ) -> None:
@@ -367,7 +405,7 @@ def test_a_transaction_of_a_group_that_is_about_to_end_is_waited_for(
     topic = f"ending-{ends}-{before}"
     log.create_topic(topic, partitions=1)
     by_others(broker, topic, b"0", b"1")
-    consumer = KafkaConsumer({"bootstrap.servers": broker.servers, "group.id": topic})
+    consumer = TheirConsumer({"bootstrap.servers": broker.servers, "group.id": topic})
     consumer.subscribe([topic])
     while not consumer.assignment():
         consumer.poll(0.1)

@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from headrace.clock import SECOND
-from headrace.errors import HeadraceError, InvalidSetting, MemberFenced, UnknownTopic
+from headrace.errors import HeadraceError, InvalidSetting, MemberFenced, Retryable, UnknownTopic
 from headrace.log.declared import TopicRow
 from headrace.log.group_offsets import GroupOffsets, Place
 from headrace.log.kafka.client import Client
@@ -60,6 +60,7 @@ class KafkaConsumer(Feed):
         self._leaving = False
         self._inside = False
         self._trouble: HeadraceError | None = None
+        self._owed: list[TopicPartition] = []
         self._member: Any = None
         first = {row.id: self._starts(row, start) for row in rows}  # refuses what is no position
         if terms is None:
@@ -70,7 +71,11 @@ class KafkaConsumer(Feed):
         else:
             self._consumer = client.consumer(**_settings(terms))
             self._subscribe()
-            self._await_assignment(terms)
+            try:
+                self._await_assignment(terms)
+            except BaseException:
+                self._consumer.close()
+                raise
 
     @property
     def grouped(self) -> bool:
@@ -108,7 +113,8 @@ class KafkaConsumer(Feed):
             self._fail(error.args[0], None)
         finally:
             self._inside = False
-        if self._trouble is not None:
+        self._take_owed()
+        if self._trouble is not None and not found:  # what was found would be lost
             trouble, self._trouble = self._trouble, None
             raise trouble
         return found
@@ -130,19 +136,40 @@ class KafkaConsumer(Feed):
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._rebalances += 1
-        starts: list[TopicPartition] = []
-        try:
-            for name in {partition.topic for partition in partitions}:
-                mine = [p for p in partitions if p.topic == name]
-                starts += self._take_over(consumer, name, mine)
-        except (HeadraceError, KafkaException) as error:
-            self._trouble = (
-                error if isinstance(error, HeadraceError) else self._client.failure(error)
-            )
+        starts = self._taken_over(consumer, partitions)
+        waiting = [TopicPartition(p.topic, p.partition, 0) for p in self._owed if p in partitions]
         if self._steady:
-            consumer.incremental_assign(starts)
+            consumer.incremental_assign(starts + waiting)
         else:
-            consumer.assign(starts)
+            consumer.assign(starts + waiting)
+        consumer.pause(waiting)
+
+    def _taken_over(
+        self, consumer: Consumer, partitions: list[TopicPartition]
+    ) -> list[TopicPartition]:
+        """Begin with partitions. Those that the log has no answer about by now are `_owed`."""
+        starts: list[TopicPartition] = []
+        for name in {partition.topic for partition in partitions}:
+            mine = [p for p in partitions if p.topic == name]
+            try:
+                starts += self._take_over(consumer, name, mine)
+            except (HeadraceError, KafkaException) as error:
+                failure = error if isinstance(error, HeadraceError) else self._client.failure(error)
+                self._trouble = failure
+                if isinstance(failure, Retryable):
+                    self._owed += mine
+        return starts
+
+    def _take_owed(self) -> None:
+        """Try again to begin with what could not be begun with when it was assigned."""
+        if self._owed:
+            owed, self._owed = self._owed, []
+            if isinstance(self._trouble, Retryable):
+                self._trouble = None
+            for start in self._taken_over(self._consumer, owed):
+                mine = self._mine(start.topic, start.partition)
+                if mine is not None:
+                    self._begin_here(mine)
 
     @property
     def _steady(self) -> bool:
@@ -177,6 +204,7 @@ class KafkaConsumer(Feed):
         self._let_go(consumer, partitions)
 
     def _let_go(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._owed = [partition for partition in self._owed if partition not in partitions]
         for partition in partitions:
             for row in list(self._rows.values()):
                 place = (row.id, partition.partition)

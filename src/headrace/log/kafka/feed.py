@@ -242,6 +242,11 @@ class Feed(PlacedConsumer):
                     self._consumer.resume([_place(mine)])
                 cursor.paused = mine.paused
 
+    def _begin_here(self, mine: Assigned) -> None:
+        """Have Kafka's client, which has paused a partition, fetch from where it begins."""
+        cursor = _cursor(mine)
+        cursor.sought = cursor.paused = True
+
     def _restart(self, mine: Assigned) -> None:
         if self._steady:
             self._consumer.incremental_unassign([_place(mine)])
