@@ -59,6 +59,7 @@ class Runs:
         app: hr.App,
         *,
         max_rows: int = 1_000_000,
+        fresh: bool = False,
         reach: Reach = nothing,
     ) -> Results:
         """Run until it has caught up, in batches of about so many rows."""
@@ -68,6 +69,7 @@ class Runs:
             until_caught_up=True,
             spark=self.spark,
             portions=Portions(max_rows=max_rows),
+            fresh=fresh,
             reach=reach,
         ) as running:
             running.wait()
@@ -75,13 +77,13 @@ class Runs:
 
     def cuts(self, app: hr.App, step: str) -> list[dict[str, Position]]:
         """Where each batch of a step has ended, as Spark wrote it down."""
-        folder = checkpoint_of(self.log.url, app.name, step)
+        folder = checkpoint_of(self.log.home, app.name, step)
         numbers = sorted(int(path.name) for path in (folder / "offsets").glob("[0-9]*"))
         return [batch_end(folder, number) for number in numbers]
 
     def done(self, app: hr.App, step: str) -> int:
         """How many batches of a step Spark has written down as done: the next run goes on there."""
-        folder = checkpoint_of(self.log.url, app.name, step) / "commits"
+        folder = checkpoint_of(self.log.home, app.name, step) / "commits"
         return max((int(path.name) + 1 for path in folder.glob("[0-9]*")), default=0)
 
     def events(

@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.engine.inputs import prepare_topics
-from headrace.engine.kafka.connection import connection_of, group_of
+from headrace.engine.kafka.connection import group_of
+from headrace.engine.kafka.gaps import TOPICS, check_known
 from headrace.engine.position import Position, total_lag
 from headrace.engine.progress import StepProgress
 from headrace.engine.realtime.letters import TableLetters
@@ -75,6 +76,8 @@ class LiveRun(Closing):
                 prepare_topics(self.log, step)
             if fresh:
                 shutil.rmtree(folder / "live", ignore_errors=True)
+            read = {topic for step in steps for topic in step.topics}
+            check_known(self.log, folder / "live" / TOPICS, read)
             settings = settings or SparkSettings()
             slots = _slots(self.log, steps, settings)
             spark = spark or spark_session(
@@ -88,7 +91,7 @@ class LiveRun(Closing):
                 checkpoint = folder / "live" / step.name
                 query = RealTimeQuery(
                     spark,
-                    connection_of(self.log),
+                    self.log,
                     step,
                     checkpoint,
                     real_time,

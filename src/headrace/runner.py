@@ -24,6 +24,7 @@ from headrace.engine.frames import Portions
 from headrace.engine.idle import Heart
 from headrace.engine.inputs import prepare_topics, topics_of
 from headrace.engine.kafka.direct import why_not_direct
+from headrace.engine.kafka.gaps import TOPICS, check_known
 from headrace.engine.position import lags_of, total_lag
 from headrace.engine.progress import StepProgress
 from headrace.engine.realtime.qualify import check_real_time
@@ -112,6 +113,9 @@ class Run(Closing):
             finish_switches(home, app)
             preflight(self.app, self.log).require()
         self._on_kafka = Capability.COMMITS not in self.log.capabilities
+        if self._on_kafka:
+            read = {topic for step in self._steps for topic in step.topics}
+            check_known(self.log, folder / TOPICS, read)
         self._spark = spark or spark_session(
             settings,
             log_file=folder / "spark.log",
@@ -305,5 +309,6 @@ def _forget(folder: Path, views: Path) -> None:
     """Remove all that was computed. The log has what it was computed from."""
     for suffix in ("", "-wal", "-shm"):
         Path(f"{views}{suffix}").unlink(missing_ok=True)
+    (folder / TOPICS).unlink(missing_ok=True)
     for name in ("checkpoints", "landing"):
         shutil.rmtree(folder / name, ignore_errors=True)

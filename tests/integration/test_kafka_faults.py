@@ -15,10 +15,16 @@ from confluent_kafka.admin import AdminClient
 from headrace import streams as hr
 from headrace.broker.state import ClusterState
 from headrace.clock import SystemClock
+from headrace.engine.checkpoint import Checkpoint
+from headrace.engine.crash import nothing
+from headrace.engine.realtime.query import RealTimeQuery, live_owner
+from headrace.engine.realtime.settings import RealTime
 from headrace.engine.session import SparkSettings
+from headrace.engine.steps import steps_of
 from headrace.errors import AlreadyRunning, PipelineError
 from headrace.runner import Run
 from headrace.streams.stream import Source
+from headrace.testing import Crash, crash_at
 from headrace.views.location import checkpoint_of
 from tests import kafka as brokers
 from tests.kafka_runs import Runs, runs
@@ -42,18 +48,19 @@ def row(second: float, text: str = "") -> dict[str, Any]:
     return {"text": text, "at": BEGIN + second * SECOND}
 
 
-def declare(kafka: Runs, *, windows: bool = True) -> tuple[hr.App, Source]:
+def declare(kafka: Runs, what: str = "windows") -> tuple[hr.App, Source]:
     app = hr.App(kafka.name("app"))
     source = app.topic(
         kafka.name("in"), schema="text string, at timestamp", event_time="at", partitions=2,
         settings={"max_record_bytes": "2mib"},
     )  # fmt: skip
-    if windows:
+    if what == "windows":
         minutes = hr.tumbling(60 * SECOND)
         app.view("counts", hr.aggregate(source, by=(), window=minutes, lateness=LATENESS,
                                         rows=hr.count(), size=hr.max("length(text)")))  # fmt: skip
     else:
-        app.publish(kafka.name("out"), source)
+        once = hr.deduplicate(source, by="text", ttl=60 * SECOND, delay=0 * SECOND)
+        app.publish(kafka.name("out"), once if what == "once" else source)
     return app, source
 
 
@@ -74,6 +81,37 @@ def test_rows_that_are_gone_before_they_were_read_stop_a_pipeline(kafka: Runs) -
         kafka.run(app)
     assert "--fresh" in caught.value.hint
     assert (caught.value.details["first"], caught.value.details["end"]) == (2, 5)
+
+
+def test_rows_that_are_gone_before_they_were_landed_stop_a_pipeline(kafka: Runs) -> None:
+    app, source = declare(kafka, "once")
+    kafka.send(source, row(1), row(2), partition=1)
+    kafka.run(app)
+    kafka.send(source, *map(row, range(3, 10)), partition=1)
+    remove(kafka, source.topic.name, 1, 5)
+    with pytest.raises(PipelineError, match=r"landing of in.* has not read offsets 2 to 4"):
+        kafka.run(app)
+
+
+@pytest.mark.parametrize("read", [0, 2])
+def test_rows_that_are_gone_before_they_were_read_stop_a_run_in_real_time(
+    kafka: Runs, tmp_path: Path, read: int
+) -> None:
+    app, source = declare(kafka, "rows")
+    kafka.send(source, *map(row, range(10)), partition=1)
+    (step,) = steps_of(app)
+    checkpoint = Checkpoint(tmp_path / "live")
+    checkpoint.claim(live_owner(step))
+    for folder, said in (
+        ("offsets", f'v1\n{{}}\n{{"{source.topic.name}":{{"0":0,"1":{read}}}}}'),
+        ("commits", "v1\n{}"),
+    ):
+        (checkpoint.path / folder).mkdir()
+        (checkpoint.path / folder / "0").write_text(said)
+    remove(kafka, source.topic.name, 1, 5)
+    query = RealTimeQuery(kafka.spark, kafka.log, step, checkpoint.path, RealTime(), lambda _: None)
+    with pytest.raises(PipelineError, match=f"has not read offsets {read} to 4 of partition 1"):
+        query.start()
 
 
 def test_a_topic_that_was_deleted_stops_a_pipeline(kafka: Runs) -> None:
@@ -109,24 +147,65 @@ def test_windows_do_not_go_on_without_their_checkpoint(kafka: Runs) -> None:
     app, source = declare(kafka)
     kafka.send(source, row(1))
     kafka.run(app)
-    shutil.rmtree(checkpoint_of(kafka.log.url, app.name, "counts"))
+    shutil.rmtree(checkpoint_of(kafka.log.home, app.name, "counts"))
     with pytest.raises(PipelineError, match="its checkpoint is gone") as caught:
         kafka.run(app)
     assert "--fresh" in caught.value.hint
 
 
 def test_what_keeps_no_state_goes_on_without_its_checkpoint(kafka: Runs) -> None:
-    app, source = declare(kafka, windows=False)
+    app, source = declare(kafka, "rows")
     out = kafka.name("out")
     kafka.send(source, row(1, "a"), row(2, "b"))
     kafka.run(app)
-    shutil.rmtree(checkpoint_of(kafka.log.url, app.name, out))
+    shutil.rmtree(checkpoint_of(kafka.log.home, app.name, out))
     kafka.send(source, row(3, "c"), row(4, "d"))
     assert sorted(r["text"] for r in kafka.run(app).topic(out)) == ["a", "b", "c", "d"]
     kafka.send(source, row(5, "e"))
     results = kafka.run(app)
     assert sorted(r["text"] for r in results.topic(out)) == ["a", "b", "c", "d", "e"]
     assert results.law(out).rows == 5
+
+
+def test_of_a_batch_whose_checkpoint_is_lost_only_what_was_not_written_is_written(
+    kafka: Runs,
+) -> None:
+    app, source = declare(kafka, "rows")
+    out = kafka.name("out")
+    for first in (True, False):  # before anything is stored, and after
+        begun = [r["text"] for r in kafka.run(app).topic(out)] if not first else []
+        kafka.send(source, *(row(n, f"{first} {n}") for n in range(4)))
+        with pytest.raises(Crash):
+            kafka.run(app, reach=crash_at("computed"))
+        shutil.rmtree(checkpoint_of(kafka.log.home, app.name, out))
+        kafka.log.alter_topic(source.topic.name, partitions=3 if first else 4)
+        kafka.send(source, *(row(n, f"{first} {n}") for n in range(4, 12)))
+        results = kafka.run(app)
+        told = [*begun, *(f"{first} {n}" for n in range(12))]
+        assert sorted(r["text"] for r in results.topic(out)) == sorted(told)
+        assert results.law(out).holds
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_topic_that_was_made_again_and_has_grown_is_another_topic(
+    kafka: Runs, *, stopped: bool
+) -> None:
+    app, source = declare(kafka)
+    name = source.topic.name
+
+    def make_again(point: str = "") -> None:
+        if point in ("", "computed"):
+            kafka.log.delete_topic(name)
+            kafka.send(source, *map(row, range(60)))
+
+    kafka.send(source, *map(row, range(10)))
+    if stopped:
+        kafka.run(app)
+        make_again()
+    with pytest.raises(PipelineError, match="it is another topic than it was") as caught:
+        kafka.run(app, reach=nothing if stopped else make_again)
+    assert "--fresh" in caught.value.hint
+    assert [r["rows"] for r in kafka.run(app, fresh=True).view("counts")] == [60]
 
 
 def test_of_two_pipelines_with_one_name_the_second_is_refused(kafka: Runs) -> None:

@@ -18,6 +18,7 @@ from headrace.engine.failures import answering, failure_of, java_is_gone
 from headrace.engine.frames import Portions
 from headrace.engine.kafka.connection import Tell
 from headrace.engine.kafka.decode import Decoder
+from headrace.engine.kafka.gaps import Gaps
 from headrace.engine.kafka.source import stream
 from headrace.engine.position import Position
 from headrace.engine.steps import dead_letters_of
@@ -93,6 +94,9 @@ class Landing:
         """Start in the background, to go on and on, or until what the broker has now is here."""
         self._error = None
         landed = self.landed
+        self._gaps = Gaps(self._broker, self.name, [self._topic.name])
+        if (gap := self._gaps.found(self._reached(landed))) is not None:
+            raise gap
         self._check_checkpoint(landed)
         try:
             writer = (
@@ -145,8 +149,7 @@ class Landing:
 
     def _decoded(self, landed: Landed) -> DataFrame:
         """The records of the topic, each with its row, or without if it is none."""
-        there = self._broker.topic(self._topic.name).partitions
-        start = Position(0, tuple(landed.offsets.get(p.partition, p.first) for p in there))
+        start = self._reached(landed)[self._topic.name]
         portions, tasks = Portions(self._max_rows), self._spark.sparkContext.defaultParallelism
         records = stream(self._spark, self._broker, self._topic.name, start, portions, tasks)
         return Decoder.of(self._topic).whole(records)
@@ -164,6 +167,7 @@ class Landing:
         self._error = error
 
     def _land(self, frame: DataFrame, landed: Landed) -> None:
+        self._gaps.check_topics()
         # In the order of the topic, however many tasks have read it: a batch that is landed again
         # is cut as it was.
         records = frame.toArrow().sort_by([("partition", "ascending"), ("offset", "ascending")])
@@ -189,8 +193,11 @@ class Landing:
             self._reach("before landing commit")
         self._reach("landing committed")
         self._into.outbox.send()
-        offsets = tuple(now.offsets[partition] for partition in sorted(now.offsets))
-        self._tell({self._topic.name: Position(0, offsets)})
+        self._tell(self._reached(now))
+
+    def _reached(self, landed: Landed) -> dict[str, Position]:
+        offsets = tuple(landed.offsets[partition] for partition in sorted(landed.offsets))
+        return {self._topic.name: Position(0, offsets)}
 
     # What Spark knows
 
@@ -209,4 +216,5 @@ class Landing:
     def _failure(self, error: Exception) -> HeadraceError:
         if self._error is not None and not isinstance(self._error, Exception):
             raise self._error
-        return failure_of(self.name, self._checkpoint, self._error, error)
+        found = failure_of(self.name, self._checkpoint, self._error, error)
+        return self._gaps.found(self._reached(self.landed)) or found

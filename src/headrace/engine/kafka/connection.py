@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, runtime_checkable
 
 from headrace.engine.position import Position
@@ -37,6 +37,9 @@ class OnKafka(Protocol):
     """A log on Kafka, whose client need not be installed for this to be known."""
 
     address: KafkaAddress
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, int]:
+        """Kafka's ids of topics, without those that are not there; one made again has another."""
 
 
 def connection_of(log: Log) -> dict[str, str]:

@@ -111,7 +111,7 @@ class KafkaFrames(Frames):
     def _streamed(self, compiler: Compiler) -> DataFrame:
         if compiler.numbered or not self.delivers:
             return super()._streamed(compiler)
-        columns = (*self._step.computed.columns, places.TOPIC, places.PARTITION)
+        columns = (*self._step.computed.columns, places.TOPIC, places.PARTITION, places.OFFSET)
         return compiler.rows(self._step.computed).select(*(F.col(f"`{n}`") for n in columns))
 
     def _met(self, frontier: Column) -> Column:
@@ -144,9 +144,9 @@ class KafkaFrames(Frames):
     def _places(self) -> tuple[str, ...]:
         if self._ordered:
             return tuple(places.TYPES)
-        if self.delivers:
-            return (places.PARTITION,)
         found = (places.PARTITION, places.OFFSET)
+        if self.delivers:
+            return found
         if self._sessions is not None:
             return (places.COMMIT, *found)
         return (places.FRONTIER, *found) if self._by_frontier else found

@@ -1,59 +1,123 @@
-"""Rows that are gone before a step has read them: it stops there, and says what can be done."""
+"""Rows that are gone before a step has read them: it stops there, and says what can be done.
+
+They are gone with a topic that was deleted, too. One that was made again under its name has other
+rows, and where a step was in the old one means nothing in it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
+from headrace.engine.kafka.connection import OnKafka
 from headrace.engine.position import Position
 from headrace.errors import LogUnavailable, PipelineError, UnknownTopic
 from headrace.log import Log
+
+TOPICS = "topics.json"
+"""Where an application has the ids of the topics that it reads."""
 
 _CHOICES = (
     "headrace run --fresh computes everything anew, from the rows that are still there",
     "If they are kept elsewhere, put them into another topic and run the pipeline on that",
     "Let the topic keep rows for longer than a pipeline may stand still: retention",
 )
+_FRESH = "headrace run --fresh computes everything anew from the topic as it is now"
 
 
-def gap_in(log: Log, step: str, reached: Mapping[str, Position]) -> PipelineError | None:
-    """What is missing between what a step has read and what its topics have; None if nothing."""
-    try:
-        for topic, position in reached.items():
-            for state in log.topic(topic).partitions:
-                if state.partition >= len(position.offsets):
-                    continue  # it was added since, and is read from its beginning
-                read = position.offsets[state.partition]
-                if state.first > read:
-                    return _gone(step, topic, state.partition, read, state.first)
-                if state.end < read:
-                    return _another(step, topic, state.partition, read, state.end)
-    except UnknownTopic as error:
+class Gaps:
+    """Looks for what is missing of the topics that a step reads, as they are when it is made."""
+
+    def __init__(self, log: Log, step: str, topics: Iterable[str]) -> None:
+        self._log = log
+        self._step = step
+        self._ids = _ids_of(log, topics)
+
+    def found(self, reached: Mapping[str, Position]) -> PipelineError | None:
+        """What is missing after the place that was reached; None if nothing is."""
+        try:
+            self.check_topics()
+            for topic, position in reached.items():
+                for state in self._log.topic(topic).partitions:
+                    if state.partition >= len(position.offsets):
+                        continue  # it was added since, and is read from its beginning
+                    read = position.offsets[state.partition]
+                    if state.first > read:
+                        return self._gone(topic, state.partition, read, state.first)
+                    if state.end < read:
+                        return self._cut_off(topic, state.partition, read, state.end)
+        except PipelineError as error:
+            return error
+        except UnknownTopic:
+            return self._deleted(topic)
+        except LogUnavailable:
+            return None  # that is the failure then, and it tells of itself
+        return None
+
+    def check_topics(self) -> None:
+        """Return if the topics are those that they were."""
+        now = _ids_of(self._log, self._ids)
+        for topic, id in self._ids.items():
+            if topic not in now:
+                raise self._deleted(topic)
+            if now[topic] != id:
+                raise _made_again(topic)
+
+    def _deleted(self, topic: str) -> PipelineError:
         return PipelineError(
-            f"Step {step!r} cannot go on: {error.message}. It was deleted under the pipeline",
+            f"Step {self._step!r} cannot go on: there is no topic {topic!r}. It was deleted under "
+            "the pipeline",
             hint="What was stored is as it was. Make the topic again and run with --fresh",
+            topic=topic,
         )
-    except LogUnavailable:
-        return None  # that is the failure then, and it tells of itself
-    return None
+
+    def _gone(self, topic: str, partition: int, read: int, first: int) -> PipelineError:
+        return PipelineError(
+            f"Step {self._step!r} has not read offsets {read:,} to {first - 1:,} of partition "
+            f"{partition} of topic {topic!r}, and they are gone: its retention, or somebody, "
+            "removed them",
+            hint="\n".join(_CHOICES),
+            topic=topic,
+            partition=partition,
+            first=read,
+            end=first,
+        )
+
+    def _cut_off(self, topic: str, partition: int, read: int, end: int) -> PipelineError:
+        return PipelineError(
+            f"Step {self._step!r} has read up to offset {read:,} of partition {partition} of topic "
+            f"{topic!r}, which now ends at {end:,}: the broker has lost the rows between",
+            hint=_FRESH,
+            topic=topic,
+            partition=partition,
+        )
 
 
-def _gone(step: str, topic: str, partition: int, read: int, first: int) -> PipelineError:
+def check_known(log: Log, path: Path, topics: Iterable[str]) -> None:
+    """Return if topics are those that were read before. Which these are is in a file."""
+    before: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
+    now = _ids_of(log, topics)
+    for topic, id in now.items():
+        if before.get(topic, id) != id:
+            raise _made_again(topic)
+    if now.keys() - before.keys():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(before | now))
+        os.replace(new, path)
+
+
+def _ids_of(log: Log, topics: Iterable[str]) -> dict[str, int]:
+    assert isinstance(log, OnKafka)
+    return log.topic_ids(topics)
+
+
+def _made_again(topic: str) -> PipelineError:
     return PipelineError(
-        f"Step {step!r} has not read offsets {read:,} to {first - 1:,} of partition {partition} of "
-        f"topic {topic!r}, and they are gone: its retention, or somebody, removed them",
-        hint="\n".join(_CHOICES),
+        f"Topic {topic!r} was deleted and made again since the pipeline began to read it: it is "
+        "another topic than it was",
+        hint=_FRESH,
         topic=topic,
-        partition=partition,
-        first=read,
-        end=first,
-    )
-
-
-def _another(step: str, topic: str, partition: int, read: int, end: int) -> PipelineError:
-    return PipelineError(
-        f"Step {step!r} has read up to offset {read:,} of partition {partition} of topic "
-        f"{topic!r}, which now ends at {end:,}: it is another topic than it was",
-        hint="headrace run --fresh computes everything anew from the topic as it is now",
-        topic=topic,
-        partition=partition,
     )

@@ -2,9 +2,10 @@
 
 A step that only publishes has no need of the driver. The rows of one partition of its input are the
 rows of one task, so each such partition has a transactional producer of its own. The transaction
-ends with a record of the batch that it was for, among the fences of `headrace.log.kafka`. Whoever
-comes again with that batch, after a crash or because Spark tried twice, finds it there and adds
-nothing; and whoever opens a producer of that name makes an earlier one powerless first.
+ends with a record of how far it went in that partition, among the fences of `headrace.log.kafka`.
+Whoever comes again with these rows, after a crash or because Spark tried twice, finds that there
+and adds only what comes after it, however batches are cut this time; and whoever opens a producer
+of that name makes an earlier one powerless first.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import KafkaException
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -28,7 +30,7 @@ from headrace.log.kafka.fences import Fence, fence_message, read_fence
 from headrace.log.kafka.topics import Topics
 from headrace.log.kafka.wire import rows_of
 from headrace.log.partitioner import key_bytes, partition_column
-from headrace.log.state import Receipt
+from headrace.log.state import Ack, Receipt
 
 DELIVERED = StructType([StructField("rows", LongType())])
 """What a task tells: how many rows of its batch are in the topic now."""
@@ -73,27 +75,36 @@ class _Delivery:
         self._commit = outlet.commit
         self._origin = origin
         self._rows = 0
+        self._began: int | None = None
+        self._end = 0
         self._producer = self._client.transactional(
             f"{TRANSACTIONAL}{self._name}", transaction_timeout_ms=_TRANSACTION_MS, **_QUEUE
         )
         with self._or_nothing():
-            self._done = outlet.fenced and _there(self._client, self._name, self._commit)
-            if not self._done:
-                self._producer.begin_transaction()
+            self._written = _written(self._client, self._name, origin) if outlet.fenced else 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows to the transaction, unless the topic has them already."""
         assert _origin(batch) == self._origin, "a task has rows of several partitions"
         self._rows += batch.num_rows
-        if not self._done:
+        offsets = batch.column(places.OFFSET)
+        if offsets[0].as_py() < self._written:
+            batch = batch.filter(pc.greater_equal(offsets, self._written))
+            offsets = batch.column(places.OFFSET)
+        if batch.num_rows:
             with self._or_nothing():
-                self._send(batch.drop_columns([places.TOPIC, places.PARTITION]))
+                if self._began is None:
+                    self._began = offsets[0].as_py()
+                    self._producer.begin_transaction()
+                self._send(batch.drop_columns([places.TOPIC, places.PARTITION, places.OFFSET]))
+            self._end = offsets[-1].as_py() + 1
 
     def end(self) -> int:
         """Commit, and return how many rows there were."""
-        if not self._done:
+        if self._began is not None:
             with self._or_nothing():
-                fence = fence_message(self._name, Fence(self._commit, Receipt(None, 0, ())))
+                went = Ack(*self._origin, self._began, self._end)
+                fence = fence_message(self._name, Fence(self._commit, Receipt(None, 0, (went,))))
                 self._produce(fence.topic, fence.value, fence.key, fence.partition)
                 self._producer.commit_transaction(self._client.seconds)
         return self._rows
@@ -141,10 +152,12 @@ class _Delivery:
             self._producer.abort_transaction(self._client.seconds)
 
 
-def _there(client: Client, writer: str, commit: int) -> bool:
-    """Whether a writer has committed that already. Ask when nobody else can be that writer."""
+def _written(client: Client, writer: str, origin: tuple[str, int]) -> int:
+    """Up to which offset a writer has written. Ask when nobody else can be that writer."""
     fence = read_fence(client, writer)
-    return fence is not None and fence.sequence >= commit
+    if fence is None:
+        return 0
+    return max(ack.end for ack in fence.receipt.acks if (ack.topic, ack.partition) == origin)
 
 
 @functools.lru_cache(maxsize=8)

@@ -18,7 +18,7 @@ from headrace.engine.checkpoint import keeps_state
 from headrace.engine.frames import Results
 from headrace.engine.kafka.connection import Tell, group_of
 from headrace.engine.kafka.frames import KafkaFrames
-from headrace.engine.kafka.gaps import gap_in
+from headrace.engine.kafka.gaps import Gaps
 from headrace.engine.kafka.letters import letters
 from headrace.engine.kafka.oldest import Oldest, metric_of
 from headrace.engine.kafka.seen import NOTHING, Seen, SeenBatch, seen_by
@@ -48,7 +48,8 @@ class KafkaQuery(Query):
         self._newest: dict[str, int] = {}
         """The newest time of each topic since the start, which is as much as Spark remembers."""
         self._frontier = sink.frontier
-        if (gap := gap_in(self._log, self.step.name, sink.reached)) is not None:
+        self._gaps = Gaps(self._log, self.step.name, self.step.topics)
+        if (gap := self._gaps.found(sink.reached)) is not None:
             raise gap
         self._tell: Tell | None = group_of(self._log, f"{self.step.app}.{self.step.name}")
         self._late = 0
@@ -84,6 +85,7 @@ class KafkaQuery(Query):
         end: Mapping[str, Position],
         aside: Mapping[str, Aside],
     ) -> Account:
+        self._gaps.check_topics()
         seen = self._seen()
         for topic in end:
             self._check_span(topic, seen.topics[topic].rows, end[topic].rows_after(start[topic]))
@@ -147,7 +149,7 @@ class KafkaQuery(Query):
         """What failed, or the gap that made it fail. A broker may come back: that is by chance."""
         found = super()._failure(error)
         assert self._sink is not None
-        if (gap := gap_in(self._log, self.step.name, self._sink.reached)) is not None:
+        if (gap := self._gaps.found(self._sink.reached)) is not None:
             return gap
         if isinstance(found, Retryable):
             message = f"Step {self.step.name!r} failed: {found.message}"

@@ -23,6 +23,9 @@ READING = {
     "kafka.max.partition.fetch.bytes": str(16 << 20),
 }
 
+_EARLIEST = -2
+"""What Spark calls the beginning of a partition."""
+
 
 def stream(
     spark: SparkSession,
@@ -34,13 +37,16 @@ def stream(
 ) -> DataFrame:
     """What comes to a topic, from a place on, in batches of at most so many rows.
 
-    It is read by so many tasks at least, or by one for each partition.
+    Partitions that were added since are read from their beginning. It is read by so many tasks at
+    least, or by one for each partition.
     """
+    there = log.topic(topic).topic.partitions
+    offsets = dict.fromkeys(range(there), _EARLIEST) | dict(enumerate(start.offsets))
     return (
         spark.readStream.format(FORMAT)
         .options(**connection_of(log), **READING)
         .option("subscribe", topic)
-        .option("startingOffsets", _offsets(topic, dict(enumerate(start.offsets))))
+        .option("startingOffsets", _offsets(topic, offsets))
         .option("maxOffsetsPerTrigger", str(portions.max_rows))
         .options(**({} if tasks is None else {"minPartitions": str(tasks)}))
         .load()

@@ -17,7 +17,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.failures import failure_of, java_is_gone
-from headrace.engine.kafka.connection import Tell
+from headrace.engine.kafka.connection import Tell, connection_of
+from headrace.engine.kafka.gaps import Gaps
 from headrace.engine.law import Law
 from headrace.engine.position import Position
 from headrace.engine.realtime.counting import check
@@ -27,12 +28,23 @@ from headrace.engine.realtime.qualify import Reason, refusal
 from headrace.engine.realtime.settings import QUERY_SETTINGS, RealTime
 from headrace.engine.session import set_meanwhile
 from headrace.engine.steps import Step, fingerprint
-from headrace.errors import HeadraceError, Retryable
+from headrace.errors import HeadraceError, LogUnavailable, Retryable
+from headrace.log import Log
 
 logger = logging.getLogger("headrace.kafka")
 
 _NOT_ALLOWED = re.compile(r"NOT_IN_ALLOWLIST\].*?(\w+)(?: is|, | are)", re.DOTALL)
 """How Spark says that it cannot do something row by row, and what it is."""
+
+
+def live_owner(step: Step) -> dict[str, Any]:
+    """Whose a checkpoint is: a step's as it is declared, in real time."""
+    return {
+        "app": step.app,
+        "step": step.name,
+        "fingerprint": fingerprint(step),
+        "latency": "real-time",
+    }
 
 
 class RealTimeQuery:
@@ -41,7 +53,7 @@ class RealTimeQuery:
     def __init__(
         self,
         spark: SparkSession,
-        connection: Mapping[str, str],
+        log: Log,
         step: Step,
         checkpoint: Path,
         settings: RealTime,
@@ -49,13 +61,14 @@ class RealTimeQuery:
         letters: TableLetters | None = None,
     ) -> None:
         self._spark = spark
-        self._connection = connection
+        self._log = log
+        self._connection = connection_of(log)
         self.step = step
         self._checkpoint = Checkpoint(checkpoint)
         self._settings = settings
         self._tell = tell
         self._letters = letters
-        self.plan = Plan(spark, connection, step, settings)
+        self.plan = Plan(spark, self._connection, step, settings)
         self._query: StreamingQuery | None = None
         self._seen = -1
         self.law = Law()
@@ -65,15 +78,13 @@ class RealTimeQuery:
 
     def start(self) -> None:
         """Start, from where the checkpoint says or from the beginning of the topics."""
-        self._checkpoint.claim(
-            {
-                "app": self.step.app,
-                "step": self.step.name,
-                "fingerprint": fingerprint(self.step),
-                "latency": "real-time",
-            }
-        )
+        self._checkpoint.claim(live_owner(self.step))
         self._seen = -1
+        self._gaps = Gaps(self._log, self.step.name, self.step.topics)
+        if (last := self._checkpoint.last_done()) >= 0:
+            self.reached = self._checkpoint.end_of(last)
+            if (gap := self._gaps.found(self.reached)) is not None:
+                raise gap
         self._tell_letters()
         writer = (
             self.plan.records.writeStream.queryName(f"{self.step.app}.{self.step.name}")
@@ -95,7 +106,8 @@ class RealTimeQuery:
         assert self._query is not None
         try:
             ended = bool(self._query._jsq.awaitTermination(int(seconds * 1000)))
-            self._look_back()
+            if self._look_back():
+                self._check_topics()
         except StreamingQueryException as error:
             raise self._failure(error) from None
         except (Py4JError, OSError) as error:
@@ -115,8 +127,8 @@ class RealTimeQuery:
         last = self._query.lastProgress if self._query is not None else None
         return json.loads(last.json) if last is not None else {}
 
-    def _look_back(self) -> None:
-        """Look at the batches that have ended since. In each, every row is accounted for."""
+    def _look_back(self) -> bool:
+        """Whether batches have ended since, and in each of them every row is accounted for."""
         assert self._query is not None
         recent = [json.loads(progress.json) for progress in self._query.recentProgress]
         ended = [told for told in recent if told["batchId"] > self._seen]
@@ -133,6 +145,12 @@ class RealTimeQuery:
             self._tell(self.reached)
         if ended:
             self._tell_letters()
+        return bool(ended)
+
+    def _check_topics(self) -> None:
+        """Return if its topics are not others by now. A broker that is away tells of itself."""
+        with contextlib.suppress(LogUnavailable):
+            self._gaps.check_topics()
 
     def _tell_letters(self) -> None:
         """Tell what is no row of the table. What cannot be told now is told at the next time."""
@@ -144,6 +162,8 @@ class RealTimeQuery:
 
     def _failure(self, error: Exception) -> HeadraceError:
         """What Spark says, as an error of ours. What callables make, it is the first to see."""
+        if (gap := self._gaps.found(self.reached)) is not None:
+            return gap
         if (found := _NOT_ALLOWED.search(str(error))) is None:
             return failure_of(self.step.name, self._checkpoint.path, None, error)
         python = "Python" in found[1]

@@ -22,7 +22,7 @@ from headrace.log.kafka.consumer import STRATEGIES, KafkaConsumer, Terms
 from headrace.log.kafka.groups import Groups
 from headrace.log.kafka.lookup import find_offsets
 from headrace.log.kafka.reader import scan
-from headrace.log.kafka.topics import Topics
+from headrace.log.kafka.topics import Topics, number_of
 from headrace.log.names import check_name
 from headrace.log.position import EARLIEST, LATEST, Position
 from headrace.log.producer import LogProducer
@@ -88,6 +88,10 @@ class KafkaLog(Log):
 
     def topic(self, name: str) -> TopicState:
         return self._topics.describe(name)
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, int]:
+        """Kafka's ids of topics, without those that are not there; one made again has another."""
+        return {name: number_of(found) for name, found in self._topics.described(names).items()}
 
     def alter_topic(
         self,
