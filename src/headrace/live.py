@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.engine.inputs import prepare_topics
-from headrace.engine.kafka.connection import group_of
+from headrace.engine.kafka.connection import cluster_of, group_of
 from headrace.engine.kafka.gaps import TOPICS, check_known
 from headrace.engine.position import Position, total_lag
 from headrace.engine.progress import StepProgress
@@ -34,7 +34,7 @@ from headrace.log import Log, open_log
 from headrace.log.roles import Closing
 from headrace.streams.app import App
 from headrace.streams.stream import sources
-from headrace.views.location import app_folder
+from headrace.views.location import app_folder, share_folder
 from headrace.views.lock import only_run
 from headrace.views.topics import create_topics
 
@@ -70,6 +70,7 @@ class LiveRun(Closing):
         steps = check_real_time(app, log.url if isinstance(log, Log) else log)
         try:
             self.log = log if isinstance(log, Log) else self._stack.enter_context(open_log(log))
+            share_folder(self.log.home, cluster_of(self.log))
             folder = app_folder(self.log.home, app.name)
             self._stack.enter_context(only_run(folder, app.name))
             for step in steps:

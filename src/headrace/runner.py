@@ -18,11 +18,13 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headrace.clock import SECOND, Clock, SystemClock
-from headrace.engine.cluster import is_cluster, require_local
+from headrace.engine.checkpoint import keeps_state
+from headrace.engine.cluster import is_cluster, require_local, require_shared
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.frames import Portions
 from headrace.engine.idle import Heart
 from headrace.engine.inputs import prepare_topics, topics_of
+from headrace.engine.kafka.connection import cluster_of
 from headrace.engine.kafka.direct import why_not_direct
 from headrace.engine.kafka.gaps import TOPICS, check_known
 from headrace.engine.position import lags_of, total_lag
@@ -41,7 +43,7 @@ from headrace.log import Capability, Log, open_log
 from headrace.log.roles import Closing
 from headrace.streams.app import App, Latency
 from headrace.views.database import Database
-from headrace.views.location import app_folder, checkpoint_of, database_of
+from headrace.views.location import app_folder, checkpoint_of, database_of, share_folder
 from headrace.views.lock import only_run
 from headrace.views.outbox import Outbox
 from headrace.views.preflight import preflight
@@ -102,6 +104,9 @@ class Run(Closing):
         self, spark: SparkSession | None, settings: SparkSettings | None, *, fresh: bool
     ) -> None:
         """Look whether it can run, on what there is, and make ready what it runs with."""
+        self._on_kafka = Capability.COMMITS not in self.log.capabilities
+        if self._on_kafka:
+            share_folder(self.log.home, cluster_of(self.log))
         app, home = self.app.name, self.log.home
         folder, views = app_folder(home, app), database_of(home, app)
         self._stack.enter_context(only_run(folder, app))
@@ -112,7 +117,6 @@ class Run(Closing):
         else:
             finish_switches(home, app)
             preflight(self.app, self.log).require()
-        self._on_kafka = Capability.COMMITS not in self.log.capabilities
         if self._on_kafka:
             read = {topic for step in self._steps for topic in step.topics}
             check_known(self.log, folder / TOPICS, read)
@@ -122,6 +126,8 @@ class Run(Closing):
             jars=jars("spark-kafka") if self._on_kafka else (),
         )
         require_local(self._spark, self.log.url)
+        if self._on_kafka and any(map(keeps_state, self._steps)):
+            require_shared(self._spark, folder)
         self._database = Database(views, app)
         self._stack.callback(self._database.close)
         producer = self.log.producer(id=f"{app}.{self._database.generation}")

@@ -208,6 +208,20 @@ def test_a_topic_that_was_made_again_and_has_grown_is_another_topic(
     assert [r["rows"] for r in kafka.run(app, fresh=True).view("counts")] == [60]
 
 
+def test_by_another_address_of_its_cluster_an_application_goes_on_where_it_was(
+    kafka: Runs,
+) -> None:
+    app, source = declare(kafka, "rows")
+    kafka.send(source, row(1, "a"))
+    kafka.run(app)
+    kafka.send(source, row(2, "b"))
+    with runs(kafka.servers.replace("127.0.0.1", "localhost"), kafka.spark) as others:
+        assert others.log.home != kafka.log.home
+        assert [r["text"] for r in others.run(app).topic(kafka.name("out"))] == ["a", "b"]
+        with Run(app, others.log, spark=kafka.spark), pytest.raises(AlreadyRunning):
+            Run(app, kafka.log, spark=kafka.spark)
+
+
 def test_of_two_pipelines_with_one_name_the_second_is_refused(kafka: Runs) -> None:
     app, source = declare(kafka)
     kafka.send(source, row(1))

@@ -73,6 +73,33 @@ def test_workers_run_the_headrace_that_was_sent(
     assert ".zip/headrace/__init__.py" in place
 
 
+SHARED = """
+import os, sys
+from pathlib import Path
+from headrace.engine import cluster
+from headrace.engine.session import SparkSettings, spark_session
+from headrace.errors import Unsupported
+spark = spark_session(SparkSettings(master=sys.argv[1], memory="512m", brief=True))
+cluster.is_ours = lambda host: False  # as if the workers were on other machines
+cluster.require_shared(spark, Path(sys.argv[2]))
+os.chdir(sys.argv[2])
+try:
+    cluster.require_shared(spark, Path("/proc/self/cwd/own"))
+except Unsupported as error:
+    print(error.hint)
+"""
+
+
+def test_workers_have_to_see_the_folder_that_state_is_kept_in(
+    cluster: Standalone, tmp_path: Path
+) -> None:
+    process = processes.python(SHARED, cluster.url, str(tmp_path / "state"))
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    assert "HEADRACE_STATE" in out
+    assert not [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
+
+
 def test_a_worker_killed_in_the_middle_changes_nothing(
     tmp_path: Path, cluster: Standalone, python: str
 ) -> None:

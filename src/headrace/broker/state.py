@@ -49,8 +49,9 @@ class ClusterState:
 
     @property
     def url(self) -> str:
-        """What to give as --log: the address of the first node that is there, else of the first."""
-        return f"kafka://{self.servers.partition(',')[0]}" if self.nodes else ""
+        """What to give as --log: the addresses of all nodes, so that any of them may be away."""
+        nodes = sorted(self.nodes, key=lambda node: node.id)
+        return f"kafka://{','.join(f'{HOST}:{node.port}' for node in nodes)}" if nodes else ""
 
     @property
     def servers(self) -> str:

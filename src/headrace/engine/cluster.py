@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import os
 import re
 import site
 import socket
 import sys
 import sysconfig
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +26,8 @@ from headrace.errors import InvalidSetting, Unsupported
 
 _MASTER = re.compile(r"spark://[^:/,\s]+:\d+(,[^:/,\s]+:\d+)*")
 _LOCAL_LOG = "file:"
+_ASKED = 8
+"""Tasks for each host, so that none is left out."""
 
 
 def check_master(master: str) -> None:
@@ -59,17 +63,39 @@ def ship(spark: SparkSession) -> None:
 
 def require_local(spark: SparkSession, url: str) -> None:
     """Return if all workers can get at a log: one in a folder is only on this machine."""
-    if not url.startswith(_LOCAL_LOG) or not is_cluster(spark):
-        return
-    spark.sparkContext.parallelize([0], 1).count()  # now there is a worker
-    others = sorted(host for host in _executors(spark) if not is_ours(host))
-    if others:
+    if url.startswith(_LOCAL_LOG) and (others := _elsewhere(spark)):
         raise Unsupported(
             f"The log {url} is in a folder of this machine, and Spark has workers on "
             f"{', '.join(others)}",
             hint="Use a log that they all reach, such as kafka://HOST:PORT",
             capability="remote workers",
         )
+
+
+def require_shared(spark: SparkSession, folder: Path) -> None:
+    """Return if all workers see a folder, where they are to keep what they have to remember."""
+    if not (others := _elsewhere(spark)):
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder, prefix="seen-") as file:
+        asked = len(others) * _ASKED
+        seen = spark.sparkContext.parallelize([file.name] * asked, asked).map(os.path.exists)
+        if all(seen.collect()):
+            return
+    raise Unsupported(
+        f"Spark keeps its state in {folder}, which is a folder of this machine, and has workers on "
+        f"{', '.join(others)}",
+        hint="Set HEADRACE_STATE to a folder that all machines share, under the same path",
+        capability="remote workers",
+    )
+
+
+def _elsewhere(spark: SparkSession) -> list[str]:
+    """The hosts of a cluster's workers that are not on this machine."""
+    if not is_cluster(spark):
+        return []
+    spark.sparkContext.parallelize([0], 1).count()  # now there is a worker
+    return sorted(host for host in _executors(spark) if not is_ours(host))
 
 
 def _executors(spark: SparkSession) -> set[str]:

@@ -6,6 +6,7 @@ topics is in a folder of this machine: `headrace-state`, or where HEADRACE_STATE
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
@@ -22,7 +23,29 @@ def folder_of(url: str) -> Path:
     if url.startswith(_FILE):
         return Path(url.removeprefix(_FILE))
     brokers = url.partition("://")[2].partition("?")[0].strip("/")
-    return Path(os.environ.get(STATE) or DEFAULT_STATE) / re.sub(r"[^A-Za-z0-9.-]+", "_", brokers)
+    return _state() / re.sub(r"[^A-Za-z0-9.-]+", "_", brokers)
+
+
+def share_folder(url: str, cluster: str) -> None:
+    """Have all addresses of a cluster mean one folder: that of the first it was used by.
+
+    Else an application that asks another broker would begin anew, and tell everything again.
+    """
+    mine, first = folder_of(url), _state() / "clusters" / cluster
+    if not first.exists():
+        first.parent.mkdir(parents=True, exist_ok=True)
+        new = first.with_name(f"{cluster}.{os.getpid()}")
+        new.write_text(mine.name)
+        with contextlib.suppress(FileExistsError):
+            os.link(new, first)
+        new.unlink()
+    if (name := first.read_text()) != mine.name:
+        with contextlib.suppress(FileExistsError):
+            mine.symlink_to(name, target_is_directory=True)
+
+
+def _state() -> Path:
+    return Path(os.environ.get(STATE) or DEFAULT_STATE)
 
 
 def views_folder(url: str) -> Path:

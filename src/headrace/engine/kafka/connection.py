@@ -37,9 +37,16 @@ class OnKafka(Protocol):
     """A log on Kafka, whose client need not be installed for this to be known."""
 
     address: KafkaAddress
+    cluster: str
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, int]:
         """Kafka's ids of topics, without those that are not there; one made again has another."""
+
+
+def cluster_of(log: Log) -> str:
+    """Kafka's own id of the cluster that a log is on."""
+    assert isinstance(log, OnKafka)
+    return log.cluster
 
 
 def connection_of(log: Log) -> dict[str, str]:

@@ -183,13 +183,14 @@ class Client:
                 return
             self.clock.sleep(_MOMENT)
 
-    def check(self) -> None:
-        """Return if the cluster answers."""
+    def check(self) -> str:
+        """Return the id of the cluster, if it answers."""
         try:
-            self.admin.list_topics(timeout=self.seconds)
+            found = self.admin.list_topics(timeout=self.seconds)
         except KafkaException as error:
             raise self.failure(error) from None
         self._last = None
+        return str(found.cluster_id)
 
     def check_trouble(self) -> None:
         """As `check`, if something was heard that may mean that the cluster is away."""

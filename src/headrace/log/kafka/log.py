@@ -36,7 +36,10 @@ _LONGEST_SESSION = timedelta(minutes=30)
 
 
 class KafkaLog(Log):
-    """A log on a Kafka cluster. `url` and `repr` are without its secrets; `address` has them."""
+    """A log on a Kafka cluster. `url` and `repr` are without its secrets; `address` has them.
+
+    `cluster` is Kafka's own id of it, whichever of its brokers were asked.
+    """
 
     capabilities = frozenset({Capability.SEQUENCES, Capability.TYPED_TOPICS})
 
@@ -44,7 +47,7 @@ class KafkaLog(Log):
         self.address = parse_address(address) if isinstance(address, str) else address
         self.url = str(self.address)
         self._client = Client(self.address, clock)
-        self._client.check()
+        self.cluster = self._client.check()
         self._topics = Topics(self._client)
         self._groups = Groups(self._client, self._topics)
         self._handles: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
