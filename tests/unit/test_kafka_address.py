@@ -69,7 +69,11 @@ def test_a_file_that_cannot_be_read_is_named_and_not_quoted(tmp_path: Path) -> N
         "ssl.key.pem",
         "ssl.certificate.pem",
         "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "sasl.oauthbearer.assertion.private.key.pem",
+        "sasl.oauthbearer.assertion.private.key.passphrase",
         "sasl.oauthbearer.config",
+        "sasl.kerberos.kinit.cmd",
         "sasl.jaas.config",
     ],
 )

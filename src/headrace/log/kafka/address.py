@@ -19,7 +19,9 @@ ENVIRONMENT = "HEADRACE_KAFKA_"
 _PORT = "HEADRACE_KAFKA_PORT"
 """Where `headrace kafka up` listens, which is no setting of a client."""
 
-_SECRET = re.compile(r"password|secret|pem|jaas|token|credential|oauthbearer\.config")
+_SECRET = re.compile(
+    r"password|passphrase|secret|pem|jaas|token|credential|oauthbearer\.config|kinit\.cmd"
+)
 _HOST = re.compile(r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
 _MASK = "***"
 
