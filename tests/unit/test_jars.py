@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -107,6 +111,54 @@ def test_nobody_at_an_address_is_a_jar_that_cannot_be_had(
         fetch([jar], tmp_path / "cache")
     assert SECRET not in str(missing.value)
     assert f"127.0.0.1:{closed_port}/maven2" in str(missing.value)
+
+
+@contextlib.contextmanager
+def server(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
+    """The address of a server that answers so, for a while."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer(self)
+
+        def log_message(self, format: str, *words: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
+        thread = threading.Thread(target=made.serve_forever, args=[0.01])
+        thread.start()
+        try:
+            yield f"127.0.0.1:{made.server_port}"
+        finally:
+            made.shutdown()
+            thread.join()
+
+
+def test_who_a_mirror_sends_us_on_to_is_not_told_its_password(
+    jar: Jar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: dict[str, str | None] = {}
+
+    def store(asked: BaseHTTPRequestHandler) -> None:
+        told["store"] = asked.headers["Authorization"]
+        asked.send_response(200)
+        asked.end_headers()
+        asked.wfile.write(CONTENT)
+
+    with server(store) as behind:
+
+        def mirror(asked: BaseHTTPRequestHandler) -> None:
+            told["mirror"] = asked.headers["Authorization"]
+            asked.send_response(302)
+            asked.send_header("Location", f"http://{behind}{asked.path}")
+            asked.end_headers()
+
+        with server(mirror) as front:
+            monkeypatch.setenv("HEADRACE_MAVEN", f"http://ann:{SECRET}@{front}/maven2")
+            expected = repository().headers["Authorization"]
+            (file,) = fetch([jar], tmp_path / "cache")
+    assert file.read_bytes() == CONTENT
+    assert told == {"mirror": expected, "store": None}
 
 
 def test_a_cache_that_cannot_be_used_is_told(jar: Jar, served: Path, tmp_path: Path) -> None:

@@ -102,13 +102,14 @@ def _download(jar: Jar, place: Path, source: Repository, told: Fetching) -> None
     except OSError as error:
         raise _unusable(place, error) from None
     try:
-        with os.fdopen(number, "wb") as file:
-            request = urllib.request.Request(source.address(jar.path), headers=source.headers)
-            with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
-                while piece := answer.read(_PIECE):
-                    file.write(piece)
-                    digest.update(piece)
-                    told.bytes += len(piece)
+        with (
+            os.fdopen(number, "wb") as file,
+            urllib.request.urlopen(_request(jar, source), timeout=_TIMEOUT) as answer,
+        ):
+            while piece := answer.read(_PIECE):
+                file.write(piece)
+                digest.update(piece)
+                told.bytes += len(piece)
         if digest.hexdigest() != jar.sha256:
             raise JarRefused(
                 f"{jar.coordinates} as {source.url} has it does not match its checksum",
@@ -125,6 +126,14 @@ def _download(jar: Jar, place: Path, source: Repository, told: Fetching) -> None
         raise _unusable(place, error) from None
     finally:
         _remove(Path(name))
+
+
+def _request(jar: Jar, source: Repository) -> urllib.request.Request:
+    made = urllib.request.Request(source.address(jar.path))
+    for name, value in source.headers.items():
+        # Who a mirror sends us on to is not told how we log in to the mirror.
+        made.add_unredirected_header(name, value)
+    return made
 
 
 def _unavailable(jar: Jar, source: Repository, error: Exception) -> JarUnavailable:
