@@ -150,6 +150,13 @@ def test_a_port_in_use_is_refused(cli: Kafka) -> None:
     assert cli.told("status")["brokers"] == []
 
 
+def test_a_port_past_the_last_one_is_refused(cli: Kafka) -> None:
+    said = cli.refused("up", "--brokers", "3", "--port", "65534", code=2)
+    assert "Port 65534 cannot be the first of 3: ports go from 1 to 65535" in said
+    assert "65533" in said
+    assert cli.told("status")["brokers"] == []
+
+
 def test_without_a_java_the_refusal_says_how_to_get_one(
     cli: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,11 @@ def _with_ports(nodes: list[Node], first: int) -> list[Node]:
     count = len(nodes)
     found = ports.free(2 * count)
     if first:
+        if not 0 < first <= ports.LAST - count + 1:
+            raise InvalidSetting(
+                f"Port {first} cannot be the first of {count}: ports go from 1 to {ports.LAST}",
+                hint=f"Choose one up to {ports.LAST - count + 1}; 0 means any that are free",
+            )
         found[:count] = range(first, first + count)
     return [
         replace(node, port=found[place], controller_port=found[count + place])

@@ -11,6 +11,9 @@ from headrace.errors import PortTaken, ServerError
 
 HOST = "127.0.0.1"
 
+LAST = 65_535
+"""The highest port that there is."""
+
 _RANGE = range(20_000, 32_000)
 """Below what systems give to outgoing connections. One of those could take the port of a broker
 that is down for a moment."""
