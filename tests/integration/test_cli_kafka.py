@@ -43,7 +43,7 @@ class Kafka(Cli):
 def cli(tmp_path: Path) -> Iterator[Kafka]:
     cli = Kafka(tmp_path)
     yield cli
-    Cluster(tmp_path / "kafka").down(remove=True)
+    Cluster(cli.data[-1]).down(remove=True)
 
 
 def test_a_broker_is_started_once_and_has_its_data_again_after_a_stop(cli: Kafka) -> None:
@@ -101,6 +101,39 @@ def ended_tool(cli: Kafka, *words: str) -> tuple[int, str, str]:
         check=False,
     )
     return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_a_folder_may_have_any_letters_in_its_name(
+    cli: Kafka, monkeypatch: pytest.MonkeyPatch, locale: str
+) -> None:
+    monkeypatch.setenv("LC_ALL", locale)
+    folder = cli.folder / "józef's \\u006b \N{WATER WAVE}"
+    cli.data = ["--data", str(folder)]
+    servers = cli.told("up", "--port", "0")["servers"]
+    code, _, err = ended_tool(cli, *cli.data, "topics", "--create", "--topic", "kept")
+    assert code == 0, err
+    producer = Producer({"bootstrap.servers": servers})
+    producer.produce("kept", b"a value")
+    assert producer.flush(30) == 0
+    assert cli.told("down") == {"stopped": True, "removed": False}
+    assert os.listdir(cli.folder) == [folder.name], "it is kept somewhere else"
+    assert (folder / "node-1" / "data" / "kept-0").is_dir()
+
+    assert cli.told("up")["servers"] == servers
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "g", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["kept"])
+    assert [message.value() for message in consumer.consume(1, 30)] == [b"a value"]
+    consumer.close()
+
+
+def test_a_folder_with_a_comma_is_refused(cli: Kafka) -> None:
+    cli.data = ["--data", str(cli.folder / "a,b")]
+    said = cli.refused("up", "--port", "0", code=2)
+    assert "a,b cannot be the folder of a cluster" in said
+    assert os.listdir(cli.folder) == []
 
 
 def test_kafkas_own_tools_see_a_group_and_its_lag(cli: Kafka, broker: ClusterState) -> None:

@@ -57,7 +57,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
     folder = tmp_path_factory.mktemp("secure")
     authority, private = certified(folder, "broker")
     (port,) = free(1)
-    quoted = PASSWORD.replace("\\", "\\\\\\\\").replace('"', '\\\\"')
+    quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     extra = {
         "listener.name.secure.ssl.keystore.type": "PEM",

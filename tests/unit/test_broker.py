@@ -14,6 +14,7 @@ import pytest
 
 from headrace.broker import Cluster
 from headrace.broker.layout import Folder, Layout, Node
+from headrace.broker.properties import properties
 from headrace.broker.reasons import reason
 from headrace.clock import SECOND, SystemClock
 from headrace.errors import InvalidSetting, PortTaken, ServerError
@@ -106,6 +107,15 @@ def test_a_port_that_somebody_listens_on_is_taken() -> None:
         with pytest.raises(PortTaken, match=f"Port {port} ") as taken:
             require(port)
         assert taken.value.details == {"port": port}
+
+
+def test_properties_are_written_as_java_reads_them(tmp_path: Path) -> None:
+    node = Node(1, 2, 3)
+    given = {"login": 'a="b\\c"; ó', "wave": "\N{WATER WAVE}"}
+    lines = properties(node, [node], tmp_path / "józef\\new", given).splitlines()
+    assert f"log.dirs={tmp_path}/j\\u00f3zef\\\\new" in lines
+    assert 'login=a="b\\\\c"; \\u00f3' in lines
+    assert "wave=\\ud83c\\udf0a" in lines
 
 
 def test_the_reason_is_the_innermost_of_the_last_exception(tmp_path: Path) -> None:

@@ -81,6 +81,11 @@ class Folder:
 
     def claim(self) -> None:
         """Make the folder, or see that it is one of ours: what is in others is not for us."""
+        if "," in str(self.path):
+            raise InvalidSetting(
+                f"{self.path} cannot be the folder of a cluster: to Kafka, a comma ends its name",
+                hint="Choose one without a comma with --data",
+            )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             names = {entry.name for entry in self.path.iterdir()} - {"up.lock"}

@@ -50,4 +50,18 @@ def properties(node: Node, nodes: list[Node], data: Path, extra: Mapping[str, st
         "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
     }
     settings |= extra
-    return "".join(f"{name}={value}\n" for name, value in settings.items())
+    return "".join(f"{_escaped(name)}={_escaped(str(value))}\n" for name, value in settings.items())
+
+
+def _escaped(text: str) -> str:
+    """A text that Java reads as it is: files of properties are in Latin-1 to it."""
+    return "".join(map(_written, text))
+
+
+def _written(character: str) -> str:
+    if character == "\\":
+        return "\\\\"
+    if " " <= character <= "~":
+        return character
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import os
 import subprocess
+import sys
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -74,7 +76,8 @@ def format_data(folder: Folder, layout: Layout, nodes: list[Node], class_path: s
         options = ["--cluster-id", layout.cluster_id, "--config", str(folder.properties(node))]
         with folder.console(node).open("ab") as console:
             command = [*_java(folder, node, class_path, "128m", *BRIEF), *tool, *options]
-            running.append((node, subprocess.Popen(command, stdout=console, stderr=console)))
+            process = subprocess.Popen(command, stdout=console, stderr=console, env=_environment())
+            running.append((node, process))
     for node, process in running:
         if process.wait():
             said = reason((folder.log(node), 0), (folder.console(node), 0))
@@ -90,7 +93,8 @@ def start_node(folder: Folder, layout: Layout, node: Node, class_path: str, memo
     files = [folder.console(node), folder.log(node)]
     written = [(file, size(file)) for file in files]
     command = [*_java(folder, node, class_path, memory), "kafka.Kafka"]
-    process = start([*command, str(folder.properties(node))], folder.console(node))
+    command.append(str(folder.properties(node)))
+    process = start(command, folder.console(node), _environment())
     return Started(node, process, written)
 
 
@@ -109,10 +113,17 @@ def _java(folder: Folder, node: Node, class_path: str, memory: str, *options: st
     ]
 
 
+def _environment() -> dict[str, str]:
+    """What Java is to run with: by its locale it reads the names of files as we write them."""
+    if sys.getfilesystemencoding() != "utf-8":
+        return dict(os.environ)
+    return {**os.environ, "LC_ALL": "C.UTF-8"}
+
+
 def _write_properties(folder: Folder, layout: Layout, node: Node) -> None:
     folder.node(node).mkdir(parents=True, exist_ok=True)
     text = properties(node, layout.nodes, folder.data(node), layout.settings)
-    folder.properties(node).write_text(text)
+    folder.properties(node).write_text(text, encoding="ascii")
 
 
 def _with_ports(nodes: list[Node], first: int) -> list[Node]:
