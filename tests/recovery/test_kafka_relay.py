@@ -105,7 +105,7 @@ class Victim:
         """Kill it some moment after its first batch began."""
         self.feed(5 * ROWS)
         process = self.start("-", 0)
-        self.wait_for_batch(process)
+        assert self.wait_for_batch(process), "it ended before its first batch"
         SystemClock().sleep(self._random.randrange(1_500_000))
         process.send_signal(signal.SIGKILL)
         if process.wait(PATIENCE) == -signal.SIGKILL:
@@ -126,10 +126,12 @@ class Victim:
         self._processes.append(process)
         return process
 
-    def wait_for_batch(self, process: subprocess.Popen[bytes]) -> None:
+    def wait_for_batch(self, process: subprocess.Popen[bytes]) -> bool:
+        """Whether a batch began, as soon as one did or the process has ended."""
         clock = SystemClock()
-        while process.poll() is None and "batch began" not in self._reached():
+        while not (began := "batch began" in self._reached()) and process.poll() is None:
             clock.sleep(20_000)
+        return began
 
     def check(self) -> None:
         """It goes on to the end, and every row is there once."""
@@ -184,6 +186,7 @@ def broker_killed(
     """Kill the broker while a relay is at work, and start it again on what it has left."""
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
     clock, chance = SystemClock(), random.Random(3)
+    under_way = 0
     (node,) = cluster.state().nodes
     with (
         runs(f"127.0.0.1:{node.port}", shared()) as kafka,
@@ -192,10 +195,13 @@ def broker_killed(
         for _ in range(times):
             victim.feed(5 * ROWS)
             process = victim.start("-", 0)
-            victim.wait_for_batch(process)
+            began = victim.wait_for_batch(process)
             clock.sleep(chance.randrange(1_500_000))
+            under_way += began and process.poll() is None
             cluster.kill(node.id)
             clock.sleep(chance.randrange(1_000_000))
             cluster.up()
-            process.wait(PATIENCE)  # it has ended, or given up
+            assert process.wait(PATIENCE) in (0, 1)  # it has ended, or given up
+        # Or else the check below would be the first to do anything.
+        assert under_way > times // 2, f"only {under_way} kills fell on a batch"
         victim.check()
