@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -14,6 +15,13 @@ from headrace.java import jars
 def shared() -> SparkSession:
     """The session, which can read Kafka too. It ends with the process."""
     return spark_session(SparkSettings(shuffle_partitions=2, brief=True), jars=jars("spark-kafka"))
+
+
+def said() -> Path:
+    """The file that all goes to that Spark says."""
+    java = shared().sparkContext._jvm
+    assert java is not None
+    return Path(java.System.getProperty("headrace.spark.log"))
 
 
 def shuffling(partitions: int) -> SparkSession:

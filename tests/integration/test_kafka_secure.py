@@ -26,7 +26,7 @@ from headrace.log import open_log
 from headrace.runner import Run
 from headrace.testing import Results
 from tests import kafka
-from tests.spark import shared
+from tests.spark import said, shared
 
 pytestmark = pytest.mark.service
 
@@ -145,8 +145,15 @@ def test_a_pipeline_runs_on_a_broker_that_asks_who_one_is(
             ("a", 2), ("b", 1)
         ]  # fmt: skip
         assert sorted(row["shop"] for row in results.topic("loud")) == ["A", "A", "B"]
-    written = [path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file()]
-    assert not any(b"canary" in text for text in written)
+    written = {path: path.read_bytes() for path in files_of(tmp_path / "state", said())}
+    assert written[said()]
+    assert not [path for path, text in written.items() if b"canary" in text]
+
+
+def files_of(*places: Path) -> Iterator[Path]:
+    """The files among these places, and in the folders among them."""
+    for place in places:
+        yield from (path for path in (place, *place.rglob("*")) if path.is_file())
 
 
 def test_a_wrong_password_is_told_and_not_shown(
