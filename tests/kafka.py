@@ -23,7 +23,7 @@ HASTE = {
 @contextlib.contextmanager
 def running(folder: Path, brokers: int = 1, **settings: str) -> Iterator[Cluster]:
     """A cluster of one's own, gone with its data at the end."""
-    cluster = Cluster(folder)
+    cluster = Cluster(folder, brief=True)
     try:
         cluster.up(brokers, 0, HASTE | settings)
         yield cluster
@@ -36,7 +36,7 @@ def shared(folder: Path, user: str) -> Iterator[ClusterState]:
     """The broker of several processes: the first one starts it, the last one stops it."""
     users = folder / "users"
     users.mkdir(parents=True, exist_ok=True)
-    cluster = Cluster(folder / "cluster")
+    cluster = Cluster(folder / "cluster", brief=True)
     with _alone(folder):
         (users / user).touch()
         state = cluster.up(1, None, HASTE)

@@ -30,6 +30,7 @@ _LONG = {
     "docs/how-to/exactly-once-to-kafka.md",
     "docs/how-to/find-out-what-is-wrong.md",
     "docs/how-to/flag-fraud.md",
+    "docs/how-to/keep-a-leaderboard.md",
     "docs/how-to/keep-state-in-python.md",
     "docs/how-to/lose-a-broker.md",
     "docs/how-to/run-in-real-time.md",

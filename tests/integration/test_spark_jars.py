@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from headrace.broker import ClusterState
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.service, pytest.mark.slow, pytest.mark.timeout(300)]
 
 ROWS = [
     '{"item":"pen","number":1,"price":2.50,"at":"2026-01-01T12:00:00.000001Z","tags":["a","b"]}',

@@ -36,14 +36,9 @@ def check(log: ScriptedLog, part: Part) -> None:
     assert all(found[0].values())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("part", "point"),
-    [
-        pytest.param("pairs", "stored panes", marks=pytest.mark.slow),
-        ("known", "sent"),
-    ],
-)
+@pytest.mark.parametrize(("part", "point"), [("pairs", "stored panes"), ("known", "sent")])
 def test_a_join_that_was_killed_tells_the_same(tmp_path: Path, part: Part, point: str) -> None:
     folder = tmp_path / "log"
     with scripted_log(folder, start=NOW) as log:

@@ -87,12 +87,15 @@ def format_data(folder: Folder, layout: Layout, nodes: list[Node], class_path: s
             )
 
 
-def start_node(folder: Folder, layout: Layout, node: Node, class_path: str, memory: str) -> Started:
+def start_node(
+    folder: Folder, layout: Layout, node: Node, class_path: str, memory: str, *, brief: bool
+) -> Started:
     """Start the process of a node; it is not ready yet."""
     _write_properties(folder, layout, node)
     files = [folder.console(node), folder.log(node)]
     written = [(file, size(file)) for file in files]
-    command = [*_java(folder, node, class_path, memory), "kafka.Kafka"]
+    options = BRIEF if brief else ()
+    command = [*_java(folder, node, class_path, memory, *options), "kafka.Kafka"]
     command.append(str(folder.properties(node)))
     process = start(command, folder.console(node), _environment())
     return Started(node, process, written)

@@ -11,6 +11,7 @@ import typer
 from headrace.cli.failures import say
 from headrace.cli.options import AsJson, Yes, confirm, new_app, show_help
 from headrace.cli.output import count, many, plain, show, show_json, table
+from headrace.cli.spark_options import Brief, check_memory
 from headrace.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def up(
     memory: Annotated[
         str, typer.Option(metavar="SIZE", help="Memory for each broker.", show_default=True)
     ] = "512m",
+    brief: Brief = False,
     json: AsJson = False,
 ) -> None:
     """Start a Kafka cluster on loopback, and leave it running.
@@ -77,10 +79,9 @@ def up(
     """
     from headrace.broker import Cluster
     from headrace.cli.kafka_watched import up_watched
-    from headrace.cli.spark_options import check_memory
 
     check_memory(memory)
-    cluster = Cluster(data)
+    cluster = Cluster(data, brief=brief)
     before = cluster.state()
     if port is None and not before.nodes:
         port = PORT
