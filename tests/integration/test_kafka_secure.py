@@ -14,16 +14,18 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID
 
 from headrace import streams as hr
 from headrace.broker import starting
 from headrace.broker.properties import properties
 from headrace.clock import SystemClock, to_datetime
-from headrace.errors import AccessDenied, LogUnavailable
+from headrace.errors import AccessDenied, LogUnavailable, Unsupported
 from headrace.java.ports import HOST, free
 from headrace.log import open_log
-from headrace.runner import Run
+from headrace.runner import Run, start
+from headrace.streams.app import Latency
 from headrace.testing import Results
 from tests import kafka
 from tests.spark import said, shared
@@ -36,10 +38,16 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Secure:
-    """A broker with a listener that lets in bob, and the certificate that it shows."""
+    """A broker with a listener that lets in bob, and the certificate that it shows.
+
+    Another listener lets in who has the certificate `client`, and itself shows one of elsewhere.
+    """
 
     port: int
     authority: Path
+    mutual_port: int
+    elsewhere: Path
+    client: tuple[Path, Path]
 
     def url(self, authority: Path | None = None) -> str:
         settings = {
@@ -51,40 +59,52 @@ class Secure:
         words = "&".join(f"{name}={value}" for name, value in settings.items())
         return f"kafka://{HOST}:{self.port}?{words}"
 
+    @property
+    def mutual_url(self) -> str:
+        unnamed = "ssl.endpoint.identification.algorithm=none"
+        return f"kafka://{HOST}:{self.mutual_port}?security.protocol=SSL&{unnamed}&timeout=5s"
+
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
     folder = tmp_path_factory.mktemp("secure")
     authority, private = certified(folder, "broker")
-    (port,) = free(1)
+    elsewhere, private_elsewhere = certified(folder, "elsewhere", "192.0.2.1")
+    client = certified(folder, "client")
+    port, mutual_port = free(2)
     quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     extra = {
         "listener.name.secure.ssl.keystore.type": "PEM",
         "listener.name.secure.ssl.keystore.location": str(private),
+        "listener.name.mutual.ssl.keystore.type": "PEM",
+        "listener.name.mutual.ssl.keystore.location": str(private_elsewhere),
+        "listener.name.mutual.ssl.truststore.type": "PEM",
+        "listener.name.mutual.ssl.truststore.location": str(client[0]),
+        "listener.name.mutual.ssl.client.auth": "required",
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.secure.plain.sasl.jaas.config": f'{login} user_bob="{quoted}";',
     }
 
-    def with_another(*given: Any) -> str:
-        """What a node is told, with one listener more."""
+    def with_others(*given: Any) -> str:
+        """What a node is told, with two listeners more."""
         told = {}
         for line in properties(*given).splitlines():
             name, _, value = line.partition("=")
             told[name] = value
-        told["listeners"] += f",SECURE://{HOST}:{port}"
-        told["advertised.listeners"] += f",SECURE://{HOST}:{port}"
-        told["listener.security.protocol.map"] += ",SECURE:SASL_SSL"
+        for name in ("listeners", "advertised.listeners"):
+            told[name] += f",SECURE://{HOST}:{port},MUTUAL://{HOST}:{mutual_port}"
+        told["listener.security.protocol.map"] += ",SECURE:SASL_SSL,MUTUAL:SSL"
         return "".join(f"{name}={value}\n" for name, value in told.items())
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(starting, "properties", with_another)
+        patch.setattr(starting, "properties", with_others)
         with kafka.running(folder / "kafka", 1, **extra):
-            yield Secure(port, authority)
+            yield Secure(port, authority, mutual_port, elsewhere, client)
 
 
-def certified(folder: Path, name: str) -> tuple[Path, Path]:
-    """A certificate for this machine that vouches for itself, and the same with its key."""
+def certified(folder: Path, name: str, address: str = HOST) -> tuple[Path, Path]:
+    """A certificate for a machine that vouches for itself, and the same with its key."""
     key = rsa.generate_private_key(65537, 2048)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = to_datetime(SystemClock().now())
@@ -94,7 +114,7 @@ def certified(folder: Path, name: str) -> tuple[Path, Path]:
         .not_valid_after(now + timedelta(days=1))
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(HOST))]),
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]),
             critical=False,
         )
         .sign(key, hashes.SHA256())
@@ -109,6 +129,35 @@ def certified(folder: Path, name: str) -> tuple[Path, Path]:
     for path, text in zip(paths, (public, private + public), strict=True):
         path.write_bytes(text)
     return paths
+
+
+def papers(how: str, secure: Secure, folder: Path) -> dict[str, str]:
+    """The client's certificate, in one of the ways in which settings may have it."""
+    public, private = secure.client
+    if how == "files":
+        return {
+            "ssl.ca.location": str(secure.elsewhere),
+            "ssl.certificate.location": str(public),
+            "ssl.key.location": str(private),
+            "ssl.key.password": PASSWORD,
+        }
+    if how == "texts":
+        return {
+            "ssl.ca.pem": secure.elsewhere.read_text(),
+            "ssl.certificate.pem": public.read_text(),
+            "ssl.key.pem": private.read_text(),
+        }
+    key = serialization.load_pem_private_key(private.read_bytes(), None)
+    assert isinstance(key, rsa.RSAPrivateKey)
+    lock = serialization.BestAvailableEncryption(PASSWORD.encode())
+    certificate = x509.load_pem_x509_certificate(public.read_bytes())
+    store = pkcs12.serialize_key_and_certificates(b"client", key, certificate, None, lock)
+    (folder / "client.p12").write_bytes(store)
+    return {
+        "ssl.ca.location": str(secure.elsewhere),
+        "ssl.keystore.location": str(folder / "client.p12"),
+        "ssl.keystore.password": PASSWORD,
+    }
 
 
 @pytest.fixture
@@ -145,15 +194,60 @@ def test_a_pipeline_runs_on_a_broker_that_asks_who_one_is(
             ("a", 2), ("b", 1)
         ]  # fmt: skip
         assert sorted(row["shop"] for row in results.topic("loud")) == ["A", "A", "B"]
-    written = {path: path.read_bytes() for path in files_of(tmp_path / "state", said())}
-    assert written[said()]
-    assert not [path for path, text in written.items() if b"canary" in text]
+    assert not files_with("canary", tmp_path / "state")
 
 
-def files_of(*places: Path) -> Iterator[Path]:
-    """The files among these places, and in the folders among them."""
-    for place in places:
-        yield from (path for path in (place, *place.rglob("*")) if path.is_file())
+def files_with(secret: str, folder: Path) -> list[Path]:
+    """The files of a run that have a secret in them, and what Spark has said is one of them."""
+    assert said().stat().st_size > 0
+    files = [said(), *(path for path in folder.rglob("*") if path.is_file())]
+    return [path for path in files if secret.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("how", ["files", "texts", "keystore"])
+def test_a_pipeline_runs_on_a_broker_that_wants_a_certificate(
+    secure: Secure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    for name, value in papers(how, secure, tmp_path).items():
+        monkeypatch.setenv(f"HEADRACE_KAFKA_{name.upper().replace('.', '_')}", value)
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
+    app = hr.App(f"known-{how}")
+    words = app.topic(f"words-{how}", schema="word string, at timestamp", event_time="at")
+    app.publish(f"loud-{how}", hr.derive(words, word="upper(word)"))
+    with open_log(secure.mutual_url) as log:
+        log.ensure_topic(words.topic)
+        with log.producer() as producer:
+            producer.append(words.topic.name, pa.table({"word": ["a", "b"], "at": [NOON] * 2}))
+        with Run(app, log, until_caught_up=True, spark=shared()) as run:
+            run.wait()
+            results = Results(log, app.name, tuple(run.progress()))
+        assert sorted(row["word"] for row in results.topic(f"loud-{how}")) == ["A", "B"]
+    line_of_key = secure.client[1].read_text().splitlines()[5]
+    for secret in ("canary", line_of_key):
+        assert not files_with(secret, tmp_path / "state")
+
+
+def test_who_has_no_certificate_is_not_let_in(secure: Secure) -> None:
+    with pytest.raises((AccessDenied, LogUnavailable), match=r"(?i)certificate"):
+        open_log(f"{secure.mutual_url}&ssl.ca.location={secure.elsewhere}")
+
+
+@pytest.mark.usefixtures("bob")
+@pytest.mark.parametrize("latency", ["micro-batch", "real-time"])
+def test_what_spark_cannot_be_told_is_refused_before_it_is_started(
+    secure: Secure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, latency: Latency
+) -> None:
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
+    for module in ("runner", "live"):
+        monkeypatch.setattr(f"headrace.{module}.spark_session", None)
+    app = hr.App("trusting")
+    words = app.topic("trusted", schema="word string, at timestamp", event_time="at")
+    app.publish("loud-trusted", hr.derive(words, word="upper(word)"))
+    setting = "enable.ssl.certificate.verification"
+    with open_log(f"{secure.url()}&{setting}=false") as log:
+        with pytest.raises(Unsupported, match=f"{setting}=false"):
+            start(app, log, latency=latency)
+        assert "trusted" not in [topic.name for topic in log.topics()]
 
 
 def test_a_wrong_password_is_told_and_not_shown(

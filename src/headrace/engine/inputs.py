@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.engine.kafka.connection import OnKafka, connection_of
 from headrace.engine.steps import Step, inputs_of
 from headrace.errors import InvalidPipeline
 from headrace.log import Log, Topic
@@ -11,6 +12,8 @@ from headrace.streams.where import Where
 
 def prepare_topics(log: Log, step: Step) -> None:
     """Create what a step reads where it is not there yet, and compare it where it is."""
+    if isinstance(log, OnKafka):
+        connection_of(log)  # before anything is made: Spark may not be able to get there
     for source in inputs_of(step):
         _check_topic(log.ensure_topic(source.topic), source.topic, source.where)
 

@@ -6,30 +6,11 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, runtime_checkable
 
+from headrace.engine.kafka.java_settings import java_settings
 from headrace.engine.position import Position
 from headrace.errors import Unsupported
 from headrace.log import Log
 from headrace.log.kafka.address import KafkaAddress
-
-_SAME = {
-    "security.protocol",
-    "sasl.mechanism",
-    "ssl.key.password",
-    "ssl.keystore.location",
-    "ssl.keystore.password",
-    "ssl.truststore.location",
-    "ssl.truststore.password",
-    "ssl.endpoint.identification.algorithm",
-    "client.dns.lookup",
-    "client.rack",
-}
-"""What both clients call the same."""
-
-_LOGINS = {
-    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
-}
 
 
 @runtime_checkable
@@ -55,18 +36,7 @@ def connection_of(log: Log) -> dict[str, str]:
         raise Unsupported(
             f"Spark cannot read the log at {log.url} as Kafka's", hint="Use kafka://HOST:PORT"
         )
-    given = dict(log.address.settings)
-    made = {"bootstrap.servers": log.address.servers}
-    mechanism = given.get("sasl.mechanism") or given.get("sasl.mechanisms")
-    if mechanism is not None:
-        made["sasl.mechanism"] = mechanism
-        user, password = given.get("sasl.username", ""), given.get("sasl.password", "")
-        if mechanism in _LOGINS:
-            login = f'username="{_quoted(user)}" password="{_quoted(password)}"'
-            made["sasl.jaas.config"] = f"{_LOGINS[mechanism]} required {login};"
-    if (authority := given.get("ssl.ca.location")) is not None:
-        made |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": authority}
-    made |= {name: value for name, value in given.items() if name in _SAME}
+    made = {"bootstrap.servers": log.address.servers, **java_settings(log.address.settings)}
     return {f"kafka.{name}": value for name, value in made.items()}
 
 
@@ -81,8 +51,3 @@ def group_of(log: Log, name: str) -> Tell:
     group = importlib.import_module("headrace.engine.kafka.group").Group
     tell: Tell = group(log.address, name).tell
     return tell
-
-
-def _quoted(text: str) -> str:
-    """A text inside of double quotes."""
-    return text.replace("\\", "\\\\").replace('"', '\\"')
