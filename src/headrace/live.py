@@ -88,6 +88,7 @@ class LiveRun(Closing):
             )
             _check_slots(spark, slots)
             self._stack.callback(self.stop)
+            there = {topic.name: topic for topic in self.log.topics()}
             for step in steps:
                 checkpoint = folder / "live" / step.name
                 query = RealTimeQuery(
@@ -97,6 +98,7 @@ class LiveRun(Closing):
                     checkpoint,
                     real_time,
                     group_of(self.log, f"{step.app}.{step.name}"),
+                    there,
                     self._letters(spark, step, checkpoint),
                 )
                 create_topics(self.log, step, query.plan.schema, query.plan.late_schema, None)

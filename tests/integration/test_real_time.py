@@ -11,9 +11,10 @@ from confluent_kafka.admin import AdminClient
 
 from headrace.broker import ClusterState
 from headrace.clock import SystemClock, to_datetime
-from headrace.log import open_log
+from headrace.log import Log, open_log
+from headrace.log.partitioner import partition_of
 from headrace.streams.stream import sources
-from tests.live import Live, declared, expected, once, rows_in, uses
+from tests.live import Live, declared, expected, once, records_in, rows_in, uses
 from tests.property.flagging import JUDGES
 
 LONG_AGO = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -30,6 +31,44 @@ def committed(broker: ClusterState, group: str, topic: str) -> int:
     return sum(place.offset for place in places if place.topic == topic)
 
 
+def create_outlets(log: Log) -> None:
+    """Make two topics before the application does, with keys, in Avro, and compacted."""
+    log.create_topic(
+        "live.tagged",
+        schema="page string, tag string, cost decimal(12,2), at timestamp",
+        key="page",
+        partitions=5,
+        settings={"format": "avro"},
+    )
+    log.create_topic(
+        "live.late",
+        schema="use string, card string, n bigint, at timestamp, watermark timestamp, "
+        "late_by double, more string",
+        key="use",
+        event_time="at",
+        partitions=5,
+        settings={"cleanup": "compact"},
+    )
+
+
+def assert_in_place(log: Log, topic: str, key: str) -> None:
+    """Each record of a topic of five partitions is where headrace itself would write it."""
+    for record in records_in(log, topic):
+        assert record.partition == partition_of(record.value[key].encode(), 5)
+
+
+def assert_dead(log: Log) -> None:
+    """What is no row, and what has no place in time, is told with the reason."""
+    dead = {row["row"]: row["reason"] for row in rows_in(log, "live.dead")}
+    assert dead.pop('{"value":"{no json"}') == "does not decode"
+    assert dead.pop('{"bytes":"ff00"}') == "does not decode"
+    assert dead.pop('{"page": "e"}') == "no event time"
+    # What is no row of a table is told at the start, and then at every checkpoint.
+    assert dead.pop('{"value":"{no card"}') == "does not decode"
+    assert dead.pop('{"value":"[no card]"}') == "does not decode"
+    assert list(dead.values()) == ["ahead of the clock"]
+
+
 def test_rows_come_out_as_the_oracle_says_and_nothing_is_dropped_in_silence(
     broker: ClusterState, tmp_path: Path
 ) -> None:
@@ -43,8 +82,9 @@ def test_rows_come_out_as_the_oracle_says_and_nothing_is_dropped_in_silence(
         raw.flush()
         with log.producer() as producer:
             producer.send("live.cards", {"card": "a", "limit": 1, "since": LONG_AGO})
+        create_outlets(log)
         live.start()
-        outlets = {"live.tagged", "live.late", "live.dear"}
+        outlets = {"live.tagged", "live.alerts", "live.dear"}
         live.until(lambda: outlets <= {topic.name for topic in log.topics()})
         at = to_datetime(SystemClock().now())
         with log.producer() as producer:
@@ -83,14 +123,9 @@ def test_rows_come_out_as_the_oracle_says_and_nothing_is_dropped_in_silence(
             ("a", "x", "1.10"),
             ("a", "y", "1.10"),
         ]
-        dead = {row["row"]: row["reason"] for row in rows_in(log, "live.dead")}
-        assert dead.pop('{"value":"{no json"}') == "does not decode"
-        assert dead.pop('{"bytes":"ff00"}') == "does not decode"
-        assert dead.pop('{"page": "e"}') == "no event time"
-        # What is no row of a table is told at the start, and then at every checkpoint.
-        assert dead.pop('{"value":"{no card"}') == "does not decode"
-        assert dead.pop('{"value":"[no card]"}') == "does not decode"
-        assert list(dead.values()) == ["ahead of the clock"]
+        assert_in_place(log, "live.tagged", "page")
+        assert_in_place(log, "live.late", "use")
+        assert_dead(log)
         # At the next checkpoint, Kafka's own tools see how far it is.
         live.until(lambda: committed(broker, "live.live.alerts", "live.uses") == 60)
         said = live.stop()

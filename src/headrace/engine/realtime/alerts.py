@@ -17,8 +17,9 @@ from pyspark.sql import functions as F
 from headrace.engine import places
 from headrace.engine.alerting import flagged, held
 from headrace.engine.compile import Compiler, column
-from headrace.engine.realtime.beside import as_json, record, told
+from headrace.engine.handing import arrow_schema
 from headrace.engine.realtime.counting import Counting
+from headrace.engine.realtime.outlets import Outlet
 from headrace.engine.realtime.reading import now
 from headrace.engine.sliding import HELD
 from headrace.engine.too_late import late_columns, late_rows, too_late
@@ -36,31 +37,32 @@ _PASSING = "_passing"
 
 
 class Alerting:
-    """The frames of alerts, made by a compiler. `late` is the topic of what comes too late."""
+    """The frames of alerts, made by a compiler. `late` is where what comes too late goes."""
 
     def __init__(
         self,
         step: Alerts,
         compiler: Compiler,
         counting: Counting,
-        late: str | None,
+        late: Outlet | None,
         table: DataFrame | None,
     ) -> None:
         self._step = step
         rows = counting.judged(compiler.rows(step.input), too_late(step.delay))
-        self.late_rows = late_rows(rows, step.input.columns, step.delay)
-        """The events that came too late. Only their columns are of use: it would be read again."""
+        self.late_schema = arrow_schema(late_rows(rows, step.input.columns, step.delay))
+        """The columns of the events that came too late."""
         self.rows = self._alerts(_apart(self._set_aside(rows, late)), table)
         """The alerts, and what is beside them."""
 
-    def _set_aside(self, rows: DataFrame, topic: str | None) -> DataFrame:
+    def _set_aside(self, rows: DataFrame, outlet: Outlet | None) -> DataFrame:
         """Rows among which those that came too late are no events any more."""
         step = self._step
         is_late = F.col(places.BESIDE).isNull() & too_late(step.delay)
-        if topic is None:
+        if outlet is None:
             return rows.where(~is_late)
-        row = as_json(*told(rows, step.input.columns), *late_columns(step.delay))
-        aside = F.when(is_late, record(topic, row)).otherwise(F.col(places.BESIDE))
+        own = [F.col(f"`{name}`") for name in step.input.columns]
+        late = outlet.record(self.late_schema, [*own, *late_columns(step.delay)])
+        aside = F.when(is_late, late).otherwise(F.col(places.BESIDE))
         return rows.withColumn(places.BESIDE, aside)
 
     def _alerts(self, rows: DataFrame, table: DataFrame | None) -> DataFrame:

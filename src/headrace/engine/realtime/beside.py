@@ -7,11 +7,8 @@ past all that is done to them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DecimalType
 
 from headrace.engine.places import BESIDE
 
@@ -22,29 +19,9 @@ _WIRE = {
 }
 
 
-def record(topic: str, value: Column, key: Column | None = None) -> Column:
-    """A record as Spark's Kafka sink takes it."""
-    return F.struct(
-        F.lit(topic).alias("topic"),
-        (F.lit(None) if key is None else key).cast("binary").alias("key"),
-        value.cast("binary").alias("value"),
-    )
-
-
 def as_json(*columns: Column) -> Column:
     """Columns as the text that a topic has of a row."""
     return F.to_json(F.struct(*columns), _WIRE)
-
-
-def told(rows: DataFrame, names: Sequence[str]) -> list[Column]:
-    """These columns of a frame, as they are told in a text."""
-    return [
-        # A number in JSON may be read as a float, which money must not be.
-        F.col(f"`{name}`").cast("string").alias(name)
-        if isinstance(rows.schema[name].dataType, DecimalType)
-        else F.col(f"`{name}`")
-        for name in names
-    ]
 
 
 def written(rows: DataFrame, record: Column) -> DataFrame:

@@ -12,35 +12,48 @@ from headrace.engine import places
 from headrace.engine.compile import Compiler
 from headrace.engine.handing import arrow_schema
 from headrace.engine.realtime.alerts import Alerting
-from headrace.engine.realtime.beside import as_json, record, told, written
+from headrace.engine.realtime.beside import written
 from headrace.engine.realtime.counting import Counting
+from headrace.engine.realtime.outlets import Outlet
 from headrace.engine.realtime.reading import records_of, rows_of
 from headrace.engine.realtime.settings import RealTime
 from headrace.engine.realtime.tables import table_now
 from headrace.engine.steps import Step
+from headrace.log import Topic
 from headrace.streams.alerts import Alerts
 from headrace.streams.stream import Explode, Source, Stream
 
 
 class Plan:
-    """What a step comes to in Spark. `connection` are the options of Spark's Kafka source."""
+    """What a step comes to in Spark.
+
+    `connection` are the options of Spark's Kafka source, `there` the topics that the log has.
+    """
 
     def __init__(
-        self, spark: SparkSession, connection: Mapping[str, str], step: Step, settings: RealTime
+        self,
+        spark: SparkSession,
+        connection: Mapping[str, str],
+        step: Step,
+        settings: RealTime,
+        there: Mapping[str, Topic],
     ) -> None:
         self._spark = spark
         self._connection = connection
         self._step = step
         self._settings = settings
+        self._there = there
         self.counting = Counting()
         self.late_schema: pa.Schema | None = None
         """The columns of late rows, of a step that can have any."""
         (topic,) = step.outputs
         rows = self._rows()
-        self.schema = arrow_schema(rows.select(*(F.col(f"`{n}`") for n in step.stream.columns)))
+        results = [F.col(f"`{name}`") for name in step.stream.columns]
+        self.schema = arrow_schema(rows.select(*results))
         """The columns of the results."""
-        self.records = written(rows, record(topic, as_json(*told(rows, step.stream.columns))))
-        """All that the step writes: topic, key and value."""
+        origin = F.col(places.PARTITION) if places.PARTITION in rows.columns else None
+        self.records = written(rows, self._outlet(topic).record(self.schema, results, origin))
+        """All that the step writes: topic, key, value and partition."""
 
     def _rows(self) -> DataFrame:
         """The results, and what is beside them."""
@@ -50,22 +63,26 @@ class Plan:
         )
         if not isinstance(stream, Alerts):
             return self.counting.judged(compiler.rows(stream), F.lit(False))
-        known, late = stream.known, next(iter(self._step.late), None)
+        known, late = stream.known, next(map(self._outlet, self._step.late), None)
         table = None
         if known is not None:
             table = table_now(self._spark, self._connection, known.table)
         made = Alerting(stream, compiler, self.counting, late, table)
-        self.late_schema = arrow_schema(made.late_rows)
+        self.late_schema = made.late_schema
         return made.rows
 
     def _load(self, source: Source) -> DataFrame:
         records = records_of(self._spark, self._connection, source.topic.name)
-        rows = rows_of(self.counting.read(records), source, self._step, self._settings.hold)
+        dead = self._outlet(self._step.dead_letters)
+        rows = rows_of(self.counting.read(records), source, self._step, self._settings.hold, dead)
         if _told_apart(self._step):
             rows = rows.withColumn(places.TOPIC, F.lit(source.topic.name))
         if isinstance(self._step.stream, Alerts):
             rows = rows.withWatermark(places.MET, self._settings.held_for(self._step.stream.delay))
         return rows
+
+    def _outlet(self, topic: str) -> Outlet:
+        return Outlet(self._step, topic, self._there)
 
 
 def _told_apart(step: Step) -> bool:

@@ -29,7 +29,7 @@ from headrace.engine.realtime.settings import QUERY_SETTINGS, RealTime
 from headrace.engine.session import set_meanwhile
 from headrace.engine.steps import Step, fingerprint
 from headrace.errors import HeadraceError, LogUnavailable, Retryable
-from headrace.log import Log
+from headrace.log import Log, Topic
 
 logger = logging.getLogger("headrace.kafka")
 
@@ -48,7 +48,10 @@ def live_owner(step: Step) -> dict[str, Any]:
 
 
 class RealTimeQuery:
-    """Runs one step. What is known of it is in its checkpoint, and nowhere else."""
+    """Runs one step. What is known of it is in its checkpoint, and nowhere else.
+
+    `there` are the topics that the log has: some may be written to.
+    """
 
     def __init__(
         self,
@@ -58,6 +61,7 @@ class RealTimeQuery:
         checkpoint: Path,
         settings: RealTime,
         tell: Tell,
+        there: Mapping[str, Topic],
         letters: TableLetters | None = None,
     ) -> None:
         self._spark = spark
@@ -68,7 +72,7 @@ class RealTimeQuery:
         self._settings = settings
         self._tell = tell
         self._letters = letters
-        self.plan = Plan(spark, self._connection, step, settings)
+        self.plan = Plan(spark, self._connection, step, settings, there)
         self._query: StreamingQuery | None = None
         self._seen = -1
         self.law = Law()

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.clock import micros
 from headrace.engine import places
+from headrace.engine.aside import DEAD_SCHEMA
 from headrace.engine.kafka.decode import KEY, REASON, TEXT, UNREADABLE, VALUE, Decoder
-from headrace.engine.realtime.beside import as_json, record
+from headrace.engine.realtime.beside import as_json
+from headrace.engine.realtime.outlets import Outlet
 from headrace.engine.steps import Step
 from headrace.streams.stream import Source
 
@@ -29,8 +32,10 @@ def records_of(spark: SparkSession, connection: Mapping[str, str], topic: str) -
     return reader.option("subscribe", topic).load()
 
 
-def rows_of(records: DataFrame, source: Source, step: Step, hold: timedelta) -> DataFrame:
-    """The rows of a topic with their places. Those that cannot count have become dead letters.
+def rows_of(
+    records: DataFrame, source: Source, step: Step, hold: timedelta, dead: Outlet
+) -> DataFrame:
+    """The rows of a topic with their places. Those that cannot count are records for `dead`.
 
     The frontier that a row has met is the moment at which the broker appended it: that is known of
     each row by itself, whoever reads it and when. Only of rows that were not read for so long as
@@ -41,7 +46,7 @@ def rows_of(records: DataFrame, source: Source, step: Step, hold: timedelta) -> 
     remembered = F.unix_micros(now()) - F.lit(micros(hold))
     return rows.withColumns(
         {
-            places.BESIDE: F.when(F.col(REASON) != F.lit(""), _letter(source, step)),
+            places.BESIDE: F.when(F.col(REASON) != F.lit(""), _letter(source, step, dead)),
             places.APPENDED: appended,
             # The clock of a broker may be ahead of ours, and Spark's watermark must not be.
             places.MET: F.least(appended, now()),
@@ -55,20 +60,21 @@ def now() -> Column:
     return F.current_timestamp()
 
 
-def _letter(source: Source, step: Step) -> Column:
+def _letter(source: Source, step: Step, dead: Outlet) -> Column:
     """A dead letter: where the record is, why it cannot be counted, and what it was."""
     text = F.col(VALUE).cast("string")
     unread = F.when(F.is_valid_utf8(VALUE), as_json(text.alias("value"))).otherwise(
         as_json(F.lower(F.hex(VALUE)).alias("bytes"))
     )
     row = F.when(F.col(REASON) == F.lit(UNREADABLE), unread).otherwise(F.coalesce(TEXT, text))
-    letter = as_json(
-        F.lit(step.name).alias("step"),
-        F.lit(source.topic.name).alias("topic"),
-        F.col(places.PARTITION).alias("partition"),
-        F.col(places.OFFSET).alias("offset"),
-        F.timestamp_micros(places.FRONTIER).alias("appended"),
-        F.col(REASON).alias("reason"),
-        row.alias("row"),
-    )
-    return record(step.dead_letters, letter)
+    letter = {
+        "step": F.lit(step.name),
+        "topic": F.lit(source.topic.name),
+        "partition": F.col(places.PARTITION),
+        "offset": F.col(places.OFFSET),
+        "appended": F.timestamp_micros(places.FRONTIER),
+        "reason": F.col(REASON),
+        "row": row,
+    }
+    schema = pa.schema([DEAD_SCHEMA.field(name) for name in letter])
+    return dead.record(schema, list(letter.values()))
