@@ -152,6 +152,17 @@ def test_what_does_not_decode_or_has_no_place_in_time_is_a_dead_letter(kafka: Ru
     ]
 
 
+def test_a_dead_letter_may_be_twice_as_large_as_its_record(kafka: Runs) -> None:
+    app, source = pageviews(kafka)
+    app.publish(kafka.name("out"), source)
+    kafka.send(source, b"\xff" * 900_000, row(1), partition=0)
+    results = kafka.run(app)
+    law = results.law(kafka.name("out"))
+    assert (law.rows, law.counted, law.dead) == (2, 1, 1)
+    told = '{"bytes":"' + "ff" * 900_000 + '"}'
+    assert letters(results, app.name) == [(0, 0, "does not decode", told)]
+
+
 def test_bytes_are_rows_as_they_are_with_the_time_of_their_arrival(kafka: Runs) -> None:
     app = hr.App(kafka.name("app"))
     lines = app.topic(

@@ -13,9 +13,12 @@ from headrace import streams as hr
 from headrace.engine.law import Law
 from headrace.engine.realtime.counting import Counting, check
 from headrace.engine.realtime.qualify import check_real_time, why_not_real_time
-from headrace.engine.realtime.settings import RealTime
+from headrace.engine.realtime.settings import WRITING, RealTime
 from headrace.engine.steps import steps_of
 from headrace.errors import InvalidPipeline, InvalidSetting, LawBroken
+from headrace.log.kafka import client
+from headrace.log.kafka.configs import to_configs
+from headrace.log.settings import MIB, TopicSettings
 from headrace.runner import start
 from headrace.streams.stream import Source
 
@@ -148,6 +151,12 @@ def test_a_checkpoint_shorter_than_spark_takes_is_refused() -> None:
         RealTime(checkpoint=timedelta(seconds=1))
     with pytest.raises(InvalidSetting, match="hold cannot be"):
         RealTime(hold=-MINUTE)
+
+
+def test_spark_may_send_what_headraces_own_producers_may() -> None:
+    assert {int(option) for option in WRITING.values()} == {client._MESSAGE_BYTES}
+    largest = to_configs(TopicSettings(max_record_bytes=32 * MIB))["max.message.bytes"]
+    assert int(largest) < client._MESSAGE_BYTES
 
 
 PROGRESS: dict[str, Any] = {

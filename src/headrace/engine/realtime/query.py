@@ -25,7 +25,7 @@ from headrace.engine.realtime.counting import check
 from headrace.engine.realtime.letters import TableLetters
 from headrace.engine.realtime.plan import Plan
 from headrace.engine.realtime.qualify import Reason, refusal
-from headrace.engine.realtime.settings import QUERY_SETTINGS, RealTime
+from headrace.engine.realtime.settings import QUERY_SETTINGS, WRITING, RealTime
 from headrace.engine.session import set_meanwhile
 from headrace.engine.steps import Step, fingerprint
 from headrace.errors import HeadraceError, LogUnavailable, Retryable
@@ -93,7 +93,7 @@ class RealTimeQuery:
         writer = (
             self.plan.records.writeStream.queryName(f"{self.step.app}.{self.step.name}")
             .format("kafka")
-            .options(**self._connection)
+            .options(**self._connection, **WRITING)
             .option("checkpointLocation", str(self._checkpoint.path))
             .outputMode("update")
         )

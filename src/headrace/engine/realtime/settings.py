@@ -20,6 +20,15 @@ QUERY_SETTINGS = {
 }
 """What a query is given when it starts."""
 
+_MESSAGE_BYTES = 72 << 20
+
+WRITING = {
+    # Java's producer refuses records of more than a megabyte, which a topic may well take.
+    "kafka.max.request.size": str(_MESSAGE_BYTES),
+    "kafka.buffer.memory": str(_MESSAGE_BYTES),
+}
+"""Options of Spark's Kafka sink: it may send what headrace's own producers may."""
+
 
 @dataclass(frozen=True)
 class RealTime:
