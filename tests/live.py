@@ -109,6 +109,15 @@ class Live:
         assert self._process.returncode == 130, self._said.read_text()
         return {line["step"]: line for line in map(json.loads, out.splitlines())}
 
+    def refused(self) -> str:
+        """Start it where it cannot run; returns what it says."""
+        done = subprocess.run(
+            self._words, capture_output=True, text=True, env=self._environment, timeout=120,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode != 0, done.stdout
+        return done.stderr
+
     def until(self, true: Callable[[], bool]) -> None:
         """Return when something is so, as it will be while the application runs."""
         clock = SystemClock()

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from headrace.clock import SECOND, Clock, SystemClock
+from headrace.clock import MILLISECOND, SECOND, Clock, SystemClock
+from headrace.engine.cluster import is_cluster
 from headrace.engine.inputs import prepare_topics
 from headrace.engine.kafka.connection import cluster_of, group_of
 from headrace.engine.kafka.gaps import TOPICS, check_known
@@ -40,6 +41,9 @@ from headrace.views.topics import create_topics
 
 _SPARE = 2
 """Tasks more, for what is looked up in tables."""
+
+_WORKERS_WITHIN = 30 * SECOND
+_POLL = 100 * MILLISECOND
 
 
 class LiveRun(Closing):
@@ -86,7 +90,7 @@ class LiveRun(Closing):
                 log_file=folder / "spark.log",
                 jars=jars("spark-kafka"),
             )
-            _check_slots(spark, slots)
+            _check_slots(spark, slots, self._clock)
             self._stack.callback(self.stop)
             there = {topic.name: topic for topic in self.log.topics()}
             for step in steps:
@@ -163,11 +167,14 @@ def _slots(log: Log, steps: Sequence[Step], settings: SparkSettings) -> int:
     return read + keeping * (settings.shuffle_partitions or settings.tasks) + _SPARE
 
 
-def _check_slots(spark: SparkSession, slots: int) -> None:
-    there = spark.sparkContext.defaultParallelism
-    if there < slots:
-        raise InvalidSetting(
-            f"Spark can run {there} tasks at once, and in real time {slots} have to",
-            hint="Give it more cores, or the topics fewer partitions; a local Spark can be given "
-            f"more tasks than there are cores: local[{slots}]",
-        )
+def _check_slots(spark: SparkSession, slots: int, clock: Clock) -> None:
+    """Return once so many tasks can run at once. A cluster is given a while to start executors."""
+    until = clock.monotonic() + _WORKERS_WITHIN
+    while (there := spark.sparkContext.defaultParallelism) < slots:
+        if not is_cluster(spark) or clock.monotonic() >= until:
+            raise InvalidSetting(
+                f"Spark can run {there} tasks at once, and in real time {slots} have to",
+                hint="Give it more cores, or the topics fewer partitions; a local Spark can be "
+                f"given more tasks than there are cores: local[{slots}]",
+            )
+        clock.sleep(_POLL)

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from headrace import streams as hr
+from headrace.clock import SECOND, VirtualClock
 from headrace.engine.law import Law
 from headrace.engine.realtime.counting import Counting, check
 from headrace.engine.realtime.qualify import check_real_time, why_not_real_time
 from headrace.engine.realtime.settings import WRITING, RealTime
 from headrace.engine.steps import steps_of
 from headrace.errors import InvalidPipeline, InvalidSetting, LawBroken
+from headrace.live import _check_slots
 from headrace.log.kafka import client
 from headrace.log.kafka.configs import to_configs
 from headrace.log.settings import MIB, TopicSettings
@@ -157,6 +159,39 @@ def test_spark_may_send_what_headraces_own_producers_may() -> None:
     assert {int(option) for option in WRITING.values()} == {client._MESSAGE_BYTES}
     largest = to_configs(TopicSettings(max_record_bytes=32 * MIB))["max.message.bytes"]
     assert int(largest) < client._MESSAGE_BYTES
+
+
+class Growing:
+    """Stands in for Spark, and for its context, on a cluster whose executors come one by one."""
+
+    def __init__(self, master: str, most: int) -> None:
+        self.sparkContext = self
+        self.master = master
+        self._most = most
+        self._cores = 0
+
+    @property
+    def defaultParallelism(self) -> int:
+        self._cores = min(self._cores + 1, self._most)
+        return max(2, self._cores)
+
+
+def test_executors_of_a_cluster_are_waited_for() -> None:
+    clock = VirtualClock()
+    few: Any = Growing("spark://127.0.0.1:7077", 4)
+    _check_slots(few, 4, clock)
+    assert 0 < clock.monotonic() < SECOND
+    with pytest.raises(InvalidSetting, match=r"run 4 tasks at once, and in real time 5 have to"):
+        _check_slots(few, 5, clock)
+    assert clock.monotonic() > 20 * SECOND
+
+
+def test_a_local_spark_is_refused_at_once_if_it_runs_too_few_tasks() -> None:
+    clock = VirtualClock()
+    local: Any = Growing("local[4]", 4)
+    with pytest.raises(InvalidSetting, match=r"local\[5\]"):
+        _check_slots(local, 5, clock)
+    assert clock.monotonic() == 0
 
 
 PROGRESS: dict[str, Any] = {
