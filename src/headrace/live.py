@@ -16,7 +16,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headrace.clock import MILLISECOND, SECOND, Clock, SystemClock
-from headrace.engine.cluster import is_cluster
+from headrace.engine.cluster import is_cluster, require_shared
 from headrace.engine.inputs import prepare_topics
 from headrace.engine.kafka.connection import cluster_of, group_of
 from headrace.engine.kafka.gaps import TOPICS, check_known
@@ -91,8 +91,9 @@ class LiveRun(Closing):
                 jars=jars("spark-kafka"),
             )
             _check_slots(spark, slots, self._clock)
+            if any(step.alerts is not None for step in steps):
+                require_shared(spark, folder)
             self._stack.callback(self.stop)
-            there = {topic.name: topic for topic in self.log.topics()}
             for step in steps:
                 checkpoint = folder / "live" / step.name
                 query = RealTimeQuery(
@@ -102,7 +103,6 @@ class LiveRun(Closing):
                     checkpoint,
                     real_time,
                     group_of(self.log, f"{step.app}.{step.name}"),
-                    there,
                     self._letters(spark, step, checkpoint),
                 )
                 create_topics(self.log, step, query.plan.schema, query.plan.late_schema, None)

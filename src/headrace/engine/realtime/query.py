@@ -29,7 +29,7 @@ from headrace.engine.realtime.settings import QUERY_SETTINGS, WRITING, RealTime
 from headrace.engine.session import set_meanwhile
 from headrace.engine.steps import Step, fingerprint
 from headrace.errors import HeadraceError, LogUnavailable, Retryable
-from headrace.log import Log, Topic
+from headrace.log import Log
 
 logger = logging.getLogger("headrace.kafka")
 
@@ -48,10 +48,7 @@ def live_owner(step: Step) -> dict[str, Any]:
 
 
 class RealTimeQuery:
-    """Runs one step. What is known of it is in its checkpoint, and nowhere else.
-
-    `there` are the topics that the log has: some may be written to.
-    """
+    """Runs one step. What is known of it is in its checkpoint, and nowhere else."""
 
     def __init__(
         self,
@@ -61,7 +58,6 @@ class RealTimeQuery:
         checkpoint: Path,
         settings: RealTime,
         tell: Tell,
-        there: Mapping[str, Topic],
         letters: TableLetters | None = None,
     ) -> None:
         self._spark = spark
@@ -72,6 +68,7 @@ class RealTimeQuery:
         self._settings = settings
         self._tell = tell
         self._letters = letters
+        there = {topic.name: topic for topic in log.topics()}
         self.plan = Plan(spark, self._connection, step, settings, there)
         self._query: StreamingQuery | None = None
         self._seen = -1
