@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -69,6 +70,24 @@ def test_what_goes_wrong_in_a_fork_is_told_where_it_was_asked_for(
     assert "No module named no_such_module" in done.stderr
     again = launched(place, NOBODY, "-m", "this")
     assert again.stdout.startswith("The Zen of Python")
+
+
+@pytest.mark.parametrize("said", [b"", b"\0", launch.LENGTH.pack(100) + b'{"wor'])
+def test_whoever_breaks_off_while_asking_leaves_nothing_behind(
+    place: Path, server: subprocess.Popen[bytes], said: bytes
+) -> None:
+    def ask(said: bytes) -> None:
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(str(place))
+            if said:
+                socket.send_fds(line, [said], [1, 2])
+
+    assert launched(place, NOBODY, "-m", "this").stdout
+    before = os.listdir(f"/proc/{server.pid}/fd")
+    for _ in range(3):
+        ask(said)
+    assert launched(place, NOBODY, "-m", "this").stdout
+    assert os.listdir(f"/proc/{server.pid}/fd") == before
 
 
 def test_without_a_process_to_fork_there_is_python(place: Path) -> None:

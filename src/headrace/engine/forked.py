@@ -17,6 +17,7 @@ import runpy
 import selectors
 import signal
 import socket
+import struct
 import sys
 from typing import Any
 
@@ -45,18 +46,23 @@ def serve(listener: socket.socket) -> None:
         waiting.register(listener, selectors.EVENT_READ)
         while sys.stdin not in [key.fileobj for key, _ in waiting.select()]:
             asked, _ = listener.accept()
-            with asked, contextlib.suppress(OSError, ValueError):
+            with asked, contextlib.suppress(OSError, ValueError, struct.error):
                 _answer(listener, asked)
 
 
 def _answer(listener: socket.socket, asked: socket.socket) -> None:
     asked.settimeout(_PATIENCE)
     head, files, _, _ = socket.recv_fds(asked, LENGTH.size, 2)
-    with asked.makefile("rb") as rest:
-        wish = json.loads(rest.read(LENGTH.unpack(head)[0]))
-    if child := os.fork():
-        for file in files:
-            os.close(file)
+    child = -1
+    try:
+        with asked.makefile("rb") as rest:
+            wish = json.loads(rest.read(LENGTH.unpack(head)[0]))
+        child = os.fork()
+    finally:
+        if child:  # which is all the same to the fork
+            for file in files:
+                os.close(file)
+    if child:
         asked.sendall(LENGTH.pack(child))
         return
     code = 1
