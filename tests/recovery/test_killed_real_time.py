@@ -24,6 +24,14 @@ def feed(log: Log, seed: int) -> None:
             producer.send("killed.uses", use)
 
 
+def leave_unfinished(folder: Path) -> None:
+    """What a kill leaves that comes just when Spark writes down that a batch is done."""
+    for commits in folder.glob("state/*/apps/killed/live/*/commits"):
+        number = sum(path.name.isdigit() for path in commits.iterdir())
+        (commits / f".{number}.0-1-2.tmp").touch()
+        (commits / f"..{number}.0-1-2.tmp.crc").touch()
+
+
 def test_alerts_are_the_oracles_once_by_id_however_often_it_is_killed(
     broker: ClusterState, tmp_path: Path
 ) -> None:
@@ -42,6 +50,7 @@ def test_alerts_are_the_oracles_once_by_id_however_often_it_is_killed(
             # In the middle of a batch: it is Spark's checkpoint that makes one end.
             live.until(lambda seed=seed: told(seed))  # type: ignore[misc]
             live.kill()
+            leave_unfinished(tmp_path)
         live.start()
         feed(log, KILLS)
         meant = expected(log, step, JUDGES)

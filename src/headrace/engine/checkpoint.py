@@ -41,6 +41,7 @@ class Checkpoint:
         """Enter an owner, its `app` and `step` and more, if it is new; else compare them."""
         if self.exists:
             self.check_owner(owner)
+            self._sweep()
             return
         identity = self.path / _IDENTITY
         self.path.mkdir(parents=True, exist_ok=True)
@@ -61,6 +62,13 @@ class Checkpoint:
                 hint="Remove it and the pipeline is computed again from the log; or give the "
                 "changed pipeline another name",
             )
+
+    def _sweep(self) -> None:
+        """Remove what Spark was about to write when it was killed. It counts the files that it has
+        written so far, these as well, and does not begin with its first batch if there are any."""
+        for folder in ("offsets", "commits"):
+            for left in (self.path / folder).glob(".*.tmp*"):
+                left.unlink(missing_ok=True)
 
     def check(
         self, step: Step, begun: Mapping[str, Position], reached: Mapping[str, Position]
