@@ -157,7 +157,8 @@ def _written(client: Client, writer: str, origin: tuple[str, int]) -> int:
     fence = read_fence(client, writer)
     if fence is None:
         return 0
-    return max(ack.end for ack in fence.receipt.acks if (ack.topic, ack.partition) == origin)
+    ends = [ack.end for ack in fence.receipt.acks if (ack.topic, ack.partition) == origin]
+    return max(ends, default=0)
 
 
 @functools.lru_cache(maxsize=8)
