@@ -11,7 +11,7 @@ from headrace.errors import InvalidSetting, MisusedHandle, UnknownPartition
 from headrace.log import EARLIEST, LATEST, Capability, Commit, Log, Offset, Time
 from headrace.log.roles import Consumer
 from tests.conformance.backends import START
-from tests.conformance.stage import Stage, needs, send, table
+from tests.conformance.stage import LONG, Stage, needs, send, table
 
 MINUTE = timedelta(minutes=1)
 
@@ -20,9 +20,11 @@ MINUTE = timedelta(minutes=1)
 def numbers(stage: Stage) -> Log:
     """A topic with the numbers 0 to 9, one each minute."""
     stage.log.create_topic("numbers")
-    for number in range(10):
-        send(stage.log, "numbers", b"%d" % number)
-        stage.later(MINUTE)
+    with stage.log.producer(linger=LONG) as producer:
+        for number in range(10):
+            producer.send("numbers", b"%d" % number)
+            producer.flush()
+            stage.later(MINUTE)
     return stage.log
 
 

@@ -10,7 +10,7 @@ from headrace.clock import to_micros
 from headrace.errors import GroupActive, UnknownGroup
 from headrace.log import EARLIEST, LATEST, Capability, Commit, Log, Offset, Position, Time
 from tests.conformance.backends import START
-from tests.conformance.stage import Stage, needs, send
+from tests.conformance.stage import LONG, Stage, needs, send
 
 MINUTE = timedelta(minutes=1)
 
@@ -19,10 +19,12 @@ MINUTE = timedelta(minutes=1)
 def numbers(stage: Stage) -> Log:
     """Two partitions with 0 to 4 each, one each minute."""
     stage.log.create_topic("numbers", partitions=2)
-    for number in range(5):
-        for partition in (0, 1):
-            send(stage.log, "numbers", b"%d" % number, partition=partition)
-        stage.later(MINUTE)
+    with stage.log.producer(linger=LONG) as producer:
+        for number in range(5):
+            for partition in (0, 1):
+                producer.send("numbers", b"%d" % number, partition=partition)
+                producer.flush()
+            stage.later(MINUTE)
     return stage.log
 
 

@@ -30,9 +30,11 @@ def minute(number: int) -> Time:
 def numbers(stage: Stage) -> Log:
     """A topic with the numbers 0 to 9, one each minute."""
     stage.log.create_topic("numbers")
-    for number in range(10):
-        send(stage.log, "numbers", b"%d" % number)
-        stage.later(MINUTE)
+    with stage.log.producer(linger=LONG) as producer:
+        for number in range(10):
+            producer.send("numbers", b"%d" % number)
+            producer.flush()
+            stage.later(MINUTE)
     return stage.log
 
 
