@@ -81,8 +81,7 @@ class LiveRun(Closing):
                 prepare_topics(self.log, step)
             if fresh:
                 shutil.rmtree(folder / "live", ignore_errors=True)
-            read = {topic for step in steps for topic in step.topics}
-            check_known(self.log, folder / "live" / TOPICS, read)
+            check_known(self.log, folder / "live" / TOPICS, steps)
             settings = settings or SparkSettings()
             slots = _slots(self.log, steps, settings)
             spark = spark or spark_session(

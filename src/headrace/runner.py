@@ -118,8 +118,7 @@ class Run(Closing):
             finish_switches(home, app)
             preflight(self.app, self.log).require()
         if self._on_kafka:
-            read = {topic for step in self._steps for topic in step.topics}
-            check_known(self.log, folder / TOPICS, read)
+            check_known(self.log, folder / TOPICS, self._steps)
         self._spark = spark or spark_session(
             settings,
             log_file=folder / "spark.log",

@@ -208,6 +208,20 @@ def test_a_topic_that_was_made_again_and_has_grown_is_another_topic(
     assert [r["rows"] for r in kafka.run(app, fresh=True).view("counts")] == [60]
 
 
+def test_a_topic_that_is_made_again_under_a_landing_is_not_landed(kafka: Runs) -> None:
+    app, source = declare(kafka, "once")
+
+    def make_again(point: str) -> None:
+        if point == "landing began":
+            kafka.log.delete_topic(source.topic.name)
+            kafka.send(source, *(row(n, f"other {n}") for n in range(60)))
+
+    kafka.send(source, *(row(n, f"{n}") for n in range(10)))
+    with pytest.raises(PipelineError, match="it is another topic than it was"):
+        kafka.run(app, reach=make_again)
+    assert not [r for b in kafka.log.read(kafka.name("out")) for r in b.records()]
+
+
 def test_by_another_address_of_its_cluster_an_application_goes_on_where_it_was(
     kafka: Runs,
 ) -> None:

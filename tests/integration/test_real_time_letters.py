@@ -13,6 +13,8 @@ from headrace.broker.state import ClusterState
 from headrace.engine.aside import DEAD_SCHEMA
 from headrace.engine.realtime.letters import TableLetters
 from headrace.engine.steps import steps_of
+from headrace.errors import InvalidSetting, PipelineError
+from headrace.live import LiveRun
 from headrace.log import Topic
 from headrace.streams.stream import Source
 from tests.kafka_runs import Runs, runs
@@ -88,6 +90,19 @@ def test_each_is_told_once_and_what_comes_later_is_told_later(kafka: Runs, tmp_p
     kafka.send(cards, CARD, b"[1]", partition=1)
     letters(kafka, tmp_path, app, cards).tell()
     assert told(kafka, app) == [*first, (1, 2, "does not decode", '{"value":"[1]"}')]
+
+
+def test_a_table_whose_topic_was_made_again_is_another_table(kafka: Runs) -> None:
+    app, cards = declared(kafka)
+    kafka.send(cards, CARD, partition=0)
+    with pytest.raises(InvalidSetting, match="tasks at once"):  # the Spark of tests is small
+        LiveRun(app, kafka.log, spark=shared())
+    kafka.log.delete_topic(cards.topic.name)
+    kafka.send(cards, CARD, partition=0)
+    with pytest.raises(PipelineError, match=r"cards.* it is another topic than it was"):
+        LiveRun(app, kafka.log, spark=shared())
+    with pytest.raises(InvalidSetting, match="tasks at once"):
+        LiveRun(app, kafka.log, spark=shared(), fresh=True)
 
 
 def test_after_a_crash_before_it_was_written_down_a_letter_comes_again(

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.errors import InvalidSetting, ServerError
 from headrace.java.process import Process
+from headrace.notes import write_note
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Folder:
             ) from None
 
     def write_layout(self, layout: Layout) -> None:
-        _write(self.path / "cluster.json", json.dumps(dataclasses.asdict(layout), indent=2))
+        write_note(self.path / "cluster.json", json.dumps(dataclasses.asdict(layout), indent=2))
 
     def claim(self) -> None:
         """Make the folder, or see that it is one of ours: what is in others is not for us."""
@@ -114,12 +114,4 @@ class Folder:
         return process if process.alive() else None
 
     def write_process(self, node: Node, process: Process) -> None:
-        _write(self.node(node) / "process.json", json.dumps(dataclasses.asdict(process)))
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file as a whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_suffix(".new")
-    new.write_text(text)
-    os.replace(new, path)
+        write_note(self.node(node) / "process.json", json.dumps(dataclasses.asdict(process)))

@@ -11,6 +11,7 @@ from typing import Any
 from headrace.engine.position import Position, batch_end, behind, commits_told
 from headrace.engine.steps import Step, fingerprint
 from headrace.errors import ForeignCheckpoint, PipelineError
+from headrace.notes import write_note
 from headrace.streams.time import Session
 
 _IDENTITY = "headrace.json"
@@ -43,11 +44,7 @@ class Checkpoint:
             self.check_owner(owner)
             self._sweep()
             return
-        identity = self.path / _IDENTITY
-        self.path.mkdir(parents=True, exist_ok=True)
-        written = identity.with_suffix(".new")
-        written.write_text(json.dumps(owner))
-        written.rename(identity)
+        write_note(self.path / _IDENTITY, json.dumps(owner))
 
     def check_owner(self, owner: Mapping[str, Any]) -> None:
         """Return if it is this owner's."""

@@ -95,8 +95,7 @@ class Landing:
         self._error = None
         landed = self.landed
         self._gaps = Gaps(self._broker, self.name, [self._topic.name])
-        if (gap := self._gaps.found(self._reached(landed))) is not None:
-            raise gap
+        self._gaps.check(self._reached(landed))
         self._check_checkpoint(landed)
         try:
             writer = (

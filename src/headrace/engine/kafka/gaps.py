@@ -7,14 +7,16 @@ rows, and where a step was in the old one means nothing in it.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from headrace.engine.inputs import topics_of
 from headrace.engine.kafka.connection import OnKafka
 from headrace.engine.position import Position
+from headrace.engine.steps import Step
 from headrace.errors import LogUnavailable, PipelineError, UnknownTopic
 from headrace.log import Log
+from headrace.notes import write_note
 
 TOPICS = "topics.json"
 """Where an application has the ids of the topics that it reads."""
@@ -56,6 +58,11 @@ class Gaps:
             return None  # that is the failure then, and it tells of itself
         return None
 
+    def check(self, reached: Mapping[str, Position]) -> None:
+        """Return if nothing is missing after the place that was reached."""
+        if (gap := self.found(reached)) is not None:
+            raise gap
+
     def check_topics(self) -> None:
         """Return if the topics are those that they were."""
         now = _ids_of(self._log, self._ids)
@@ -95,18 +102,16 @@ class Gaps:
         )
 
 
-def check_known(log: Log, path: Path, topics: Iterable[str]) -> None:
-    """Return if topics are those that were read before. Which these are is in a file."""
+def check_known(log: Log, path: Path, steps: Iterable[Step]) -> None:
+    """Return if what steps read are the topics that were read before: their ids are in a file."""
+    topics = {topic.name for step in steps for topic in topics_of(step)}
     before: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
     now = _ids_of(log, topics)
     for topic, id in now.items():
         if before.get(topic, id) != id:
             raise _made_again(topic)
     if now.keys() - before.keys():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_suffix(".new")
-        new.write_text(json.dumps(before | now))
-        os.replace(new, path)
+        write_note(path, json.dumps(before | now))
 
 
 def _ids_of(log: Log, topics: Iterable[str]) -> dict[str, int]:

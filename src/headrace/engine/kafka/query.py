@@ -49,8 +49,7 @@ class KafkaQuery(Query):
         """The newest time of each topic since the start, which is as much as Spark remembers."""
         self._frontier = sink.frontier
         self._gaps = Gaps(self._log, self.step.name, self.step.topics)
-        if (gap := self._gaps.found(sink.reached)) is not None:
-            raise gap
+        self._gaps.check(sink.reached)
         self._tell: Tell | None = group_of(self._log, f"{self.step.app}.{self.step.name}")
         self._late = 0
         super().start(sink, until_caught_up=until_caught_up)

@@ -9,7 +9,6 @@ in real time.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from headrace.engine.kafka.source import between
 from headrace.engine.position import Position
 from headrace.engine.steps import Step
 from headrace.log import Log, Topic
+from headrace.notes import write_note
 
 
 class TableLetters:
@@ -47,7 +47,7 @@ class TableLetters:
             return
         found = Decoder.of(self._topic).misplaced(records).orderBy("partition", "offset")
         self._write(letters(self._step, name, 0, found.toArrow()).dead)
-        self._remember(end)
+        write_note(self._place, json.dumps(end.to_json()))
 
     def _write(self, dead: list[pa.RecordBatch]) -> None:
         if dead:
@@ -58,9 +58,3 @@ class TableLetters:
         if not self._place.exists():
             return Position(0, ())
         return Position.from_json(json.loads(self._place.read_text()))
-
-    def _remember(self, place: Position) -> None:
-        self._place.parent.mkdir(parents=True, exist_ok=True)
-        new = self._place.with_suffix(".new")
-        new.write_text(json.dumps(place.to_json()))
-        os.replace(new, self._place)

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.failures import failure_of, java_is_gone
+from headrace.engine.inputs import topics_of
 from headrace.engine.kafka.connection import Tell, connection_of
 from headrace.engine.kafka.gaps import Gaps
 from headrace.engine.law import Law
@@ -81,11 +82,11 @@ class RealTimeQuery:
         """Start, from where the checkpoint says or from the beginning of the topics."""
         self._checkpoint.claim(live_owner(self.step))
         self._seen = -1
-        self._gaps = Gaps(self._log, self.step.name, self.step.topics)
+        read = [topic.name for topic in topics_of(self.step)]
+        self._gaps = Gaps(self._log, self.step.name, read)
         if (last := self._checkpoint.last_done()) >= 0:
             self.reached = self._checkpoint.end_of(last)
-            if (gap := self._gaps.found(self.reached)) is not None:
-                raise gap
+            self._gaps.check(self.reached)
         self._tell_letters()
         writer = (
             self.plan.records.writeStream.queryName(f"{self.step.app}.{self.step.name}")
