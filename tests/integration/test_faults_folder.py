@@ -19,6 +19,7 @@ from headrace.errors import (
 )
 from headrace.log.file.catalog import FILE_NAME, FORMAT
 from headrace.log.file.log import FileLog
+from headrace.log.file.upgrade import OLDEST
 
 
 @pytest.fixture
@@ -59,10 +60,10 @@ def test_a_log_of_a_newer_format_is_refused_and_not_touched(folder: Path) -> Non
 
 def test_a_log_of_an_unreleased_older_format_is_refused_and_not_touched(folder: Path) -> None:
     catalog = apsw.Connection(str(folder / FILE_NAME))
-    catalog.execute(f"PRAGMA user_version={FORMAT - 1}")
+    catalog.execute(f"PRAGMA user_version={OLDEST - 1}")
     catalog.close()
     before = snapshot(folder)
-    with pytest.raises(OlderFormat, match=f"format {FORMAT - 1}"):
+    with pytest.raises(OlderFormat, match=f"format {OLDEST - 1}"):
         FileLog(folder)
     gc.collect()
     assert snapshot(folder) == before

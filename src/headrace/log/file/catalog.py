@@ -31,8 +31,9 @@ from headrace.errors import (
 )
 from headrace.log.file.disk import Disk
 from headrace.log.file.tables import SCHEMA
+from headrace.log.file.upgrade import OLDEST, upgrade
 
-FORMAT = 2
+FORMAT = 3
 """The version of the folder's format, in SQLite's user_version."""
 
 APPLICATION = 0x48524C47
@@ -253,13 +254,30 @@ class Catalog:
                 hint="Upgrade headrace; the log has not been touched",
                 format=version,
             )
-        if version < FORMAT:
+        if version < OLDEST:
             raise OlderFormat(
                 f"The log in {self.folder} has format {version}, which was never released, and "
-                f"this headrace reads format {FORMAT}",
+                f"this headrace reads formats {OLDEST} to {FORMAT}",
                 hint="Read it with the headrace that wrote it, and produce its records again",
                 format=version,
             )
+        if version < FORMAT:
+            self._upgrade(connection)
+
+    def _upgrade(self, connection: apsw.Connection) -> None:
+        if self.read_only:
+            version = self._version(connection)
+            raise OlderFormat(
+                f"The log in {self.folder} has format {version}, and it cannot be upgraded to "
+                f"format {FORMAT}: it is not writable",
+                hint="Let somebody who may write it open it once: headrace topics list",
+                format=version,
+            )
+        with self.writing(synced=True):
+            version = self._version(connection)
+            if version < FORMAT:  # or another process was faster
+                upgrade(connection, version)
+                connection.execute(f"PRAGMA user_version={FORMAT}")
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
