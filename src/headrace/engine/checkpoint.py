@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from headrace.notes import write_note
 from headrace.streams.time import Session
 
 _IDENTITY = "headrace.json"
+_SCHEMA_PATH = re.compile(r'"file:[^"]*(/state/\d+/_stateSchema/[^"]*)"')
+"""The one kind of absolute path that Spark keeps in a checkpoint."""
 
 
 def owner_of(step: Step, begun: Mapping[str, Position]) -> dict[str, Any]:
@@ -43,6 +46,7 @@ class Checkpoint:
         if self.exists:
             self.check_owner(owner)
             self._sweep()
+            self._relocate()
             return
         write_note(self.path / _IDENTITY, json.dumps(owner))
 
@@ -66,6 +70,16 @@ class Checkpoint:
         for folder in ("offsets", "commits"):
             for left in (self.path / folder).glob(".*.tmp*"):
                 left.unlink(missing_ok=True)
+
+    def _relocate(self) -> None:
+        """Rewrite the absolute paths in Spark's metadata of state, if the folder was moved."""
+        here = f"file:{self.path.absolute()}"
+        for file in self.path.glob("state/*/_metadata/v2/[0-9]*"):
+            text = file.read_text()
+            moved = _SCHEMA_PATH.sub(lambda found: f'"{here}{found[1]}"', text)
+            if moved != text:
+                file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+                write_note(file, moved)
 
     def check(
         self, step: Step, begun: Mapping[str, Position], reached: Mapping[str, Position]
