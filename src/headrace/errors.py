@@ -53,6 +53,7 @@
         ├── LogUnavailable (Retryable)  the broker does not answer
         ├── AccessDenied            the broker does not let this user in, or not do this
         ├── UnreadableRecord        a record that is not what its topic's columns say
+        │   └── UnreadableValue     a value that Arrow can hold and Python cannot
         ├── OutOfOrderSequence      a producer skipped a sequence number
         └── Fenced                  somebody newer has taken over
             ├── ProducerFenced      a newer producer of the same id has started
@@ -299,6 +300,10 @@ class AccessDenied(LogError):
 
 class UnreadableRecord(LogError):
     """A record's bytes are no row of its topic; `details` has topic, partition and offset."""
+
+
+class UnreadableValue(UnreadableRecord):
+    """A value that Arrow can hold and Python cannot; `details` has its place and its column."""
 
 
 class OutOfOrderSequence(LogError):

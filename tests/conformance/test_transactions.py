@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -13,6 +15,8 @@ from headrace.errors import (
     UnknownTopic,
 )
 from headrace.log import Capability, Log
+from headrace.log.file.log import FileLog
+from headrace.log.roles import CommitMode
 from tests.conformance.stage import LONG, Stage, needs, read, send, values
 
 
@@ -161,6 +165,35 @@ def test_offsets_move_with_the_transaction_or_not_at_all(stage: Stage, two: Log)
             transaction.commit_offsets(consumer)
     assert two.group("readers").lags[0].committed == 3
     assert values(two, "a") == [b"kept"]
+
+
+@pytest.mark.parametrize("mode", ["before", "after"])
+def test_the_offsets_of_a_consumer_that_commits_by_itself_are_refused(
+    two: Log, mode: CommitMode
+) -> None:
+    send(two, "b", b"0", b"1")
+    consumer = two.consumer("b", group="readers", commit=mode)
+    consumer.poll()
+    with two.producer() as producer:
+        transaction = producer.transaction()
+        transaction.send("a", b"result")
+        with pytest.raises(MisusedHandle, match='commit="manual"'):
+            transaction.commit_offsets(consumer)
+        transaction.abort()
+    assert everything(two) == [b"0", b"1"]
+
+
+def test_the_offsets_of_a_consumer_of_another_log_are_refused(two: Log, tmp_path: Path) -> None:
+    with FileLog(tmp_path / "other") as other:
+        other.create_topic("b")
+        send(other, "b", b"0")
+        consumer = other.consumer("b", group="readers", commit="manual")
+        consumer.poll()
+        with two.producer() as producer:
+            transaction = producer.transaction()
+            with pytest.raises(MisusedHandle, match="another log"):
+                transaction.commit_offsets(consumer)
+            transaction.abort()
 
 
 def test_offsets_may_be_all_a_transaction_has(two: Log) -> None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headrace.clock import SystemClock, VirtualClock
@@ -48,6 +49,26 @@ def test_everything_is_printed_and_then_it_stops(cli: Cli) -> None:
 def test_partitions_are_merged_in_the_order_of_commits(cli: Cli) -> None:
     printed = values(cli.lines("consume", "t"))
     assert set(printed[:12]) == set(VALUES[:12])
+
+
+def test_a_value_that_python_cannot_hold_is_text_and_the_rest_is_printed(cli: Cli) -> None:
+    with cli.open() as log, log.producer() as producer:
+        log.create_topic("odd", schema="id int, at timestamp, days array<date>")
+        odd = pa.table(
+            {
+                "id": pa.array([1, 2, 3], pa.int32()),
+                "at": pa.array([0, 568_971_820_800_000_000, 0], pa.timestamp("us", tz="UTC")),
+                "days": pa.array([[0], [9_999_999], [0]], pa.list_(pa.int32())).cast(
+                    pa.list_(pa.date32())
+                ),
+            }
+        )
+        producer.append("odd", odd)
+    rows = [record["value"] for record in cli.lines("consume", "odd")]
+    assert rows[1] == {"id": 2, "at": "20000-01-01 00:00:00.000000Z", "days": ["29349-01-25"]}
+    assert [rows[0], rows[2]] == [
+        {"id": number, "at": "1970-01-01T00:00:00Z", "days": ["1970-01-01"]} for number in (1, 3)
+    ]
 
 
 def test_a_partition_is_in_order(cli: Cli) -> None:

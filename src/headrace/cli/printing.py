@@ -51,7 +51,7 @@ class Printer:
     def show(self, batches: Iterable[Batch]) -> None:
         """Print records; those over the limit are left out."""
         for batch in batches:
-            records = batch.records()
+            records = batch.records(as_text=True)
             if self._once is not None:
                 records = filter(self._once.is_first, records)
             if self._left is not None:

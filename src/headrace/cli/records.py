@@ -192,8 +192,10 @@ def text_or_base64(data: bytes) -> Any:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def zulu(moment: datetime) -> str:
-    """A time in UTC in ISO 8601; one without a zone stays without."""
+def zulu(moment: datetime | str) -> str:
+    """A time in UTC in ISO 8601; one without a zone stays without, and text stays as it is."""
+    if isinstance(moment, str):
+        return moment
     text = moment.isoformat()
     return text[:-6] + "Z" if text.endswith("+00:00") else text
 
@@ -208,7 +210,7 @@ def _jsonable(kind: pa.DataType) -> Callable[[Any], Any] | None:
     if types.is_timestamp(kind):
         return zulu
     if types.is_date(kind):
-        return date.isoformat
+        return lambda day: day if isinstance(day, str) else date.isoformat(day)
     if types.is_decimal(kind):
         return Decimal.__str__
     if types.is_binary(kind):

@@ -13,6 +13,7 @@ from headrace.doctor.finding import Finding
 from headrace.doctor.sample import Sample, hashable
 from headrace.doctor.words import many, percent, printable
 from headrace.engine.aside import to_json
+from headrace.schema.python_rows import to_rows
 
 _COMMIT = "_commit"
 _EXAMPLES = 3
@@ -103,7 +104,7 @@ def duplicates(sample: Sample, steps: Sequence[str]) -> Duplicates | None:
             row[f"{_COMMIT}_min"],
             row[f"{_COMMIT}_max"],
         )
-        for row in worst.slice(0, _EXAMPLES).to_pylist()
+        for row in to_rows(worst.slice(0, _EXAMPLES))
     )
     return Duplicates(
         sample.topic.name,

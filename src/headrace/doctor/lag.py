@@ -11,6 +11,7 @@ from headrace.doctor.sample import Sample, hashable
 from headrace.doctor.words import percent, printable
 from headrace.engine.position import Position
 from headrace.engine.timing import Timing
+from headrace.schema.python_rows import to_rows
 
 _BATCHES = 30
 _ENOUGH = 6
@@ -103,7 +104,7 @@ def skew_of(sample: Sample, by: Sequence[str], reached: Position, now: Position)
     columns = [name for name in by if name in table.column_names]
     if columns and table.num_rows:
         groups = hashable(table.select(columns)).group_by(columns).aggregate([([], "count_all")])
-        most = groups.sort_by([("count_all", "descending")]).slice(0, 1).to_pylist()[0]
+        most = to_rows(groups.sort_by([("count_all", "descending")]).slice(0, 1))[0]
         share = most["count_all"] / table.num_rows
         if share >= _MOST and groups.num_rows > 1:
             return Skew("key", ", ".join(printable(str(most[name])) for name in columns), share)

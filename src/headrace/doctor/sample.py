@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from headrace.doctor.words import many
 from headrace.log import Batch, Commit, Log, Topic, TopicCommit
+from headrace.schema.python_rows import to_values
 
 ROWS = 100_000
 _BYTES = 64 << 20
@@ -82,6 +83,6 @@ def hashable(table: pa.Table) -> pa.Table:
     """The same rows, with what is nested as text, since Arrow cannot group by it."""
     for place, field in enumerate(table.schema):
         if pa.types.is_nested(field.type):
-            texts = [None if v is None else repr(v) for v in table.column(place).to_pylist()]
+            texts = [None if v is None else repr(v) for v in to_values(table.column(place))]
             table = table.set_column(place, field.name, pa.array(texts, pa.string()))
     return table

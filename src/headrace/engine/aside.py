@@ -20,6 +20,7 @@ from headrace.engine.lateness import Closing, Mask, Moments
 from headrace.engine.position import Commits, Position
 from headrace.engine.rows import chosen, event_times, in_time, place_column
 from headrace.log import Batch, Commit, Log, Topic, TopicCommit
+from headrace.schema.python_rows import to_rows
 from headrace.streams.alerts import Alerts
 from headrace.streams.joins import Join
 from headrace.streams.stateful import Stateful
@@ -190,10 +191,10 @@ def _window_ends(window: AnyWindow, times: Moments) -> Iterator[tuple[Moments, M
 def _dead_letters(step: str, topic: Topic, batch: Batch, good: Mask) -> pa.RecordBatch:
     dead = ~good if batch.tombstones is None else ~good & ~batch.tombstones
     letters = chosen(batch, dead)
-    data = letters.data
+    data, time = letters.data, str(topic.event_time)
     # Python's dates end with the year 9999, and a dead letter may be further ahead than that.
     readable = [c.cast(pa.string()) if pa.types.is_timestamp(c.type) else c for c in data.columns]
-    rows = pa.RecordBatch.from_arrays(readable, names=data.schema.names).to_pylist()
+    rows = to_rows(pa.RecordBatch.from_arrays(readable, names=data.schema.names))
     count = len(rows)
     return pa.RecordBatch.from_pydict(
         {
@@ -203,7 +204,7 @@ def _dead_letters(step: str, topic: Topic, batch: Batch, good: Mask) -> pa.Recor
             "offset": letters.offsets,
             "commit_number": [batch.commit] * count,
             "appended": [to_datetime(batch.timestamp)] * count,
-            "reason": [NO_TIME if row[topic.event_time] is None else AHEAD for row in rows],
+            "reason": [NO_TIME if row[time] is None else AHEAD for row in rows],
             "row": [to_json(row) for row in rows],
         },
         schema=DEAD_SCHEMA,

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from headrace.engine.calling import CallFailed, Signature, call
 from headrace.schema.keys import Codes, coded, first_of_each
+from headrace.schema.python_rows import to_rows
 
 MOST_FAILURES = 1_000
 """So many keys may fail in a visit before it is given up: then it is not the rows."""
@@ -141,11 +142,11 @@ class Attempts:
         numbers = np.full(count, -1, np.int64)
         numbers[known] = codes
         if (numbers[found] < 0).any():
-            row = returned.slice(int(np.argmax(numbers[found] < 0)), 1).to_pylist()[0]
+            row = to_rows(returned.slice(int(np.argmax(numbers[found] < 0)), 1))[0]
             raise CallFailed(f"the state it returned has a key that it was not given: {row}")
         times = np.bincount(found)
         if (times > 1).any():
             twice = np.flatnonzero(times > 1)[0]
-            row = returned.slice(int(np.argmax(found == twice)), 1).to_pylist()[0]
+            row = to_rows(returned.slice(int(np.argmax(found == twice)), 1))[0]
             raise CallFailed(f"the state it returned has the key {row} twice")
         return numbers[found]

@@ -15,6 +15,7 @@ from headrace.engine import places
 from headrace.engine.aside import DEAD_SCHEMA, to_json
 from headrace.engine.compile import Compiler, column
 from headrace.log import Log
+from headrace.schema.python_rows import to_rows
 from headrace.streams.tables import Table
 
 FROM = "_from"
@@ -90,6 +91,6 @@ def _letters(rows: pa.Table, table: Table, step: str, log: Log) -> pa.Table:
             "reason": NO_KEY,
             "row": to_json({name: row[name] for name in table.columns}),
         }
-        for row in rows.to_pylist()
+        for row in to_rows(rows)
     ]
     return pa.Table.from_pylist(found, DEAD_SCHEMA)

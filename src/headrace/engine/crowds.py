@@ -27,6 +27,7 @@ from headrace.engine.reads import branches, contains, needed_columns
 from headrace.engine.waiting import commits_of
 from headrace.errors import CrowdedKey
 from headrace.log import Log
+from headrace.schema.python_rows import to_rows
 from headrace.streams.joins import Join
 from headrace.streams.stream import Explode, Stream, project, sources
 
@@ -111,7 +112,7 @@ class Crowd:
         self.upto = {topic: end[topic] for topic in self._topics}
         if not self.counted.num_rows:
             return None
-        (first,) = self.counted.slice(0, 1).to_pylist()
+        (first,) = to_rows(self.counted.slice(0, 1))
         return Hot(
             {name: first[name] for name in self.keys},
             first[_COUNT],

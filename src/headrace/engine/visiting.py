@@ -32,6 +32,7 @@ from headrace.engine.position import batch_end, lowest_frontier
 from headrace.engine.rows import opened
 from headrace.engine.spread import labels
 from headrace.schema.keys import first_of_each
+from headrace.schema.python_rows import to_rows
 
 BUCKET, PAYLOAD = "_bucket", "_payload"
 PACKED = StructType().add(BUCKET, IntegerType()).add(PAYLOAD, BinaryType())
@@ -212,7 +213,7 @@ class _Kept:
 def _hottest(rows: pa.Table, keys: tuple[str, ...]) -> dict[str, Any]:
     """The key that most rows have, and how many."""
     counts = rows.select(list(keys)).group_by(list(keys)).aggregate([([], "count_all")])
-    (first,) = counts.sort_by([("count_all", "descending")]).slice(0, 1).to_pylist()
+    (first,) = to_rows(counts.sort_by([("count_all", "descending")]).slice(0, 1))
     return {"of_key": first.pop("count_all"), "key": {k: str(v) for k, v in first.items()}}
 
 

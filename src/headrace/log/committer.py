@@ -44,6 +44,11 @@ class Committer(ABC):
 
     @property
     @abstractmethod
+    def home(self) -> str:
+        """The log that this commits to; a consumer of the same log has the same."""
+
+    @property
+    @abstractmethod
     def next_sequence(self) -> int:
         """The number that the log expects next."""
 

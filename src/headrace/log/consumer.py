@@ -39,6 +39,11 @@ class PlacedConsumer(Consumer):
     def grouped(self) -> bool:
         """Whether there is a group whose offsets can be committed."""
 
+    @property
+    @abstractmethod
+    def home(self) -> str:
+        """The log that this is a consumer of, as far as it can be told from others."""
+
     @abstractmethod
     def _look(self, max_records: int, timeout: int) -> None:
         """Follow a rebalance, or without a group the topics' growth, and hear of new records."""
@@ -74,18 +79,27 @@ class PlacedConsumer(Consumer):
     # Reading
 
     def poll(self, timeout: timedelta = timedelta(0), max_records: int = 500) -> list[Record]:
-        batches = self.poll_batches(timeout, max_records)
-        return [record for batch in batches for record in batch.records()]
+        batches = self._poll(timeout, max_records)
+        records = self._places.records(batches)
+        self._hand_out(bool(records))
+        if batches and not records:
+            self._places.raise_news()
+        return records
 
     def poll_batches(
         self, timeout: timedelta = timedelta(0), max_records: int = 100_000
     ) -> list[Batch]:
+        self._places.read_values_again()
         batches = self._poll(timeout, max_records)
-        if self._mode == "before" and batches:
+        self._hand_out(bool(batches))
+        return batches
+
+    def _hand_out(self, any: bool) -> None:
+        """Count what was taken as handled."""
+        if self._mode == "before" and any:
             self._commit_before({p: m.cursor.position for p, m in self._places.assigned.items()})
         for mine in self._places.assigned.values():
             mine.handled = mine.cursor.position
-        return batches
 
     def __iter__(self) -> Iterator[Record]:
         try:
@@ -101,12 +115,13 @@ class PlacedConsumer(Consumer):
             self._places.put_back()
 
     def _one_by_one(self, batch: Batch, mine: Assigned) -> Iterator[Record]:
-        if self._mode == "before":
+        records, error = batch.readable()
+        if self._mode == "before" and records:
             place = (mine.cursor.topic.id, mine.cursor.partition)
-            self._commit_before({place: int(batch.offsets[-1]) + 1})
-            mine.handled = int(batch.offsets[-1]) + 1
+            self._commit_before({place: records[-1].offset + 1})
+            mine.handled = records[-1].offset + 1
         moves = mine.moves
-        for record in batch.records():
+        for record in records:
             if self._mode == "manual":
                 # A commit in the loop's body is meant to cover the record at hand.
                 mine.handled = record.offset + 1
@@ -115,6 +130,9 @@ class PlacedConsumer(Consumer):
                 return  # somebody has sought elsewhere, so the rest is not what comes next
             if self._mode == "after":
                 mine.handled = record.offset + 1
+        if error is not None:
+            mine.stop_at(error, told=True)
+            raise error
 
     def _commit_before(self, reached: dict[Place, int]) -> None:
         """Commit what is about to be handed out; if that fails, it is not, and comes again."""
@@ -190,6 +208,15 @@ class PlacedConsumer(Consumer):
             raise MisusedHandle(
                 "A consumer without a group has no offsets to commit",
                 hint="Give it a group: log.consumer(topic, group=...)",
+            )
+
+    def check_manual(self) -> None:
+        """Return if nobody but a transaction commits this consumer's offsets."""
+        if self._mode != "manual":
+            raise MisusedHandle(
+                f'A consumer with commit="{self._mode}" commits by itself, also what a transaction '
+                "that is aborted was to commit",
+                hint='Make it with commit="manual" and leave its offsets to the transaction',
             )
 
     def check_nothing_lost(self) -> None:

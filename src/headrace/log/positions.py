@@ -14,11 +14,12 @@ from headrace.errors import (
     UnknownPartition,
     UnknownTopic,
     UnreadableRecord,
+    UnreadableValue,
 )
 from headrace.log.assignment import Partition
 from headrace.log.declared import TopicRow
 from headrace.log.group_offsets import Place
-from headrace.log.record import Batch
+from headrace.log.record import Batch, Record
 
 
 class Cursor(Protocol):
@@ -62,6 +63,11 @@ class Assigned:
         self.handled = offset
         self.moves += 1
         self.error = None
+
+    def stop_at(self, error: UnreadableValue, *, told: bool = False) -> None:
+        """Read no further than the record that the error is about."""
+        self.cursor.seek(error.details["offset"])
+        self.error, self.told = error, told
 
 
 class Positions:
@@ -126,6 +132,33 @@ class Positions:
             raise
         self._turn += 1
         return batches
+
+    def records(self, batches: Sequence[Batch]) -> list[Record]:
+        """The records of batches that were taken.
+
+        A partition stops before a record that Python cannot hold; the others go on.
+        """
+        found: list[Record] = []
+        stopped: set[Partition] = set()
+        try:
+            for batch in batches:
+                if (batch.topic, batch.partition) in stopped:
+                    continue
+                records, error = batch.readable()
+                found += records
+                if error is not None:
+                    stopped.add((batch.topic, batch.partition))
+                    self.find(batch.topic, batch.partition).stop_at(error)
+        except BaseException:
+            self.put_back()
+            raise
+        return found
+
+    def read_values_again(self) -> None:
+        """Go on where a value that Python cannot hold had stopped a partition."""
+        for mine in self.assigned.values():
+            if isinstance(mine.error, UnreadableValue):
+                mine.error = None
 
     def put_back(self) -> None:
         """Have what was taken and not handled come again."""

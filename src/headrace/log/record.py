@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.clock import to_datetime
+from headrace.clock import to_datetime, to_micros
+from headrace.errors import UnreadableValue
+from headrace.schema.python_rows import UNREADABLE, to_rows, unreadable_column
 
 Header = tuple[str, bytes | None]
 
@@ -80,15 +82,25 @@ class Batch:
             None if self.timestamps is None else self.timestamps[start:stop],
         )
 
-    def records(self) -> Iterator[Record]:
+    def records(self, *, as_text: bool = False) -> Iterator[Record]:
         """The rows one by one. Convenient, and far slower than `data`.
 
-        What was not among the columns read, such as the key, is None.
+        What was not among the columns read, such as the key, is None. A row that Python cannot
+        hold raises `UnreadableValue`, after the rows before it; or, to be shown to people, it has
+        text in place of such a value.
         """
-        moment = to_datetime(self.timestamp)
-        for index, row in enumerate(self.data.to_pylist()):
-            if self.timestamps is not None:
-                moment = to_datetime(int(self.timestamps[index]))
+        try:
+            rows = self.data.to_pylist()
+            moments = self._moments()
+        except UNREADABLE as error:
+            if len(self) > 1:
+                for index in range(len(self)):
+                    yield from self.slice(index, index + 1).records(as_text=as_text)
+                return
+            if not as_text:
+                raise self._unreadable(error) from error
+            rows, moments = to_rows(self.data), [self._nearest_moment()]
+        for index, (row, moment) in enumerate(zip(rows, moments, strict=True)):
             headers: tuple[Header, ...] = ()
             if self.raw:
                 key, value = row.get("key"), row.get("value")
@@ -107,3 +119,39 @@ class Batch:
                 moment,
                 self.commit,
             )
+
+    def readable(self) -> tuple[list[Record], UnreadableValue | None]:
+        """The records before the first that Python cannot hold, and the error for that one."""
+        found: list[Record] = []
+        try:
+            for record in self.records():
+                found.append(record)  # one by one: those before an error count
+        except UnreadableValue as error:
+            return found, error
+        return found, None
+
+    def _moments(self) -> list[datetime]:
+        """The time of each row."""
+        if self.timestamps is None:
+            return [to_datetime(self.timestamp)] * len(self)
+        return [to_datetime(int(moment)) for moment in self.timestamps]
+
+    def _nearest_moment(self) -> datetime:
+        """The time of the last row, or Python's last."""
+        return to_datetime(min(self.timestamp, to_micros(datetime.max)))
+
+    def _unreadable(self, error: Exception) -> UnreadableValue:
+        """The error for the only row, of which Python cannot hold some value."""
+        offset = int(self.offsets[0])
+        where = f"the record at offset {offset} in partition {self.partition} of {self.topic!r}"
+        column = unreadable_column(self.data)
+        part = "The time" if column is None else f"The column {column!r}"
+        return UnreadableValue(
+            f"{part} of {where} has a value that Python cannot hold: {error}",
+            hint="Read it as Arrow with poll_batches() or Batch.data, or go on after it with "
+            f"seek(Offset({offset + 1}), {self.topic!r}, {self.partition})",
+            topic=self.topic,
+            partition=self.partition,
+            offset=offset,
+            column=column,
+        )

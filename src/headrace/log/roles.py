@@ -85,7 +85,10 @@ class Transaction(Writer):
 
     @abstractmethod
     def commit_offsets(self, consumer: Consumer) -> None:
-        """Have the consumer's group go on, once this commits, after what it has polled so far."""
+        """Have the consumer's group go on, once this commits, after what it has polled so far.
+
+        The consumer is one with `commit="manual"`: another would commit by itself, too early.
+        """
 
     @abstractmethod
     def commit(self) -> Receipt | None:

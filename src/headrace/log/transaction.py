@@ -73,9 +73,13 @@ class BufferedTransaction(Transaction):
 
     def commit_offsets(self, consumer: Consumer) -> None:
         self._check_open()
-        if not isinstance(consumer, PlacedConsumer):
-            raise MisusedHandle("The consumer is of another log than the producer")
+        if not isinstance(consumer, PlacedConsumer) or consumer.home != self._committer.home:
+            raise MisusedHandle(
+                "The consumer is of another log than the producer",
+                hint="A transaction is in one log: make both of the same",
+            )
         consumer.check_group()
+        consumer.check_manual()
         consumer.check_nothing_lost()
         self._consumer, self._offsets = consumer, consumer.offsets_to_commit()
 

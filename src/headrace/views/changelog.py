@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from headrace.engine import places
 from headrace.engine.aside import to_json
 from headrace.schema import json_text
+from headrace.schema.python_rows import to_values
 
 _SOURCE = pa.struct([("app", pa.string()), ("view", pa.string()), ("commit", pa.int64())])
 
@@ -118,7 +119,7 @@ def key_texts(keys: pa.Table) -> pa.Array:
 
 
 def _written(column: pa.Array) -> list[str]:
-    return [to_json(value) for value in column.to_pylist()]
+    return [to_json(value) for value in to_values(column)]
 
 
 def _columns(rows: pa.Table) -> list[pa.Array]:

@@ -7,7 +7,6 @@ from functools import lru_cache
 import apsw
 import pyarrow as pa
 
-from headrace.clock import to_datetime
 from headrace.engine import places
 from headrace.engine.aside import DEAD_SCHEMA, to_json
 from headrace.engine.crash import Reach
@@ -17,6 +16,7 @@ from headrace.engine.sink import Portion, Shapes
 from headrace.engine.steps import Step
 from headrace.engine.visiting import REASON
 from headrace.log import Log
+from headrace.schema.python_rows import to_rows
 from headrace.views.keeping import Keeper
 from headrace.views.outbox import put
 from headrace.views.telling import Passage
@@ -65,14 +65,17 @@ class OutcomeKeeper(Keeper):
                 "partition": rows.column(places.PARTITION),
                 "offset": rows.column(places.OFFSET),
                 "commit_number": rows.column(places.COMMIT),
-                "appended": [
-                    to_datetime(moment if commit is None else self._appended(commit))
-                    for commit, moment in zip(
-                        commits, rows.column(places.TIME).to_pylist(), strict=True
-                    )
-                ],
+                "appended": pa.array(
+                    [
+                        moment if commit is None else self._appended(commit)
+                        for commit, moment in zip(
+                            commits, rows.column(places.TIME).to_pylist(), strict=True
+                        )
+                    ],
+                    pa.int64(),
+                ).cast(DEAD_SCHEMA.field("appended").type),
                 "reason": rows.column(REASON),
-                "row": [to_json(row) for row in rows.select(list(self._columns)).to_pylist()],
+                "row": [to_json(row) for row in to_rows(rows.select(list(self._columns)))],
             },
             schema=DEAD_SCHEMA,
         )

@@ -37,6 +37,10 @@ class FileCommitter(Committer):
             self._register()
 
     @property
+    def home(self) -> str:
+        return str(self._catalog.folder.resolve())
+
+    @property
     def next_sequence(self) -> int:
         if self._sequence is None:
             known = one(

@@ -50,6 +50,10 @@ class FileConsumer(PlacedConsumer):
                 self._open(topic, partition, start)
 
     @property
+    def home(self) -> str:
+        return str(self._catalog.folder.resolve())
+
+    @property
     def grouped(self) -> bool:
         return self._seat is not None
 

@@ -38,6 +38,10 @@ _MESSAGE_BYTES = 72 << 20
 _MOMENT = SECOND // 100
 
 
+HOME = "kafka"
+"""What consumers and committers are of; a broker refuses those of another cluster itself."""
+
+
 class Client:
     """Makes clients with the address's settings, and keeps those that many calls share."""
 

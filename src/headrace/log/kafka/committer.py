@@ -19,7 +19,7 @@ from headrace.errors import HeadraceError, LogError, LogUnavailable
 from headrace.log.committer import Committer, Make, fenced, out_of_order
 from headrace.log.declared import TopicRow
 from headrace.log.group_offsets import GroupOffsets
-from headrace.log.kafka.client import Client
+from headrace.log.kafka.client import HOME, Client
 from headrace.log.kafka.failures import FENCED, code_of
 from headrace.log.kafka.fences import Fence, fence_message, read_fence
 from headrace.log.kafka.messages import Outgoing, outgoing
@@ -56,6 +56,10 @@ class KafkaCommitter(Committer):
             self._open()
 
     # Who this is
+
+    @property
+    def home(self) -> str:
+        return HOME
 
     @property
     def next_sequence(self) -> int:

@@ -14,7 +14,7 @@ from headrace.clock import SECOND
 from headrace.errors import HeadraceError, InvalidSetting, MemberFenced, Retryable, UnknownTopic
 from headrace.log.declared import TopicRow
 from headrace.log.group_offsets import GroupOffsets, Place
-from headrace.log.kafka.client import Client
+from headrace.log.kafka.client import HOME, Client
 from headrace.log.kafka.failures import GONE_ON, UNKNOWN
 from headrace.log.kafka.feed import Feed
 from headrace.log.kafka.fetching import fetch
@@ -76,6 +76,10 @@ class KafkaConsumer(Feed):
             except BaseException:
                 self._consumer.close()
                 raise
+
+    @property
+    def home(self) -> str:
+        return HOME
 
     @property
     def grouped(self) -> bool:

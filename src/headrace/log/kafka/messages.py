@@ -10,15 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Message
 
-from headrace.errors import UnreadableRecord
+from headrace.errors import UnreadableRecord, WrongType
 from headrace.log.declared import TOMBSTONE, TopicRow
 from headrace.log.kafka.garbage import Garbage
 from headrace.log.kafka.wire import rows_of
 from headrace.log.partitioner import key_bytes, key_of_bytes
 from headrace.log.record import HEADERS_TYPE, RAW_SCHEMA, Batch, Header
 from headrace.log.split import Piece
+from headrace.schema.python_rows import UNREADABLE, unreadable_column
 
 _BATCH_BYTES = 16 << 20
+_LAST_MILLIS = (2**63 - 1) // 1000
 
 Again = Callable[[set[str]], TopicRow | None]
 
@@ -46,9 +48,23 @@ def outgoing(piece: Piece) -> Iterator[Outgoing]:
     keys: Sequence[bytes | None] = [None] * rows.num_rows
     if topic.topic.key is not None:
         keys = key_bytes(rows.column(topic.topic.key)).to_pylist()
-    values = rows_of(topic).encode(rows.select(topic.schema.names))
+    values = _encoded(topic, rows.select(topic.schema.names))
     for key, value, gone in zip(keys, values, dead, strict=True):
         yield Outgoing(name, partition, key, None if gone else value, None)
+
+
+def _encoded(topic: TopicRow, rows: pa.RecordBatch) -> list[bytes]:
+    try:
+        return rows_of(topic).encode(rows)
+    except UNREADABLE as error:
+        column = unreadable_column(rows)
+        raise WrongType(
+            f"Column {column!r} of topic {topic.name!r} has a value that its "
+            f"{topic.topic.settings.format} on Kafka does not hold: {error}",
+            hint="Times go from the year 1 to 9999 there, and texts are UTF-8",
+            topic=topic.name,
+            column=column,
+        ) from error
 
 
 def batches(
@@ -86,7 +102,7 @@ def batch_of(
 ) -> Batch:
     """Messages of one partition as one batch."""
     rows = len(messages)
-    times = np.fromiter((max(0, m.timestamp()[1]) * 1000 for m in messages), np.int64, rows)
+    times = np.fromiter((max(0, _micros(m)) for m in messages), np.int64, rows)
     tombstones = None
     if topic.columns is None:
         data = _raw(messages)
@@ -111,6 +127,12 @@ def batch_of(
         None,
         times,
     )
+
+
+def _micros(message: Message) -> int:
+    """A message's time, which others may have set to any number of milliseconds."""
+    millis: int = message.timestamp()[1]
+    return min(millis, _LAST_MILLIS) * 1000
 
 
 def _values(messages: Sequence[Message]) -> list[bytes]:
@@ -166,7 +188,7 @@ def _give_times(topic: TopicRow, columns: list[pa.Array], messages: Sequence[Mes
         return
     index = topic.schema.names.index(declared.event_time)
     kind = topic.schema.field(index).type
-    times = pa.array([m.timestamp()[1] * 1000 for m in messages], pa.int64()).cast(kind)
+    times = pa.array(map(_micros, messages), pa.int64()).cast(kind)
     columns[index] = pc.coalesce(columns[index], times)
 
 
