@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import (
+    ROUND_UP,
+    Context,
+    Decimal,
+    FloatOperation,
+    Inexact,
+    InvalidOperation,
+    Rounded,
+    Subnormal,
+    localcontext,
+)
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from headrace.errors import InvalidRecord, InvalidSetting, MisusedHandle, UnknownPartition
+from headrace.errors import (
+    InvalidRecord,
+    InvalidSetting,
+    MisusedHandle,
+    UnknownPartition,
+    WrongType,
+)
 from headrace.log import Capability, Log
 from headrace.log.roles import Acks
 from tests.conformance.backends import START, Backend
@@ -84,6 +100,60 @@ def test_a_row_of_every_type_comes_back_as_it_went_in(log: Log) -> None:
         )
         send(log, "orders", {**row, "map": {"k": 1}}, {})
         assert values(log, "orders") == [row, dict.fromkeys(row)]
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        Context(),
+        Context(prec=5),
+        Context(prec=5, traps=[Inexact, Rounded, Subnormal, FloatOperation]),
+        Context(traps=[], Emax=3, Emin=-3, capitals=0, rounding=ROUND_UP),
+    ],
+)
+def test_decimals_of_38_digits_are_kept_in_every_decimal_context(
+    log: Log, context: Context
+) -> None:
+    digits = "9" * 38
+    rows = [
+        {"whole": Decimal(digits), "half": Decimal(f"-{digits[:19]}.{digits[19:]}")},
+        {"whole": digits, "half": f"{digits[:19]}.{digits[19:]}"},
+        {"whole": int(digits), "half": 0.5},
+        {"whole": Decimal("1E+37"), "half": Decimal("0E+50")},
+    ]
+    with needs(log, Capability.TYPED_TOPICS), localcontext(context):
+        log.create_topic("sums", schema="whole decimal(38,0), half decimal(38,19)")
+        send(log, "sums", *rows)
+        assert [(row["whole"], row["half"]) for row in values(log, "sums")] == [
+            (Decimal(digits), Decimal(f"-{digits[:19]}.{digits[19:]}")),
+            (Decimal(digits), Decimal(f"{digits[:19]}.{digits[19:]}")),
+            (Decimal(digits), Decimal("0.5")),
+            (Decimal("1E+37"), Decimal(0)),
+        ]
+
+
+@pytest.mark.parametrize("traps", [[], [InvalidOperation]])
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("1e38", "more than 38 digits"),
+        ("1e999999999999999999", "more than 38 digits"),
+        ("0.1", "more than 0 decimals"),
+        (f"1e-{10**17}", "more than 0 decimals"),
+        ("NaN", "finite"),
+        (Decimal("sNaN"), "finite"),
+        (float("inf"), "finite"),
+        ("1e9999999999999999999999", "not a number"),
+        ("many", "not a number"),
+    ],
+)
+def test_what_no_decimal_of_the_column_is_is_refused_in_every_decimal_context(
+    log: Log, value: Any, why: str, traps: list[Any]
+) -> None:
+    with needs(log, Capability.TYPED_TOPICS), localcontext(Context(traps=traps)):
+        log.create_topic("sums", schema="whole decimal(38,0)")
+        with pytest.raises(WrongType, match=why):
+            send(log, "sums", {"whole": value})
 
 
 def test_text_stands_for_times_dates_and_decimals_in_a_row(log: Log) -> None:

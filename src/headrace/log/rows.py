@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,9 @@ Check = Callable[[Any], Any]
 
 _UNFIT = (TypeError, ValueError, ArithmeticError)
 """What a check raises; overflows and decimals that are none are arithmetic errors."""
+
+_EXACTLY = Context(prec=100, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[InvalidOperation])
+"""Decimals as their columns have them, whatever the caller's own context rounds to or traps."""
 
 _FLOAT_MAX = 3.4028235677973366e38  # what lies above is infinite as a 32-bit float
 
@@ -211,14 +214,17 @@ def _date(value: Any) -> date:
 def _decimal(value: Any, precision: int, scale: int) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         raise TypeError("it is not a number")
-    if isinstance(value, float) and not math.isfinite(value):
+    try:
+        number = Decimal(repr(value) if isinstance(value, float) else value, _EXACTLY)
+    except InvalidOperation:
+        raise ValueError("it is not a number") from None
+    if not number.is_finite():
         raise ValueError("it is not a finite number")
-    number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
-    exact = number.quantize(Decimal(1).scaleb(-scale))
+    if number and number.adjusted() >= precision - scale:
+        raise ValueError(f"it has more than {precision} digits")
+    exact = number.quantize(Decimal((0, (1,), -scale)), context=_EXACTLY)
     if exact != number:
         raise ValueError(f"it has more than {scale} decimals")
-    if len(exact.as_tuple().digits) > precision:
-        raise ValueError(f"it has more than {precision} digits")
     return exact
 
 
