@@ -93,3 +93,16 @@ def test_tombstones_are_refused_where_there_is_no_key(log: Log) -> None:
         log.create_topic("users", schema="id string")
         with log.producer() as producer, pytest.raises(InvalidRecord, match="no key"):
             producer.append("users", pa.table({"id": ["a"]}), tombstones=np.array([True]))
+
+
+def test_arrow_that_is_not_what_it_says_is_refused_and_nothing_is_written(log: Log) -> None:
+    data = pa.py_buffer(b"a\xff")
+    text = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.array([0, 2], pa.int32()).buffers()[1], data]
+    )
+    log.create_topic("clicks")
+    with log.producer() as producer:
+        for append in (producer.append, producer.transaction().append):
+            with pytest.raises(InvalidRecord, match=r"'value'.*not valid Arrow: Invalid UTF8"):
+                append("clicks", pa.table({"value": text}))
+    assert values(log, "clicks") == []

@@ -117,6 +117,13 @@ def test_results_are_not_kept_state_of_and_state_is_no_view() -> None:
             ),
             "has the key {'k': 'a'} twice",
         ),
+        (
+            lambda state, events: (
+                state,
+                pa.table({"k": pa.array([b"\xff"]).view(pa.string()), "rows": [1]}),
+            ),
+            "column k of the output it returned is not valid Arrow: Invalid UTF8",
+        ),
         (lambda state, events: 1 // 0, "ZeroDivisionError"),
     ],
 )

@@ -13,6 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.schema.soundness import first_unsound
+
 _OURS = str(Path(__file__).parents[1])
 _KINDS: tuple[tuple[Callable[[Any], bool], ...], ...] = (
     (pa.types.is_integer,),
@@ -69,6 +71,10 @@ def call(
 def _conformed(what: str, made: Any, schema: pa.Schema) -> pa.Table:
     """A table, or any frame that can be read as one, in the columns of a schema."""
     table = _table(what, made)
+    if (unsound := first_unsound(table)) is not None:
+        raise CallFailed(
+            f"column {unsound[0]} of the {what} it returned is not valid Arrow: {unsound[1]}"
+        )
     missing = [name for name in schema.names if name not in table.column_names]
     more = [name for name in table.column_names if name not in schema.names]
     if missing or more or table.num_columns != len(schema):

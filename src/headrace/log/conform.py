@@ -14,14 +14,23 @@ from headrace.errors import InvalidRecord, NullKey, RecordTooLarge, UnknownColum
 from headrace.log.record import RAW_SCHEMA
 from headrace.log.state import Topic
 from headrace.schema.ddl import format_type
+from headrace.schema.soundness import first_unsound
 
 
 def conform(topic: Topic, data: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
     """The same rows in the topic's columns and types.
 
     Columns may come in any order, missing nullable ones become null, and a type is changed where
-    no value changes with it. Anything else is refused.
+    no value changes with it. Anything else is refused, and so is Arrow that is not what it says.
     """
+    if (unsound := first_unsound(data)) is not None:
+        column, why = unsound
+        raise InvalidRecord(
+            f"The column {column!r} of the data for topic {topic.name!r} is not valid Arrow: {why}",
+            hint="Whatever made it has a fault; data.validate(full=True) says the same",
+            topic=topic.name,
+            column=column,
+        )
     schema = RAW_SCHEMA if topic.schema is None else topic.schema
     if data.schema.equals(schema, check_metadata=False):
         batches = [data] if isinstance(data, pa.RecordBatch) else data.to_batches()
