@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 from headrace.clock import MILLISECOND, SECOND, Clock, SystemClock
 from headrace.engine.cluster import is_cluster, require_shared
+from headrace.engine.gaps import TOPICS, check_known
 from headrace.engine.inputs import prepare_topics
 from headrace.engine.kafka.connection import cluster_of, group_of
-from headrace.engine.kafka.gaps import TOPICS, check_known
 from headrace.engine.position import Position, total_lag
 from headrace.engine.progress import StepProgress
 from headrace.engine.realtime.letters import TableLetters

@@ -19,6 +19,7 @@ from headrace.clock import SECOND, Clock, SystemClock
 from headrace.engine.cluster import require_local
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.frames import Portions
+from headrace.engine.gaps import Gaps
 from headrace.engine.inputs import prepare_topics
 from headrace.engine.position import commit_by
 from headrace.engine.session import SparkSettings, spark_session
@@ -207,13 +208,15 @@ class Rebuild(Closing):
         if self.until is not None:
             limits = dict.fromkeys(self.step.topics, self.until)
         else:
+            if live is not None:
+                Gaps(self.log, live.name, live.reached).check(live.reached)
             limits = limits_of(self.step, live, self.log.head())
         if self._build is not None and self._build.is_ahead(limits):
             self._let_go()
         if self._build is None:
             prepare_topics(self.log, self.step)
             log_file = app_folder(self.log.home, self.app.name) / "rebuild.log"
-            make_room(self._place, self.step, limits)
+            make_room(self.log, self._place, self.step, limits)
             spark = self._spark or spark_session(self._settings, log_file=log_file)
             require_local(spark, self.log.url)
             self._build = Build(

@@ -22,11 +22,11 @@ from headrace.engine.checkpoint import keeps_state
 from headrace.engine.cluster import is_cluster, require_local, require_shared
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.frames import Portions
+from headrace.engine.gaps import TOPICS, check_known
 from headrace.engine.idle import Heart
 from headrace.engine.inputs import prepare_topics, topics_of
 from headrace.engine.kafka.connection import cluster_of
 from headrace.engine.kafka.direct import why_not_direct
-from headrace.engine.kafka.gaps import TOPICS, check_known
 from headrace.engine.position import lags_of, total_lag
 from headrace.engine.progress import StepProgress
 from headrace.engine.realtime.qualify import check_real_time

@@ -18,11 +18,13 @@ from headrace.doctor.disorder import out_of_order
 from headrace.doctor.duplicates import duplicates
 from headrace.doctor.finding import Finding
 from headrace.doctor.lag import Skew, growing_lag, skew_of
+from headrace.doctor.places import LostPlace
 from headrace.doctor.records import Held, Record, Records
 from headrace.doctor.sample import ROWS, Sample, newest
 from headrace.doctor.waiting import Backlog, Wait, waits
+from headrace.engine.gaps import Gaps
 from headrace.engine.law import Law
-from headrace.engine.position import Position, beginning, position_at
+from headrace.engine.position import Position, beginning, commits_told, lag_of, position_at
 from headrace.engine.steps import Step, steps_of
 from headrace.errors import UnknownTopic
 from headrace.log import Capability, Log, TopicState, open_log
@@ -122,7 +124,9 @@ def _step(
 
 def _findings(log: Log, step: Step, record: Record | None, samples: list[Sample]) -> list[Finding]:
     found: list[Finding | None] = []
-    if record is not None:
+    if record is not None and (gap := Gaps(log, step.name, record.reached).found(record.reached)):
+        found.append(LostPlace(step.name, gap.message, commits_told(record.reached), gap.hint))
+    elif record is not None:
         found.append(growing_lag(step.name, record.timings, _skew(log, step, record, samples)))
         found.append(slow_checkpoints(step.name, record.timings))
     if step.aggregation is not None:
@@ -149,10 +153,9 @@ def _backlog(log: Log, topics: Mapping[str, TopicState | None], record: Record |
     for name, state in topics.items():
         if state is None:
             continue
-        now = position_at(log, name, log.head())
         reached: Position | None = None if record is None else record.reached.get(name)
         reached = reached or beginning(log, name)
-        rows += now.rows_after(reached)
+        rows += lag_of(log, {name: reached})
         commits += len(log.commits(name, reached.commit, _PAGE))
     return Backlog(rows, commits)
 

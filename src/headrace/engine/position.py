@@ -1,14 +1,15 @@
 """How far a reader is in a topic: a commit, and the offset it comes to in each partition.
 
 The commit makes it a consistent cut. The offsets make rows that retention took away before they
-were read an error, and tell how many rows there are between two positions.
+were read an error, and tell how many rows there are between two positions. The id of the topic and
+the number of the log's history say what they count in (`engine.gaps` compares them).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,17 @@ START = "headrace.start"
 
 @dataclass(frozen=True)
 class Position:
-    """After `commit`, and before `offsets[p]` in partition p."""
+    """After `commit`, and before `offsets[p]` in partition p.
+
+    Without an `id` it is one of a broker's topic, or was stored before topics had ids.
+    """
 
     commit: int
     offsets: tuple[int, ...]
+    id: int | None = field(default=None, compare=False)
+    """The id of the topic."""
+    epoch: int = field(default=0, compare=False)
+    """The history of the log that it was made in; there is another after each rollback."""
 
     def rows_after(self, earlier: Position) -> int:
         """How many rows lie between an earlier position and this one."""
@@ -44,23 +52,41 @@ class Position:
         return list(zip(starts, later.offsets, strict=True))
 
     def to_json(self) -> dict[str, Any]:
-        return {"commit": self.commit, "offsets": {str(p): o for p, o in enumerate(self.offsets)}}
+        place = {"commit": self.commit, "offsets": {str(p): o for p, o in enumerate(self.offsets)}}
+        return place if self.id is None else {**place, "id": self.id, "epoch": self.epoch}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Position:
-        offsets = data["offsets"]
-        return Position(data["commit"], tuple(offsets[str(p)] for p in range(len(offsets))))
+        offsets = tuple(data["offsets"][str(p)] for p in range(len(data["offsets"])))
+        return Position(data["commit"], offsets, data.get("id"), data.get("epoch", 0))
 
 
 def beginning(log: Log, topic: str) -> Position:
     """Before the oldest row that the topic still has."""
-    return Position(0, tuple(state.first for state in log.topic(topic).partitions))
+    identity = identity_of(log, topic)
+    return Position(0, tuple(state.first for state in log.topic(topic).partitions), *identity)
 
 
 def position_at(log: Log, topic: str, commit: int) -> Position:
     """After a commit."""
+    # Asked for first: of a topic that is made again meanwhile, the id does not fit the offsets.
+    identity = identity_of(log, topic)
     partitions = range(log.topic(topic).topic.partitions)
-    return Position(commit, tuple(log.offset_at(topic, p, Commit(commit)) for p in partitions))
+    offsets = tuple(log.offset_at(topic, p, Commit(commit)) for p in partitions)
+    return Position(commit, offsets, *identity)
+
+
+def identity_of(log: Log, topic: str) -> tuple[int | None, int]:
+    """The `id` and `epoch` of positions in a topic that are made now."""
+    if Capability.COMMITS not in log.capabilities:
+        return None, 0
+    return log.topic_ids([topic]).get(topic), max(log.rollbacks(), default=0)
+
+
+def last_kept(log: Log, place: Position) -> int:
+    """The last commit that the log still has of the history that a place is in."""
+    later = [first - 1 for epoch, first in log.rollbacks().items() if epoch > place.epoch]
+    return min([log.head(), *later])
 
 
 def lag_of(log: Log, reached: Mapping[str, Position]) -> int:
@@ -70,9 +96,16 @@ def lag_of(log: Log, reached: Mapping[str, Position]) -> int:
 
 def lags_of(log: Log, reached: Mapping[str, Position]) -> dict[str, tuple[int, ...]]:
     """How many rows each partition has after a place, by topic."""
-    return {
-        topic: place.rows_before(_end_of(log, topic, place)) for topic, place in reached.items()
-    }
+    return {topic: _lags(log, topic, place) for topic, place in reached.items()}
+
+
+def _lags(log: Log, topic: str, place: Position) -> tuple[int, ...]:
+    end = _end_of(log, topic, place)
+    if place.id not in (None, end.id) or len(place.offsets) > len(end.offsets):
+        place = beginning(log, topic)  # of another topic of that name, nothing was read
+    elif end.id is not None and (kept := last_kept(log, place)) < place.commit:
+        place = position_at(log, topic, kept)
+    return place.rows_before(end)
 
 
 def total_lag(lags: Mapping[str, tuple[int, ...]]) -> int:

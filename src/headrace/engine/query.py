@@ -80,6 +80,8 @@ class Query:
         self._sink = sink
         self._error = None
         self._stopwatch.reset()
+        if (gap := sink.gap()) is not None:
+            raise gap
         self._claim_checkpoint(sink)
         self._started.clear()
         try:
@@ -296,6 +298,9 @@ class Query:
         self._checkpoint.check(self.step, sink.begun, sink.reached)
 
     def _failure(self, error: Exception) -> HeadraceError:
+        """What failed, or the gap that made it fail."""
         if self._error is not None and not isinstance(self._error, Exception):
             raise self._error
-        return failure_of(self.step.name, self._checkpoint.path, self._error, error)
+        found = failure_of(self.step.name, self._checkpoint.path, self._error, error)
+        assert self._sink is not None
+        return self._sink.gap() or found

@@ -81,6 +81,9 @@ class Rounds:
     def start(self, sink: Sink, *, until_caught_up: bool) -> None:
         """Start in the background, to go on and on, or until what is in the log now is done."""
         until = self._log.head() if until_caught_up else None
+        if (gap := sink.gap()) is not None:
+            raise gap
+        self._sink = sink
         self._error = None
         self._stopping.clear()
         run = threading.Thread(target=self._run, args=(sink, until), name=self._name, daemon=True)
@@ -177,9 +180,14 @@ class Rounds:
         return next_cut(self._log, topic, reached, rows=rows, commits=commits, upto=upto)
 
     def _failure(self) -> BaseException:
+        """What failed, or the gap that made it fail."""
         error = self._error
         assert error is not None
-        if not isinstance(error, Exception) or isinstance(error, HeadraceError):
+        if not isinstance(error, Exception):
+            return error
+        if (gap := self._sink.gap()) is not None:
+            return gap
+        if isinstance(error, HeadraceError):
             return error
         if isinstance(error, Py4JError | PySparkException):
             return failure_of(self.step.name, None, error, error)

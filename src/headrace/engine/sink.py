@@ -14,6 +14,7 @@ from headrace.engine.position import Position, last_commit
 from headrace.engine.staging import Staged
 from headrace.engine.timing import Timing
 from headrace.engine.wish import ANY
+from headrace.errors import PipelineError
 from headrace.log import Log
 
 
@@ -134,6 +135,10 @@ class Sink(ABC):
     @abstractmethod
     def store(self, portion: Portion) -> Law:
         """Keep a portion, all of it or nothing, and return what became of its rows."""
+
+    def gap(self) -> PipelineError | None:
+        """Why the next portion cannot begin where it is, if the log is not the one it was."""
+        return None
 
     def timed(self, timing: Timing, *, last: bool) -> None:  # noqa: B027 - a sink need not care
         """Take note of how long a batch took. Unless it is the `last`, a portion comes after it."""

@@ -29,11 +29,14 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from headrace.engine.gaps import Gaps
 from headrace.engine.position import Position, beginning, next_cut, position_at
 from headrace.engine.rows import Span, opened, read_rows, spans
 from headrace.engine.wish import ANY, FORMAT, Wish
 from headrace.engine.writer import JobWriter, StreamWriter, Target
 from headrace.schema.ddl import format_schema
+
+_ANEW = "Without its checkpoint, the stream reads the topic anew as it is now"
 
 
 class LogSource(DataSource):
@@ -109,6 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if (head, after) == self._idle:
             return start
         self._idle = None
+        self._check(start)
         everything = isinstance(limit, ReadAllAvailable)
         upto = min(wish.until, ANY if self._until is None else self._until)
         commit = next_cut(
@@ -120,6 +124,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             upto=min(upto, wish.seam) if after < wish.seam else upto,
         )
         if commit > after:
+            # What is made of it may outlast a power cut, so it must itself.
+            log.sync(commit)
             return self._offset(position_at(log, wish.topic, commit))
         self._idle = (head, after)
         return start
@@ -128,7 +134,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """A position as Spark writes it into its checkpoint, from where a sink reads it."""
         return {"topic": self._wish.topic, **position.to_json()}
 
+    def _check(self, *places: dict[str, Any]) -> None:
+        """Return if the log still has what Spark's checkpoint speaks of."""
+        topic = self._wish.topic
+        gaps = Gaps(opened(self._wish.log), f"stream of {topic}", [topic], fresh=_ANEW)
+        for place in places:
+            gaps.check({topic: Position.from_json(place)})
+
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Span]:
+        self._check(start, end)
         found = spans(Position.from_json(start), Position.from_json(end), self._wish.tasks)
         return [Span(0, 0, 0)] if self._wish.ticks and not found else found
 

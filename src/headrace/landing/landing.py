@@ -16,9 +16,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.failures import answering, failure_of, java_is_gone
 from headrace.engine.frames import Portions
+from headrace.engine.gaps import Gaps
 from headrace.engine.kafka.connection import Tell
 from headrace.engine.kafka.decode import Decoder
-from headrace.engine.kafka.gaps import Gaps
 from headrace.engine.kafka.source import stream
 from headrace.engine.position import Position
 from headrace.engine.steps import dead_letters_of

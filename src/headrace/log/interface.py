@@ -106,6 +106,10 @@ class Log(Closing):
         """One topic and what is in it."""
 
     @abstractmethod
+    def topic_ids(self, names: Iterable[str]) -> dict[str, int]:
+        """The ids of topics, without those that are not there; one made again has another."""
+
+    @abstractmethod
     def alter_topic(
         self,
         name: str,
@@ -179,6 +183,17 @@ class Log(Closing):
     @abstractmethod
     def head(self) -> int:
         """The number of the last commit, 0 before the first."""
+
+    @abstractmethod
+    def rollbacks(self) -> dict[int, int]:
+        """Each history of the log that began with a rollback, and the first commit taken back.
+
+        Histories are numbered from 1. Commits of an earlier one are gone from that commit on.
+        """
+
+    @abstractmethod
+    def sync(self, upto: int) -> None:
+        """Return when all commits up to a number would survive a power cut."""
 
     @abstractmethod
     def commit_time(self, commit: int) -> int:

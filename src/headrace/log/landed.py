@@ -68,6 +68,11 @@ class LandedLog(Log):
     def topic(self, name: str) -> TopicState:
         return self._of(name).topic(name)
 
+    def topic_ids(self, names: Iterable[str]) -> dict[str, int]:
+        wanted = list(names)
+        inside = self.inside.topic_ids(name for name in wanted if name in self._topics)
+        return inside | self.outside.topic_ids(name for name in wanted if name not in self._topics)
+
     def alter_topic(
         self,
         name: str,
@@ -139,6 +144,12 @@ class LandedLog(Log):
 
     def head(self) -> int:
         return self.inside.head()
+
+    def rollbacks(self) -> dict[int, int]:
+        return self.inside.rollbacks()
+
+    def sync(self, upto: int) -> None:
+        self.inside.sync(upto)
 
     def commit_time(self, commit: int) -> int:
         return self.inside.commit_time(commit)

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from headrace.engine.crash import Reach
 from headrace.engine.frames import Portions
+from headrace.engine.gaps import Gaps
 from headrace.engine.law import Law
 from headrace.engine.position import Position, position_at
 from headrace.engine.running import query_of
@@ -147,7 +148,7 @@ def limits_of(step: Step, live: StoredStep | None, head: int) -> dict[str, int]:
     return {t: reached[t].commit if t in reached else newest for t in step.topics}
 
 
-def make_room(place: BuildPlace, step: Step, limits: Mapping[str, int]) -> None:
+def make_room(log: Log, place: BuildPlace, step: Step, limits: Mapping[str, int]) -> None:
     """Remove what was built before, unless it can be gone on with."""
     before = None
     with contextlib.suppress(ViewError):
@@ -156,6 +157,7 @@ def make_room(place: BuildPlace, step: Step, limits: Mapping[str, int]) -> None:
         before is None
         or before.fingerprint != fingerprint(step)
         or _is_ahead(before.reached, limits)
+        or Gaps(log, step.name, step.topics).found(before.reached) is not None
     ):
         shutil.rmtree(place.folder, ignore_errors=True)
 

@@ -13,11 +13,12 @@ from typing import Any, Literal
 
 from headrace.engine.checkpoint import Checkpoint, owner_of
 from headrace.engine.differences import differences
+from headrace.engine.gaps import Gaps
 from headrace.engine.inputs import check_topics
 from headrace.engine.position import Position, beginning, behind
 from headrace.engine.steps import Step, definition_of, fingerprint, steps_of
 from headrace.errors import ChangedPipeline, HeadraceError, NotALog
-from headrace.log import Log, open_log
+from headrace.log import Capability, Log, open_log
 from headrace.log.address import DEFAULT
 from headrace.streams.app import App
 from headrace.views.location import build_place, checkpoint_of, database_of
@@ -109,6 +110,8 @@ def _check(log: Log, step: Step, stored: StoredStep | None, switched: bool) -> S
         return StepCheck(step.name, "changed", saved, changes, _changed(step, changes))
     try:
         check_topics(log, step)
+        if stored is not None and Capability.COMMITS in log.capabilities:
+            Gaps(log, step.name, stored.reached).check(stored.reached)
         if step.in_rounds:  # and so it has no checkpoint
             if stored is None:
                 return _new(step)

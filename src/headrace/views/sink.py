@@ -14,13 +14,20 @@ from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.crash import Reach
 from headrace.engine.differences import differences
+from headrace.engine.gaps import Gaps
 from headrace.engine.law import Law
-from headrace.engine.position import Position, beginning
+from headrace.engine.position import (
+    Position,
+    beginning,
+    identity_of,
+    last_commit,
+    positions_from_json,
+)
 from headrace.engine.sink import Portion, Shapes, Sink
 from headrace.engine.steps import Step, definition_of, fingerprint
 from headrace.engine.timing import Timing
-from headrace.errors import ChangedPipeline
-from headrace.log import Log
+from headrace.errors import ChangedPipeline, PipelineError
+from headrace.log import Capability, Log
 from headrace.views import changelog
 from headrace.views.alerts import AlertKeeper
 from headrace.views.alone import JoinKeeper
@@ -66,6 +73,7 @@ class ViewSink(Sink):
         self._reached: Mapping[str, Position]
         self._frontier: int | None
         self._law: Law
+        self._gaps = Gaps(log, step.name, step.topics)
         self._enter()
         self._enter_outputs()
 
@@ -105,8 +113,14 @@ class ViewSink(Sink):
         with self._database.reading() as db:
             return self._keeper.held(db, keys)
 
+    def gap(self) -> PipelineError | None:
+        return self._gaps.found(self._reached)
+
     def store(self, portion: Portion) -> Law:
         frontier = _later(self._frontier, portion.frontier)
+        self._gaps.check_topics(self._reached, portion.end)
+        # What is stored outlasts a power cut, and so must the commits that it was computed from.
+        self._log.sync(last_commit(portion.end))
         with self._database.writing() as db:
             kept = self._keeper.store(db, portion, Passage(self._frontier, frontier))
             for topic in self._step.late:
@@ -186,10 +200,27 @@ class ViewSink(Sink):
                 hint="Give it another name, or run it with --fresh: then everything is computed "
                 "again from the log",
             )
-        self._begun = _read_positions(str(begun_text))
-        self._reached = _read_positions(str(reached))
+        self._begun = positions_from_json(str(begun_text))
+        self._reached = positions_from_json(str(reached))
+        self._gaps.check(self._reached)
+        if Capability.COMMITS in self._log.capabilities:
+            self._adopt()
         self._frontier = None if frontier is None else int(str(frontier))
         self._law = Law(**json.loads(str(law)))
+
+    def _adopt(self) -> None:
+        """Take positions that were stored before topics had ids for those of the topics of now."""
+        if all(place.id is not None for place in self._reached.values()):
+            return
+        self._reached = {
+            topic: Position(place.commit, place.offsets, *identity_of(self._log, topic))
+            for topic, place in self._reached.items()
+        }
+        with self._database.writing() as db:
+            db.execute(
+                "UPDATE _headrace_step SET reached = ? WHERE name = ?",
+                (_positions(self._reached), self._step.name),
+            )
 
     def _enter_outputs(self) -> None:
         with self._database.writing() as db:
@@ -255,7 +286,3 @@ def _later(one: int | None, other: int | None) -> int | None:
 
 def _positions(positions: Mapping[str, Position]) -> str:
     return json.dumps({topic: position.to_json() for topic, position in positions.items()})
-
-
-def _read_positions(text: str) -> dict[str, Position]:
-    return {topic: Position.from_json(data) for topic, data in json.loads(text).items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
 from headrace.engine.kafka.java_settings import java_settings
@@ -19,9 +19,6 @@ class OnKafka(Protocol):
 
     address: KafkaAddress
     cluster: str
-
-    def topic_ids(self, names: Iterable[str]) -> dict[str, int]:
-        """Kafka's ids of topics, without those that are not there; one made again has another."""
 
 
 def cluster_of(log: Log) -> str:

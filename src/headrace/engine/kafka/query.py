@@ -18,7 +18,6 @@ from headrace.engine.checkpoint import keeps_state
 from headrace.engine.frames import Results
 from headrace.engine.kafka.connection import Tell, group_of
 from headrace.engine.kafka.frames import KafkaFrames
-from headrace.engine.kafka.gaps import Gaps
 from headrace.engine.kafka.letters import letters
 from headrace.engine.kafka.oldest import Oldest, metric_of
 from headrace.engine.kafka.seen import NOTHING, Seen, SeenBatch, seen_by
@@ -48,8 +47,6 @@ class KafkaQuery(Query):
         self._newest: dict[str, int] = {}
         """The newest time of each topic since the start, which is as much as Spark remembers."""
         self._frontier = sink.frontier
-        self._gaps = Gaps(self._log, self.step.name, self.step.topics)
-        self._gaps.check(sink.reached)
         self._tell: Tell | None = group_of(self._log, f"{self.step.app}.{self.step.name}")
         self._late = 0
         super().start(sink, until_caught_up=until_caught_up)
@@ -84,7 +81,6 @@ class KafkaQuery(Query):
         end: Mapping[str, Position],
         aside: Mapping[str, Aside],
     ) -> Account:
-        self._gaps.check_topics()
         seen = self._seen()
         for topic in end:
             self._check_span(topic, seen.topics[topic].rows, end[topic].rows_after(start[topic]))
@@ -145,11 +141,8 @@ class KafkaQuery(Query):
             self._tell(end)
 
     def _failure(self, error: Exception) -> HeadraceError:
-        """What failed, or the gap that made it fail. A broker may come back: that is by chance."""
+        """As for any step. But a broker may come back: that is by chance."""
         found = super()._failure(error)
-        assert self._sink is not None
-        if (gap := self._gaps.found(self._sink.reached)) is not None:
-            return gap
         if isinstance(found, Retryable):
             message = f"Step {self.step.name!r} failed: {found.message}"
             return PipelineFailed(message, hint=found.hint, by_chance=True)

@@ -17,9 +17,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.failures import failure_of, java_is_gone
+from headrace.engine.gaps import Gaps
 from headrace.engine.inputs import topics_of
 from headrace.engine.kafka.connection import Tell, connection_of
-from headrace.engine.kafka.gaps import Gaps
 from headrace.engine.law import Law
 from headrace.engine.position import Position
 from headrace.engine.realtime.counting import check

@@ -226,7 +226,7 @@ class Catalog:
                 connection.execute(SCHEMA)
                 connection.execute("INSERT INTO setting VALUES ('boot', ?)", (self._disk.boot(),))
                 connection.execute("INSERT INTO setting VALUES ('log_id', ?)", (uuid.uuid4().hex,))
-                connection.execute("INSERT INTO head VALUES (0, 0)")
+                connection.execute("INSERT INTO head VALUES (0, 0, 0)")
                 connection.execute(f"PRAGMA application_id={APPLICATION}")
                 connection.execute(f"PRAGMA user_version={FORMAT}")
         self._disk.sync_folder(self.folder)

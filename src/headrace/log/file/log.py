@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -111,6 +112,11 @@ class FileLog(Log):
     def topic(self, name: str) -> TopicState:
         with self._catalog.reading() as db:
             return topics.describe_topic(db, name)
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, int]:
+        wanted = json.dumps(list(names))
+        sql = "SELECT name, uid FROM topic WHERE name IN (SELECT value FROM json_each(?))"
+        return dict(many(self._catalog.reader(), sql, wanted))
 
     def alter_topic(
         self,
@@ -228,6 +234,15 @@ class FileLog(Log):
     def head(self) -> int:
         found = one(self._catalog.reader(), "SELECT number FROM head")
         return int(found[0]) if found else 0
+
+    def rollbacks(self) -> dict[int, int]:
+        return dict(many(self._catalog.reader(), "SELECT epoch, first FROM rollback"))
+
+    def sync(self, upto: int) -> None:
+        found = one(self._catalog.reader(), "SELECT synced FROM head")
+        if found and found[0] < upto and not self._catalog.read_only:
+            with self._catalog.writing(synced=True):
+                pass  # a synced transaction has all before it on the device
 
     def commit_time(self, commit: int) -> int:
         found = one(self._catalog.reader(), "SELECT time FROM commits WHERE number = ?", commit)

@@ -38,6 +38,7 @@ def recover(catalog: Catalog, segments: Segments, disk: Disk, clock: Clock) -> i
         if damaged is not None:
             lost = _forget_from(db, damaged)
             segments.cut(db, clock.now())
+        _begin_history(db, damaged)
         db.execute("UPDATE setting SET value = ? WHERE name = 'boot'", (boot,))
     if damaged is not None:
         log.warning(
@@ -48,6 +49,20 @@ def recover(catalog: Catalog, segments: Segments, disk: Disk, clock: Clock) -> i
             damaged - 1,
         )
     return lost
+
+
+def _begin_history(db: apsw.Connection, damaged: int | None) -> None:
+    """Note from which commit on the log may not be the one that was read before.
+
+    Commits that the catalog itself has lost leave no trace in it: their numbers come after its
+    last one, and are used again.
+    """
+    epoch, following = one(
+        db, "SELECT coalesce((SELECT max(epoch) FROM rollback), 0) + 1, number + 1 FROM head"
+    ) or (1, 1)
+    first = following if damaged is None else damaged
+    db.execute("DELETE FROM rollback WHERE first >= ?", (first,))  # the new one includes them
+    db.execute("INSERT INTO rollback VALUES (?, ?)", (epoch, first))
 
 
 def _first_damaged(db: apsw.Connection, segments: Segments) -> int | None:

@@ -107,6 +107,8 @@ class Segments:
             self._disk.sync_folder(self._folder / SEGMENTS)
         if unsynced:
             db.execute("UPDATE segment SET synced = length WHERE synced < length")
+        # A transaction that changes nothing would sync nothing.
+        db.execute("UPDATE head SET synced = number WHERE synced < number")
 
     def sync_closed(self) -> None:
         """Sync the closed segments if there is much in them that never was.

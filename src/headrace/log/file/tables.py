@@ -3,7 +3,13 @@
 SCHEMA = """
 CREATE TABLE setting (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 
-CREATE TABLE head (number INTEGER NOT NULL, time INTEGER NOT NULL);
+CREATE TABLE head (
+    number INTEGER NOT NULL,
+    time INTEGER NOT NULL,
+    synced INTEGER NOT NULL DEFAULT 0
+);
+
+CREATE TABLE rollback (epoch INTEGER PRIMARY KEY, first INTEGER NOT NULL);
 
 CREATE TABLE topic (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -12,7 +18,8 @@ CREATE TABLE topic (
     key TEXT,
     event_time TEXT,
     settings TEXT NOT NULL,
-    version INTEGER NOT NULL DEFAULT 1
+    version INTEGER NOT NULL DEFAULT 1,
+    uid INTEGER NOT NULL DEFAULT 0
 );
 
 CREATE TABLE partition (

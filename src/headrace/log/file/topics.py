@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -77,9 +78,13 @@ def create_topic(catalog: Catalog, topic: Topic, schema: str | pa.Schema | None)
         if one(db, "SELECT 1 FROM topic WHERE name = ?", name):
             raise topic_exists(name)
         db.execute(
-            "INSERT INTO topic (name, columns, key, event_time, settings) VALUES (?, ?, ?, ?, ?)",
-            (name, columns, topic.key, topic.event_time, json.dumps(topic.settings.to_text())),
-        )
+            "INSERT INTO topic (name, columns, key, event_time, settings, uid) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                name, columns, topic.key, topic.event_time,
+                json.dumps(topic.settings.to_text()), secrets.randbits(63),
+            ),
+        )  # fmt: skip
         _add_partitions(db, db.last_insert_rowid(), 0, topic.partitions)
         return find_topic(db, name).topic
 

@@ -10,6 +10,10 @@ OLDEST = 2
 _STEPS: dict[int, str] = {
     # Format 2 to 3.
     2: """
+        ALTER TABLE head ADD COLUMN synced INTEGER NOT NULL DEFAULT 0;
+        CREATE TABLE rollback (epoch INTEGER PRIMARY KEY, first INTEGER NOT NULL);
+        ALTER TABLE topic ADD COLUMN uid INTEGER NOT NULL DEFAULT 0;
+        UPDATE topic SET uid = random() & 9223372036854775807;
     """,
 }
 

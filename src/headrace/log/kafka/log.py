@@ -93,7 +93,6 @@ class KafkaLog(Log):
         return self._topics.describe(name)
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, int]:
-        """Kafka's ids of topics, without those that are not there; one made again has another."""
         return {name: number_of(found) for name, found in self._topics.described(names).items()}
 
     def alter_topic(
@@ -232,6 +231,12 @@ class KafkaLog(Log):
 
     def head(self) -> int:
         raise self.lacks(Capability.COMMITS)
+
+    def rollbacks(self) -> dict[int, int]:
+        raise self.lacks(Capability.COMMITS)
+
+    def sync(self, upto: int) -> None:
+        """Nothing: what a broker acknowledged, all of its replicas have."""
 
     def commit_time(self, commit: int) -> int:
         raise self.lacks(Capability.COMMITS)
