@@ -76,14 +76,13 @@ def _portions(
 ) -> Iterator[Portion]:
     aggregation, (topic,) = step.aggregation, step.topics
     assert aggregation is not None
-    records = [record for batch in log.read(topic) for record in batch.records()]
-    events = events_of(log.topic(topic).topic, records, advances(log, topic))
-    upto = log.head()
     while True:
         start = sink.reached[topic].commit
-        last = next_cut(log, topic, start, rows=1 << 30, commits=max_commits, upto=upto)
+        last = next_cut(log, topic, start, rows=1 << 30, commits=max_commits, upto=log.head())
         if last == start:
             return
+        records = [record for batch in log.read(topic) for record in batch.records()]
+        events = events_of(log.topic(topic).topic, records, advances(log, topic))
         before = meaning(aggregation, _upto(events, start))
         after = meaning(aggregation, _upto(events, last))
         changed = {

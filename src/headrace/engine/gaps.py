@@ -97,8 +97,8 @@ class Gaps:
     def _taken_back(self, topic: str, first: int, commit: int) -> PipelineError:
         return PipelineError(
             f"Step {self._step!r} has read topic {topic!r} up to commit {commit:,}, and commits "
-            f"from {first:,} on were taken back since: they were not synced when the machine went down, "
-            "or an older copy of the log was restored",
+            f"from {first:,} on were taken back since: they were not synced when the machine went "
+            "down, or an older copy of the log was restored",
             hint=self._fresh,
             topic=topic,
             first=first,
