@@ -64,7 +64,7 @@ class Compactor:
                 hint=f"'headrace topics alter {topic.name} --set cleanup=compact' makes it so",
             )
         segments = records = freed = 0
-        reader = Reader(self._folder, self._catalog)
+        reader = Reader(self._folder, self._catalog, self._disk)
         try:
             for partition in range(topic.topic.partitions):
                 if all_segments:

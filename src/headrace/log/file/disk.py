@@ -1,7 +1,8 @@
 """The few calls to the operating system on which durability rests.
 
 Everything that must survive a crash goes through a `Disk`, so that a test can put a double in its
-place that loses, tears and reorders whatever was not synced, or that dies between two steps.
+place that loses, tears and reorders whatever was not synced, that fails, or that dies between two
+steps.
 """
 
 from __future__ import annotations
@@ -13,11 +14,21 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar, cast
 
 from headrace.errors import DiskFull, LogError, ReadOnlyLog
 
 _OPEN_FILES = 64
+"""Files that stay open for their next use, of all writers and readers of a log together."""
+
+
+class Closeable(Protocol):
+    """An open file."""
+
+    def close(self) -> None: ...
+
+
+File = TypeVar("File", bound=Closeable)
 
 
 class Disk:
@@ -29,7 +40,7 @@ class Disk:
     """Whether SQLite keeps its locks, because its VFS has no shared memory."""
 
     def __init__(self) -> None:
-        self._files: OrderedDict[Path, int] = OrderedDict()
+        self._files: OrderedDict[str, Closeable] = OrderedDict()
         self._lock = threading.Lock()
 
     def step(self, name: str) -> None:
@@ -50,28 +61,31 @@ class Disk:
             path.mkdir(parents=True, exist_ok=True)
 
     def create(self, path: Path) -> None:
-        """Make an empty file, or empty the one that a crash left there."""
-        with translated(path):
-            self._forget(path)
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
-            with self._lock:
-                self._files[path] = file
+        """Make an empty file, in place of one that a crash left there."""
+        self.remove(path)
+        with translated(path), self.lent(_writable(path), lambda: _Descriptor(path, _NEW)):
+            pass
 
     def write(self, path: Path, pieces: Iterable[Any], position: int) -> None:
         """Write all of some buffers, one after the other, from a position on."""
         with translated(path):
             try:
-                file = self._file(path)
+                with self.lent(_writable(path), lambda: _Descriptor(path, os.O_RDWR)) as file:
+                    for piece in pieces:
+                        rest = memoryview(piece)
+                        while rest:
+                            written = os.pwrite(file.number, rest, position)
+                            rest, position = rest[written:], position + written
             except FileNotFoundError as missing:
                 raise LogError(
                     f"{path} is missing, and it was still being written",
                     hint="Somebody has removed it; restore it from a copy",
                 ) from missing
-            for piece in pieces:
-                rest = memoryview(piece)
-                while rest:
-                    written = os.pwrite(file, rest, position)
-                    rest, position = rest[written:], position + written
+
+    def read_into(self, path: Path, target: memoryview, position: int) -> int:
+        """Fill the target from a position on; returns how many bytes there were."""
+        with self.lent(str(path), lambda: _Descriptor(path, os.O_RDONLY)) as file:
+            return os.preadv(file.number, [target], position)
 
     def sync(self, path: Path) -> None:
         """Return when the file's bytes are on the device."""
@@ -89,24 +103,41 @@ class Disk:
             path.unlink()
 
     def close(self) -> None:
-        for path in list(self._files):
-            self._forget(path)
-
-    def _file(self, path: Path) -> int:
+        """Close every file that is open."""
         with self._lock:
-            file = self._files.get(path)
-            if file is None:
-                file = self._files[path] = os.open(path, os.O_RDWR)
-                if len(self._files) > _OPEN_FILES:
-                    os.close(self._files.popitem(last=False)[1])
-            self._files.move_to_end(path)
-            return file
+            files, self._files = self._files, OrderedDict()
+        for file in files.values():
+            file.close()
+
+    @contextlib.contextmanager
+    def lent(self, name: str, opened: Callable[[], File]) -> Iterator[File]:
+        """A file that was kept open, or is opened now, and is kept open for its next use.
+
+        Nobody else has it meanwhile, so none is closed in its user's hands.
+        """
+        with self._lock:
+            file = cast("File | None", self._files.pop(name, None))
+        if file is None:
+            file = opened()
+        try:
+            yield file
+        except BaseException:
+            file.close()
+            raise
+        with self._lock:
+            surplus = self._files.pop(name, None)  # two had it open at once
+            self._files[name] = file
+            if len(self._files) > _OPEN_FILES:
+                surplus = self._files.popitem(last=False)[1]
+        if surplus is not None:
+            surplus.close()
 
     def _forget(self, path: Path) -> None:
         with self._lock:
-            file = self._files.pop(path, None)
-        if file is not None:
-            os.close(file)
+            files = [self._files.pop(name, None) for name in (str(path), _writable(path))]
+        for file in files:
+            if file is not None:
+                file.close()
 
     def _sync(self, path: Path, flags: int, call: Callable[[int], None]) -> None:
         with translated(path):
@@ -115,6 +146,24 @@ class Disk:
                 call(file)
             finally:
                 os.close(file)
+
+
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL
+
+
+def _writable(path: Path) -> str:
+    """The name under which a file is kept that is open for writing."""
+    return f"{path} to write"
+
+
+class _Descriptor:
+    """A file by its number."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self.number = os.open(path, flags, 0o644)
+
+    def close(self) -> None:
+        os.close(self.number)
 
 
 @contextlib.contextmanager
@@ -142,3 +191,13 @@ def translate(error: OSError, path: Path) -> Exception:
     if isinstance(error, FileNotFoundError):
         return error
     return LogError(f"{path}: {error.strerror or error}")
+
+
+def unreadable(error: OSError, path: Path) -> LogError:
+    """The error for a file that is there and cannot be read, which proves no damage."""
+    return LogError(
+        f"{path} cannot be read: {error.strerror or error}",
+        hint="Nothing was changed. Check the file's permissions, the limit of open files "
+        "(ulimit -n) and the disk, then try again. If the disk has lost the file for good, "
+        "restore it from a copy",
+    )

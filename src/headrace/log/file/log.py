@@ -73,7 +73,11 @@ class FileLog(Log):
         self._groups = Groups(self._catalog, self._clock)
         self._upkeep = Upkeep(self.folder, self._catalog, segments, self._disk, self._clock)
         self._compactor = Compactor(self.folder, self._catalog, segments, self._disk, self._clock)
-        recover(self._catalog, segments, self._disk, self._clock)
+        try:
+            recover(self._catalog, segments, self._disk, self._clock)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Close the log with its producers, which commit what they have, and its consumers."""
@@ -183,7 +187,7 @@ class FileLog(Log):
     def _scan(
         self, row: TopicRow, ranges: list[tuple[int, int, int]], columns: Sequence[str] | None
     ) -> Iterator[Batch]:
-        reader = Reader(self.folder, self._catalog)
+        reader = Reader(self.folder, self._catalog, self._disk)
         try:
             for partition, first, end in ranges:
                 yield from reader.scan(row, partition, first, end, columns)
@@ -214,7 +218,7 @@ class FileLog(Log):
             seat = Seat(self._coordinator, self._clock, terms, rows)
         consumer = FileConsumer(
             self._catalog,
-            Reader(self.folder, self._catalog),
+            Reader(self.folder, self._catalog, self._disk),
             self._clock,
             rows,
             seat,

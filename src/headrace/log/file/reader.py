@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,13 +16,13 @@ from headrace.errors import CorruptCatalog, CorruptSegment
 from headrace.log.declared import TopicRow
 from headrace.log.file import storage
 from headrace.log.file.catalog import Catalog, one
+from headrace.log.file.disk import Disk, unreadable
 from headrace.log.file.layout import OFFSET, Checksum, decode, stored_schema, tombstones
 from headrace.log.file.lookup import out_of_range, partition_range
 from headrace.log.file.segment import LocalSegment, SegmentFile, TieredSegment, segment_path
 from headrace.log.record import Batch
 
 _PAGE = 256
-_OPEN_FILES = 32
 _LARGE = 1 << 20
 _AHEAD = 2
 """How many large chunks are read before they are asked for; a scan's memory holds one more."""
@@ -55,13 +54,12 @@ _SELECT = """
 
 
 class Reader:
-    """Reads chunks. It keeps files open, so each scan and each consumer has its own."""
+    """Reads chunks. It may have threads, so each scan and each consumer has its own."""
 
-    def __init__(self, folder: Path, catalog: Catalog) -> None:
+    def __init__(self, folder: Path, catalog: Catalog, disk: Disk) -> None:
         self._folder = folder
         self._catalog = catalog
-        self._files: OrderedDict[int, SegmentFile] = OrderedDict()
-        self._lock = threading.Lock()
+        self._disk = disk
         self._pool: ThreadPoolExecutor | None = None
 
     def scan(
@@ -206,38 +204,25 @@ class Reader:
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
 
     def _read(self, topic: TopicRow, partition: int, chunk: Chunk) -> pa.Buffer | None:
         """The chunk's bytes; None if they are not those that were written."""
+        path = segment_path(self._folder, topic.id, partition, chunk.segment)
+        file: SegmentFile = (
+            LocalSegment(self._disk, path)
+            if chunk.location is None
+            else TieredSegment(self._disk, chunk.location)
+        )
+        checksum = Checksum()
         try:
-            file = self._file(topic, partition, chunk)
-            checksum = Checksum()
             message = checksum.read(file, chunk.position, chunk.length)
-            return message if checksum.value == chunk.checksum else None
         except FileNotFoundError:
             raise
         except OSError as error:
             if chunk.location is None:
-                raise self._corrupt(topic, partition, chunk, str(error)) from error
+                raise unreadable(error, path) from error
             raise storage.unavailable(chunk.location, error) from error
-
-    def _file(self, topic: TopicRow, partition: int, chunk: Chunk) -> SegmentFile:
-        with self._lock:
-            file = self._files.get(chunk.segment)
-            if file is None:
-                if chunk.location is None:
-                    path = segment_path(self._folder, topic.id, partition, chunk.segment)
-                    file = LocalSegment(path)
-                else:
-                    file = TieredSegment(chunk.location)
-                self._files[chunk.segment] = file
-                if len(self._files) > _OPEN_FILES:
-                    self._files.popitem(last=False)[1].close()
-            self._files.move_to_end(chunk.segment)
-            return file
+        return message if checksum.value == chunk.checksum else None
 
     def _again(self, topic: TopicRow, partition: int, chunk: Chunk) -> Chunk | None:
         db = self._catalog.reader()

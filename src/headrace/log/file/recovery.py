@@ -4,18 +4,21 @@ A process that dies leaves nothing to repair: what it had written and not record
 when the machine itself goes down, commits that were only `written` may have kept their metadata
 and lost their bytes. No `synced` commit can be among or after them, so the log goes back to the
 commit before the first damaged one: a shorter history, and a consistent one.
+
+Only proven damage takes commits back: bytes that differ from their checksum, a file that ends too
+early, a file that is missing and whose name was never synced. A file that cannot be read proves
+nothing. Then the log is not opened and nothing is changed, so that it can be tried again.
 """
 
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import apsw
 
 from headrace.clock import Clock
 from headrace.log.file.catalog import Catalog, many, one
-from headrace.log.file.disk import Disk
+from headrace.log.file.disk import Disk, unreadable
 from headrace.log.file.layout import Checksum
 from headrace.log.file.segment import LocalSegment
 from headrace.log.file.segments import Segments
@@ -33,7 +36,7 @@ def recover(catalog: Catalog, segments: Segments, disk: Disk, clock: Clock) -> i
         known = one(db, "SELECT value FROM setting WHERE name = 'boot'")
         if boot and known and known[0] == boot:
             return 0  # another process was faster
-        damaged = _first_damaged(db, segments)
+        damaged = _first_damaged(db, segments, disk)
         lost = 0
         if damaged is not None:
             lost = _forget_from(db, damaged)
@@ -65,8 +68,8 @@ def _begin_history(db: apsw.Connection, damaged: int | None) -> None:
     db.execute("INSERT INTO rollback VALUES (?, ?)", (epoch, first))
 
 
-def _first_damaged(db: apsw.Connection, segments: Segments) -> int | None:
-    """The first commit with a chunk, in what was never synced, that cannot be read."""
+def _first_damaged(db: apsw.Connection, segments: Segments, disk: Disk) -> int | None:
+    """The first commit with a chunk, in what was never synced, that is damaged."""
     worst: int | None = None
     for segment, topic, partition, synced in many(
         db, "SELECT id, topic, partition, synced FROM segment WHERE synced < length"
@@ -79,22 +82,23 @@ def _first_damaged(db: apsw.Connection, segments: Segments) -> int | None:
             segment,
             synced,
         ):
-            if not _intact(path, position, length, digest):
+            if not _intact(LocalSegment(disk, path), position, length, digest, named=synced > 0):
                 worst = number if worst is None else min(worst, number)
                 break
     return worst
 
 
-def _intact(path: Path, position: int, length: int, digest: int) -> bool:
+def _intact(file: LocalSegment, position: int, length: int, digest: int, *, named: bool) -> bool:
+    """Whether the bytes are those that were written; `named` if the file's name was synced."""
     checksum = Checksum()
     try:
-        file = LocalSegment(path)
-        try:
-            checksum.read(file, position, length)
-        finally:
-            file.close()
-    except OSError:
-        return False
+        checksum.read(file, position, length)
+    except FileNotFoundError:
+        # No power cut takes a name that was synced. Somebody removed the file, and whoever reads
+        # from it is told.
+        return named
+    except OSError as error:
+        raise unreadable(error, file.path) from error
     return checksum.value == digest
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from headrace.log.file import storage
+from headrace.log.file.disk import Disk
 
 SEGMENTS = "segments"
 
@@ -18,38 +18,31 @@ def segment_path(folder: Path, topic: int, partition: int, segment: int) -> Path
 
 
 class SegmentFile(Protocol):
-    """A segment, open for reading."""
+    """A segment to read from."""
 
     def read_into(self, target: memoryview, position: int) -> int:
         """Fill the target from a position on; returns how many bytes there were."""
 
-    def close(self) -> None: ...
 
-
+@dataclass(frozen=True)
 class LocalSegment:
     """A segment on this machine's disk."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDONLY)
+    disk: Disk
+    path: Path
 
     def read_into(self, target: memoryview, position: int) -> int:
-        return os.preadv(self._file, [target], position)
-
-    def close(self) -> None:
-        os.close(self._file)
+        return self.disk.read_into(self.path, target, position)
 
 
+@dataclass(frozen=True)
 class TieredSegment:
     """A segment on another filesystem."""
 
-    def __init__(self, url: str) -> None:
-        self._file = storage.open_file(url)
-        self._lock = threading.Lock()
+    disk: Disk
+    url: str
 
     def read_into(self, target: memoryview, position: int) -> int:
-        with self._lock:
-            self._file.seek(position)
-            return int(self._file.readinto(target))
-
-    def close(self) -> None:
-        self._file.close()
+        with self.disk.lent(self.url, lambda: storage.open_file(self.url)) as file:
+            file.seek(position)
+            return int(file.readinto(target))
