@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.log.file.disk import Disk
 from headrace.log.file.log import FileLog
 
 PARTITIONS = 1_200
@@ -70,3 +71,21 @@ def test_segments_that_are_rolled_are_closed(tmp_path: Path) -> None:
             for _ in range(150):
                 producer.send("t", "x" * 1_000).wait()
         assert open_files(tmp_path) < 100
+
+
+def test_a_file_that_two_have_open_at_once_is_kept_once() -> None:
+    class Opened:
+        open = 0
+
+        def __init__(self) -> None:
+            Opened.open += 1
+
+        def close(self) -> None:
+            Opened.open -= 1
+
+    disk = Disk()
+    with disk.lent("a", Opened), disk.lent("a", Opened):
+        assert Opened.open == 2
+    assert Opened.open == 1
+    disk.close()
+    assert Opened.open == 0

@@ -11,7 +11,9 @@ runs with exclusive locks, which changes nothing about what it writes and syncs.
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,7 +22,7 @@ from typing import Any
 
 import apsw
 
-from headrace.log.file.disk import Disk
+from headrace.log.file.disk import Disk, translate
 
 _SECTOR = 512
 _names = itertools.count()
@@ -34,6 +36,8 @@ class _Book:
     pending: list[tuple[int, bytes | None]] = field(default_factory=list)
     named: bool = False
     """Whether its folder's entry is on the device."""
+    nameless: bool = False
+    """Whether the entry was dropped when the folder could not be synced."""
 
     def sync(self) -> None:
         for position, data in self.pending:
@@ -88,6 +92,9 @@ class LossyDisk(Disk):
         self._books: dict[Path, _Book] = {}
         self._removed: dict[Path, _Book] = {}
         self._just_written: set[Path] = set()
+        self.failing: set[str] = set()
+        """Syncs that fail now: `segment`, `folder`, `catalog`. What they should have synced is
+        dropped, and the next sync knows nothing of it, as it is with the system's own."""
         self.vfs = f"lossy-{next(_names)}"
         self._vfs = _LossyVFS(self.vfs, self)
 
@@ -112,6 +119,9 @@ class LossyDisk(Disk):
 
     def sync(self, path: Path) -> None:
         super().sync(path)
+        if "segment" in self.failing:
+            self._book(path).pending.clear()
+            raise _failed(path)
         forgotten = self._broken == "segment" or (
             self._broken == "earlier" and path not in self._just_written
         )
@@ -120,12 +130,25 @@ class LossyDisk(Disk):
 
     def sync_folder(self, path: Path) -> None:
         super().sync_folder(path)
+        if "folder" in self.failing and path.name == "segments":
+            for entry, book in self._books.items():
+                book.nameless |= entry.parent == path and not book.named
+            raise _failed(path)
         if self._broken != "folder" or path.name != "segments":
             self.named(path)
 
     def remove(self, path: Path) -> None:
         super().remove(path)
         self.removed(path)
+
+    def rewrite(self, path: Path) -> None:
+        super().rewrite(path)
+        book = self._book(path)
+        book.pending.append((0, path.read_bytes()))
+        if "catalog" in self.failing:
+            book.pending.clear()
+            raise _failed(path)
+        book.sync()
 
     # What SQLite writes
 
@@ -136,6 +159,9 @@ class LossyDisk(Disk):
         self._book(path).pending.append((position, data))
 
     def synced(self, path: Path) -> None:
+        if "catalog" in self.failing:
+            self._book(path).pending.clear()
+            raise apsw.IOError("the catalog cannot be synced")
         if self._broken == "catalog":
             return
         self._book(path).sync()
@@ -150,7 +176,7 @@ class LossyDisk(Disk):
 
     def named(self, folder: Path) -> None:
         for path, book in self._books.items():
-            if path.parent == folder:
+            if path.parent == folder and not book.nameless:
                 book.named = True
         for path in [path for path in self._removed if path.parent == folder]:
             del self._removed[path]
@@ -164,10 +190,12 @@ class LossyDisk(Disk):
         by itself: then the catalog speaks of bytes that are lost.
         """
         kept = choose.random() < 0.5
-        for path, book in [*self._books.items(), *self._removed.items()]:
-            if path in self._removed and path in self._books:
-                continue
-            if path in self._removed and choose.random() < 0.5:
+        gone = {path: book for path, book in self._removed.items() if path not in self._books}
+        for path, new in [*self._books.items(), *gone.items()]:
+            book = new
+            if path in self._removed and not new.named and choose.random() < 0.5:
+                book = self._removed[path]  # the name still leads to the file before
+            if path in gone and choose.random() < 0.5:
                 continue
             if not book.named and not (kept and path.parent == folder) and choose.random() < 0.5:
                 continue
@@ -178,6 +206,10 @@ class LossyDisk(Disk):
 
     def _book(self, path: Path) -> _Book:
         return self._books.setdefault(path, _Book())
+
+
+def _failed(path: Path) -> Exception:
+    return translate(OSError(errno.EIO, os.strerror(errno.EIO)), path)
 
 
 class _LossyVFS(apsw.VFS):

@@ -48,7 +48,7 @@ class Catalog:
     def __init__(self, folder: Path, disk: Disk, *, create: bool, patience: float) -> None:
         self.folder = folder
         self.path = folder / FILE_NAME
-        self._wal = folder / f"{FILE_NAME}-wal"
+        self.wal = folder / f"{FILE_NAME}-wal"
         self._disk = disk
         self._patience = patience
         self._lock = threading.RLock()
@@ -61,6 +61,8 @@ class Catalog:
         self.read_only = False
         self.before_sync: Callable[[apsw.Connection], None] | None = None
         """Called before a synced transaction commits, to sync what it speaks of."""
+        self.failed_sync: Callable[[], None] | None = None
+        """Called after SQLite failed to write or to sync a transaction."""
         self._closed = False
         if not self.path.exists() and not create:
             raise NotALog(
@@ -93,7 +95,7 @@ class Catalog:
     def _state(self) -> tuple[int, ...]:
         """What a connection is good for: this process and, where SQLite cannot see changes
         by itself because it was told that there are none, the file as it is now."""
-        if not self.read_only or self._wal.exists():
+        if not self.read_only or self.wal.exists():
             return (os.getpid(),)
         stat = self.path.stat()
         return (os.getpid(), stat.st_mtime_ns, stat.st_size)
@@ -137,7 +139,12 @@ class Catalog:
                 if synced and self.before_sync is not None:
                     self.before_sync(connection)
                 self._disk.step("before commit")
-                connection.execute("COMMIT")
+                try:
+                    connection.execute("COMMIT")
+                except apsw.IOError:
+                    if self.failed_sync is not None:
+                        self.failed_sync()
+                    raise
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
@@ -195,7 +202,7 @@ class Catalog:
     def _connect_read_only(self) -> apsw.Connection:
         # Without a WAL file there is nothing that could change under us, and SQLite may read the
         # database without the shared memory it cannot create in a read-only folder.
-        still = not self._wal.exists()
+        still = not self.wal.exists()
         uri = self.path.resolve().as_uri() + ("?immutable=1" if still else "")
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         connection = apsw.Connection(uri, flags=flags)

@@ -21,6 +21,8 @@ from headrace.errors import DiskFull, LogError, ReadOnlyLog
 _OPEN_FILES = 64
 """Files that stay open for their next use, of all writers and readers of a log together."""
 
+_PIECE_BYTES = 1 << 20
+
 
 class Closeable(Protocol):
     """An open file."""
@@ -91,6 +93,14 @@ class Disk:
         """Return when the file's bytes are on the device."""
         # A descriptor of its own, for this may be another thread than the one that writes.
         self._sync(path, os.O_RDWR, os.fdatasync)
+
+    def rewrite(self, path: Path) -> None:
+        """Write a file's bytes once more where they are, and sync them."""
+        with translated(path), path.open("r+b", buffering=0) as file:
+            while piece := file.read(_PIECE_BYTES):
+                file.seek(-len(piece), os.SEEK_CUR)
+                file.write(piece)
+            os.fdatasync(file.fileno())
 
     def sync_folder(self, path: Path) -> None:
         """Return when the folder's entries are on the device."""

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
 
+from headrace.errors import LogError
 from headrace.log.file.catalog import Catalog, many, one
-from headrace.log.file.disk import Disk
-from headrace.log.file.layout import header
-from headrace.log.file.segment import SEGMENTS, segment_path
+from headrace.log.file.disk import Disk, unreadable
+from headrace.log.file.layout import Checksum, header
+from headrace.log.file.segment import SEGMENTS, LocalSegment, segment_path
+
+log = logging.getLogger(__name__)
 
 _UNSYNCED_BYTES = 1 << 30
 
@@ -23,6 +28,7 @@ class Segments:
         self._catalog = catalog
         self._disk = disk
         catalog.before_sync = self.sync
+        catalog.failed_sync = self.doubt_catalog
 
     def path(self, topic: int, partition: int, segment: int) -> Path:
         """Where a segment lies on this machine."""
@@ -48,6 +54,7 @@ class Segments:
         segment = db.last_insert_rowid()
         path = self.path(topic, partition, segment)
         self._disk.create(path)
+        self._disk.remove(doubted(path))  # of a segment that was never recorded
         self._disk.write(path, [head], 0)
         self._disk.step("created a segment")
         return segment, head.size
@@ -62,7 +69,10 @@ class Segments:
         topic, partition, location = one(
             db, "SELECT topic, partition, location FROM segment WHERE id = ?", segment
         ) or (0, 0, None)
-        note_garbage(db, location or self.path(topic, partition, segment).name)
+        path = self.path(topic, partition, segment)
+        note_garbage(db, location or path.name)
+        if doubted(path).exists():
+            note_garbage(db, doubted(path).name)
         db.execute("UPDATE partition SET segment = NULL WHERE segment = ?", (segment,))
         db.execute("DELETE FROM chunk WHERE segment = ?", (segment,))
         db.execute("DELETE FROM segment WHERE id = ?", (segment,))
@@ -87,24 +97,43 @@ class Segments:
         )
         db.execute("UPDATE segment SET synced = min(synced, length)")
 
+    # What is on the device. A sync that fails is not to be tried again as it is: the system may
+    # have dropped the bytes that it could not write, and answer the next sync as if nothing had
+    # happened. So a file beside the segment tells all processes of the doubt, from before the
+    # write lock is let go of; and before any of them builds on the segment, it is written anew.
+
     def sync(self, db: apsw.Connection) -> None:
         """Have every byte that the catalog speaks of on the device.
 
         Every synced transaction does this before it commits. Once it is durable, so is the
         metadata of all commits before it, and none of them may be without its bytes.
         """
+        doubt = doubted(self._catalog.path)
+        if doubt.exists():
+            with contextlib.suppress(FileNotFoundError), self._doubting([self._catalog.path]):
+                self._disk.rewrite(self._catalog.wal)
+            self._disk.remove(doubt)
         unsynced = many(
             db, "SELECT id, topic, partition, synced FROM segment WHERE synced < length"
         )
-        for id, topic, partition, _ in unsynced:
+        unnamed = []
+        for id, topic, partition, synced in unsynced:
+            path = self.path(topic, partition, id)
+            anew = doubted(path).exists()
+            if anew or synced == 0:
+                unnamed.append(path)
             # A file that somebody removed is damage, which readers are told of; it must not
             # keep everybody else from writing.
-            with contextlib.suppress(FileNotFoundError):
-                self._disk.sync(self.path(topic, partition, id))
+            with contextlib.suppress(FileNotFoundError), self._doubting([path]):
+                if anew:
+                    self._write_anew(db, id)
+                else:
+                    self._disk.sync(path)
             self._disk.step("synced a segment")
-        if any(synced == 0 for *_, synced in unsynced):
+        if unnamed:
             # Of a segment that was never synced even the name may not be on the device.
-            self._disk.sync_folder(self._folder / SEGMENTS)
+            with self._doubting(unnamed):
+                self._disk.sync_folder(self._folder / SEGMENTS)
         if unsynced:
             db.execute("UPDATE segment SET synced = length WHERE synced < length")
         # A transaction that changes nothing would sync nothing.
@@ -116,20 +145,110 @@ class Segments:
         This bounds what a crash of the machine can take from commits that were only `written`,
         and what recovery has to read. No lock is held meanwhile: closed segments do not change.
         """
-        closed = many(
-            self._catalog.reader(),
-            "SELECT id, topic, partition, length FROM segment "
-            "WHERE synced < length AND closed IS NOT NULL AND location IS NULL",
-        )
+        closed = [
+            (id, self.path(topic, partition, id), synced, length)
+            for id, topic, partition, synced, length in many(
+                self._catalog.reader(),
+                "SELECT id, topic, partition, synced, length FROM segment "
+                "WHERE synced < length AND closed IS NOT NULL AND location IS NULL",
+            )
+            if not doubted(self.path(topic, partition, id)).exists()
+        ]
         if sum(length for *_, length in closed) < _UNSYNCED_BYTES:
             return
-        for id, topic, partition, _ in closed:
-            self._disk.sync(self.path(topic, partition, id))
-        self._disk.sync_folder(self._folder / SEGMENTS)
+        try:
+            with self._doubting([path for _, path, *_ in closed]):
+                for _, path, *_ in closed:
+                    self._disk.sync(path)
+                self._disk.sync_folder(self._folder / SEGMENTS)
+        except LogError:
+            # Another process may have been told meanwhile that all is well.
+            with self._catalog.writing() as db:
+                db.executemany(
+                    "UPDATE segment SET synced = min(synced, ?) WHERE id = ?",
+                    [(synced, id) for id, _, synced, _ in closed],
+                )
+            raise
         with self._catalog.writing() as db:
             db.executemany(
-                "UPDATE segment SET synced = length WHERE id = ?", [(id,) for id, *_ in closed]
+                "UPDATE segment SET synced = length WHERE id = ?",
+                [(id,) for id, path, *_ in closed if not doubted(path).exists()],
             )
+
+    @contextlib.contextmanager
+    def _doubting(self, paths: list[Path]) -> Iterator[None]:
+        """Doubt files if they cannot be synced."""
+        try:
+            yield
+        except LogError as error:
+            for path in paths:
+                self._doubt(path)
+            raise type(error)(
+                f"{error.message}, so it is not sure that the disk has all that was written",
+                hint="Nothing of this commit is visible. Check the disk and try again: what was "
+                "only written before is written anew then",
+            ) from error
+
+    def doubt_catalog(self) -> None:
+        """Doubt what SQLite has written ahead, after it failed to write or to sync a commit."""
+        self._doubt(self._catalog.path)
+
+    def _doubt(self, path: Path) -> None:
+        try:
+            self._disk.create(doubted(path))
+        except LogError as error:
+            log.critical(
+                "%s could not be synced, and the next commit may not know: make the file %s "
+                "before anything else is written (%s)",
+                path,
+                doubted(path),
+                error,
+            )
+
+    def _write_anew(self, db: apsw.Connection, segment: int) -> None:
+        """Move a segment's chunks to a new one, with the same bytes in the same places."""
+        topic, partition, columns, sparse, created, closed, compacted = one(
+            db,
+            "SELECT topic, partition, columns, sparse, created, closed, compacted FROM segment "
+            "WHERE id = ?",
+            segment,
+        ) or (0, 0, None, 0, 0, 0, 0)
+        old = LocalSegment(self._disk, self.path(topic, partition, segment))
+        new, end = self.create(db, topic, partition, columns, created, sparse=bool(sparse))
+        path = self.path(topic, partition, new)
+        for position, length, digest, first in many(
+            db, "SELECT position, length, checksum, first FROM chunk WHERE segment = ?", segment
+        ):
+            checksum = Checksum()
+            try:
+                message = checksum.read(old, position, length)
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                raise unreadable(error, old.path) from error
+            if checksum.value != digest:
+                log.error(
+                    "the disk has lost the records of partition %d from offset %d on in %s, which "
+                    "it could not sync; whoever reads them is told",
+                    partition,
+                    first,
+                    old.path,
+                )
+            self._disk.write(path, [message], position)
+            end = max(end, position + length)
+        self._disk.sync(path)
+        db.execute(
+            "UPDATE segment SET length = ?, closed = coalesce(?, created), compacted = ? "
+            "WHERE id = ?",
+            (end, closed, compacted, new),
+        )
+        db.execute("UPDATE chunk SET segment = ? WHERE segment = ?", (new, segment))
+        self.discard(db, segment)
+
+
+def doubted(path: Path) -> Path:
+    """The file that says, by being there, that another could not be synced."""
+    return path.with_suffix(".doubt")
 
 
 def note_garbage(db: apsw.Connection, location: str) -> None:
