@@ -14,6 +14,10 @@ MICROSECOND = 1
 MILLISECOND = 1_000
 SECOND = 1_000_000
 
+FIRST_MOMENT = -62_135_596_800_000_000
+LAST_MOMENT = 253_402_300_799_999_999
+"""The first and last microsecond of the years 1 to 9999, where Spark's and Python's times end."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -36,7 +36,11 @@ def what_it_means(aggregation: Aggregation, results: Results) -> tuple[Meaning, 
 
 def advances(log: Log, topic: str) -> list[tuple[int, int]]:
     """The commits that brought no rows."""
-    return [(c.number, c.after) for c in log.commits(topic, 0, 100_000) if not c.rows and c.after]
+    return [
+        (c.number, c.after)
+        for c in log.commits(topic, 0, 100_000)
+        if not c.rows and c.after is not None
+    ]
 
 
 def frontier_of(aggregation: Aggregation, results: Results) -> int | None:

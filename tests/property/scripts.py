@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,6 +23,18 @@ LATENESS = hr.Lateness(20 * SECOND, 60 * SECOND)
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Commit = list[dict[str, Any]] | datetime
 """Rows, or a moment up to which everything has come."""
+
+ERAS = tuple(
+    begin.replace(tzinfo=UTC) - BEGIN
+    for begin in (
+        datetime(1, 1, 1, 0, 10),
+        datetime(1969, 12, 31, 23, 40),
+        BEGIN,
+        datetime(9999, 12, 31, 18),
+        datetime(1582, 10, 4, 23, 40),
+    )
+)
+"""How far to move a script: to both ends of time, to where Unix begins, to where Gregory does."""
 
 CHOICES: dict[str, Any] = {
     "pairs": {"retractions": True},
@@ -73,14 +86,36 @@ def scripts(draw: Draw) -> list[Commit]:
     return script
 
 
-def write(log: ScriptedLog, app: hr.App, script: list[Commit], topic: str = "events") -> None:
+def next_era(seen: Counter[str]) -> timedelta:
+    """All eras in turn: Hypothesis would take some of them again and again, and others never."""
+    seen["eras"] += 1
+    return ERAS[(seen["eras"] - 1) % len(ERAS)]
+
+
+def moved(commit: Commit, era: timedelta) -> Commit:
+    """A commit in another era."""
+    return commit + era if isinstance(commit, datetime) else moved_rows(commit, era)
+
+
+def moved_rows(rows: list[dict[str, Any]], era: timedelta) -> list[dict[str, Any]]:
+    """Rows in another era."""
+    return [row | {"at": row["at"] + era} if row.get("at") else row for row in rows]
+
+
+def write(
+    log: ScriptedLog,
+    app: hr.App,
+    script: list[Commit],
+    topic: str = "events",
+    era: timedelta = ERAS[2],
+) -> None:
     """Rows come some seconds after the newest of them that is to be believed, or even later."""
     log.log.ensure_topic(app.topics[topic])
-    for commit in script:
+    for commit in (moved(commit, era) for commit in script):
         if isinstance(commit, datetime):
             log.log.advance(topic, commit)
         else:
-            times = [row["at"] for row in commit if row["at"] is not None and row["at"] < NOW]
+            times = [row["at"] for row in commit if row["at"] is not None and row["at"] < NOW + era]
             now = to_datetime(log.clock.now())
             log.pass_time(max([moment + 15 * SECOND for moment in times] + [now]) - now)
             log.write(topic, *commit)

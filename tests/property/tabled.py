@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from headrace.views.database import Database
 from headrace.views.location import database_of
 from headrace.views.outbox import Outbox
 from headrace.views.sink import ViewSink
-from tests.property.scripts import BEGIN, NOW, SECOND
+from tests.property.scripts import BEGIN, ERAS, NOW, SECOND, moved_rows
 from tests.property.tabling import changes_in
 
 Change = tuple[str, list[dict[str, Any]]]
@@ -79,12 +80,12 @@ def scripts(draw: Any) -> list[Change]:
     return script
 
 
-def write(log: ScriptedLog, app: hr.App, change: Change) -> None:
+def write(log: ScriptedLog, app: hr.App, change: Change, era: timedelta = ERAS[2]) -> None:
     """Write a commit. Where its topic has a key, that is not null; else nothing ends a key."""
     name, commit = change
     keyed = app.topics[name].key is not None
     with log.log.producer() as producer, producer.transaction() as transaction:
-        for row in commit:
+        for row in moved_rows(commit, era):
             if "id" not in row and keyed:
                 transaction.send(name, None, key=row["key"])
             elif "id" in row and not (keyed and row["id"] is None):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headrace import streams as hr
 from headrace.testing import scripted_log
 from tests.property.flagging import JUDGES, RULES, check_alerts
-from tests.property.scripts import NOW, SCHEMA, SECOND, Commit, quickly, scripts, write
+from tests.property.scripts import NOW, SCHEMA, SECOND, Commit, next_era, quickly, scripts, write
 from tests.spark import shuffling
 
 REACHED = ("alerts", "again", "cut", "late", "dead", *RULES)
@@ -61,10 +61,11 @@ def explore(examples: int) -> Counter[str]:
     def law(script: list[Commit], random: Random, commits: int, parts: int) -> None:
         within, delay, limit = SHAPES[seen["runs"] % len(SHAPES)]
         app, step = declare(parts, within, delay, limit)
-        with scripted_log(start=NOW) as log:
+        era = next_era(seen)
+        with scripted_log(start=NOW + era) as log:
             log.log.ensure_topic(app.topics["events"])
             for commit in script:
-                write(log, app, [commit])
+                write(log, app, [commit], era=era)
                 if random.random() < 0.15:
                     log.run(app, spark=shuffling(parts), max_commits=commits)
             results = log.run(app, spark=shuffling(parts), max_commits=commits)

@@ -15,7 +15,7 @@ from headrace import streams as hr
 from headrace.streams.dedup import Keep
 from headrace.testing import scripted_log
 from tests.property.distinct import check_distinct
-from tests.property.scripts import NOW, SCHEMA, SECOND, Commit, quickly, scripts, write
+from tests.property.scripts import NOW, SCHEMA, SECOND, Commit, next_era, quickly, scripts, write
 from tests.spark import shuffling
 
 KINDS: tuple[Keep, ...] = get_args(Keep)
@@ -72,13 +72,14 @@ def explore(examples: int) -> Counter[str]:
         delay: int,
     ) -> None:
         app, steps = declare(parts, ttl, delay)
-        with scripted_log(start=NOW) as log:
+        era = next_era(seen)
+        with scripted_log(start=NOW + era) as log:
             for topic in ("events", "more"):
                 log.log.ensure_topic(app.topics[topic])
             waiting = [("events", commit) for commit in one], [("more", commit) for commit in other]
             while any(waiting):
                 topic, commit = random.choice([side for side in waiting if side]).pop(0)
-                write(log, app, [commit], topic)
+                write(log, app, [commit], topic, era)
                 if random.random() < 0.15:
                     log.run(app, spark=shuffling(parts), max_commits=commits)
             results = log.run(app, spark=shuffling(parts), max_commits=commits)

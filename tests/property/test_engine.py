@@ -35,6 +35,7 @@ from tests.property.scripts import (
     SCHEMA,
     SECOND,
     Commit,
+    next_era,
     scripts,
     write,
 )
@@ -183,9 +184,10 @@ def explore_steps(examples: int, windows: Sequence[str]) -> Counter[str]:
     @given(scripts(), scripts(), st.sampled_from([1, 3, 1_000]))
     def law(one: list[Commit], other: list[Commit], max_commits: int) -> None:
         app, steps = declare_steps(windows)
-        with scripted_log(start=NOW) as log:
-            write(log, app, one, "left")
-            write(log, app, other, "right")
+        era = next_era(seen)
+        with scripted_log(start=NOW + era) as log:
+            write(log, app, one, "left", era)
+            write(log, app, other, "right", era)
             results = log.run(app, spark=shuffling(2), max_commits=max_commits)
             for name, step in steps.items():
                 tally(seen, step, results)
@@ -237,8 +239,9 @@ def explore(examples: int, windows: Sequence[str]) -> Counter[str]:
         frontier: str,
     ) -> None:
         app, steps = declare(emit, partitions, frontier, windows)
-        with scripted_log(start=BEGIN) as log:
-            write(log, app, script)
+        era = next_era(seen)
+        with scripted_log(start=BEGIN + era) as log:
+            write(log, app, script, era=era)
             seen[f"time by {frontier}"] += 1
             results = log.run(app, spark=shuffling(shuffles), max_commits=max_commits)
             for step in steps.values():

@@ -18,7 +18,7 @@ from headrace.oracle.joins import Joined
 from headrace.streams.joins import How
 from headrace.testing import scripted_log
 from tests.property.joining import check_join
-from tests.property.scripts import NOW, SCHEMA, SECOND, Commit, quickly, scripts, write
+from tests.property.scripts import NOW, SCHEMA, SECOND, Commit, next_era, quickly, scripts, write
 from tests.spark import shuffling
 
 REACHED = ("pairs", "unmatched", "late left", "late right", "dead", "null keys", "same moment")
@@ -77,13 +77,14 @@ def explore(examples: int, kinds: Sequence[How]) -> Counter[str]:
         one: list[Commit], other: list[Commit], random: Random, commits: int, parts: int
     ) -> None:
         app, joins = declare(kinds, parts)
-        with scripted_log(start=NOW) as log:
+        era = next_era(seen)
+        with scripted_log(start=NOW + era) as log:
             for topic in ("left", "right"):
                 log.log.ensure_topic(app.topics[topic])
             waiting = [("left", commit) for commit in one], [("right", commit) for commit in other]
             while any(waiting):
                 topic, commit = random.choice([side for side in waiting if side]).pop(0)
-                write(log, app, [commit], topic)
+                write(log, app, [commit], topic, era)
             results = log.run(app, spark=shuffling(parts), max_commits=commits)
             for how, step in joins.items():
                 tally(seen, check_join(f"{how}.out", step, results, late=f"{how}.late"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from headrace.views.told import ToldTable
 from tests.property.judging import check_changelog, check_published, check_said, check_view
 from tests.property.scripts import (
     CHOICES,
+    ERAS,
     LATENESS,
     NOW,
     SCHEMA,
@@ -66,15 +68,15 @@ def judge(app: hr.App, counts: hr.Aggregation, results: Results) -> None:
 
 @pytest.mark.parametrize("window", WINDOWS)
 @quickly(12)
-@given(scripts(), CUTS, CUTS, st.sampled_from(["updates", "updates", "final"]))
+@given(scripts(), st.sampled_from(ERAS), CUTS, CUTS, st.sampled_from(["updates", "final"]))
 def test_every_output_is_told_what_it_has_chosen(
-    window: str, script: list[Commit], cut: int, then: int, emit: str
+    window: str, script: list[Commit], era: timedelta, cut: int, then: int, emit: str
 ) -> None:
     app, counts, step = declare(window, emit)
-    with scripted_log(start=NOW) as log:
-        write(log, app, script[:6])
+    with scripted_log(start=NOW + era) as log:
+        write(log, app, script[:6], era=era)
         sink_all(log.log, step, TYPES, max_commits=cut)
-        write(log, app, script[6:])
+        write(log, app, script[6:], era=era)
         judge(app, counts, sink_all(log.log, step, TYPES, max_commits=then))
 
 

@@ -15,7 +15,7 @@ from headrace.schema.ddl import parse_schema
 from headrace.testing import scripted_log
 from tests.property import folds
 from tests.property.folding import check_stateful
-from tests.property.scripts import NOW, SCHEMA, SECOND, Commit, quickly, scripts, write
+from tests.property.scripts import NOW, SCHEMA, SECOND, Commit, next_era, quickly, scripts, write
 from tests.spark import shuffling
 
 REACHED = ("rows", "late", "dead", "null keys", "gone on", "over", "states", "waiting")
@@ -67,8 +67,9 @@ def explore(examples: int, orders: tuple[str, ...]) -> Counter[str]:
     @given(scripts(), st.sampled_from([1, 3, 1_000]), st.sampled_from([1, 2]))
     def law(script: list[Commit], commits: int, parts: int) -> None:
         app, steps = declare(parts, orders)
-        with scripted_log(start=NOW) as log:
-            write(log, app, script)
+        era = next_era(seen)
+        with scripted_log(start=NOW + era) as log:
+            write(log, app, script, era=era)
             results = log.run(app, spark=shuffling(parts), max_commits=commits)
             for name, step in steps.items():
                 tally(seen, check_stateful(name, step, results, COLUMNS, late=f"{name}.late"))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace.engine.crash import nothing
 from headrace.engine.steps import steps_of
 from headrace.testing import Crash, crash_at, scripted_log
-from tests.property.scripts import NOW, quickly
+from tests.property.scripts import NOW, next_era, quickly
 from tests.property.tabled import KINDS, Change, declare, scripts, sink_tables, write
 from tests.property.tabling import check
 from tests.spark import shuffling
@@ -42,11 +42,12 @@ def explore(examples: int, kinds: tuple[str, ...] = KINDS) -> Counter[str]:
         script: list[Change], random: Random, commits: int, parts: int, kind: str, key: str | None
     ) -> None:
         app, step = declare(kind, parts, key)
-        with scripted_log(start=NOW) as log:
+        era = next_era(seen)
+        with scripted_log(start=NOW + era) as log:
             for topic in app.topics.values():
                 log.log.ensure_topic(topic)
             for change in script:
-                write(log, app, change)
+                write(log, app, change, era)
                 if random.random() < 0.15:
                     log.run(app, spark=shuffling(1), max_commits=commits)
             results = log.run(app, spark=shuffling(1), max_commits=commits)
@@ -77,11 +78,12 @@ def explore_sinks(examples: int, kind: str) -> Counter[str]:
     def law(script: list[Change], random: Random, crashes: list[str]) -> None:
         app, step = declare(kind)
         (made,) = steps_of(app)
-        with scripted_log(start=NOW) as log:
+        era = next_era(seen)
+        with scripted_log(start=NOW + era) as log:
             for topic in app.topics.values():
                 log.log.ensure_topic(topic)
             for change in script:
-                write(log, app, change)
+                write(log, app, change, era)
                 if random.random() < 0.3:
                     crash = crash_at(crashes.pop()) if crashes else nothing
                     with contextlib.suppress(Crash):

@@ -19,7 +19,18 @@ from headrace.oracle.tables import Changes, Lookups, changes_of, looked_up
 from headrace.testing import Results, ScriptedLog, scripted_log
 from tests.property.joining import counted, events_read
 from tests.property.judging import advances
-from tests.property.scripts import BEGIN, NOW, SCHEMA, SECOND, Commit, quickly, scripts, write
+from tests.property.scripts import (
+    BEGIN,
+    NOW,
+    SCHEMA,
+    SECOND,
+    Commit,
+    moved,
+    next_era,
+    quickly,
+    scripts,
+    write,
+)  # fmt: skip
 from tests.spark import shuffling
 
 Change = list[dict[str, Any]] | datetime
@@ -175,16 +186,17 @@ def explore(examples: int) -> Counter[str]:
         few: int,
     ) -> None:
         app, step = declare(how, wait, parts, key, amend)
-        with scripted_log(start=NOW) as log, pytest.MonkeyPatch.context() as patch:
+        era = next_era(seen)
+        with scripted_log(start=NOW + era) as log, pytest.MonkeyPatch.context() as patch:
             patch.setattr(lookup, "FEW", few)
             for topic in app.topics.values():
                 log.log.ensure_topic(topic)
             rows, versions = list(one), list(other)
             while rows or versions:
                 if versions and (not rows or random.random() < 0.5):
-                    change(log, app, versions.pop(0))
+                    change(log, app, moved(versions.pop(0), era))
                 else:
-                    write(log, app, [rows.pop(0)])
+                    write(log, app, [rows.pop(0)], era=era)
                 if random.random() < 0.2:
                     log.run(app, spark=shuffling(parts), max_commits=commits)
             results = log.run(app, spark=shuffling(parts), max_commits=commits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,17 @@ from headrace.testing import POINTS, Crash, crash_at, scripted_log
 from headrace.views.slots import SlotTable
 from tests.property.judging import check_law
 from tests.property.ranking import check_fired, check_ranking
-from tests.property.scripts import LATENESS, NOW, SCHEMA, SECOND, Commit, quickly, scripts, write
+from tests.property.scripts import (
+    ERAS,
+    LATENESS,
+    NOW,
+    SCHEMA,
+    SECOND,
+    Commit,
+    quickly,
+    scripts,
+    write,
+)  # fmt: skip
 from tests.property.sinking import sink_all
 from tests.spark import shuffling
 
@@ -71,16 +82,19 @@ BOARDS = st.tuples(
 
 @pytest.mark.parametrize("window", WINDOWS)
 @quickly(12)
-@given(scripts(), BOARDS, CUTS, CUTS, st.sampled_from(["updates", "updates", "final"]))
+@given(
+    scripts(), st.sampled_from(ERAS), BOARDS, CUTS, CUTS,
+    st.sampled_from(["updates", "updates", "final"]),
+)  # fmt: skip
 def test_a_ranking_is_the_oracles(
-    window: str, script: list[Commit], kind: Any, cut: int, then: int, emit: str
+    window: str, script: list[Commit], era: timedelta, kind: Any, cut: int, then: int, emit: str
 ) -> None:
     live = window in ("session", "running")
     app, board, step = declare(window, "updates" if live else emit, *kind)
-    with scripted_log(start=NOW) as log:
-        write(log, app, script[:7])
+    with scripted_log(start=NOW + era) as log:
+        write(log, app, script[:7], era=era)
         check(board, sink_all(log.log, step, TYPES, max_commits=cut))
-        write(log, app, script[7:])
+        write(log, app, script[7:], era=era)
         check(board, sink_all(log.log, step, TYPES, max_commits=then))
 
 

@@ -46,7 +46,7 @@ _SORTED, _NEW, _EVENT, _PLACE = "_sorted", "_new", "_event", "_place"
 _CUT, _FLAGGED = "_cut", "_flagged"
 
 
-def held(rows: DataFrame, step: Alerts) -> DataFrame:
+def held(rows: DataFrame, step: Alerts, shift: int) -> DataFrame:
     """The events of each key, by pane, as Spark's update mode gives them: the panes that changed.
 
     `rows` have the columns of the step's input, and places: at least TIME, and one by which what
@@ -55,7 +55,8 @@ def held(rows: DataFrame, step: Alerts) -> DataFrame:
     first = [name for name in ORDER if name in rows.columns]
     rest = [name for name in rows.columns if name not in first]
     # In this order an array of them can be sorted as it is.
-    return hold(rows.select(*first, *(F.col(f"`{name}`") for name in rest)), step.by, step.within)
+    in_order = rows.select(*first, *(F.col(f"`{name}`") for name in rest))
+    return hold(in_order, step.by, step.within, shift)
 
 
 def flagged(
@@ -195,7 +196,7 @@ class Alerting:
         if counters is not None:
             name = counters.name(counters.taken, "taken")
             rows = rows.observe(name, F.count(F.lit(1)).alias("n"))
-        return held(rows, self.step)
+        return held(rows, self.step, self.compiler.shift)
 
     def results(self, panes: DataFrame, since: int, table: DataFrame | None) -> DataFrame:
         """The alerts of a batch, each with its turn and where its event is in the log."""

@@ -18,6 +18,10 @@ from headrace.streams.time import Session
 _IDENTITY = "headrace.json"
 _SCHEMA_PATH = re.compile(r'"file:[^"]*(/state/\d+/_stateSchema/[^"]*)"')
 """The one kind of absolute path that Spark keeps in a checkpoint."""
+_SHIFT = "shift"
+
+SHIFT = 63_113_904_000_000_000
+"""2,000 years in microseconds: they put the year 1 after 1970, and 9999 far from any limit."""
 
 
 def owner_of(step: Step, begun: Mapping[str, Position]) -> dict[str, Any]:
@@ -48,13 +52,21 @@ class Checkpoint:
             self._sweep()
             self._relocate()
             return
-        write_note(self.path / _IDENTITY, json.dumps(owner))
+        write_note(self.path / _IDENTITY, json.dumps({**owner, _SHIFT: SHIFT}))
+
+    @property
+    def shift(self) -> int:
+        """How far times are moved on where Spark compares them with its watermark.
+
+        A checkpoint of a version that did not move them goes on as it began: its state and its
+        watermark are in true times.
+        """
+        return int(self._identity().get(_SHIFT, 0)) if self.exists else SHIFT
 
     def check_owner(self, owner: Mapping[str, Any]) -> None:
         """Return if it is this owner's."""
-        found = None
-        with contextlib.suppress(json.JSONDecodeError, FileNotFoundError):
-            found = json.loads((self.path / _IDENTITY).read_text())
+        found = self._identity()
+        found.pop(_SHIFT, None)
         if found != owner:
             whose = f"step {found['step']!r} of {found['app']!r}" if found else "something else"
             raise ForeignCheckpoint(
@@ -63,6 +75,12 @@ class Checkpoint:
                 hint="Remove it and the pipeline is computed again from the log; or give the "
                 "changed pipeline another name",
             )
+
+    def _identity(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        with contextlib.suppress(json.JSONDecodeError, FileNotFoundError):
+            found = json.loads((self.path / _IDENTITY).read_text())
+        return found
 
     def _sweep(self) -> None:
         """Remove what Spark was about to write when it was killed. It counts the files that it has

@@ -22,6 +22,7 @@ from headrace.engine.partials import partial_of
 from headrace.engine.remote import fetched
 from headrace.engine.sessions import Sessions
 from headrace.engine.sketches import approx_top
+from headrace.engine.watermark import unshifted
 from headrace.engine.windows import each, evicted_by, window_columns, window_ends
 from headrace.errors import InvalidPipeline
 from headrace.streams.aggregates import Aggregate
@@ -66,7 +67,8 @@ class Compiler:
     `ordered` carries along what tells earlier rows from later ones. `cleared` says that rows too
     late for all of their windows were not loaded, and `judged` that it is the frontier they met
     which tells that: else Spark's own watermark does. Rows that are not `numbered` have no commit.
-    With `beside`, rows may be among the others that do not count, and steps let them pass.
+    With `beside`, rows may be among the others that do not count, and steps let them pass. `shift`
+    is what Spark is given of times beyond what they are (see `headrace.engine.watermark`).
     """
 
     load: Load
@@ -76,6 +78,7 @@ class Compiler:
     judged: bool = True
     numbered: bool = True
     beside: bool = False
+    shift: int = 0
 
     def rows(self, stream: Stream) -> DataFrame:
         """A stream without aggregation: its columns, and the places."""
@@ -138,7 +141,7 @@ class Compiler:
             counted = counted.where(~too_late(step))
         match step.window:
             case Sliding():
-                return sliding.hold(counted.drop(_END), step.by, step.window.size)
+                return sliding.hold(counted.drop(_END), step.by, step.window.size, self.shift)
             case Session():
                 return counted.drop(_END, *([places.FRONTIER] if self.judged else []))
             case _:
@@ -171,7 +174,9 @@ class Compiler:
     def _panes(self, counted: DataFrame, step: Aggregation) -> DataFrame:
         panes = checked(
             step.where,
-            evicted_by(counted, _END).groupBy(_END, *(F.col(f"`{key}`") for key in step.by)).agg,
+            evicted_by(counted, _END, self.shift)
+            .groupBy(_END, *(F.col(f"`{key}`") for key in step.by))
+            .agg,
             *self._aggregates(step),
             (F.max(places.COMMIT) if self.numbered else F.lit(0).cast("bigint")).alias(
                 places.REVISION
@@ -180,7 +185,7 @@ class Compiler:
         )
         return panes.select(
             *(F.col(f"`{key}`") for key in step.by),
-            *window_columns(step.window, F.unix_micros(_END)),
+            *window_columns(step.window, unshifted(_END, self.shift)),
             *(F.col(f"`{name}`") for name, _ in step.aggregates),
             places.REVISION,
             places.ROWS,

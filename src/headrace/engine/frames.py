@@ -11,14 +11,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.clock import micros
+from headrace.clock import FIRST_MOMENT
 from headrace.engine import places
 from headrace.engine.alerting import Alerting
 from headrace.engine.aside import LATE_FIELDS, Aside, closing_of, late_pairs
 from headrace.engine.compile import Compiler, Load, needs_order, windows_per_row
 from headrace.engine.counters import Counters
 from headrace.engine.handing import arrow_schema, frame_of
-from headrace.engine.joining import Joining, watermark_delay
+from headrace.engine.joining import Joining, held_for
 from headrace.engine.keyed import SETTINGS, Keyed
 from headrace.engine.lateness import Closing
 from headrace.engine.newest import Newest
@@ -28,15 +28,13 @@ from headrace.engine.sessions import GROUP, Sessions, grouped
 from headrace.engine.sink import Regrouped, Shapes, Sink
 from headrace.engine.staging import Staged, stage
 from headrace.engine.steps import Step
+from headrace.engine.watermark import milliseconds, watermarked
 from headrace.engine.wish import FORMAT, Wish
 from headrace.log import Log
 from headrace.streams.alerts import Alerts
 from headrace.streams.stateful import Stateful
 from headrace.streams.stream import Explode, Source
 from headrace.streams.time import Session
-
-_FIRST_MOMENT = -62_135_596_800_000_000
-"""The year 1, in microseconds: before all that Spark has to forget anything of."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +69,7 @@ class Frames:
         self._staging = staging
         self._needed = needed_columns(step.computed)
         self._ordered = needs_order(step.computed)
+        self._shift = 0
         self._closing = _closing_at_source(step)
         self._by_frontier = any(
             log.topic(topic).topic.settings.frontier != "events" for topic in step.topics
@@ -112,8 +111,12 @@ class Frames:
         counts = self._step.aggregation is not None and self._sessions is None
         return "update" if counts or self._step.alerts is not None else "append"
 
-    def stream(self, sink: Sink, portions: Portions) -> tuple[DataFrame, Counters]:
-        """The step as a stream that begins where its sink did, and the counters in it."""
+    def stream(self, sink: Sink, portions: Portions, shift: int) -> tuple[DataFrame, Counters]:
+        """The step as a stream that begins where its sink did, and the counters in it.
+
+        Its times are moved on by `shift` where Spark compares them with its watermark.
+        """
+        self._shift = shift
         loaded: dict[str, DataFrame] = {}
 
         def load(source: Source) -> DataFrame:
@@ -127,7 +130,8 @@ class Frames:
         return self._streamed(self._compiler(load, counters)), counters
 
     def _compiler(self, load: Load, counters: Counters) -> Compiler:
-        return Compiler(load, self._ordered, self._closing is not None, counters)
+        cleared = self._closing is not None
+        return Compiler(load, self._ordered, cleared, counters, shift=self._shift)
 
     def results(self, batch: DataFrame, sink: Sink, revision: int | None = None) -> Results:
         """The results of a batch of the stream, of which a sink has what came before.
@@ -260,17 +264,18 @@ class Frames:
         rows = self._placed(rows, source)
         step, join, alerts = self._step.aggregation, self._step.join, self._step.alerts
         if join is not None:
-            return rows.withWatermark(places.TIME, watermark_delay(join))
-        held = step.patience if step is not None else alerts.delay if alerts is not None else None
-        if held is None or self._sessions is not None:
+            held = held_for(join)
+        elif step is not None and self._sessions is None:
+            held = step.patience
+        elif alerts is not None:
+            held = alerts.delay
+        else:
             return rows  # there is no state for Spark to forget
-        patience = f"{micros(held)} microseconds"
-        if not self._by_frontier:
-            return rows.withWatermark(places.TIME, patience)
-        met = F.greatest(F.col(places.FRONTIER), F.lit(_FIRST_MOMENT))
-        return rows.withColumn(places.MET, F.timestamp_micros(met)).withWatermark(
-            places.MET, patience
-        )
+        moment = F.unix_micros(places.TIME)
+        if self._by_frontier:
+            # Before there is one, it is lower than any time, and Spark has nothing to forget.
+            moment = F.greatest(F.col(places.FRONTIER), F.lit(FIRST_MOMENT))
+        return watermarked(rows, moment, milliseconds(held), self._shift)
 
     def _places(self) -> tuple[str, ...]:
         """Which places the plan makes use of."""

@@ -18,6 +18,7 @@ from headrace.clock import micros
 from headrace.engine import places
 from headrace.engine.compile import Compiler, checked
 from headrace.engine.identity import row_place
+from headrace.engine.watermark import unshifted
 from headrace.streams.joins import JOINED_AT, SIDE, Join
 from headrace.streams.stream import Stream
 
@@ -76,7 +77,9 @@ class Joining:
             name = counters.name(counters.taken, "taken")
             rows = rows.observe(name, F.count(F.lit(1)).alias("n"))
         kept = [F.col(f"`{name}`").alias(f"_{side}_{name}") for name in stream.columns]
-        time = F.col(places.TIME).alias(f"_{side}_time")
+        # Only a stream has a watermark; all else is looked at for its columns.
+        met = places.MET if places.MET in rows.columns else places.TIME
+        time = F.col(met).alias(f"_{side}_time")
         if self.join.how != "inner":
             kept.append(row_place().alias(f"_{side}_row"))
         return rows.select(*kept, time)
@@ -90,7 +93,7 @@ class Joining:
         for mine, theirs in join.on:
             match = match & (F.col(f"`_left_{mine}`") == F.col(f"`_right_{theirs}`"))
         pairs = checked(join.where, left.join, right, match, "inner")
-        known = F.greatest("_left_time", "_right_time").alias(JOINED_AT)
+        known = self._moment(F.greatest("_left_time", "_right_time")).alias(JOINED_AT)
         if join.how == "anti":
             return pairs.select(F.lit(PAIR).alias(KIND), LEFT_ROW)
         columns = self._own("left", "_left_") + self._own("right", "_right_", keys=False)
@@ -101,9 +104,13 @@ class Joining:
     def _alone(self, rows: DataFrame, kind: int) -> DataFrame:
         side = "left" if kind == LEFT else "right"
         wait = self.join.after if kind == LEFT else self.join.before
-        known = F.timestamp_micros(F.unix_micros(f"_{side}_time") + F.lit(micros(wait)))
+        known = self._moment(F.col(f"_{side}_time"), micros(wait))
         own = [column.alias(name) for name, column in self._own(side, f"_{side}_")]
         return rows.select(F.lit(kind).alias(KIND), f"_{side}_row", *own, known.alias(JOINED_AT))
+
+    def _moment(self, time: Column, later: int = 0) -> Column:
+        """A time of the join's rows as it is, or so much later."""
+        return F.timestamp_micros(unshifted(time, self.compiler.shift) + F.lit(later))
 
     def _own(self, side: str, prefix: str, *, keys: bool = True) -> list[tuple[str, Column]]:
         """The columns that a side gives to a result, from columns of its own with that prefix."""
@@ -122,9 +129,9 @@ def too_late(join: Join) -> Column:
     return late <= F.col(places.FRONTIER)
 
 
-def watermark_delay(join: Join) -> str:
-    """How far Spark's watermark is behind, which has only milliseconds."""
-    return f"{-(-join.delay // _MILLISECOND) + 1} milliseconds"
+def held_for(join: Join) -> timedelta:
+    """How far Spark's watermark is behind. It cuts the bounds of a join down to milliseconds."""
+    return join.delay + _MILLISECOND
 
 
 def _interval(span: timedelta) -> str:

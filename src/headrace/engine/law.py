@@ -12,6 +12,11 @@ from dataclasses import dataclass, fields
 
 from headrace.errors import LawBroken
 
+NOT_STORED = (
+    "Nothing of this batch was stored. This is a fault of headrace: please report it, with the "
+    "pipeline"
+)
+
 
 @dataclass(frozen=True)
 class Law:
@@ -71,7 +76,6 @@ class Law:
         if not self.holds:
             raise LawBroken(
                 f"Step {step!r} cannot account for every row: {self}",
-                hint="Nothing of this batch was stored. This is a fault of headrace: please report "
-                "it, with the pipeline",
+                hint=NOT_STORED,
                 law={f.name: getattr(self, f.name) for f in fields(self)},
             )

@@ -23,8 +23,10 @@ from headrace.engine.checkpoint import Checkpoint, owner_of
 from headrace.engine.counters import Counters, observed_by
 from headrace.engine.crash import Reach, nothing
 from headrace.engine.crowds import Crowds
+from headrace.engine.executed import dropped, execution_of, nodes
 from headrace.engine.failures import answering, failure_of, java_is_gone
 from headrace.engine.frames import Frames, Portions, Results
+from headrace.engine.law import NOT_STORED
 from headrace.engine.position import Position, behind, commits_told, lowest_frontier
 from headrace.engine.session import set_meanwhile
 from headrace.engine.sink import Joined, Portion, Sink
@@ -83,9 +85,10 @@ class Query:
         if (gap := sink.gap()) is not None:
             raise gap
         self._claim_checkpoint(sink)
+        self._shift = self._checkpoint.shift
         self._started.clear()
         try:
-            streamed, self._counters = self.frames.stream(sink, self._portions)
+            streamed, self._counters = self.frames.stream(sink, self._portions, self._shift)
             writer = (
                 streamed.writeStream.outputMode(self.frames.mode)
                 .queryName(self._name)
@@ -124,7 +127,7 @@ class Query:
         except (Py4JError, OSError) as error:
             raise java_is_gone(self.step.name) from error
         if ended:
-            self._look_back(last=True)
+            self._stopwatch.tell(self._sink, self.progress, last=True)
         return ended
 
     def stop(self) -> None:
@@ -157,6 +160,7 @@ class Query:
     def _run_again(self, frame: DataFrame) -> None:
         """The sink has it, and yet Spark has to compute it: its own state is not written yet."""
         frame.write.format("noop").mode("overwrite").save()
+        self._check_dropped()
         self.frames.clear()
 
     def _store(
@@ -187,6 +191,7 @@ class Query:
             self._reach("computed")
         finally:
             wait_for([looking])
+        self._check_dropped()
         account = self._account(number, reached, end, looking.result())
         portion = Portion(
             reached,
@@ -233,7 +238,7 @@ class Query:
         self, start: Mapping[str, Position], end: Mapping[str, Position]
     ) -> dict[str, Aside]:
         """What is not counted, read from the log while Spark counts the rest."""
-        self._look_back(last=False)
+        self._stopwatch.tell(self._sink, self.progress, last=False)
         step = self.step
         judge = step.aggregation or step.join or step.stateful or step.alerts
         closing = closing_of(judge) if judge is not None else None
@@ -266,25 +271,25 @@ class Query:
         """The counters of the batch that was just computed, which Spark reports only later."""
         if not self._counters:
             return {}
+        return observed_by(self._execution, self._counters.all)
+
+    @property
+    def _execution(self) -> Any:
         assert self._query is not None
-        return observed_by(self._query._jsq.streamingQuery().lastExecution(), self._counters.all)
+        return execution_of(self._query)
 
-    def _look_back(self, *, last: bool) -> None:
-        """Look at what Spark says of the batch before, and have the sink take note of its time.
+    def _check_dropped(self) -> None:
+        """Return if Spark has dropped nothing of the batch that was computed and is not stored yet.
 
-        Spark's own watermark must not have dropped anything that the log lets pass.
+        What is late, the log has decided. The law does not see all that Spark drops: a join counts
+        its rows before.
         """
-        told = self.progress
-        operators = told.get("stateOperators", ())
-        self._check_dropped(sum(op["numRowsDroppedByWatermark"] for op in operators))
-        self._stopwatch.tell(self._sink, told, last=last)
-
-    def _check_dropped(self, dropped: int) -> None:
-        if dropped:
+        found = sum(dropped(node) for _, node in nodes(self._execution.executedPlan()))
+        if found:
             raise LawBroken(
-                f"Spark dropped {dropped:,} rows of step {self.step.name!r} as late, which "
+                f"Spark dropped {found:,} rows of step {self.step.name!r} as late, which "
                 "the log had let pass",
-                hint="This is a fault of headrace: please report it, with the pipeline",
+                hint=NOT_STORED,
             )
 
     def _end_of(self, number: int) -> Mapping[str, Position]:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from headrace.clock import micros
 from headrace.engine import places
+from headrace.engine.watermark import unshifted
 from headrace.engine.windows import each, evicted_by, window_columns, window_ends
 from headrace.streams.stream import Aggregation
 from headrace.streams.time import Sliding, Window
@@ -33,14 +34,16 @@ Aggregates = Callable[[Callable[[Column], Column]], list[Column]]
 """The aggregates of a step under their names, given what to do to what Spark aggregates of each."""
 
 
-def hold(rows: DataFrame, by: Sequence[str], size: timedelta) -> DataFrame:
+def hold(rows: DataFrame, by: Sequence[str], size: timedelta, shift: int) -> DataFrame:
     """The rows of each key, by pane, as Spark's update mode gives them: the panes that changed."""
     panes = Window(2 * size, size)
     kept = [name for name in rows.columns if name not in (*by, places.FRONTIER, places.MET)]
     keys = [F.col(f"`{key}`") for key in by]
     row = F.struct(*(F.col(f"`{name}`") for name in kept))
     held = rows.select(*keys, row.alias(HELD), each(window_ends(panes)).alias(PANE))
-    return evicted_by(held, PANE).groupBy(PANE, *keys).agg(F.collect_list(HELD).alias(HELD))
+    panes_of = evicted_by(held, PANE, shift).groupBy(PANE, *keys)
+    made = panes_of.agg(F.collect_list(HELD).alias(HELD))
+    return made.withColumn(PANE, F.timestamp_micros(unshifted(PANE, shift)))
 
 
 def slide(held: DataFrame, step: Aggregation, made: Aggregates, since: int) -> DataFrame:

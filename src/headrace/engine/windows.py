@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 
 from headrace.clock import micros
 from headrace.engine import places
+from headrace.engine.watermark import shifted
 from headrace.streams.stream import WINDOW_END, WINDOW_START
 from headrace.streams.time import AnyWindow, Window
 
@@ -33,13 +34,15 @@ def each(ends: list[Column]) -> Column:
     return F.explode(F.array(*ends)) if ends[1:] else ends[0]
 
 
-def evicted_by(rows: DataFrame, end: str) -> DataFrame:
+def evicted_by(rows: DataFrame, end: str, shift: int) -> DataFrame:
     """Rows whose column `end`, as a key of Spark's state, lets it forget what is closed.
+
+    It is then a time that is shifted, as the watermark is.
 
     Spark knows such a key by a note on its column, which `withWatermark` makes and a sum loses. It
     has to be a column before it is grouped by, or the note is lost again.
     """
-    moment = F.timestamp_micros(end).alias(end, metadata={_WATERMARKED: 0})
+    moment = shifted(F.col(end), shift).alias(end, metadata={_WATERMARKED: 0})
     return rows.withColumn(end, moment)
 
 

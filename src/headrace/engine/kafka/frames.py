@@ -22,6 +22,7 @@ from headrace.engine.kafka.outlet import DELIVERED, Outlet
 from headrace.engine.kafka.source import between, stream
 from headrace.engine.position import Position
 from headrace.engine.sink import Sink
+from headrace.engine.watermark import watermarked
 from headrace.log import Topic
 from headrace.log.kafka.log import KafkaLog
 from headrace.streams.stream import Source
@@ -119,7 +120,12 @@ class KafkaFrames(Frames):
 
     def _compiler(self, load: Load, counters: Counters) -> Compiler:
         return Compiler(
-            load, self._ordered, counters=counters, judged=self._by_frontier, numbered=False
+            load,
+            self._ordered,
+            counters=counters,
+            judged=self._by_frontier,
+            numbered=False,
+            shift=self._shift,
         )
 
     def _load_stream(self, source: Source, sink: Sink, portions: Portions) -> DataFrame:
@@ -136,10 +142,8 @@ class KafkaFrames(Frames):
             rows = rows.withColumn(places.TOPIC, F.lit(name))
         # A step that Spark keeps nothing of has a watermark too: it is where times are looked at.
         patience = f"{micros(step.patience) if step is not None else 0} microseconds"
-        if not self._by_frontier:
-            return rows.withWatermark(places.TIME, patience)
-        met = F.timestamp_micros(places.FRONTIER)
-        return rows.withColumn(places.MET, met).withWatermark(places.MET, patience)
+        moment = F.col(places.FRONTIER) if self._by_frontier else F.unix_micros(places.TIME)
+        return watermarked(rows, moment, patience, self._shift)
 
     def _places(self) -> tuple[str, ...]:
         if self._ordered:

@@ -21,6 +21,7 @@ from headrace.engine.kafka.frames import KafkaFrames
 from headrace.engine.kafka.letters import letters
 from headrace.engine.kafka.oldest import Oldest, metric_of
 from headrace.engine.kafka.seen import NOTHING, Seen, SeenBatch, seen_by
+from headrace.engine.law import NOT_STORED
 from headrace.engine.position import START, Position, started_at
 from headrace.engine.query import Query
 from headrace.engine.sink import Sink
@@ -31,8 +32,6 @@ from headrace.errors import (
     PipelineFailed,
     Retryable,
 )
-
-_REPORT = "This is a fault of headrace: please report it, with the pipeline"
 
 
 class KafkaQuery(Query):
@@ -48,7 +47,6 @@ class KafkaQuery(Query):
         """The newest time of each topic since the start, which is as much as Spark remembers."""
         self._frontier = sink.frontier
         self._tell: Tell | None = group_of(self._log, f"{self.step.app}.{self.step.name}")
-        self._late = 0
         super().start(sink, until_caught_up=until_caught_up)
 
     def stop(self) -> None:
@@ -60,14 +58,12 @@ class KafkaQuery(Query):
     def _set_aside(
         self, start: Mapping[str, Position], end: Mapping[str, Position]
     ) -> dict[str, Aside]:
-        self._look_back(last=False)
+        self._stopwatch.tell(self._sink, self.progress, last=False)
         return {}
 
     def _run_again(self, frame: DataFrame) -> None:
         super()._run_again(frame)
-        seen = self._seen()
-        self._frontier = self._passed(seen)
-        self._late = seen.dropped  # which were found when it was stored
+        self._frontier = self._passed(self._seen())
 
     def _results(self, number: int, frame: DataFrame, sink: Sink) -> Results:
         self._check_watermark(number)
@@ -89,7 +85,7 @@ class KafkaQuery(Query):
             for topic in end
         }
         late = self._too_late(number, seen, start, end)
-        self._late = late.num_rows if late is not None else 0
+        self._check_late(seen.dropped, late.num_rows if late is not None else 0)
         rows = {topic: seen.topics[topic].rows for topic in end}
         self._frontier = self._passed(seen)
         made = self._told(number)["batchTimestampMs"] * MILLISECOND
@@ -105,7 +101,7 @@ class KafkaQuery(Query):
             raise LawBroken(
                 f"Step {self.step.name!r} left out {wanted:,} rows of {topic!r}, and read again "
                 f"they are {found.dead_rows:,} dead letters and {found.tombstones:,} tombstones",
-                hint=_REPORT,
+                hint=NOT_STORED,
             )
         return found
 
@@ -126,11 +122,11 @@ class KafkaQuery(Query):
                 return None
             frontier = self._watermark(number) + micros(step.patience)
         else:
-            oldest = min(
-                (t.oldest for t in seen.topics.values() if t.oldest is not None), default=0
-            )
-            (closed,) = step.window.ends(oldest)
-            if self._frontier is None or closed + micros(step.patience) > self._frontier:
+            times = [t.oldest for t in seen.topics.values() if t.oldest is not None]
+            if not times or self._frontier is None:
+                return None
+            (closed,) = step.window.ends(min(times))
+            if closed + micros(step.patience) > self._frontier:
                 return None
             frontier = self._frontier
         ranges = {topic: (start[topic], end[topic]) for topic in end}
@@ -165,7 +161,7 @@ class KafkaQuery(Query):
 
     def _watermark(self, number: int) -> int:
         """Spark's watermark in a batch, as it was written down before it began."""
-        return int(self._told(number)["batchWatermarkMs"]) * MILLISECOND
+        return int(self._told(number)["batchWatermarkMs"]) * MILLISECOND - self._shift
 
     def _check_watermark(self, number: int) -> None:
         """Return if Spark's watermark in a batch, where it judges, is what is stored comes to."""
@@ -173,12 +169,13 @@ class KafkaQuery(Query):
         if step is None or not keeps_state(self.step):
             return
         patience = micros(step.patience) // MILLISECOND * MILLISECOND
-        mine = max(0, self._frontier - patience) if self._frontier is not None else 0
+        first = -self._shift  # where Spark's watermark begins, and what it never goes below
+        mine = first if self._frontier is None else max(first, self._frontier - patience)
         if (sparks := self._watermark(number)) != mine:
             raise LawBroken(
                 f"Spark's watermark in batch {number} of step {self.step.name!r} is {sparks:,} "
                 f"microseconds, and by what is stored it should be {mine:,}",
-                hint=_REPORT,
+                hint=NOT_STORED,
             )
 
     # What Spark knows
@@ -189,17 +186,15 @@ class KafkaQuery(Query):
         return str(self._executed().toString())
 
     def _executed(self) -> Any:
-        assert self._query is not None
-        return self._query._jsq.streamingQuery().lastExecution().executedPlan()
+        return self._execution.executedPlan()
 
     def _seen(self) -> SeenBatch:
-        found = seen_by(self._executed())
+        found = seen_by(self._executed(), self._shift)
         return replace(found, topics=dict.fromkeys(self.step.topics, NOTHING) | found.topics)
 
     def _oldest(self, seen: SeenBatch) -> dict[str, Oldest]:
         """The oldest rows of each topic that has any in the batch that was just computed."""
-        assert self._query is not None
-        metrics = self._query._jsq.streamingQuery().lastExecution().observedMetrics()
+        metrics = self._execution.observedMetrics()
         return {
             topic: Oldest.from_json(metrics.apply(metric_of(topic)).json())
             for topic, found in seen.topics.items()
@@ -222,13 +217,16 @@ class KafkaQuery(Query):
                 by_chance=True,
             )
 
-    def _check_dropped(self, dropped: int) -> None:
+    def _check_dropped(self) -> None:
+        """Spark is who decides what is late: it is compared with the late rows that are found."""
+
+    def _check_late(self, dropped: int, late: int) -> None:
         """Spark counts what it drops in groups, of which a late row is one at most."""
-        if dropped > self._late:
+        if dropped > late:
             raise LawBroken(
                 f"Spark dropped {dropped:,} groups of step {self.step.name!r} as late, and "
-                f"only {self._late:,} late rows were found",
-                hint=_REPORT,
+                f"only {late:,} late rows were found",
+                hint=NOT_STORED,
             )
 
     # Checkpoints

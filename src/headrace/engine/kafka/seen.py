@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.clock import MILLISECOND
+from headrace.engine.executed import dropped, metric, nodes
 
 
 @dataclass(frozen=True)
@@ -37,30 +38,29 @@ class SeenBatch:
     dropped: int
 
 
-def seen_by(plan: Any) -> SeenBatch:
-    """What a plan that was run has counted. A topic with nothing new is not in it."""
+def seen_by(plan: Any, shift: int) -> SeenBatch:
+    """What a plan that was run has counted. A topic with nothing new is not in it.
+
+    `shift` is what its times are moved on by where Spark looks at them.
+    """
     topics: dict[str, Seen] = {}
-    dropped = number = 0
+    late = 0
     times: Any = None
-    while (node := plan.apply(number)) is not None:
-        number += 1
-        match str(node.getClass().getSimpleName()):
+    for kind, node in nodes(plan):
+        match kind:
             case "StateStoreSaveExec":
-                dropped += _metric(node, "numRowsDroppedByWatermark")
+                late += dropped(node)
             case "EventTimeWatermarkExec":
                 times = node.eventTimeStats().value()
             case "MicroBatchScanExec":  # which lies right under where its times are looked at
                 (topic,) = json.loads(node.end().json())
-                topics[topic] = _seen(_metric(node, "numOutputRows"), times)
-    return SeenBatch(topics, dropped)
+                topics[topic] = _seen(metric(node, "numOutputRows"), times, shift)
+    return SeenBatch(topics, late)
 
 
-def _metric(node: Any, name: str) -> int:
-    return int(node.metrics().apply(name).value())
-
-
-def _seen(rows: int, times: Any) -> Seen:
+def _seen(rows: int, times: Any, shift: int) -> Seen:
     placed = int(times.count())
     if not placed:
         return replace(NOTHING, rows=rows)
-    return Seen(rows, placed, int(times.min()) * MILLISECOND, int(times.max()) * MILLISECOND)
+    oldest, newest = (int(found) * MILLISECOND - shift for found in (times.min(), times.max()))
+    return Seen(rows, placed, oldest, newest)

@@ -48,6 +48,7 @@ class Alerting:
         table: DataFrame | None,
     ) -> None:
         self._step = step
+        self._shift = compiler.shift
         rows = counting.judged(compiler.rows(step.input), too_late(step.delay))
         self.late_schema = arrow_schema(late_rows(rows, step.input.columns, step.delay))
         """The columns of the events that came too late."""
@@ -71,7 +72,7 @@ class Alerting:
         each = replace(step, by=(*step.by, _WHICH), rules=(*_rules_of_events(step), passing))
         in_order = F.transform(HELD, lambda row, place: row.withField(_ARRIVED, place))
         alerts = flagged(
-            held(rows, each).withColumn(HELD, in_order),
+            held(rows, each, self._shift).withColumn(HELD, in_order),
             each,
             since=F.size(HELD) - F.lit(2),
             arrival=_ARRIVED,

@@ -19,6 +19,7 @@ from headrace.engine.realtime.reading import records_of, rows_of
 from headrace.engine.realtime.settings import RealTime
 from headrace.engine.realtime.tables import table_now
 from headrace.engine.steps import Step
+from headrace.engine.watermark import watermarked
 from headrace.log import Topic
 from headrace.streams.alerts import Alerts
 from headrace.streams.stream import Explode, Source, Stream
@@ -27,7 +28,8 @@ from headrace.streams.stream import Explode, Source, Stream
 class Plan:
     """What a step comes to in Spark.
 
-    `connection` are the options of Spark's Kafka source, `there` the topics that the log has.
+    `connection` are the options of Spark's Kafka source, `there` the topics that the log has, and
+    `shift` what its checkpoint moves times on by.
     """
 
     def __init__(
@@ -37,12 +39,14 @@ class Plan:
         step: Step,
         settings: RealTime,
         there: Mapping[str, Topic],
+        shift: int,
     ) -> None:
         self._spark = spark
         self._connection = connection
         self._step = step
         self._settings = settings
         self._there = there
+        self._shift = shift
         self.counting = Counting()
         self.late_schema: pa.Schema | None = None
         """The columns of late rows, of a step that can have any."""
@@ -59,7 +63,11 @@ class Plan:
         """The results, and what is beside them."""
         stream = self._step.stream
         compiler = Compiler(
-            self._load, _told_apart(self._step), counters=self.counting.counters, beside=True
+            self._load,
+            _told_apart(self._step),
+            counters=self.counting.counters,
+            beside=True,
+            shift=self._shift,
         )
         if not isinstance(stream, Alerts):
             return self.counting.judged(compiler.rows(stream), F.lit(False))
@@ -78,7 +86,8 @@ class Plan:
         if _told_apart(self._step):
             rows = rows.withColumn(places.TOPIC, F.lit(source.topic.name))
         if isinstance(self._step.stream, Alerts):
-            rows = rows.withWatermark(places.MET, self._settings.held_for(self._step.stream.delay))
+            held = self._settings.held_for(self._step.stream.delay)
+            rows = watermarked(rows, F.unix_micros(places.MET), held, self._shift)
         return rows
 
     def _outlet(self, topic: str) -> Outlet:

@@ -70,7 +70,7 @@ class RealTimeQuery:
         self._tell = tell
         self._letters = letters
         there = {topic.name: topic for topic in log.topics()}
-        self.plan = Plan(spark, self._connection, step, settings, there)
+        self.plan = Plan(spark, self._connection, step, settings, there, self._checkpoint.shift)
         self._query: StreamingQuery | None = None
         self._seen = -1
         self.law = Law()
