@@ -86,6 +86,8 @@ def query(
 ) -> None:
     """Query views with SQL. Nothing can be changed.
 
+    A query may take 256 MiB of memory, and no longer than --seconds.
+
     A view is a table of its name; where two applications have one of that name, it is
     "application".view. With --json, one object per line and row.
     """
@@ -102,4 +104,6 @@ def query(
 def _opened(log: str, of: str | None) -> Iterator[Views]:
     """The views of a log that has to be there."""
     with open_log(log, create=False) as opened, open_views(opened.url, app=of) as found:
+        for path, reason in found.skipped().items():
+            say(f"warning: {path} is left out: {reason}")
         yield found

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import apsw
 
@@ -17,22 +18,31 @@ from headrace.engine.law import Law
 from headrace.engine.places import OPENED
 from headrace.errors import InvalidQuery, UnknownView
 from headrace.streams.stream import WINDOW_END, WINDOW_START
-from headrace.views.database import APPLICATION, LIVE, PREFIX, groups_of, panes_of
+from headrace.views.asking import Asker
+from headrace.views.database import (
+    APPLICATION,
+    FORMAT,
+    LIVE,
+    PREFIX,
+    groups_of,
+    panes_of,
+    translate,
+)
 from headrace.views.location import views_folder
 from headrace.views.values import quoted
 
 Rows = list[dict[str, Any]]
 
-_ALLOWED = {
-    apsw.SQLITE_SELECT,
-    apsw.SQLITE_READ,
-    apsw.SQLITE_FUNCTION,
-    apsw.SQLITE_RECURSIVE,
-}
 _PATIENCE = 10_000
 """Milliseconds to wait for a database that is being made; later no writer is in the way."""
 
-_FORBIDDEN_FUNCTIONS = {"load_extension", "fts3_tokenizer", "readfile", "writefile", "edit"}
+_ATTACHED = 125
+"""How many databases SQLite attaches to a connection, at most."""
+
+_WORDS = re.compile(
+    r"""--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|"[^"]*"|`[^`]*`|\[[^\]]*\]|[^\W\d][\w$]*""", re.DOTALL
+)
+"""What may be a name in SQL; what is none does no harm."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +90,7 @@ class Views:
         self._folder = views_folder(url)
         self._app = app
         self._lock = threading.Lock()
-        self._db = apsw.Connection(
-            ":memory:", flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI
-        )
-        self._db.set_busy_timeout(_PATIENCE)
-        self._apps: list[str] = []
-        self._attach()
+        self._asker = Asker()
 
     def __enter__(self) -> Views:
         return self
@@ -94,28 +99,17 @@ class Views:
         self.close()
 
     def close(self) -> None:
-        self._db.close()
-
-    def _attach(self) -> None:
-        """Attach what has come since; a name that two applications use is the first one's."""
-        for path in sorted(self._folder.glob("*.db")):
-            app = path.stem
-            if app in self._apps or (self._app is not None and app != self._app):
-                continue
-            self._db.execute(
-                f"ATTACH ? AS {quoted(app)}", (f"file:{quote(str(path.resolve()))}?mode=ro",)
-            )
-            if self._db.execute(f"PRAGMA {quoted(app)}.application_id").get == APPLICATION:
-                self._apps.append(app)
-            else:  # it is being made; the next time it will be there
-                self._db.execute(f"DETACH {quoted(app)}")
+        self._asker.close()
 
     def list(self) -> list[ViewState]:
         """All views, by name."""
-        with self._lock:
-            self._attach()
-            found = [state for app in self._apps for state in self._states(app)]
+        found = [state for app in self._apps() for state in self._states(app)]
         return sorted(found, key=lambda state: (state.name, state.app))
+
+    def skipped(self) -> dict[Path, str]:
+        """Files among the databases that cannot be read as views, each with the reason."""
+        found = {path: _foreign(path) for path in self._paths()}
+        return {path: reason for path, reason in found.items() if reason}
 
     def last_ends(self, app: str) -> dict[str, int]:
         """By step of an application, when the last of its windows ends, if there is any.
@@ -123,17 +117,13 @@ class Views:
         Of a step without windows that waits for the last of several rows, when the last of these
         groups began.
         """
-        with self._lock:
-            self._attach()
-            if app not in self._apps:
-                return {}
-            db, schema = self._db, quoted(app)
-            tables = [
-                str(name) for (name,) in db.execute(f"SELECT name FROM {schema}.sqlite_schema")
-            ]
-            steps = [str(name) for (name,) in db.execute(f"SELECT name FROM {schema}.{PREFIX}step")]
+        if app not in self._apps():
+            return {}
+        with self._opened(app) as db:
+            tables = _tables(db)
+            steps = [str(name) for (name,) in db.execute(f"SELECT name FROM {PREFIX}step")]
             found = {
-                step: db.execute(f"SELECT max({column}) FROM {schema}.{quoted(table)}").get
+                step: db.execute(f"SELECT max({column}) FROM {quoted(table)}").get
                 for step in steps
                 for table, column in ((panes_of(step), WINDOW_END), (groups_of(step), OPENED))
                 if table in tables
@@ -156,18 +146,17 @@ class Views:
         """Every row of a view, by its key."""
         state = self.state(view)
         order = ", ".join(quoted(name) for name in state.key)
-        name = f"{quoted(state.app)}.{quoted(view)}"
-        return self.query(f"SELECT * FROM {name} ORDER BY {order}", limit=None).dicts()
+        return self._select(state, f"ORDER BY {order}").dicts()
 
     def newest(self, view: str, limit: int) -> Result:
         """The rows of the latest windows, the last first; without windows, the first by key."""
         state = self.state(view)
         order = ", ".join(quoted(name) for name in state.key if name != WINDOW_START)
-        name = f"{quoted(state.app)}.{quoted(view)}"
         first = f"{WINDOW_START} DESC" + (f", {order}" if order else "")
         if state.emit == LIVE:
             first = order
-        return self.query(f"SELECT * FROM {name} ORDER BY {first}", limit=limit)
+        found = self._select(state, f"ORDER BY {first} LIMIT {limit + 1}")
+        return Result(found.columns, found.rows[:limit], len(found.rows) > limit)
 
     def query(
         self,
@@ -177,77 +166,93 @@ class Views:
         limit: int | None = 10_000,
         seconds: float | None = 30.0,
     ) -> Result:
-        """The answer to one SELECT, at one moment, with bounds to its rows and its time."""
+        """The answer to one SELECT, at one moment, with bounds to its rows, time and memory.
+
+        It runs in a process of its own, which no query of somebody's can outlast or make swell.
+        """
         if not sql.strip():
             raise InvalidQuery("The query is empty", hint="SELECT * FROM a view")
+        question = {
+            "databases": self._named(sql),
+            "sql": sql,
+            "values": tuple(values),
+            "limit": limit,
+            "seconds": seconds,
+        }
         with self._lock:
-            self._attach()
-            self._db.set_authorizer(_authorize)
-            if seconds is not None:
-                self._limit_time(seconds)
-            try:
-                return self._query(sql, values, limit)
-            except apsw.InterruptError:
-                raise InvalidQuery(
-                    f"The query took longer than {seconds:g} s", hint="Ask for less, or allow more"
-                ) from None
-            except apsw.AuthError:
-                raise InvalidQuery("A query can only read", hint="Use SELECT") from None
-            except (apsw.SQLError, apsw.BindingsError) as error:
-                views = ", ".join(state.name for app in self._apps for state in self._states(app))
-                raise InvalidQuery(
-                    f"{sql!r}: {error}", hint=f"There are the views: {views or 'none yet'}"
-                ) from None
-            finally:
-                self._db.set_authorizer(None)
-                self._db.set_progress_handler(None)
+            answer = self._asker.ask(question)
+        if "message" in answer:
+            views = ", ".join(state.name for state in self.list())
+            hint = answer["hint"] or f"There are the views: {views or 'none yet'}"
+            raise InvalidQuery(answer["message"], hint=hint)
+        return Result(**answer)
 
-    def _query(self, sql: str, values: Sequence[Any], limit: int | None) -> Result:
-        cursor = self._db.cursor()
-        cursor.exec_trace = _only_one()
-        rows: list[tuple[Any, ...]] = []
-        columns: tuple[str, ...] = ()
-        for row in cursor.execute(sql, tuple(values)):
-            if not columns:
-                columns = tuple(name for name, *_ in cursor.get_description())
-            if limit is not None and len(rows) == limit:
-                cursor.close(force=True)
-                return Result(columns, rows, True)
-            rows.append(tuple(row))
-        return Result(columns or _columns(self._db, sql, values), rows, False)
+    def _paths(self) -> Sequence[Path]:
+        found = sorted(self._folder.glob("*.db"))
+        return [path for path in found if self._app in (None, path.stem)]
 
-    def _limit_time(self, seconds: float) -> None:
-        steps = 0
+    def _apps(self) -> Sequence[str]:
+        return [path.stem for path in self._paths() if _foreign(path) is None]
 
-        # Of SQLite's own steps, of which it does some ten million in a second.
-        def beat() -> bool:
-            nonlocal steps
-            steps += 1
-            return steps > seconds * 100
+    @contextlib.contextmanager
+    def _opened(self, app: str) -> Iterator[apsw.Connection]:
+        """A database of views in one moment."""
+        path = self._folder / f"{app}.db"
+        try:
+            with contextlib.closing(_connect(path)) as db, db:
+                yield db
+        except apsw.Error as error:
+            raise translate(error, path) from error
 
-        self._db.set_progress_handler(beat, 100_000)
+    def _select(self, state: ViewState, rest: str) -> Result:
+        """Rows of a view. A query that nobody typed needs no bounds."""
+        view = quoted(state.name)
+        with self._opened(state.app) as db:
+            columns = [str(name) for _, name, *_ in db.execute(f"PRAGMA table_xinfo({view})")]
+            found = [tuple(row) for row in db.execute(f"SELECT * FROM {view} {rest}")]
+        return Result(tuple(columns), found, False)
+
+    def _named(self, sql: str) -> dict[str, str]:
+        """The databases that a query may mean, by their names in SQL.
+
+        SQLite attaches 125 at most, so it gets those alone that the text names, or names a table
+        of. A name that two applications use is the first one's.
+        """
+        words = {word.strip("\"'`[]").lower() for word in _WORDS.findall(sql)}
+        apps = self._apps()
+        by_name = [app for app in apps if app.lower() in words]
+        by_table = [app for app in apps if app not in by_name and words & self._table_names(app)]
+        wanted = sorted([*by_name, *by_table][:_ATTACHED])
+        # SQL takes two names that differ by case alone for one: it is whose the text spells so.
+        owner = {app.lower(): app for app in sorted(wanted, key=lambda app: app in sql)}
+        return {
+            app if owner[app.lower()] == app else f"{app} ": _address(self._folder / f"{app}.db")
+            for app in wanted
+        }
 
     def _states(self, app: str) -> Iterator[ViewState]:
-        db, schema = self._db, quoted(app)
-        for name, key, columns, emit, delay, grace, frontier, law in list(
-            db.execute(
+        with self._opened(app) as db:
+            for name, key, columns, emit, delay, grace, frontier, law in db.execute(
                 "SELECT v.name, v.key, v.columns, v.emit, v.delay, v.grace, s.frontier, s.law "
-                f"FROM {schema}._headrace_view v JOIN {schema}._headrace_step s ON s.name = v.step"
-            )
-        ):
-            rows = db.execute(f"SELECT count(*) FROM {schema}.{quoted(str(name))}").get
-            yield ViewState(
-                app,
-                str(name),
-                tuple(json.loads(str(key))),
-                tuple((n, t) for n, t in json.loads(str(columns))),
-                str(emit),
-                int(str(delay)),
-                int(str(grace)),
-                None if frontier is None else int(str(frontier)),
-                int(rows),
-                Law(**json.loads(str(law))),
-            )
+                "FROM _headrace_view v JOIN _headrace_step s ON s.name = v.step"
+            ):
+                rows = db.execute(f"SELECT count(*) FROM {quoted(str(name))}").get
+                yield ViewState(
+                    app,
+                    str(name),
+                    tuple(json.loads(str(key))),
+                    tuple((n, t) for n, t in json.loads(str(columns))),
+                    str(emit),
+                    int(str(delay)),
+                    int(str(grace)),
+                    None if frontier is None else int(str(frontier)),
+                    int(rows),
+                    Law(**json.loads(str(law))),
+                )
+
+    def _table_names(self, app: str) -> set[str]:
+        with self._opened(app) as db:
+            return {name.lower() for name in _tables(db)}
 
 
 def open_views(log: str | Path, *, app: str | None = None) -> Views:
@@ -255,37 +260,40 @@ def open_views(log: str | Path, *, app: str | None = None) -> Views:
     return Views(str(log), app)
 
 
-def _authorize(action: int, *details: str | None) -> int:
-    function = details[1] if action == apsw.SQLITE_FUNCTION else None
-    allowed = action in _ALLOWED and function not in _FORBIDDEN_FUNCTIONS
-    return apsw.SQLITE_OK if allowed else apsw.SQLITE_DENY
+def _tables(db: apsw.Connection) -> set[str]:
+    return {str(name) for (name,) in db.execute("SELECT name FROM sqlite_schema")}
 
 
-def _only_one() -> Callable[..., bool]:
-    """Lets SQLite go on with the first statement of a text, and refuses a second one."""
-    begun = False
-
-    def trace(*_: object) -> bool:
-        nonlocal begun
-        if begun:
-            raise InvalidQuery("There are several queries", hint="Ask one at a time")
-        begun = True
-        return True
-
-    return trace
+def _connect(path: Path) -> apsw.Connection:
+    """A connection that cannot write."""
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    db = apsw.Connection(_address(path), flags=flags)
+    db.set_busy_timeout(_PATIENCE)
+    return db
 
 
-def _columns(db: apsw.Connection, sql: str, values: Sequence[Any]) -> tuple[str, ...]:
-    """The columns of a query that has no rows."""
-    found: tuple[str, ...] = ()
+def _address(path: Path) -> str:
+    """The URI of a database for reading.
 
-    def trace(cursor: apsw.Cursor, *_: object) -> bool:
-        nonlocal found
-        found = tuple(name for name, *_ in cursor.get_description())
-        return False
+    Without a WAL nothing changes it, and SQLite may read it without the shared memory that it
+    cannot make in a folder where it may not write.
+    """
+    still = not path.with_name(f"{path.name}-wal").exists() and not os.access(
+        path.parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids
+    )
+    return path.resolve().as_uri() + ("?immutable=1" if still else "?mode=ro")
 
-    cursor = db.cursor()
-    cursor.exec_trace = trace
-    with contextlib.suppress(apsw.ExecTraceAbort):
-        cursor.execute(sql, tuple(values))
-    return found
+
+def _foreign(path: Path) -> str | None:
+    """Why a file is no database of views; None if it is one, and "" if it is still being made."""
+    try:
+        with contextlib.closing(_connect(path)) as db:
+            made_by = db.execute("PRAGMA application_id").get
+            version = int(db.execute("PRAGMA user_version").get)
+            if made_by == 0 and not db.execute("SELECT count(*) FROM sqlite_schema").get:
+                return ""
+    except apsw.Error as error:
+        return str(error)
+    if made_by != APPLICATION:
+        return "it is a database of something else"
+    return None if version <= FORMAT else f"a newer headrace made it, in format {version}"
