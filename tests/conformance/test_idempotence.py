@@ -12,6 +12,7 @@ from headrace.errors import (
     TransactionTooLarge,
 )
 from headrace.log import Capability, Log
+from headrace.log.partitioner import partition_of
 from tests.conformance.stage import LONG, Stage, needs, values
 
 
@@ -37,6 +38,14 @@ def test_a_retry_after_a_lost_answer_adds_nothing(clicks: Log) -> None:
             first.acks,
         )
         assert values(clicks, "clicks") == [b"a", b"b"]
+
+
+def test_a_repeat_is_answered_with_the_first_receipt(clicks: Log) -> None:
+    with needs(clicks, Capability.SEQUENCES), clicks.producer(id="loader") as producer:
+        producer.append("clicks", rows("a"), sequence=0)
+        second = producer.append("clicks", rows("b", "c"), sequence=1)
+        again = producer.append("clicks", rows("b", "c"), sequence=1)
+        assert (again.commit, again.acks) == (second.commit, second.acks)
 
 
 def test_a_retry_by_a_restarted_process_adds_nothing(stage: Stage, clicks: Log) -> None:
@@ -159,6 +168,18 @@ def test_producers_with_different_ids_do_not_fence_each_other(clicks: Log) -> No
         for producer in (one, two, one, two):
             producer.append("clicks", rows(producer.id))
     assert values(clicks, "clicks") == [b"one", b"two", b"one", b"two"]
+
+
+def test_producers_do_not_take_each_others_numbers(clicks: Log) -> None:
+    # On Kafka these two have their numbers in one partition.
+    one, two = "loader-0", "loader-8"
+    assert partition_of(one.encode(), 16) == partition_of(two.encode(), 16)
+    for id, commits in ((one, 3), (two, 1)):
+        with clicks.producer(id=id) as producer:
+            for _ in range(commits):
+                producer.append("clicks", rows(id))
+    with needs(clicks, Capability.SEQUENCES), clicks.producer(id=one) as producer:
+        assert producer.next_sequence == 3
 
 
 @pytest.mark.parametrize("id", ["", "a/b", "a b", "x" * 250])

@@ -30,6 +30,7 @@ from headrace.errors import (
     AccessDenied,
     DiskFull,
     InvalidSchema,
+    LogBusy,
     LogUnavailable,
     OffsetOutOfRange,
     RecordTooLarge,
@@ -39,8 +40,11 @@ from headrace.errors import (
 from headrace.java.ports import free
 from headrace.log import EARLIEST, Log, Offset, Topic, TopicSettings, open_log
 from headrace.log.kafka.consumer import KafkaConsumer
+from headrace.log.kafka.fences import PARTITIONS
+from headrace.log.kafka.fences import TOPIC as FENCES
 from headrace.log.kafka.messages import Outgoing
 from headrace.log.kafka.sending import Sender, Sent
+from headrace.log.partitioner import partition_of
 from headrace.schema.ddl import parse_schema
 from tests import kafka
 from tests.integration import processes
@@ -427,6 +431,25 @@ def test_a_transaction_of_a_group_that_is_about_to_end_is_waited_for(
     else:
         producer.abort_transaction()
     consumer.close()
+
+
+def test_a_transaction_that_hides_what_a_producer_did_last_is_waited_for(
+    broker: ClusterState, log: Log
+) -> None:
+    log.create_topic("hidden")
+    with log.producer(id="hidden") as producer:
+        producer.append("hidden", pa.table({"value": ["1"]}))
+    place = partition_of(b"hidden", PARTITIONS)
+    other = KafkaProducer({"bootstrap.servers": broker.servers, "transactional.id": "hides"})
+    other.init_transactions()
+    other.begin_transaction()
+    other.produce(FENCES, b"{}", b"other", place)
+    assert other.flush(30) == 0
+    with open_log(f"{broker.url}?timeout=2s") as impatient, pytest.raises(LogBusy, match="open"):
+        impatient.producer(id="hidden")
+    other.abort_transaction()
+    with log.producer(id="hidden") as producer:
+        assert producer.next_sequence == 1
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from headrace import streams as hr
 from headrace.engine.steps import Step, steps_of
 from headrace.streams.time import AnyWindow
 from headrace.testing import POINTS, Crash, Results, crash_at, scripted_log
+from headrace.views import open_views
 from headrace.views.told import ToldTable
 from tests.property.judging import check_changelog, check_published, check_said, check_view
 from tests.property.scripts import (
@@ -122,3 +123,17 @@ def test_what_is_not_remembered_is_noticed(
     with scripted_log(start=NOW) as log:
         write(log, app, script)
         judge(app, counts, sink_all(log.log, step, TYPES, max_commits=1))
+
+
+def test_what_was_sent_leaves_the_outbox_with_the_next_batch() -> None:
+    app, _, step = declare("tumbling")
+    with scripted_log(start=NOW) as log:
+        for number in range(20):
+            write(log, app, [[{"k": "a", "n": 1, "at": NOW + number * SECOND}]])
+            sink_all(log.log, step, TYPES, max_commits=1)
+        with open_views(log.log.url, app=app.name) as views:
+            left = views.query('SELECT DISTINCT sequence FROM "told"._headrace_outbox').rows
+        topics = [topic.name for topic in log.log.topics() if topic.name != "events"]
+        assert len(left) <= len(topics)
+        sent = sum(len({r.commit for r in log.records(topic)}) for topic in topics)
+        assert sent > 3 * len(topics)

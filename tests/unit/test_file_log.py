@@ -8,14 +8,19 @@ from datetime import timedelta
 from pathlib import Path
 
 import apsw
+import pyarrow as pa
 import pytest
 
 from headrace.clock import VirtualClock
-from headrace.errors import CorruptCatalog, LogBusy, MisusedHandle, UnknownTopic
+from headrace.errors import CorruptCatalog, LogBusy, MisusedHandle, OffsetOutOfRange, UnknownTopic
+from headrace.log.declared import TopicRow
+from headrace.log.file import compaction
+from headrace.log.file.compaction import Compactor
 from headrace.log.file.disk import Disk
 from headrace.log.file.log import FileLog
 from headrace.log.interface import Log
 from headrace.log.producer import LogProducer
+from headrace.schema.ddl import parse_schema
 
 LONG = timedelta(hours=1)
 
@@ -174,3 +179,77 @@ def test_compaction_may_leave_offsets_out(log: FileLog) -> None:
     log.compact("t")
     log.alter_topic("t", settings={"cleanup": "delete"})
     assert values(log, "t") == [b"2"]
+
+
+def test_columns_that_come_during_a_compaction_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, close_open = tmp_path / "log", Compactor._close_open
+    with FileLog(folder) as log, FileLog(folder) as other:
+        log.create_topic(
+            "t", partitions=2, schema="k string, n int", key="k", settings={"cleanup": "compact"}
+        )
+        with other.producer() as producer:
+            for n in (1, 2):
+                producer.append("t", pa.table({"k": ["a"], "n": [n]}), partition=0)
+
+        def meanwhile(self: Compactor, topic: TopicRow, partition: int) -> None:
+            if partition == 1 and topic.topic.schema == parse_schema("k string, n int"):
+                other.alter_topic("t", schema="k string, n int, m int")
+                with other.producer() as producer:
+                    for n in (3, 4):
+                        rows = pa.table({"k": ["b"], "n": [n], "m": [n]})
+                        producer.append("t", rows, partition=1)
+            close_open(self, topic, partition)
+
+        monkeypatch.setattr(Compactor, "_close_open", meanwhile)
+        log.compact("t")
+        rows = [record.value for batch in log.read("t") for record in batch.records()]
+        assert rows == [{"k": "a", "n": 2, "m": None}, {"k": "b", "n": 4, "m": 4}]
+
+
+def test_compaction_of_more_keys_than_are_merged_at_once_keeps_the_last_of_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "_MERGE_ROWS", 2)
+    with FileLog(tmp_path / "log") as log:
+        log.create_topic("t", settings={"cleanup": "compact"})
+        with log.producer() as producer:
+            for number in range(9):
+                keys, value = [b"a", b"%d" % (number % 3)], b"%d" % number
+                producer.append("t", pa.table({"key": keys, "value": [value, value]}))
+        log.compact("t")
+        kept = [(r.key, r.value) for batch in log.read("t") for r in batch.records()]
+        assert kept == [(b"0", b"6"), (b"1", b"7"), (b"a", b"8"), (b"2", b"8")]
+
+
+def test_a_producer_knows_its_last_commit_after_retention_took_the_records(tmp_path: Path) -> None:
+    clock = VirtualClock(10**15)
+    with FileLog(tmp_path / "log", clock=clock) as log:
+        log.create_topic("t", settings={"retention": "1h", "segment_age": "1h"})
+        with log.producer(id="p") as producer:
+            made = producer.append("t", pa.table({"value": [b"x"]}))
+        clock.advance(2 * LONG)
+        with log.producer() as other:
+            other.append("t", pa.table({"value": [b"y"]}))
+        log.upkeep("t")
+        assert values(log, "t") == [b"y"]
+        with log.producer(id="p") as producer:
+            assert producer.last_receipt is not None
+            assert producer.last_receipt.commit == made.commit
+
+
+def test_a_scan_whose_next_file_was_removed_by_retention_says_so(tmp_path: Path) -> None:
+    clock = VirtualClock(10**15)
+    with FileLog(tmp_path / "log", clock=clock) as log:
+        log.create_topic("t", settings={"segment_age": "1s"})
+        with log.producer() as producer:
+            for value in (b"0", b"1", b"2"):
+                producer.append("t", pa.table({"value": [value]}))
+                clock.advance(LONG)
+        scan = log.read("t")
+        assert [record.value for record in next(scan).records()] == [b"0"]
+        log.alter_topic("t", settings={"retention": "1s"})
+        log.upkeep("t")
+        with pytest.raises(OffsetOutOfRange):
+            next(scan)
