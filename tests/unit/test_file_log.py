@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.clock import VirtualClock
-from headrace.errors import CorruptCatalog, LogBusy, MisusedHandle, OffsetOutOfRange, UnknownTopic
+from headrace.errors import CorruptCatalog, LogBusy, OffsetOutOfRange, UnknownTopic
 from headrace.log.declared import TopicRow
 from headrace.log.file import compaction
 from headrace.log.file.compaction import Compactor
@@ -99,21 +99,6 @@ def test_at_most_once_hands_out_nothing_that_it_could_not_commit(
             next(iter(consumer)) if looping else consumer.poll()
         other.execute("ROLLBACK")
         assert [record.value for record in consumer.poll()] == [b"0", b"1", b"2"]
-
-
-def test_a_producer_does_not_cross_a_fork(log: FileLog) -> None:
-    producer = log.producer(id="p", linger=LONG)
-    producer.send("t", b"parent").wait()
-    child = os.fork()
-    if not child:
-        try:
-            producer.flush()
-        except MisusedHandle:
-            os._exit(7)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    producer.send("t", b"parent again").wait()
-    assert values(log, "t") == [b"parent", b"parent again"]
 
 
 def test_recovery_leaves_the_ends_of_partitions_alone_that_lost_nothing(tmp_path: Path) -> None:

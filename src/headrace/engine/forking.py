@@ -9,7 +9,6 @@ everything, if nobody answers.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import os
 import shlex
@@ -19,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from headrace.forks import at_exit
 
 FORKED = (
     "pyspark.sql.streaming.python_streaming_source_runner",
@@ -36,12 +37,12 @@ def python() -> str:
     if sys.platform != "linux":
         return sys.executable
     folder = Path(tempfile.mkdtemp(prefix="headrace-forks-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    at_exit(shutil.rmtree, folder, True)
     try:
         process = _server(folder / "socket")
     except OSError:  # a path that is too long for a socket
         return sys.executable
-    atexit.register(_end, process)
+    at_exit(_end, process)
     return str(_program(folder))
 
 

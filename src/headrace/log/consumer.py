@@ -13,6 +13,7 @@ from types import TracebackType
 
 from headrace.clock import Clock, micros
 from headrace.errors import InvalidSetting, MemberFenced, MisusedHandle
+from headrace.forks import in_child
 from headrace.log.assignment import Partition
 from headrace.log.declared import TopicRow
 from headrace.log.group_offsets import GroupOffsets, Place
@@ -31,6 +32,8 @@ class PlacedConsumer(Consumer):
         self._mode = commit
         self._lost = False
         self._closed = False
+        self._inherited = False
+        in_child(self, PlacedConsumer._inherit)
 
     # What each kind of log does in its own way
 
@@ -147,6 +150,7 @@ class PlacedConsumer(Consumer):
         self.offsets_committed(offsets)
 
     def _poll(self, timeout: timedelta, max_records: int) -> list[Batch]:
+        self._check_process()
         if self._closed:
             raise MisusedHandle("This consumer is closed", hint="Make another: log.consumer()")
         if max_records < 1:
@@ -204,6 +208,7 @@ class PlacedConsumer(Consumer):
 
     def check_group(self) -> None:
         """Return if there is a group whose offsets can be committed."""
+        self._check_process()
         if not self.grouped:
             raise MisusedHandle(
                 "A consumer without a group has no offsets to commit",
@@ -293,6 +298,19 @@ class PlacedConsumer(Consumer):
         self._close(commit=False)
 
     def _close(self, *, commit: bool) -> None:
-        if not self._closed:
+        if not self._closed and not self._inherited:  # the membership is the parent's
             self._closed = True
             self._end(commit=commit)
+
+    # Forks
+
+    def _check_process(self) -> None:
+        """Return if this is the process that the consumer was made in."""
+        if self._inherited:
+            raise MisusedHandle(
+                "This consumer belongs to the process that this one was forked from",
+                hint="Make another: log.consumer()",
+            )
+
+    def _inherit(self) -> None:
+        self._inherited = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from headrace.errors import HeadraceError, MisusedHandle, Retryable, UserError
+from headrace.forks import in_child
 from headrace.log.committer import Committer
 from headrace.log.delivery import Either, Outcome, Sent
 from headrace.log.pending import Rows, Taken, take_all, waiting_rows
@@ -60,7 +60,8 @@ class Outbox(Producer):
         self._thread: threading.Thread | None = None
         self._failure: HeadraceError | None = None
         self._closed = False
-        self._process = os.getpid()
+        self._inherited = False
+        in_child(self, Outbox._inherit)
 
     def send(
         self,
@@ -104,14 +105,14 @@ class Outbox(Producer):
 
     def check_process(self) -> None:
         """Return if this is the process that the producer was made in."""
-        if os.getpid() != self._process:
+        if self._inherited:
             raise MisusedHandle(
                 "This producer belongs to the process that this one was forked from",
                 hint="Make another: log.producer()",
             )
 
     def close(self) -> None:
-        if self._closed:
+        if self._closed or self._inherited:  # what was sent is the parent's to commit
             return
         # First nobody new may send; then what was sent is committed.
         self._closed = True
@@ -123,7 +124,7 @@ class Outbox(Producer):
         finally:
             self._stop.set()
             self._wake.set()
-            if self._thread is not None and os.getpid() == self._process:
+            if self._thread is not None:
                 self._thread.join()
             self._committer.close()
 
@@ -133,6 +134,13 @@ class Outbox(Producer):
         return bool(self._full) or not all(rows.empty for rows in self._all_rows())
 
     # Inside
+
+    def _inherit(self) -> None:
+        """Refuse whatever comes next, in a child of the process that made this producer."""
+        self._inherited = True
+        self._trip = 0  # or `send` would not look
+        self._opening = threading.Lock()
+        self._committer.lock = threading.RLock()
 
     def _all_rows(self) -> list[Rows]:
         return [*self._rows.values(), *self._retired]

@@ -6,10 +6,12 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Callable, Iterator
+from operator import methodcaller
 from pathlib import Path
 from typing import IO
 
 from headrace.errors import AlreadyRunning
+from headrace.forks import in_child
 
 Wait = Callable[[], None]
 """Called again and again while somebody else has the lock; it sleeps a little."""
@@ -28,6 +30,9 @@ def only_one(path: Path, refusal: str, hint: str, wait: Wait | None = None) -> I
     """Hold a lock, or refuse in these words, to which is added which process has it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
+        in_child(
+            file, methodcaller("close")
+        )  # or a child would hold the lock for as long as it lives
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -10,7 +10,6 @@ import contextlib
 import os
 import threading
 import uuid
-import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,6 @@ import apsw
 
 from headrace.errors import (
     CorruptCatalog,
-    DiskFull,
-    HeadraceError,
-    LogBusy,
     LogError,
     MisusedHandle,
     NewerFormat,
@@ -32,6 +28,7 @@ from headrace.errors import (
 from headrace.log.file.disk import Disk
 from headrace.log.file.tables import SCHEMA
 from headrace.log.file.upgrade import OLDEST, upgrade
+from headrace.sqlite import Failures, Link
 
 FORMAT = 3
 """The version of the folder's format, in SQLite's user_version."""
@@ -40,6 +37,9 @@ APPLICATION = 0x48524C47
 """'HRLG': what SQLite's application_id says of a headrace log."""
 
 FILE_NAME = "catalog.db"
+
+_READERS = 64
+"""Connections that are kept for threads that may read again."""
 
 
 class Catalog:
@@ -51,12 +51,20 @@ class Catalog:
         self.wal = folder / f"{FILE_NAME}-wal"
         self._disk = disk
         self._patience = patience
-        self._lock = threading.RLock()
-        self._local = threading.local()
-        # A thread's connection goes with the thread, and is closed with its last reference.
-        self._open: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
-        self._pid = os.getpid()
-        self._writer: apsw.Connection | None = None
+        self._failures = Failures(
+            self.path,
+            f"the log in {folder}",
+            patience,
+            busy="Try again; if it lasts, look for a writer that is stopped or stuck",
+            full="Free some space and try again. Nothing of this commit is visible",
+            damaged="Restore the folder from a copy; the segments beside it are Arrow IPC "
+            "streams and can be read by any Arrow tool",
+            corrupt=CorruptCatalog,
+            other=LogError,
+            read_only=ReadOnlyLog,
+        )
+        self._writer = Link("The log", self._connect, patience=patience)
+        self._readers: dict[tuple[int, ...], Link] = {}
         self._synchronous = ""
         self.read_only = False
         self.before_sync: Callable[[apsw.Connection], None] | None = None
@@ -72,7 +80,7 @@ class Catalog:
         if folder.exists() and not folder.is_dir():
             raise NotALog(f"{folder} is a file, not a folder", hint="Name another folder")
         try:
-            with self._errors():
+            with self._failures.translated():
                 self._prepare()
         except BaseException:
             self.close()
@@ -80,39 +88,11 @@ class Catalog:
 
     # Connections
 
-    def reader(self) -> apsw.Connection:
-        """This thread's connection for reading."""
-        self._after_fork()
-        connection: apsw.Connection | None = getattr(self._local, "connection", None)
-        state = self._state()
-        if connection is None or getattr(self._local, "state", None) != state:
-            if connection is not None and not connection.in_transaction:
-                connection.close()
-            connection = self._writing() if self._disk.exclusive else self._connect()
-            self._local.connection, self._local.state = connection, state
-        return connection
-
-    def _state(self) -> tuple[int, ...]:
-        """What a connection is good for: this process and, where SQLite cannot see changes
-        by itself because it was told that there are none, the file as it is now."""
-        if not self.read_only or self.wal.exists():
-            return (os.getpid(),)
-        stat = self.path.stat()
-        return (os.getpid(), stat.st_mtime_ns, stat.st_size)
-
     @contextlib.contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
         """One consistent picture of the metadata, however many queries are made."""
-        connection = self.reader()
-        with self._errors():
-            if connection.in_transaction:
-                yield connection
-                return
-            connection.execute("BEGIN")
-            try:
-                yield connection
-            finally:
-                connection.execute("COMMIT")
+        with self._failures.translated(), self._reader().snapshot() as connection:
+            yield connection
 
     @contextlib.contextmanager
     def writing(self, *, synced: bool = False) -> Iterator[apsw.Connection]:
@@ -126,77 +106,74 @@ class Catalog:
                 f"The log in {self.folder} cannot be written",
                 hint="Check the folder's owner and permissions. It can still be read",
             )
-        with self._lock, self._errors():
-            connection = self._writing()
+
+        def prepare(connection: apsw.Connection) -> None:
             level = "FULL" if synced else "NORMAL"
             if level != self._synchronous:
                 connection.execute(f"PRAGMA synchronous={level}")
                 self._synchronous = level
-            connection.execute("BEGIN IMMEDIATE")
+
+        committing = False
+        with self._failures.translated():
             try:
-                self._disk.step("began")
-                yield connection
-                if synced and self.before_sync is not None:
-                    self.before_sync(connection)
-                self._disk.step("before commit")
-                try:
-                    connection.execute("COMMIT")
-                except apsw.IOError:
-                    if self.failed_sync is not None:
-                        self.failed_sync()
-                    raise
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+                with self._writer.transaction(prepare) as connection:
+                    self._disk.step("began")
+                    yield connection
+                    if synced and self.before_sync is not None:
+                        self.before_sync(connection)
+                    self._disk.step("before commit")
+                    committing = True
+            except apsw.IOError:
+                if committing and self.failed_sync is not None:
+                    self.failed_sync()
                 raise
 
     def changes(self) -> int:
         """A number that differs whenever another connection has committed something."""
-        with self._errors():
-            version = int(self.reader().execute("PRAGMA data_version").get)
-        return hash((version, self._state())) if self.read_only else version
+        reader = self._reader()
+        with self._failures.translated(), reader as connection:
+            # SQLite counts for each connection by itself.
+            return hash((connection.execute("PRAGMA data_version").get, reader.number))
 
     def close(self) -> None:
-        if self._closed:
-            return
-        self._after_fork()
-        with self._lock:
-            self._closed = True
-            for connection in list(self._open):
-                connection.close()
-            self._writer = None
-            self._local = threading.local()
+        self._closed = True
+        for link in [self._writer, *self._readers.values()]:
+            link.close()
 
     # Inside
 
-    def _writing(self) -> apsw.Connection:
-        self._after_fork()
-        if self._writer is None:
-            self._writer = self._connect()
-            self._synchronous = ""
-        return self._writer
+    def _reader(self) -> Link:
+        """This thread's connection for reading."""
+        if self._disk.exclusive:
+            return self._writer
+        key = (threading.get_ident(), *self._state())
+        link = self._readers.get(key)
+        if link is None:
+            link = self._readers[key] = Link("The log", self._connect, patience=self._patience)
+            if len(self._readers) > _READERS:
+                # It is closed when the last thread that uses it has left it.
+                oldest, *_ = self._readers
+                self._readers.pop(oldest, None)
+        return link
 
-    def _after_fork(self) -> None:
-        if self._closed:
-            raise MisusedHandle("The log is closed", hint="Open it again: open_log()")
-        # SQLite forbids carrying a connection across a fork; the child opens its own and leaves
-        # the parent's alone.
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            self._open = weakref.WeakSet()
-            self._writer = None
-            self._lock = threading.RLock()
-            self._local = threading.local()
+    def _state(self) -> tuple[int, ...]:
+        """The file as it is now, where SQLite does not look for changes: it was told that there
+        are none."""
+        if not self.read_only or self.wal.exists():
+            return ()
+        stat = self.path.stat()
+        return (stat.st_mtime_ns, stat.st_size)
 
     def _connect(self) -> apsw.Connection:
+        if self._closed:
+            raise MisusedHandle("The log is closed", hint="Open it again: open_log()")
         if self.read_only:
             return self._connect_read_only()
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         connection = apsw.Connection(str(self.path), flags=flags, vfs=self._disk.vfs)
-        connection.set_busy_timeout(int(self._patience * 1000))
         if self._disk.exclusive:
             connection.execute("PRAGMA locking_mode=EXCLUSIVE")
-        self._open.add(connection)
+        self._synchronous = ""
         return connection
 
     def _connect_read_only(self) -> apsw.Connection:
@@ -205,9 +182,7 @@ class Catalog:
         still = not self.wal.exists()
         uri = self.path.resolve().as_uri() + ("?immutable=1" if still else "")
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        connection = apsw.Connection(uri, flags=flags)
-        self._open.add(connection)
-        return connection
+        return apsw.Connection(uri, flags=flags)
 
     def _prepare(self) -> None:
         """Check that the folder is a log this version can read; make it one if it is empty."""
@@ -221,14 +196,20 @@ class Catalog:
                     hint="Check the folder's owner and permissions",
                 )
             self.read_only = True
-        connection = self._writing()
-        if self._empty(connection) and not self.read_only:
-            self._create(connection)
-        self._check(connection)
+        if self._writer.patiently(self._empty):
+            if self.read_only:
+                raise NotALog(
+                    f"The log in {self.folder} is only being made",
+                    hint="Try again when whoever makes it is done",
+                )
+            self._create()
+        with self._writer as connection:
+            self._check(connection)
 
-    def _create(self, connection: apsw.Connection) -> None:
-        connection.execute("PRAGMA journal_mode=WAL")
-        with self.writing(synced=True):
+    def _create(self) -> None:
+        # SQLite does not wait for another process that does the same.
+        self._writer.patiently(lambda db: db.execute("PRAGMA journal_mode=WAL"))
+        with self.writing(synced=True) as connection:
             if self._empty(connection):  # or another process was faster
                 connection.execute(SCHEMA)
                 connection.execute("INSERT INTO setting VALUES ('boot', ?)", (self._disk.boot(),))
@@ -286,60 +267,19 @@ class Catalog:
                 upgrade(connection, version)
                 connection.execute(f"PRAGMA user_version={FORMAT}")
 
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except HeadraceError:
-            raise
-        except apsw.Error as error:
-            raise translate(error, self.path, self._patience) from error
-
 
 def _writable(path: Path) -> bool:
     # As whoever this process acts, and not as whoever started it.
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
-def translate(error: apsw.Error, path: Path, patience: float) -> HeadraceError:
-    """The headrace error for one of SQLite's."""
-    if isinstance(error, apsw.BusyError | apsw.LockedError):
-        return LogBusy(
-            f"Another process has kept the log in {path.parent} locked for {patience:g} s",
-            hint="Try again; if it lasts, look for a writer that is stopped or stuck",
-        )
-    if isinstance(error, apsw.FullError):
-        return DiskFull(
-            f"No space left for {path}",
-            hint="Free some space and try again. Nothing of this commit is visible",
-        )
-    if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError | apsw.PermissionsError):
-        return ReadOnlyLog(
-            f"{path} cannot be opened for writing: {error}",
-            hint="Check the folder's owner and permissions",
-        )
-    if isinstance(error, apsw.CorruptError | apsw.NotADBError):
-        return CorruptCatalog(
-            f"{path} is damaged: {error}",
-            hint="Restore the folder from a copy; the segments beside it are Arrow IPC "
-            "streams and can be read by any Arrow tool",
-        )
-    return LogError(f"{path}: {error}")
-
-
 def one(connection: apsw.Connection, sql: str, *values: Any) -> tuple[Any, ...] | None:
     """The first row of a query, or None."""
-    try:
-        for row in connection.execute(sql, values):
-            return tuple(row)
-    except apsw.Error as error:
-        raise translate(error, Path(connection.filename), 0) from error
+    for row in connection.execute(sql, values):
+        return tuple(row)
     return None
 
 
 def many(connection: apsw.Connection, sql: str, *values: Any) -> list[tuple[Any, ...]]:
     """All rows of a query."""
-    try:
-        return [tuple(row) for row in connection.execute(sql, values)]
-    except apsw.Error as error:
-        raise translate(error, Path(connection.filename), 0) from error
+    return [tuple(row) for row in connection.execute(sql, values)]

@@ -43,9 +43,8 @@ class FileCommitter(Committer):
     @property
     def next_sequence(self) -> int:
         if self._sequence is None:
-            known = one(
-                self._catalog.reader(), "SELECT sequence FROM producer WHERE id = ?", self.id
-            )
+            with self._catalog.reading() as db:
+                known = one(db, "SELECT sequence FROM producer WHERE id = ?", self.id)
             self._sequence = 0 if known is None else known[0] + 1
         return self._sequence
 
@@ -81,12 +80,12 @@ class FileCommitter(Committer):
         return receipt
 
     def find_topic(self, name: str) -> TopicRow:
-        return find_topic(self._catalog.reader(), name)
+        with self._catalog.reading() as db:
+            return find_topic(db, name)
 
     def records_in(self, topic: TopicRow) -> int:
-        found = one(
-            self._catalog.reader(), "SELECT sum(end) FROM partition WHERE topic = ?", topic.id
-        )
+        with self._catalog.reading() as db:
+            found = one(db, "SELECT sum(end) FROM partition WHERE topic = ?", topic.id)
         return int(found[0] or 0) if found else 0
 
     def _register(self) -> None:

@@ -113,17 +113,18 @@ class Compactor:
 
     def _closed(self, topic: TopicRow, partition: int) -> list[tuple[int, bool]]:
         """The closed segments in order, and whether each has nothing more to give."""
-        return [
-            (id, bool(compacted))
-            for id, compacted in many(
-                self._catalog.reader(),
-                "SELECT id, compacted FROM segment WHERE topic = ? AND partition = ? "
-                "AND closed IS NOT NULL "
-                "ORDER BY (SELECT min(first) FROM chunk WHERE segment = segment.id)",
-                topic.id,
-                partition,
-            )
-        ]
+        with self._catalog.reading() as db:
+            return [
+                (id, bool(compacted))
+                for id, compacted in many(
+                    db,
+                    "SELECT id, compacted FROM segment WHERE topic = ? AND partition = ? "
+                    "AND closed IS NOT NULL "
+                    "ORDER BY (SELECT min(first) FROM chunk WHERE segment = segment.id)",
+                    topic.id,
+                    partition,
+                )
+            ]
 
     def _rows(
         self, reader: Reader, topic: TopicRow, partition: int, segment: int

@@ -96,7 +96,8 @@ class FileConsumer(PlacedConsumer):
         self._positions.open(topic, partition, offset, committed)
 
     def _offset_of(self, topic: TopicRow, partition: int, position: Position) -> int:
-        return find_offset(self._catalog.reader(), topic, partition, position)
+        with self._catalog.reading() as db:
+            return find_offset(db, topic, partition, position)
 
     # The group
 

@@ -95,13 +95,14 @@ class Coordinator:
 
     def has_successor(self, membership: Membership, instance: str) -> bool:
         """Whether another member has taken the instance name of this one."""
-        found = one(
-            self._catalog.reader(),
-            "SELECT 1 FROM member WHERE consumer_group = ? AND instance = ? AND id <> ?",
-            membership.group,
-            instance,
-            membership.member,
-        )
+        with self._catalog.reading() as db:
+            found = one(
+                db,
+                "SELECT 1 FROM member WHERE consumer_group = ? AND instance = ? AND id <> ?",
+                membership.group,
+                instance,
+                membership.member,
+            )
         return found is not None
 
     def leave(self, membership: Membership, *, static: bool) -> None:
@@ -122,18 +123,19 @@ class Coordinator:
 
     def has_news(self, membership: Membership, generation: int) -> bool:
         """Whether `sync` has anything to say that it has not said at `generation`. Only reads."""
-        found = one(
-            self._catalog.reader(),
-            "SELECT g.generation <> ? OR NOT EXISTS (SELECT 1 FROM member WHERE id = ?) "
-            "OR EXISTS (SELECT 1 FROM claim c WHERE c.consumer_group = g.id AND "
-            "((c.target = ? AND c.owner IS NULL) OR (c.owner = ? AND c.target IS NOT c.owner))) "
-            "FROM consumer_group g WHERE g.id = ?",
-            generation,
-            membership.member,
-            membership.member,
-            membership.member,
-            membership.group,
-        )
+        with self._catalog.reading() as db:
+            found = one(
+                db,
+                "SELECT g.generation <> ? OR NOT EXISTS (SELECT 1 FROM member WHERE id = ?) "
+                "OR EXISTS (SELECT 1 FROM claim c WHERE c.consumer_group = g.id AND ((c.target = ? "
+                "AND c.owner IS NULL) OR (c.owner = ? AND c.target IS NOT c.owner))) "
+                "FROM consumer_group g WHERE g.id = ?",
+                generation,
+                membership.member,
+                membership.member,
+                membership.member,
+                membership.group,
+            )
         return found is None or bool(found[0])
 
     def sync(self, membership: Membership) -> Share:
@@ -185,7 +187,8 @@ class Coordinator:
 
     def committed(self, group: int, topic: int, partition: int) -> int | None:
         """The offset at which a group goes on in a partition."""
-        return committed_offset(self._catalog.reader(), group, topic, partition)
+        with self._catalog.reading() as db:
+            return committed_offset(db, group, topic, partition)
 
     def commit(self, offsets: GroupOffsets, *, synced: bool) -> None:
         """Move a group's offsets."""

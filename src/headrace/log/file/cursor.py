@@ -64,7 +64,8 @@ class FileCursor:
             chunk = self._chunks[0]
             if chunk.columns != self.topic.columns:
                 # Written with other columns than the topic had when last looked at.
-                self.topic = topic_by_id(self._catalog.reader(), self.topic.id) or self.topic
+                with self._catalog.reading() as db:
+                    self.topic = topic_by_id(db, self.topic.id) or self.topic
             batch = self._reader.load(self.topic, self.partition, chunk)
             self._chunks.popleft()
             if batch is not None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from headrace.errors import DiskFull, LogError, ReadOnlyLog
+from headrace.forks import in_child
 
 _OPEN_FILES = 64
 """Files that stay open for their next use, of all writers and readers of a log together."""
@@ -44,6 +45,7 @@ class Disk:
     def __init__(self) -> None:
         self._files: OrderedDict[str, Closeable] = OrderedDict()
         self._lock = threading.Lock()
+        in_child(self, Disk._renew)
 
     def step(self, name: str) -> None:
         """Called at each step of the commit protocol, for tests that crash there."""
@@ -141,6 +143,10 @@ class Disk:
                 surplus = self._files.popitem(last=False)[1]
         if surplus is not None:
             surplus.close()
+
+    def _renew(self) -> None:
+        # The open files are good in a child too: every write says where it goes.
+        self._lock = threading.Lock()
 
     def _forget(self, path: Path) -> None:
         with self._lock:

@@ -48,8 +48,8 @@ class Groups:
         return offsets
 
     def names(self) -> list[str]:
-        db = self._catalog.reader()
-        return [name for (name,) in many(db, "SELECT name FROM consumer_group ORDER BY name")]
+        with self._catalog.reading() as db:
+            return [name for (name,) in many(db, "SELECT name FROM consumer_group ORDER BY name")]
 
     def describe(self, name: str) -> GroupState:
         with self._catalog.reading() as db:

@@ -111,7 +111,8 @@ class FileLog(Log):
         )
 
     def topics(self) -> list[Topic]:
-        return [row.topic for row in topics.all_topics(self._catalog.reader())]
+        with self._catalog.reading() as db:
+            return [row.topic for row in topics.all_topics(db)]
 
     def topic(self, name: str) -> TopicState:
         with self._catalog.reading() as db:
@@ -120,7 +121,8 @@ class FileLog(Log):
     def topic_ids(self, names: Iterable[str]) -> dict[str, int]:
         wanted = json.dumps(list(names))
         sql = "SELECT name, uid FROM topic WHERE name IN (SELECT value FROM json_each(?))"
-        return dict(many(self._catalog.reader(), sql, wanted))
+        with self._catalog.reading() as db:
+            return dict(many(db, sql, wanted))
 
     def alter_topic(
         self,
@@ -236,20 +238,24 @@ class FileLog(Log):
     # Commits and frontiers
 
     def head(self) -> int:
-        found = one(self._catalog.reader(), "SELECT number FROM head")
+        with self._catalog.reading() as db:
+            found = one(db, "SELECT number FROM head")
         return int(found[0]) if found else 0
 
     def rollbacks(self) -> dict[int, int]:
-        return dict(many(self._catalog.reader(), "SELECT epoch, first FROM rollback"))
+        with self._catalog.reading() as db:
+            return dict(many(db, "SELECT epoch, first FROM rollback"))
 
     def sync(self, upto: int) -> None:
-        found = one(self._catalog.reader(), "SELECT synced FROM head")
+        with self._catalog.reading() as db:
+            found = one(db, "SELECT synced FROM head")
         if found and found[0] < upto and not self._catalog.read_only:
             with self._catalog.writing(synced=True):
                 pass  # a synced transaction has all before it on the device
 
     def commit_time(self, commit: int) -> int:
-        found = one(self._catalog.reader(), "SELECT time FROM commits WHERE number = ?", commit)
+        with self._catalog.reading() as db:
+            found = one(db, "SELECT time FROM commits WHERE number = ?", commit)
         if found is None:
             raise InvalidPosition(
                 f"Commit {commit} is not in the log",
@@ -258,14 +264,15 @@ class FileLog(Log):
         return int(found[0])
 
     def commits(self, topic: str, after: int, limit: int) -> list[TopicCommit]:
-        rows = many(
-            self._catalog.reader(),
-            "SELECT number, rows, before, after, oldest, misplaced, bound FROM topic_commit "
-            "WHERE topic = ? AND number > ? ORDER BY number LIMIT ?",
-            self._row(topic).id,
-            after,
-            limit,
-        )
+        with self._catalog.reading() as db:
+            rows = many(
+                db,
+                "SELECT number, rows, before, after, oldest, misplaced, bound FROM topic_commit "
+                "WHERE topic = ? AND number > ? ORDER BY number LIMIT ?",
+                find_topic(db, topic).id,
+                after,
+                limit,
+            )
         return [TopicCommit(*row) for row in rows]
 
     def advance(self, topic: str, moment: datetime, *, ahead: bool = False) -> int | None:

@@ -37,7 +37,8 @@ class FilePositions(Positions):
     def look_up(self, topic: int) -> TopicRow | None:
         """A topic as it is now: it may have more partitions than it once had, or have been
         deleted and made again."""
-        row = topic_by_id(self._catalog.reader(), topic)
+        with self._catalog.reading() as db:
+            row = topic_by_id(db, topic)
         if row is not None:
             self.replace(row)
         return row

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import CorruptCatalog, CorruptSegment
+from headrace.errors import CorruptCatalog, CorruptSegment, MisusedHandle
+from headrace.forks import in_child
 from headrace.log.declared import TopicRow
 from headrace.log.file import storage
 from headrace.log.file.catalog import Catalog, one
@@ -61,6 +62,8 @@ class Reader:
         self._catalog = catalog
         self._disk = disk
         self._pool: ThreadPoolExecutor | None = None
+        self._inherited = False
+        in_child(self, Reader._inherit)
 
     def scan(
         self,
@@ -100,6 +103,7 @@ class Reader:
         ahead: deque[Future[Batch | None]] = deque()
         try:
             for chunk in chunks:
+                self._check_process()
                 large = chunk.length >= _LARGE
                 if large:
                     ahead.append(
@@ -110,10 +114,23 @@ class Reader:
                 if not large:
                     yield self.load(topic, partition, chunk, columns)
             while ahead:
+                self._check_process()
                 yield ahead.popleft().result()
         finally:
             for unused in ahead:
                 unused.cancel()
+
+    def _check_process(self) -> None:
+        """Return if this is the process in which the reading began. The others have no helpers."""
+        if self._inherited:
+            raise MisusedHandle(
+                "This read was begun by the process that this one was forked from",
+                hint="Begin another: log.read()",
+            )
+
+    def _inherit(self) -> None:
+        self._inherited = True
+        self._pool = None
 
     def _helpers(self) -> ThreadPoolExecutor:
         if self._pool is None:
@@ -124,8 +141,7 @@ class Reader:
         self, topic: TopicRow, partition: int, offset: int, limit: int = _PAGE
     ) -> list[Chunk]:
         """The next chunks from the one on that holds `offset`, or would if not compacted."""
-        db = self._catalog.reader()
-        with self._catalog.reading():
+        with self._catalog.reading() as db:
             first, end = partition_range(db, topic, partition)
             if offset < first:
                 raise out_of_range(topic.name, partition, offset, first, end)
@@ -149,8 +165,7 @@ class Reader:
 
     def past_gap(self, topic: TopicRow, partition: int, offset: int) -> int:
         """The partition's end, if compaction has left nothing from `offset` up to it."""
-        db = self._catalog.reader()
-        with self._catalog.reading():
+        with self._catalog.reading() as db:
             _, end = partition_range(db, topic, partition)
             more = one(
                 db,
@@ -163,10 +178,11 @@ class Reader:
 
     def chunks_of(self, topic: TopicRow, partition: int, segment: int) -> list[Chunk]:
         """All chunks of one segment, in order."""
-        rows = self._catalog.reader().execute(
-            _SELECT + "AND c.segment = ? ORDER BY c.first", (topic.id, partition, segment)
-        )
-        return [Chunk(*row) for row in rows]
+        with self._catalog.reading() as db:
+            rows = db.execute(
+                _SELECT + "AND c.segment = ? ORDER BY c.first", (topic.id, partition, segment)
+            )
+            return [Chunk(*row) for row in rows]
 
     def load(
         self, topic: TopicRow, partition: int, chunk: Chunk, columns: Sequence[str] | None = None
@@ -225,8 +241,7 @@ class Reader:
         return message if checksum.value == chunk.checksum else None
 
     def _again(self, topic: TopicRow, partition: int, chunk: Chunk) -> Chunk | None:
-        db = self._catalog.reader()
-        with self._catalog.reading():
+        with self._catalog.reading() as db:
             first, end = partition_range(db, topic, partition)
             if chunk.first < first:
                 raise out_of_range(topic.name, partition, chunk.first, first, end)

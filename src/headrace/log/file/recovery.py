@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 def recover(catalog: Catalog, segments: Segments, disk: Disk, clock: Clock) -> int:
     """Bring the log to a consistent state if the machine has been down; returns lost commits."""
     boot = disk.boot()
-    known = one(catalog.reader(), "SELECT value FROM setting WHERE name = 'boot'")
+    with catalog.reading() as db:
+        known = one(db, "SELECT value FROM setting WHERE name = 'boot'")
     if catalog.read_only or (boot and known and known[0] == boot):
         return 0
     with catalog.writing(synced=True) as db:

@@ -145,15 +145,16 @@ class Segments:
         This bounds what a crash of the machine can take from commits that were only `written`,
         and what recovery has to read. No lock is held meanwhile: closed segments do not change.
         """
-        closed = [
-            (id, self.path(topic, partition, id), synced, length)
-            for id, topic, partition, synced, length in many(
-                self._catalog.reader(),
-                "SELECT id, topic, partition, synced, length FROM segment "
-                "WHERE synced < length AND closed IS NOT NULL AND location IS NULL",
-            )
-            if not doubted(self.path(topic, partition, id)).exists()
-        ]
+        with self._catalog.reading() as db:
+            closed = [
+                (id, self.path(topic, partition, id), synced, length)
+                for id, topic, partition, synced, length in many(
+                    db,
+                    "SELECT id, topic, partition, synced, length FROM segment "
+                    "WHERE synced < length AND closed IS NOT NULL AND location IS NULL",
+                )
+                if not doubted(self.path(topic, partition, id)).exists()
+            ]
         if sum(length for *_, length in closed) < _UNSYNCED_BYTES:
             return
         try:

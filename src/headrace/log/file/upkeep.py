@@ -17,6 +17,7 @@ import apsw
 
 from headrace.clock import Clock, micros
 from headrace.errors import LogError
+from headrace.forks import in_child
 from headrace.log.committer import ANONYMOUS
 from headrace.log.declared import TopicRow
 from headrace.log.file import storage
@@ -43,6 +44,11 @@ class Upkeep:
         self._segments = segments
         self._disk = disk
         self._clock = clock
+        self._renew()
+        in_child(self, Upkeep._renew)
+
+    def _renew(self) -> None:
+        # What a parent has put off, it does itself.
         self._later = ThreadPoolExecutor(1, "headrace-upkeep")
 
     def after_roll(self, topics: set[int]) -> None:
@@ -60,7 +66,8 @@ class Upkeep:
     def _tidy(self, id: int) -> None:
         try:
             self._segments.sync_closed()
-            topic = topic_by_id(self._catalog.reader(), id)
+            with self._catalog.reading() as db:
+                topic = topic_by_id(db, id)
             if topic is not None:
                 self.retain(topic)
         except (LogError, FileNotFoundError) as error:
@@ -98,13 +105,15 @@ class Upkeep:
             return UpkeepReport(topic.name)
         moved = freed = 0
         limit = self._clock.now() - micros(settings.tier_after)
-        for segment, partition, length in many(
-            self._catalog.reader(),
-            "SELECT id, partition, length FROM segment WHERE topic = ? AND location IS NULL "
-            "AND closed <= ? ORDER BY id",
-            topic.id,
-            limit,
-        ):
+        with self._catalog.reading() as db:
+            found = many(
+                db,
+                "SELECT id, partition, length FROM segment WHERE topic = ? AND location IS NULL "
+                "AND closed <= ? ORDER BY id",
+                topic.id,
+                limit,
+            )
+        for segment, partition, length in found:
             path = self._segments.path(topic.id, partition, segment)
             # A name of its own for each attempt: another process may be at the same segment.
             name = f"{path.stem}-{uuid.uuid4().hex[:12]}{path.suffix}"
@@ -137,7 +146,8 @@ class Upkeep:
 
     def collect_garbage(self) -> None:
         """Remove the files nothing refers to any more."""
-        noted = many(self._catalog.reader(), "SELECT location FROM garbage")
+        with self._catalog.reading() as db:
+            noted = many(db, "SELECT location FROM garbage")
         gone = []
         down: set[str] = set()
         for (location,) in noted:
@@ -207,7 +217,8 @@ class Upkeep:
         self._segments.discard(db, segment)
 
     def _log_id(self) -> str:
-        found = one(self._catalog.reader(), "SELECT value FROM setting WHERE name = 'log_id'")
+        with self._catalog.reading() as db:
+            found = one(db, "SELECT value FROM setting WHERE name = 'log_id'")
         return str(found[0]) if found else "log"
 
 

@@ -1,0 +1,66 @@
+"""Children that are forked in tests, and what they answer."""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+LIMIT = 60
+"""Seconds after which a child counts as hung. It is never waited for otherwise."""
+
+
+class Child:
+    """A forked process that runs a function, and can be talked to on the way.
+
+    The function gets the child's end of the line; what it returns is the last thing on it.
+    """
+
+    def __init__(self, work: Callable[[multiprocessing.connection.Connection], Any]) -> None:
+        self._line, theirs = multiprocessing.Pipe()
+        self.process = multiprocessing.get_context("fork").Process(
+            target=_run, args=(work, theirs), daemon=True
+        )
+        self.process.start()
+        theirs.close()
+
+    def say(self, word: Any) -> None:
+        self._line.send(word)
+
+    def hear(self) -> Any:
+        """The next word of the child. What it raised is raised here."""
+        if not self._line.poll(LIMIT):
+            self.process.kill()
+            raise TimeoutError("the child hangs")
+        word = self._line.recv()
+        if isinstance(word, BaseException):
+            raise word
+        return word
+
+    def end(self) -> Any:
+        """The last word of the child, which has ended."""
+        word = self.hear()
+        self.process.join(LIMIT)
+        assert self.process.exitcode == 0
+        return word
+
+
+def _run(
+    work: Callable[[multiprocessing.connection.Connection], Any],
+    line: multiprocessing.connection.Connection,
+) -> None:
+    try:
+        line.send(work(line))
+    except BaseException as error:
+        traceback.print_exc()
+        line.send(error)
+    line.close()
+    os._exit(0)
+
+
+def in_child(work: Callable[[], Any]) -> Any:
+    """What a function returns or raises in a forked child."""
+    return Child(lambda _: work()).end()
