@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import apsw
 
@@ -19,12 +18,14 @@ from headrace.engine.position import Position
 from headrace.engine.steps import Step
 from headrace.engine.timing import Timing
 from headrace.errors import ViewError
+from headrace.sqlite import Link
 from headrace.streams.stream import WINDOW_END
-from headrace.views.database import APPLICATION, PREFIX, rows_of, translate
+from headrace.views.database import APPLICATION, PREFIX, failures, rows_of
 from headrace.views.location import app_folder, views_folder
+from headrace.views.stored import read_only
 from headrace.views.values import quoted
 
-_PATIENCE = 10_000
+_PATIENCE = 10.0
 _LAST = 200
 
 
@@ -74,27 +75,22 @@ class Records:
     def __init__(self, url: str, app: str) -> None:
         self._path = views_folder(url) / f"{app}.db"
         self._checkpoints = app_folder(url, app) / "checkpoints"
-        self._db: apsw.Connection | None = None
-        if self._path.exists():
-            with self._errors():
-                self._db = self._opened()
-
-    def _opened(self) -> apsw.Connection:
-        db = apsw.Connection(
-            f"file:{quote(str(self._path.resolve()))}?mode=ro",
-            flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
-        )
-        db.set_busy_timeout(_PATIENCE)
-        if db.execute("PRAGMA application_id").get != APPLICATION:
+        self._failures = failures(self._path, _PATIENCE)
+        self._there = self._path.exists()
+        self._link = Link("The database", self._connect, patience=_PATIENCE)
+        if self._rows("PRAGMA application_id") not in ([], [(APPLICATION,)]):
+            self._link.close()
             raise ViewError(f"{self._path} does not hold views", hint="Move it away and run again")
-        return db
+
+    def _connect(self) -> apsw.Connection:
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        return apsw.Connection(read_only(self._path), flags=flags)
 
     def __enter__(self) -> Records:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._db is not None:
-            self._db.close()
+        self._link.close()
 
     def of(self, step: str) -> Record | None:
         """What is known of a step; None if it has never run."""
@@ -181,17 +177,10 @@ class Records:
         return bool(self._rows("SELECT 1 FROM sqlite_schema WHERE name = ?", table))
 
     def _rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        if self._db is None:
+        if not self._there:
             return []
-        with self._errors():
-            return [tuple(row) for row in self._db.execute(sql, values)]
-
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except apsw.Error as error:
-            raise translate(error, self._path) from error
+        with self._failures.translated(), self._link as db:
+            return [tuple(row) for row in db.execute(sql, values)]
 
 
 def _bytes_in(folder: Path) -> int:

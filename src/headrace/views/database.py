@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
 
-from headrace.errors import CorruptView, DiskFull, HeadraceError, LogBusy, ViewError
+from headrace.errors import CorruptView, ViewError
+from headrace.sqlite import Failures, Link
 from headrace.views.values import DECIMAL, compare_decimals
 
 APPLICATION = 0x48525657
@@ -27,7 +27,8 @@ PREFIX = "_headrace_"
 LIVE = "live"
 """The emission of a view that shows how things are now, and none of whose rows is ever final."""
 
-_PATIENCE = 30_000
+_PATIENCE = 30.0
+"""Seconds to wait for another process."""
 
 _SCHEMA = """
 CREATE TABLE _headrace_app (name TEXT NOT NULL, generation TEXT NOT NULL);
@@ -100,79 +101,60 @@ class Database:
 
     def __init__(self, path: Path, app: str) -> None:
         self.path = path
-        self._lock = threading.RLock()
+        self._failures = failures(path, _PATIENCE)
+        self._link = Link(f"The database {path}", self._connect, patience=_PATIENCE)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with self._errors():
-            self._db = apsw.Connection(str(path))
-            self._db.set_busy_timeout(_PATIENCE)
-            self._db.create_collation(DECIMAL, compare_decimals)
-            self._prepare(app)
-            self.generation = str(self._db.execute("SELECT generation FROM _headrace_app").get)
+        # SQLite does not wait for another process that does the same.
+        with self._failures.translated():
+            self._link.patiently(lambda db: db.execute("PRAGMA journal_mode=WAL"))
+        with self.writing() as db:
+            self._prepare(db, app)
+            self.generation = str(db.execute("SELECT generation FROM _headrace_app").get)
 
-    def _prepare(self, app: str) -> None:
-        db = self._db
-        db.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA temp_store=MEMORY")
-        with self.writing():
-            if not db.execute("SELECT count(*) FROM sqlite_schema").get:
-                db.execute(_SCHEMA)
-                db.execute("INSERT INTO _headrace_app VALUES (?, ?)", (app, uuid.uuid4().hex))
-                db.execute("INSERT INTO _headrace_outbox_end VALUES (0)")
-                db.execute(f"PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT}")
-            found = db.execute("PRAGMA application_id").get, db.execute("PRAGMA user_version").get
-            if found != (APPLICATION, FORMAT):
-                raise ViewError(
-                    f"{self.path} does not hold views that this headrace knows",
-                    hint="Move it away; views are computed again from the log",
-                )
+    def _connect(self) -> apsw.Connection:
+        db = apsw.Connection(str(self.path))
+        db.create_collation(DECIMAL, compare_decimals)
+        db.execute("PRAGMA synchronous=FULL; PRAGMA temp_store=MEMORY")
+        return db
+
+    def _prepare(self, db: apsw.Connection, app: str) -> None:
+        if not db.execute("SELECT count(*) FROM sqlite_schema").get:
+            db.execute(_SCHEMA)
+            db.execute("INSERT INTO _headrace_app VALUES (?, ?)", (app, uuid.uuid4().hex))
+            db.execute("INSERT INTO _headrace_outbox_end VALUES (0)")
+            db.execute(f"PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT}")
+        found = db.execute("PRAGMA application_id").get, db.execute("PRAGMA user_version").get
+        if found != (APPLICATION, FORMAT):
+            raise ViewError(
+                f"{self.path} does not hold views that this headrace knows",
+                hint="Move it away; views are computed again from the log",
+            )
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
         """A transaction, on the device when the block ends, or not at all."""
-        with self._lock, self._errors():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
+        with self._failures.translated(), self._link.transaction() as db:
+            yield db
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
         """The same connection, for looking things up."""
-        with self._lock, self._errors():
-            yield self._db
+        with self._failures.translated(), self._link as db:
+            yield db
 
     def close(self) -> None:
-        with self._lock:
-            self._db.close()
-
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except HeadraceError:
-            raise
-        except apsw.Error as error:
-            raise translate(error, self.path) from error
+        self._link.close()
 
 
-def translate(error: apsw.Error, path: Path) -> HeadraceError:
-    """The headrace error for one of SQLite's."""
-    if isinstance(error, apsw.BusyError | apsw.LockedError):
-        return LogBusy(
-            f"Another process has kept {path} locked for {_PATIENCE // 1000} s",
-            hint="Close the SQLite client that has a transaction open on it",
-        )
-    if isinstance(error, apsw.FullError):
-        return DiskFull(
-            f"No space left for {path}",
-            hint="Free some space and run again. Nothing of this batch is visible",
-        )
-    if isinstance(error, apsw.CorruptError | apsw.NotADBError):
-        return CorruptView(
-            f"{path} is damaged: {error}",
-            hint="Remove it and the application's checkpoints; views are computed from the log",
-        )
-    return ViewError(f"{path}: {error}")
+def failures(path: Path, patience: float) -> Failures:
+    """The errors of a database of views."""
+    return Failures(
+        path,
+        str(path),
+        patience,
+        busy="Close the SQLite client that has a transaction open on it",
+        full="Free some space and run again. Nothing of this batch is visible",
+        damaged="Remove it and the application's checkpoints; views are computed from the log",
+        corrupt=CorruptView,
+        other=ViewError,
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import threading
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ import apsw
 from headrace.engine.law import Law
 from headrace.engine.places import OPENED
 from headrace.errors import InvalidQuery, UnknownView
+from headrace.sqlite import Link
 from headrace.streams.stream import WINDOW_END, WINDOW_START
 from headrace.views.asking import Asker
 from headrace.views.database import (
@@ -24,17 +24,18 @@ from headrace.views.database import (
     FORMAT,
     LIVE,
     PREFIX,
+    failures,
     groups_of,
     panes_of,
-    translate,
 )
 from headrace.views.location import views_folder
+from headrace.views.stored import read_only
 from headrace.views.values import quoted
 
 Rows = list[dict[str, Any]]
 
-_PATIENCE = 10_000
-"""Milliseconds to wait for a database that is being made; later no writer is in the way."""
+_PATIENCE = 10.0
+"""Seconds to wait for a database that is being made; later no writer is in the way."""
 
 _ATTACHED = 125
 """How many databases SQLite attaches to a connection, at most."""
@@ -198,11 +199,8 @@ class Views:
     def _opened(self, app: str) -> Iterator[apsw.Connection]:
         """A database of views in one moment."""
         path = self._folder / f"{app}.db"
-        try:
-            with contextlib.closing(_connect(path)) as db, db:
-                yield db
-        except apsw.Error as error:
-            raise translate(error, path) from error
+        with failures(path, _PATIENCE).translated(), _reading(path) as db:
+            yield db
 
     def _select(self, state: ViewState, rest: str) -> Result:
         """Rows of a view. A query that nobody typed needs no bounds."""
@@ -226,7 +224,7 @@ class Views:
         # SQL takes two names that differ by case alone for one: it is whose the text spells so.
         owner = {app.lower(): app for app in sorted(wanted, key=lambda app: app in sql)}
         return {
-            app if owner[app.lower()] == app else f"{app} ": _address(self._folder / f"{app}.db")
+            app if owner[app.lower()] == app else f"{app} ": read_only(self._folder / f"{app}.db")
             for app in wanted
         }
 
@@ -264,30 +262,23 @@ def _tables(db: apsw.Connection) -> set[str]:
     return {str(name) for (name,) in db.execute("SELECT name FROM sqlite_schema")}
 
 
-def _connect(path: Path) -> apsw.Connection:
-    """A connection that cannot write."""
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[apsw.Connection]:
+    """A database at one moment, on a connection that cannot write."""
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    db = apsw.Connection(_address(path), flags=flags)
-    db.set_busy_timeout(_PATIENCE)
-    return db
-
-
-def _address(path: Path) -> str:
-    """The URI of a database for reading.
-
-    Without a WAL nothing changes it, and SQLite may read it without the shared memory that it
-    cannot make in a folder where it may not write.
-    """
-    still = not path.with_name(f"{path.name}-wal").exists() and not os.access(
-        path.parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids
+    link = Link(
+        f"The database {path}",
+        lambda: apsw.Connection(read_only(path), flags=flags),
+        patience=_PATIENCE,
     )
-    return path.resolve().as_uri() + ("?immutable=1" if still else "?mode=ro")
+    with contextlib.closing(link), link.snapshot() as db:
+        yield db
 
 
 def _foreign(path: Path) -> str | None:
     """Why a file is no database of views; None if it is one, and "" if it is still being made."""
     try:
-        with contextlib.closing(_connect(path)) as db:
+        with _reading(path) as db:
             made_by = db.execute("PRAGMA application_id").get
             version = int(db.execute("PRAGMA user_version").get)
             if made_by == 0 and not db.execute("SELECT count(*) FROM sqlite_schema").get:

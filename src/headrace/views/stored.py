@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import apsw
 
 from headrace.engine.position import Position, positions_from_json
 from headrace.errors import ViewError
-from headrace.views.database import APPLICATION, FORMAT, translate
+from headrace.sqlite import Link
+from headrace.views.database import APPLICATION, FORMAT, failures
 from headrace.views.values import quoted
 
-_PATIENCE = 10_000
+_PATIENCE = 10.0
 SWITCHES = "_headrace_switch"
 """The table of steps whose results were switched, and whose checkpoints have yet to be."""
 
@@ -35,21 +36,32 @@ class StoredStep:
     updated: int
 
 
+def in_memory() -> apsw.Connection:
+    """A connection to nothing yet, to attach databases to."""
+    return apsw.Connection(":memory:", flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI)
+
+
+def read_only(path: Path) -> str:
+    """The URI under which SQLite opens a file that it must not change.
+
+    Without a WAL nothing changes it, and SQLite may read it without the shared memory that it
+    cannot make in a folder where it may not write.
+    """
+    still = not path.with_name(f"{path.name}-wal").exists() and not os.access(
+        path.parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids
+    )
+    return path.resolve().as_uri() + ("?immutable=1" if still else "?mode=ro")
+
+
 @contextlib.contextmanager
 def looking(**databases: Path) -> Iterator[apsw.Connection]:
     """A connection that cannot write, with these databases attached under their names."""
     (first, *_) = databases.values()
-    try:
-        db = apsw.Connection(":memory:", flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI)
-        try:
-            db.set_busy_timeout(_PATIENCE)
-            for name, path in databases.items():
-                db.execute(f"ATTACH ? AS {name}", (f"file:{quote(str(path.resolve()))}?mode=ro",))
-            yield db
-        finally:
-            db.close()
-    except apsw.Error as error:
-        raise translate(error, first) from error
+    link = Link("The database", in_memory, patience=_PATIENCE)
+    with contextlib.closing(link), failures(first, _PATIENCE).translated(), link as db:
+        for name, path in databases.items():
+            db.execute(f"ATTACH ? AS {name}", (read_only(path),))
+        yield db
 
 
 def steps_in(path: Path) -> dict[str, StoredStep]:

@@ -51,12 +51,12 @@ def take_over(log: Log, step: Step, schema: pa.Schema, topic: str, reach: Reach)
 @contextlib.contextmanager
 def attached(database: Database, built: Path) -> Iterator[None]:
     """While it lasts, the version that was built can be read beside the live one."""
+    # One bracket for it all: a connection that was opened again has nothing attached.
     with database.reading() as db:
         db.execute(f"ATTACH ? AS {_BUILT}", (str(built),))
-    try:
-        yield
-    finally:
-        with database.reading() as db:
+        try:
+            yield
+        finally:
             db.execute(f"DETACH {_BUILT}")
 
 

@@ -7,6 +7,7 @@ rule of lateness as it is written in docs/concepts/event-time.md.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,10 @@ from pathlib import Path
 import apsw
 import duckdb
 import pyarrow as pa
+
+from headrace.sqlite import Link
+
+_PATIENCE = 10.0
 
 Pane = tuple[str, int]
 """A URL and the beginning of its window, in microseconds."""
@@ -105,8 +110,12 @@ def late_rows(folder: Path, topic: str) -> Counter[tuple[str, str, int]]:
 
 def stored_rows(folder: Path, topic: str) -> pa.Table:
     """The rows of a topic as its segments have them, each with its commit's `number` and `time`."""
-    catalog = apsw.Connection(str(folder / "catalog.db"), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
+
+    def connect() -> apsw.Connection:
+        return apsw.Connection(str(folder / "catalog.db"), flags=apsw.SQLITE_OPEN_READONLY)
+
+    link = Link("The log", connect, patience=_PATIENCE)
+    with contextlib.closing(link), link as catalog:
         chunks = list(
             catalog.execute(
                 "SELECT t.id, c.partition, c.segment, c.position, c.length, c.number, m.time "
@@ -115,8 +124,6 @@ def stored_rows(folder: Path, topic: str) -> pa.Table:
                 (topic,),
             )
         )
-    finally:
-        catalog.close()
     files: dict[Path, tuple[pa.Buffer, pa.Schema]] = {}
     tables = []
     for topic_id, partition, segment, position, length, number, time in chunks:
