@@ -89,7 +89,9 @@ class _Gate:
         """Close a connection, if it is open."""
         connection = self.connections.pop(number, None)
         if connection is not None:
-            connection.close(True)
+            # What SQLite cannot move from its WAL into the database now stays in the WAL.
+            with contextlib.suppress(apsw.IOError, apsw.FullError):
+                connection.close(True)
 
     def _outside(self, me: int) -> None:
         del self._inside[me]
@@ -348,4 +350,7 @@ class Failures:
             )
         if isinstance(error, apsw.CorruptError | apsw.NotADBError):
             return self.corrupt(f"{self.path} is damaged: {error}", hint=self.damaged)
-        return self.other(f"{self.path}: {error}")
+        return self.other(
+            f"{self.path}: {error}",
+            hint="Check the disk and the limit of open files (ulimit -n), then try again",
+        )

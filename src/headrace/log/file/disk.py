@@ -62,7 +62,7 @@ class Disk:
 
     def make_folder(self, path: Path) -> None:
         with translated(path):
-            path.mkdir(parents=True, exist_ok=True)
+            os.makedirs(path, exist_ok=True)
 
     def create(self, path: Path) -> None:
         """Make an empty file, in place of one that a crash left there."""
@@ -76,10 +76,7 @@ class Disk:
             try:
                 with self.lent(_writable(path), lambda: _Descriptor(path, os.O_RDWR)) as file:
                     for piece in pieces:
-                        rest = memoryview(piece)
-                        while rest:
-                            written = os.pwrite(file.number, rest, position)
-                            rest, position = rest[written:], position + written
+                        position = _write_all(file.number, memoryview(piece), position)
             except FileNotFoundError as missing:
                 raise LogError(
                     f"{path} is missing, and it was still being written",
@@ -98,11 +95,14 @@ class Disk:
 
     def rewrite(self, path: Path) -> None:
         """Write a file's bytes once more where they are, and sync them."""
-        with translated(path), path.open("r+b", buffering=0) as file:
-            while piece := file.read(_PIECE_BYTES):
-                file.seek(-len(piece), os.SEEK_CUR)
-                file.write(piece)
-            os.fdatasync(file.fileno())
+
+        def again(file: int) -> None:
+            position = 0
+            while piece := os.pread(file, _PIECE_BYTES, position):
+                position = _write_all(file, memoryview(piece), position)
+            os.fdatasync(file)
+
+        self._sync(path, os.O_RDWR, again)
 
     def sync_folder(self, path: Path) -> None:
         """Return when the folder's entries are on the device."""
@@ -112,7 +112,7 @@ class Disk:
         """Remove a file; one that is gone already is fine."""
         self._forget(path)
         with translated(path), contextlib.suppress(FileNotFoundError):
-            path.unlink()
+            os.unlink(path)
 
     def close(self) -> None:
         """Close every file that is open."""
@@ -172,6 +172,14 @@ def _writable(path: Path) -> str:
     return f"{path} to write"
 
 
+def _write_all(file: int, rest: memoryview, position: int) -> int:
+    """Write all of a buffer from a position on; returns the position after it."""
+    while rest:
+        written = os.pwrite(file, rest, position)
+        rest, position = rest[written:], position + written
+    return position
+
+
 class _Descriptor:
     """A file by its number."""
 
@@ -206,7 +214,11 @@ def translate(error: OSError, path: Path) -> Exception:
         )
     if isinstance(error, FileNotFoundError):
         return error
-    return LogError(f"{path}: {error.strerror or error}")
+    return LogError(
+        f"{path}: {error.strerror or error}",
+        hint="Check the disk and the limit of open files (ulimit -n), then try again. Nothing of "
+        "this commit is visible",
+    )
 
 
 def unreadable(error: OSError, path: Path) -> LogError:

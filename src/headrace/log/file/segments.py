@@ -29,6 +29,8 @@ class Segments:
         self._disk = disk
         catalog.before_sync = self.sync
         catalog.failed_sync = self.doubt_catalog
+        self._doubts: set[Path] = set()
+        """Doubts that other processes could not be told of."""
 
     def path(self, topic: int, partition: int, segment: int) -> Path:
         """Where a segment lies on this machine."""
@@ -55,6 +57,7 @@ class Segments:
         path = self.path(topic, partition, segment)
         self._disk.create(path)
         self._disk.remove(doubted(path))  # of a segment that was never recorded
+        self._doubts.discard(path)
         self._disk.write(path, [head], 0)
         self._disk.step("created a segment")
         return segment, head.size
@@ -108,18 +111,19 @@ class Segments:
         Every synced transaction does this before it commits. Once it is durable, so is the
         metadata of all commits before it, and none of them may be without its bytes.
         """
-        doubt = doubted(self._catalog.path)
-        if doubt.exists():
-            with contextlib.suppress(FileNotFoundError), self._doubting([self._catalog.path]):
+        catalog = self._catalog.path
+        if self._doubtful(catalog):
+            with contextlib.suppress(FileNotFoundError), self._doubting([catalog]):
                 self._disk.rewrite(self._catalog.wal)
-            self._disk.remove(doubt)
+            self._disk.remove(doubted(catalog))
+            self._doubts.discard(catalog)
         unsynced = many(
             db, "SELECT id, topic, partition, synced FROM segment WHERE synced < length"
         )
         unnamed = []
         for id, topic, partition, synced in unsynced:
             path = self.path(topic, partition, id)
-            anew = doubted(path).exists()
+            anew = self._doubtful(path)
             if anew or synced == 0:
                 unnamed.append(path)
             # A file that somebody removed is damage, which readers are told of; it must not
@@ -153,7 +157,7 @@ class Segments:
                     "SELECT id, topic, partition, synced, length FROM segment "
                     "WHERE synced < length AND closed IS NOT NULL AND location IS NULL",
                 )
-                if not doubted(self.path(topic, partition, id)).exists()
+                if not self._doubtful(self.path(topic, partition, id))
             ]
         if sum(length for *_, length in closed) < _UNSYNCED_BYTES:
             return
@@ -173,7 +177,7 @@ class Segments:
         with self._catalog.writing() as db:
             db.executemany(
                 "UPDATE segment SET synced = length WHERE id = ?",
-                [(id,) for id, path, *_ in closed if not doubted(path).exists()],
+                [(id,) for id, path, *_ in closed if not self._doubtful(path)],
             )
 
     @contextlib.contextmanager
@@ -195,16 +199,20 @@ class Segments:
         self._doubt(self._catalog.path)
 
     def _doubt(self, path: Path) -> None:
+        self._doubts.add(path)
         try:
             self._disk.create(doubted(path))
+            self._doubts.discard(path)
         except LogError as error:
             log.critical(
-                "%s could not be synced, and the next commit may not know: make the file %s "
-                "before anything else is written (%s)",
+                "%s could not be synced, and other processes do not know, for a mark of that "
+                "cannot be made either: stop them until the disk works again (%s)",
                 path,
-                doubted(path),
                 error,
             )
+
+    def _doubtful(self, path: Path) -> bool:
+        return path in self._doubts or doubted(path).exists()
 
     def _write_anew(self, db: apsw.Connection, segment: int) -> None:
         """Move a segment's chunks to a new one, with the same bytes in the same places."""

@@ -1,0 +1,138 @@
+"""Whichever call to the system fails: nothing is lost, nothing is there twice, and it is said."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+import pytest
+
+from headrace.clock import VirtualClock
+from headrace.errors import HeadraceError, LogError
+from headrace.log import EARLIEST
+from headrace.log.file.log import FileLog
+from tests.recovery.faulty import Faults, FaultyDisk
+
+# SQLite swallows what fails in a checkpoint, and then apsw has nobody to raise it to.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+ERRORS = [errno.EIO, errno.EMFILE, errno.EACCES, errno.ENOSPC]
+T = TypeVar("T")
+
+
+class Script:
+    """A workload of which each step is tried again once what failed is mended."""
+
+    def __init__(self, folder: Path, at: int, number: int) -> None:
+        self.folder = folder
+        self.disk = FaultyDisk(Faults(at, number))
+        self.clock = VirtualClock(10**15)
+        self.errors: list[HeadraceError] = []
+        self.sent: dict[str, list[bytes]] = {"t": [], "table": []}
+
+    def step(self, action: Callable[[], T]) -> T:
+        try:
+            return action()
+        except LogError as error:
+            self.errors.append(error)
+            assert self.disk.faults.failed, error
+            assert error.hint, f"{error} does not say what to do"
+        finally:
+            if self.disk.faults.failed:
+                self.disk.faults.mend()
+        return action()
+
+    def run(self) -> None:
+        log = self.step(
+            lambda: FileLog(self.folder, disk=self.disk, clock=self.clock, patience=0.1)
+        )
+        try:
+            self._run(log)
+        finally:
+            log.close()
+
+    def _run(self, log: FileLog) -> None:
+        def topic(name: str, **settings: str) -> None:
+            if name not in {t.name for t in log.topics()}:  # the answer may be all that was lost
+                log.create_topic(name, settings=settings)
+
+        self.step(lambda: topic("t", segment_bytes="2KiB"))
+        self.step(lambda: topic("table", segment_bytes="1KiB", cleanup="compact"))
+        written = self.step(lambda: log.producer(id="w", acks="written"))
+        synced = self.step(lambda: log.producer(id="s", acks="synced"))
+        consumer = self.step(lambda: log.consumer("t", group="g", commit="manual"))
+        for number in range(6):
+            producer = synced if number % 3 == 2 else written
+            for name in self.sent:
+                value = b"%s %d " % (name.encode(), number) + b"x" * 400
+                rows = pa.table({"key": [b"%d" % (number % 2)], "value": [value]})
+                sequence = producer.next_sequence
+                self.step(lambda: producer.append(name, rows, sequence=sequence))  # noqa: B023
+                self.sent[name].append(value)
+            self.check(log)
+        handled: list[bytes] = []
+        while len(handled) < 3:  # a poll hands out what it has, and the next one tells
+            records = self.step(lambda: consumer.poll(max_records=3 - len(handled)))
+            handled.extend(record.value for record in records)
+        assert handled == self.sent["t"][:3]
+        self.step(consumer.commit)
+        self.step(lambda: log.compact("table"))
+        self.step(log.upkeep)
+        self.check(log)
+
+    def check(self, log: FileLog) -> None:
+        found = self.step(lambda: [r.value for b in log.read("t") for r in b.records()])
+        assert found == self.sent["t"]
+        last = {b"%d" % (number % 2): value for number, value in enumerate(self.sent["table"])}
+        table = self.step(lambda: {r.key: r.value for b in log.read("table") for r in b.records()})
+        assert table == last
+
+    def check_after(self) -> None:
+        """As another process finds it."""
+        with FileLog(self.folder, clock=self.clock) as log:
+            self.check(log)
+            assert log.group("g").lags[0].committed == 3
+            with log.producer() as producer:
+                producer.send("t", b"more").wait()
+            log.upkeep()
+            assert log.offset_at("t", 0, EARLIEST) == 0
+
+
+def calls(home: Path) -> int:
+    """How many calls the script makes when nothing fails."""
+    script = Script(home / "whole", 1 << 40, errno.EIO)
+    with script.disk.fails():
+        script.run()
+    script.check_after()
+    return script.disk.faults.calls
+
+
+def fail_at(home: Path, at: int, number: int) -> list[HeadraceError]:
+    script = Script(home / f"{at}-{number}", at, number)
+    with script.disk.fails():
+        script.run()
+    script.check_after()
+    return script.errors
+
+
+def _try(home: Path, every: int) -> None:
+    """Let each so manieth call fail, with one error after the other."""
+    total = calls(home)
+    tried = range(0, total, every)
+    told = sum(
+        len(fail_at(home, at, ERRORS[number % len(ERRORS)])) for number, at in enumerate(tried)
+    )
+    print(f"\n{len(tried)} of {total} calls failed, one at a time; {told} times an error said so")
+    assert told > len(tried) / 2
+
+
+def test_whichever_call_fails_nothing_is_lost_or_there_twice(tmp_path: Path) -> None:
+    _try(tmp_path, 29)
+
+
+@pytest.mark.slow
+def test_whichever_of_all_calls_fails_nothing_is_lost_or_there_twice(tmp_path: Path) -> None:
+    _try(tmp_path, 1)
