@@ -30,7 +30,10 @@ class Clock(ABC):
 
     @abstractmethod
     def monotonic(self) -> int:
-        """Microseconds that only ever count up, for waiting; they mean nothing by themselves."""
+        """Microseconds that only ever count up, for waiting; they mean nothing by themselves.
+
+        All processes on a machine see the same until it is started again.
+        """
 
     @abstractmethod
     def sleep(self, micros: int) -> None:
@@ -80,6 +83,11 @@ class VirtualClock(Clock):
     def advance(self, by: timedelta) -> None:
         """Move forward, or with a negative `by`, backward, as a badly kept clock does."""
         self.sleep(micros(by))
+
+    def set(self, by: timedelta) -> None:
+        """Move the wall clock as somebody who sets it: no time passes."""
+        with self._lock:
+            self._now += micros(by)
 
 
 def to_micros(moment: datetime) -> int:

@@ -103,7 +103,7 @@ class _FaultyFile(apsw.VFSFile):
     def __init__(
         self, name: str | apsw.URIFilename | None, flags: list[int], faults: Faults
     ) -> None:
-        super().__init__("", name, flags)  # type: ignore[arg-type]
+        super().__init__("", name, flags)
         self._faults = faults
 
     def xWrite(self, data: Any, offset: int) -> None:

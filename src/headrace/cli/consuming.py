@@ -187,7 +187,7 @@ class _Ending:
         return {
             who
             for who, beat in beats.items()
-            if beat is None or beat > self._heard.setdefault(who, beat)
+            if beat is None or beat != self._heard.setdefault(who, beat)
         }
 
 

@@ -21,6 +21,7 @@ _LOOK = SECOND
 class _Quiet:
     """Since when a topic is quiet, where its frontier was then, and when it was last moved."""
 
+    last: int
     since: int
     frontier: int
     moved: int
@@ -63,8 +64,10 @@ class Heart:
             if idle is None or last is None or state.frontier is None:
                 continue
             quiet = self._quiet.get(name)
-            if quiet is None or quiet.since != last:
-                quiet = self._quiet[name] = _Quiet(last, state.frontier, last)
+            if quiet is None or quiet.last != last:
+                # A clock that was ahead may have dated the last row in the future.
+                since = min(last, now)
+                quiet = self._quiet[name] = _Quiet(last, since, state.frontier, since)
             if now - quiet.moved >= micros(idle):
                 self._log.advance(name, to_datetime(quiet.frontier + now - quiet.since))
                 quiet.moved = now

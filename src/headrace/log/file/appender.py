@@ -24,6 +24,7 @@ from headrace.clock import Clock, micros
 from headrace.errors import InvalidPosition
 from headrace.log.declared import TOMBSTONE, TopicRow
 from headrace.log.file.catalog import Catalog, one
+from headrace.log.file.clock_watch import ClockWatch, believed
 from headrace.log.file.disk import Disk
 from headrace.log.file.identity import Identity, already
 from headrace.log.file.layout import Checksum, Message, encode
@@ -37,11 +38,16 @@ from headrace.log.state import Ack, Receipt
 
 @dataclass(frozen=True)
 class _Commit:
-    """A commit under way: its number and time, and the topics it closed segments of."""
+    """A commit under way: its number and time, and the topics it closed segments of.
+
+    `time` never goes back from one commit to the next, so that there is an order by time. `clock`
+    is the same, unless a clock was far ahead once: ages and bounds are judged by it.
+    """
 
     db: apsw.Connection
     number: int
     time: int
+    clock: int
     closed: set[int]
 
 
@@ -53,6 +59,7 @@ class Appender:
         self._segments = segments
         self._disk = disk
         self._clock = clock
+        self._watch = ClockWatch(clock)
 
     def commit(
         self,
@@ -76,8 +83,7 @@ class Appender:
                 return known, closed
             for topic in {p.topic.id: p.topic for p in pieces}.values():
                 check_unchanged(db, topic)
-            number, time = self._next(db)
-            commit = _Commit(db, number, time, closed)
+            commit = self._next(db, closed)
             acks = [
                 self._place(commit, piece, message)
                 for piece, message in zip(pieces, messages, strict=True)
@@ -87,7 +93,7 @@ class Appender:
                 store_offsets(db, offsets)
             self._disk.step("recorded")
         self._disk.step("committed")
-        return Receipt(number if pieces else None, time, tuple(acks)), closed
+        return Receipt(commit.number if pieces else None, commit.time, tuple(acks)), closed
 
     def advance(self, topic: TopicRow, moment: int, *, ahead: bool) -> int | None:
         """Commit no rows, but that a topic's frontier is at a moment; None if it is already."""
@@ -96,26 +102,28 @@ class Appender:
             before = frontier_at(db, topic.id, None)
             if before is not None and moment <= before:
                 return None
-            number, time = self._next(db)
+            commit = self._next(db, set())
             skew = topic.topic.settings.skew
-            bound = None if skew is None else time + micros(skew)
+            bound = None if skew is None else commit.clock + micros(skew)
             if bound is not None and moment > bound and not ahead:
                 raise InvalidPosition(
                     f"The frontier of topic {topic.name!r} cannot be further ahead of the clock "
                     "than its event times",
                     hint="Is the clock right? The topic setting `skew` says how far",
                 )
-            _record_head(db, number, time, None)
+            _record_head(commit, None)
             db.execute(
                 "INSERT INTO topic_commit VALUES (?, ?, 0, ?, ?, NULL, 0, ?)",
-                (topic.id, number, before, moment, bound),
+                (topic.id, commit.number, before, moment, bound),
             )
-        return number
+        return commit.number
 
-    def _next(self, db: apsw.Connection) -> tuple[int, int]:
-        """The number and the time of the next commit. Time does not go back."""
+    def _next(self, db: apsw.Connection, closed: set[int]) -> _Commit:
+        """The next commit."""
         number, last = one(db, "SELECT number + 1, time FROM head") or (1, 0)
-        return number, max(self._clock.now(), last)
+        now = self._clock.now()
+        self._watch.look(now, last)
+        return _Commit(db, number, max(now, last), believed(now, last), closed)
 
     def _place(self, commit: _Commit, piece: Piece, message: Message) -> Ack:
         """Write a message at the end of its partition's open segment, and record it."""
@@ -143,7 +151,7 @@ class Appender:
         self, commit: _Commit, topic: TopicRow, partition: int, size: int
     ) -> tuple[int, int, int]:
         """The partition's end, and a segment with room for so many bytes and its length."""
-        db, time, settings = commit.db, commit.time, topic.topic.settings
+        db, now, settings = commit.db, commit.clock, topic.topic.settings
         end, segment, columns, length, created = one(
             db,
             "SELECT p.end, s.id, s.columns, s.length, s.created FROM partition p "
@@ -154,13 +162,14 @@ class Appender:
         if segment is not None and (
             columns != topic.columns
             or length + size > settings.segment_bytes
-            or (settings.segment_age and time - created >= micros(settings.segment_age))
+            # From either side: it may have been created by a clock that was far ahead.
+            or (settings.segment_age and abs(now - created) >= micros(settings.segment_age))
         ):
-            self._segments.close(db, segment, time)
+            self._segments.close(db, segment, now)
             commit.closed.add(topic.id)
             segment = None
         if segment is None:
-            segment, length = self._segments.create(db, topic.id, partition, topic.columns, time)
+            segment, length = self._segments.create(db, topic.id, partition, topic.columns, now)
         return end, segment, length
 
 
@@ -182,9 +191,9 @@ def _timed(piece: Piece, now: int) -> Piece:
 
 def _record(commit: _Commit, pieces: Sequence[Piece], identity: Identity | None) -> None:
     """What the whole commit has to say, beside where its rows are."""
-    db, number, time = commit.db, commit.number, commit.time
+    db, number, now = commit.db, commit.number, commit.clock
     if pieces:
-        _record_head(db, number, time, identity)
+        _record_head(commit, identity)
     by_topic: dict[int, list[Piece]] = {}
     for piece in pieces:
         by_topic.setdefault(piece.topic.id, []).append(piece)
@@ -192,7 +201,7 @@ def _record(commit: _Commit, pieces: Sequence[Piece], identity: Identity | None)
         topic = mine[0].topic.topic
         before = after = frontier_at(db, id, None)
         skew, oldest, misplaced = topic.settings.skew, None, 0
-        bound = None if skew is None else time + micros(skew)
+        bound = None if skew is None else now + micros(skew)
         if topic.event_time is not None:
             seen = [_event_times(piece.rows.column(topic.event_time), bound) for piece in mine]
             misplaced = sum(times.misplaced for times in seen)
@@ -201,7 +210,7 @@ def _record(commit: _Commit, pieces: Sequence[Piece], identity: Identity | None)
                 case "events":
                     newest = [before, *(times.newest for times in seen)]
                 case "arrival":
-                    newest = [before, time]
+                    newest = [before, now]
                 case _:
                     newest = [before]
             after = max((moment for moment in newest if moment is not None), default=None)
@@ -214,16 +223,18 @@ def _record(commit: _Commit, pieces: Sequence[Piece], identity: Identity | None)
         db.execute(
             "INSERT OR REPLACE INTO producer VALUES (?, ?, ?, ?, ?)",
             (identity.producer, identity.epoch, identity.sequence,
-             number if pieces else None, time),
+             number if pieces else None, now),
         )  # fmt: skip
 
 
-def _record_head(db: apsw.Connection, number: int, time: int, identity: Identity | None) -> None:
+def _record_head(commit: _Commit, identity: Identity | None) -> None:
+    db, number, time = commit.db, commit.number, commit.time
     db.execute("UPDATE head SET number = ?, time = ?", (number, time))
     db.execute(
-        "INSERT INTO commits VALUES (?, ?, ?, ?)",
-        (number, time, identity and identity.producer, identity and identity.sequence),
-    )
+        "INSERT INTO commits VALUES (?, ?, ?, ?, ?)",
+        (number, time, identity and identity.producer, identity and identity.sequence,
+         commit.clock if commit.clock < time else None),
+    )  # fmt: skip
 
 
 def check_unchanged(db: apsw.Connection, topic: TopicRow) -> None:

@@ -21,6 +21,7 @@ from headrace.errors import InvalidSetting
 from headrace.log.declared import TopicRow
 from headrace.log.file.appender import StaleTopic, check_unchanged
 from headrace.log.file.catalog import Catalog, many, one
+from headrace.log.file.clock_watch import made_at
 from headrace.log.file.disk import Disk
 from headrace.log.file.layout import Checksum, Message, encode, stored_schema
 from headrace.log.file.reader import Chunk, Reader
@@ -155,7 +156,9 @@ class Compactor:
         keys = batch.data.column(_key_column(topic))
         keep = keep | keys.is_null().to_numpy(zero_copy_only=False)
         dead = _tombstones(batch)
-        if chunk.time + micros(topic.topic.settings.tombstone_retention) < self._clock.now():
+        now = self._clock.now()
+        made = made_at(self._catalog.reader(), chunk.number, now) if dead.any() else now
+        if made + micros(topic.topic.settings.tombstone_retention) < now:
             keep = keep & ~dead
         rows = int(keep.sum())
         if not rows:

@@ -4,6 +4,9 @@ Each partition has an owner, who reads it and alone may commit its offset, and a
 have it. A rebalance only sets targets. A partition then changes hands in two steps: its owner,
 having committed what it has handled, lets go; its target takes it. So nothing is handled twice
 because of a rebalance, and a member that died is passed over once its session has run out.
+
+Sessions do not run on the wall clock, which may be set, but on the one that counts up from the
+machine's boot. Members of another boot ended with it.
 """
 
 from __future__ import annotations
@@ -35,6 +38,15 @@ class Membership:
 
 
 @dataclass(frozen=True)
+class Pulse:
+    """A moment by which sessions are judged: on which boot of the machine, and how far into it."""
+
+    boot: str
+    beat: int
+    wall: int
+
+
+@dataclass(frozen=True)
 class Share:
     """What a member has to do with which partitions at a generation."""
 
@@ -46,9 +58,14 @@ class Share:
 class Coordinator:
     """Every process runs its own; the catalog's write lock makes them take turns."""
 
-    def __init__(self, catalog: Catalog, clock: Clock) -> None:
+    def __init__(self, catalog: Catalog, clock: Clock, boot: str) -> None:
         self._catalog = catalog
         self._clock = clock
+        self._boot = boot
+
+    def pulse(self) -> Pulse:
+        """The present moment."""
+        return Pulse(self._boot, self._clock.monotonic(), self._clock.now())
 
     # Membership
 
@@ -83,11 +100,12 @@ class Coordinator:
                         f"UPDATE claim SET {role} = ? WHERE consumer_group = ? AND {role} = ?",
                         (member, group, previous[0]),
                     )
+            now = self.pulse()
             db.execute(
-                "INSERT INTO member VALUES (?, ?, ?, ?, ?, ?)",
-                (member, group, instance, names, session, self._clock.now()),
+                "INSERT INTO member VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (member, group, instance, names, session, now.wall, now.boot, now.beat),
             )
-            expired = expire_members(db, group, self._clock.now())
+            expired = expire_members(db, group, now)
             _agree(db, group, member, assignor)
             if expired or not previous or previous[1] != names:
                 rebalance(db, group)
@@ -116,10 +134,7 @@ class Coordinator:
     def heartbeat(self, membership: Membership) -> None:
         """Say that the member is alive."""
         with self._catalog.writing() as db:
-            db.execute(
-                "UPDATE member SET heartbeat = ? WHERE id = ?",
-                (self._clock.now(), membership.member),
-            )
+            _beat(db, membership.member, self.pulse())
 
     def has_news(self, membership: Membership, generation: int) -> bool:
         """Whether `sync` has anything to say that it has not said at `generation`. Only reads."""
@@ -143,8 +158,9 @@ class Coordinator:
         with self._catalog.writing() as db:
             group, member = membership.group, membership.member
             self._check_member(db, membership)
-            db.execute("UPDATE member SET heartbeat = ? WHERE id = ?", (self._clock.now(), member))
-            if expire_members(db, group, self._clock.now()) or partitions_changed(db, group):
+            now = self.pulse()
+            _beat(db, member, now)
+            if expire_members(db, group, now) or partitions_changed(db, group):
                 rebalance(db, group)
             db.execute(
                 "UPDATE claim SET owner = ? WHERE consumer_group = ? AND target = ? "
@@ -231,13 +247,26 @@ def _agree(db: apsw.Connection, group: int, member: str, assignor: str) -> None:
     db.execute("UPDATE consumer_group SET assignor = ? WHERE id = ?", (assignor, group))
 
 
-def expire_members(db: apsw.Connection, group: int, now: int) -> bool:
+def _beat(db: apsw.Connection, member: str, now: Pulse) -> None:
+    db.execute(
+        "UPDATE member SET heartbeat = ?, boot = ?, beat = ? WHERE id = ?",
+        (now.wall, now.boot, now.beat, member),
+    )
+
+
+ALIVE = "boot = ? AND abs(? - beat) <= session"
+"""Whether a member's session lasts at a pulse. A beat from far ahead is of another boot, too,
+where the system does not tell boots apart."""
+
+
+def expire_members(db: apsw.Connection, group: int, now: Pulse) -> bool:
     """Take out members whose session has run out; says whether there were any."""
     gone = many(
         db,
-        "SELECT id FROM member WHERE consumer_group = ? AND heartbeat + session < ?",
+        f"SELECT id FROM member WHERE consumer_group = ? AND NOT ({ALIVE})",
         group,
-        now,
+        now.boot,
+        now.beat,
     )
     for (member,) in gone:
         _remove(db, group, member)

@@ -10,6 +10,8 @@ from headrace.clock import SECOND, Clock
 from headrace.errors import GroupActive
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.coordinator import (
+    ALIVE,
+    Coordinator,
     committed_offset,
     ensure_group,
     expire_members,
@@ -28,9 +30,10 @@ from headrace.log.state import GroupState, Lag, Member
 class Groups:
     """All consumer groups of a log."""
 
-    def __init__(self, catalog: Catalog, clock: Clock) -> None:
+    def __init__(self, catalog: Catalog, clock: Clock, coordinator: Coordinator) -> None:
         self._catalog = catalog
         self._clock = clock
+        self._coordinator = coordinator
 
     def reset(self, name: str, topic: str, position: Position) -> dict[int, int]:
         """Set an idle group's offsets in a topic to a position."""
@@ -54,17 +57,17 @@ class Groups:
     def describe(self, name: str) -> GroupState:
         with self._catalog.reading() as db:
             group, generation, assignor = find_group(db, name)
-            now = self._clock.now()
+            now = self._coordinator.pulse()
             members = []
             wanted: set[Place] = set()
-            for id, instance, names, heartbeat, session in many(
+            for id, instance, names, heartbeat in many(
                 db,
-                "SELECT id, instance, topics, heartbeat, session FROM member "
-                "WHERE consumer_group = ? ORDER BY id",
+                "SELECT id, instance, topics, heartbeat FROM member "
+                f"WHERE consumer_group = ? AND {ALIVE} ORDER BY id",
                 group,
+                now.boot,
+                now.beat,
             ):
-                if heartbeat + session < now:
-                    continue
                 owned = owned_by(db, group, id)
                 named = [(row.name, p) for t, p in owned if (row := topic_by_id(db, t))]
                 topics = tuple(json.loads(names))
@@ -90,7 +93,7 @@ class Groups:
             db.execute("DELETE FROM consumer_group WHERE id = ?", (group,))
 
     def _check_idle(self, db: apsw.Connection, name: str, group: int) -> None:
-        expire_members(db, group, self._clock.now())
+        expire_members(db, group, self._coordinator.pulse())
         count = one(db, "SELECT count(*) FROM member WHERE consumer_group = ?", group)
         if count and count[0]:
             raise GroupActive(

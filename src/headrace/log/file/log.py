@@ -69,8 +69,8 @@ class FileLog(Log):
         self._handles: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
         segments = Segments(self.folder, self._catalog, self._disk)
         self._appender = Appender(self._catalog, segments, self._disk, self._clock)
-        self._coordinator = Coordinator(self._catalog, self._clock)
-        self._groups = Groups(self._catalog, self._clock)
+        self._coordinator = Coordinator(self._catalog, self._clock, self._disk.boot())
+        self._groups = Groups(self._catalog, self._clock, self._coordinator)
         self._upkeep = Upkeep(self.folder, self._catalog, segments, self._disk, self._clock)
         self._compactor = Compactor(self.folder, self._catalog, segments, self._disk, self._clock)
         try:

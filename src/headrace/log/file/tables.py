@@ -68,7 +68,8 @@ CREATE TABLE commits (
     number INTEGER PRIMARY KEY,
     time INTEGER NOT NULL,
     producer TEXT,
-    sequence INTEGER
+    sequence INTEGER,
+    clock INTEGER
 );
 CREATE INDEX commits_by_time ON commits (time);
 CREATE INDEX commits_by_producer ON commits (producer, sequence) WHERE producer IS NOT NULL;
@@ -106,7 +107,9 @@ CREATE TABLE member (
     instance TEXT,
     topics TEXT NOT NULL,
     session INTEGER NOT NULL,
-    heartbeat INTEGER NOT NULL
+    heartbeat INTEGER NOT NULL,
+    boot TEXT NOT NULL DEFAULT '',
+    beat INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE INDEX member_by_group ON member (consumer_group);
 

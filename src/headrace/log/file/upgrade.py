@@ -14,6 +14,9 @@ _STEPS: dict[int, str] = {
         CREATE TABLE rollback (epoch INTEGER PRIMARY KEY, first INTEGER NOT NULL);
         ALTER TABLE topic ADD COLUMN uid INTEGER NOT NULL DEFAULT 0;
         UPDATE topic SET uid = random() & 9223372036854775807;
+        ALTER TABLE member ADD COLUMN boot TEXT NOT NULL DEFAULT '';
+        ALTER TABLE member ADD COLUMN beat INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE commits ADD COLUMN clock INTEGER;
     """,
 }
 

@@ -22,6 +22,7 @@ from headrace.log.committer import ANONYMOUS
 from headrace.log.declared import TopicRow
 from headrace.log.file import storage
 from headrace.log.file.catalog import Catalog, many, one
+from headrace.log.file.clock_watch import made_at
 from headrace.log.file.disk import Disk
 from headrace.log.file.segments import Segments, note_garbage
 from headrace.log.file.topics import forget_topic, topic_by_id
@@ -104,14 +105,15 @@ class Upkeep:
         if settings.tier is None:
             return UpkeepReport(topic.name)
         moved = freed = 0
-        limit = self._clock.now() - micros(settings.tier_after)
+        now = self._clock.now()
         with self._catalog.reading() as db:
             found = many(
                 db,
                 "SELECT id, partition, length FROM segment WHERE topic = ? AND location IS NULL "
-                "AND closed <= ? ORDER BY id",
+                "AND (closed <= ? OR closed > ?) ORDER BY id",
                 topic.id,
-                limit,
+                now - micros(settings.tier_after),
+                now,  # closed by a clock that was ahead
             )
         for segment, partition, length in found:
             path = self._segments.path(topic.id, partition, segment)
@@ -176,8 +178,7 @@ class Upkeep:
         found = many(
             db,
             "SELECT s.id, s.length, s.closed, (SELECT sum(rows) FROM chunk WHERE segment = s.id), "
-            "(SELECT max(m.time) FROM chunk c JOIN commits m ON m.number = c.number "
-            " WHERE c.segment = s.id) "
+            "(SELECT max(number) FROM chunk WHERE segment = s.id) "
             "FROM segment s WHERE s.topic = ? AND s.partition = ? "
             "ORDER BY (SELECT min(first) FROM chunk WHERE segment = s.id)",
             topic.id,
@@ -189,7 +190,7 @@ class Upkeep:
             old = (
                 settings.retention is not None
                 and newest is not None
-                and newest < now - micros(settings.retention)
+                and made_at(db, newest, now) < now - micros(settings.retention)
             )
             # The newest segment is never over the limit by itself: it is still being filled.
             large = (
