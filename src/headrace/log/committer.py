@@ -21,9 +21,6 @@ from headrace.log.roles import Flags
 from headrace.log.split import Piece, Rotation, split, with_tombstones
 from headrace.log.state import Receipt
 
-ANONYMOUS = "anonymous-"
-"""What the ids of producers begin with that were not given one."""
-
 Make = Callable[[], list[Piece]]
 """Makes the pieces of a commit ready, and again if a topic was altered meanwhile."""
 
@@ -38,7 +35,7 @@ class Committer(ABC):
         """The last number that a commit of this handle took from here, not from its caller."""
         self.lock = threading.RLock()
         """Held from choosing a sequence number until its commit is known to be in."""
-        self.id = f"{ANONYMOUS}{uuid.uuid4()}" if id is None else check_name(id, "producer")
+        self.id = f"anonymous-{uuid.uuid4()}" if id is None else check_name(id, "producer")
 
     # What each kind of log does in its own way
 

@@ -6,14 +6,17 @@ from dataclasses import dataclass
 
 import apsw
 
-from headrace.log.committer import ANONYMOUS, fenced, out_of_order
+from headrace.log.committer import fenced, out_of_order
 from headrace.log.file.catalog import many, one
 from headrace.log.state import Ack, Receipt
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Who commits, and which commit of theirs it is."""
+    """Who commits, and which commit of theirs it is.
+
+    The epoch counts the starts of a producer with an id of its own; that of others is 0.
+    """
 
     producer: str
     epoch: int
@@ -23,8 +26,8 @@ class Identity:
 def already(db: apsw.Connection, identity: Identity) -> Receipt | None:
     """The receipt of this very commit, if it was made before."""
     known = one(db, "SELECT epoch, sequence FROM producer WHERE id = ?", identity.producer)
-    if known is None and identity.producer.startswith(ANONYMOUS):
-        return None  # new, or silent for so long that it was forgotten
+    if known is None and identity.epoch == 0:
+        return None  # anonymous, and new or silent for so long that it was forgotten
     epoch, sequence = known or (identity.epoch, -1)
     if epoch > identity.epoch:
         raise fenced(identity.producer)

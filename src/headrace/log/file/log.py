@@ -315,6 +315,7 @@ class FileLog(Log):
             if row.topic.settings.compacts:
                 done.append(self._compacted(name, all_segments=False))
             done.append(self._upkeep.tier(row))
+            self._upkeep.prune(row)
             reports.append(_sum(name, done))
         self._upkeep.collect_garbage()
         return reports

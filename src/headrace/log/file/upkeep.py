@@ -18,7 +18,6 @@ import apsw
 from headrace.clock import Clock, micros
 from headrace.errors import LogError
 from headrace.forks import in_child
-from headrace.log.committer import ANONYMOUS
 from headrace.log.declared import TopicRow
 from headrace.log.file import storage
 from headrace.log.file.catalog import Catalog, many, one
@@ -28,8 +27,9 @@ from headrace.log.file.segments import Segments, note_garbage
 from headrace.log.file.topics import forget_topic, topic_by_id
 from headrace.log.state import UpkeepReport
 
-_PRODUCER_MEMORY = 7 * 24 * 3600 * 1_000_000
-"""How long the log remembers an anonymous producer, for its retries."""
+_MEMORY = 7 * 24 * 3600 * 1_000_000
+"""How long the log remembers an anonymous producer, for its retries, and each heartbeat, for
+readers that are in the middle of a batch."""
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +98,11 @@ class Upkeep:
         return UpkeepReport(
             topic.name, segments_deleted=segments, records_removed=records, bytes_freed=freed
         )
+
+    def prune(self, topic: TopicRow) -> None:
+        """Forget what nobody needs of a topic's commits."""
+        with self._catalog.writing() as db:
+            _prune(db, topic.id, self._clock.now())
 
     def tier(self, topic: TopicRow) -> UpkeepReport:
         """Move closed segments to the topic's other filesystem."""
@@ -224,20 +229,43 @@ class Upkeep:
 
 
 def _prune(db: apsw.Connection, topic: int, now: int) -> None:
-    """Forget commits of which nothing is left, but for a topic's last and a producer's last."""
+    """Forget commits of which nothing is left, but for a topic's last and a producer's last.
+
+    Heartbeats of long ago that follow one another become one, the last of them. Whoever reads the
+    topic then hears of the frontier as if it had moved less often. The commits with rows stay as
+    they are, and with them what is late.
+    """
+    (old,) = one(db, "SELECT max(number) FROM commits WHERE time < ?", now - _MEMORY) or (None,)
     db.execute(
-        "DELETE FROM topic_commit WHERE topic = ?1 AND number < (SELECT min(c.number) FROM "
-        "partition p JOIN chunk c ON c.topic = p.topic AND c.partition = p.partition "
+        "DELETE FROM topic_commit WHERE topic = ?1 AND number < coalesce((SELECT min(c.number) "
+        "FROM partition p JOIN chunk c ON c.topic = p.topic AND c.partition = p.partition "
         "WHERE p.topic = ?1 AND c.first = (SELECT min(first) FROM chunk WHERE topic = p.topic "
-        "AND partition = p.partition)) "
+        "AND partition = p.partition)), ?2) "
         "AND number < (SELECT max(number) FROM topic_commit WHERE topic = ?1)",
-        (topic,),
+        (topic, old or 0),
     )
+    pruned = db.changes()
     db.execute(
-        "DELETE FROM producer WHERE id LIKE ? AND used < ?",
-        (f"{ANONYMOUS}%", now - _PRODUCER_MEMORY),
+        "DELETE FROM topic_commit WHERE topic = ?1 AND number IN (SELECT number FROM (SELECT "
+        "number, rows, lead(number) OVER later AS next, lead(rows) OVER later AS next_rows "
+        "FROM topic_commit WHERE topic = ?1 WINDOW later AS (ORDER BY number)) "
+        "WHERE rows = 0 AND next_rows = 0 AND next <= ?2)",
+        (topic, old or 0),
     )
-    db.execute(
-        "DELETE FROM commits WHERE number < (SELECT min(number) FROM topic_commit) "
-        "AND number NOT IN (SELECT number FROM producer WHERE number IS NOT NULL)"
-    )
+    if db.changes():
+        pruned += db.changes()
+        db.execute(
+            "UPDATE topic_commit SET before = earlier.after FROM (SELECT number, "
+            "lag(after) OVER (ORDER BY number) AS after FROM topic_commit WHERE topic = ?1) "
+            "AS earlier WHERE topic = ?1 AND rows = 0 AND topic_commit.number = earlier.number "
+            "AND earlier.after IS NOT NULL AND earlier.number <= ?2",
+            (topic, old or 0),
+        )
+    # Only producers without an id of their own have no epoch; nobody can come back as one.
+    db.execute("DELETE FROM producer WHERE epoch = 0 AND used < ?", (now - _MEMORY,))
+    if pruned:
+        db.execute(
+            "DELETE FROM commits WHERE number NOT IN (SELECT number FROM topic_commit) "
+            "AND number NOT IN (SELECT number FROM producer WHERE number IS NOT NULL) "
+            "AND number < (SELECT number FROM head)"
+        )
