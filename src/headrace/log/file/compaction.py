@@ -156,8 +156,10 @@ class Compactor:
         keys = batch.data.column(_key_column(topic))
         keep = keep | keys.is_null().to_numpy(zero_copy_only=False)
         dead = _tombstones(batch)
-        now = self._clock.now()
-        made = made_at(self._catalog.reader(), chunk.number, now) if dead.any() else now
+        made = now = self._clock.now()
+        if dead.any():
+            with self._catalog.reading() as db:
+                made = made_at(db, chunk.number, now)
         if made + micros(topic.topic.settings.tombstone_retention) < now:
             keep = keep & ~dead
         rows = int(keep.sum())
