@@ -131,7 +131,7 @@ class Run(Closing):
         self._stack.callback(self._database.close)
         producer = self.log.producer(id=f"{app}.{self._database.generation}")
         self._stack.callback(producer.close)
-        self._outbox = Outbox(self._database, producer, self._reach)
+        self._outbox = Outbox(self._database, self.log, producer, self._reach)
 
     def _compose(self) -> None:
         """Make of each step what runs it and what keeps its results."""

@@ -93,7 +93,7 @@ class Stored:
         path = database_of(self.log.url, app.name)
         database = Database(path, app.name)
         with self.log.producer(id="by-hand") as producer:
-            outbox = Outbox(database, producer, nothing)
+            outbox = Outbox(database, self.log, producer, nothing)
             for step in steps_of(app):
                 sink = ViewSink(
                     database, outbox, self.log, step, Shapes(SCHEMA, SCHEMA),

@@ -51,7 +51,7 @@ def sink_all(
     database = Database(path, step.app)
     producer = log.producer(id=f"{step.app}.{database.generation}")
     try:
-        outbox = Outbox(database, producer, reach)
+        outbox = Outbox(database, log, producer, reach)
         late = pa.schema(times) if step.late else None
         sink = ViewSink(
             database, outbox, log, step, Shapes(schema, late, parts), changelog=True, reach=reach

@@ -148,7 +148,7 @@ def sink_tables(log: Log, step: Step, *, max_commits: int, reach: Reach = nothin
     database = Database(Path(database_of(log.url, step.app)), step.app)
     producer = log.producer(id=f"{step.app}.{database.generation}")
     try:
-        outbox = Outbox(database, producer, reach)
+        outbox = Outbox(database, log, producer, reach)
         sink = ViewSink(database, outbox, log, step, shapes, changelog=True, reach=reach)
         outbox.send()
         read = {c.number for t in step.topics for c in log.commits(t, 0, 100_000)}

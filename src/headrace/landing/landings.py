@@ -20,12 +20,10 @@ from headrace.landing.landing import Into, Landing
 from headrace.log import Log, Topic, TopicSettings, open_log
 from headrace.log.landed import LandedLog
 from headrace.log.roles import Closing
+from headrace.log.settings import MAX_RECORD_BYTES
 from headrace.views.database import Database
 from headrace.views.location import checkpoint_of, landing_of
 from headrace.views.outbox import Outbox
-
-_LARGEST_RECORD = 32 << 20
-"""What the broker has taken is not refused here for its size."""
 
 
 class Landings(Closing):
@@ -97,7 +95,8 @@ def _landed(topic: Topic) -> Topic:
     declared = topic.settings
     settings = TopicSettings(
         retention=declared.retention,
-        max_record_bytes=_LARGEST_RECORD,
+        # What the broker has taken is not refused here for its size.
+        max_record_bytes=MAX_RECORD_BYTES,
         skew=declared.skew,
         frontier=declared.frontier,
         missing_time=declared.missing_time,

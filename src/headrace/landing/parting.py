@@ -15,6 +15,7 @@ from headrace.engine.kafka.decode import ROW, UNREADABLE
 from headrace.log import Topic
 from headrace.log.partitioner import key_of_bytes
 from headrace.log.roles import Flags
+from headrace.log.split import MAX_COMMIT_BYTES, ranges_of
 
 NO_KEY = "no key"
 NO_VALUE = "no value"
@@ -32,11 +33,17 @@ class Parted:
     dead: pa.Table
 
     def parts(self) -> Iterator[tuple[pa.Table, Flags]]:
-        """The rows in pieces that each fit one commit, cut in the same way whenever it is done."""
+        """The rows in pieces that each fit one commit, cut in the same way whenever it is done.
+
+        They are of as many rows each, and of fewer where some are much larger than others.
+        """
         size = max(1, self.rows.nbytes)
         step = max(1, self.rows.num_rows * _PART_BYTES // size)
-        for first in range(0, self.rows.num_rows, step):
-            yield self.rows.slice(first, step), self.tombstones[first : first + step]
+        for start in range(0, self.rows.num_rows, step):
+            rows = self.rows.slice(start, step)
+            for first, end in ranges_of(rows, MAX_COMMIT_BYTES):
+                flags = self.tombstones[start + first : start + end]
+                yield rows.slice(first, end - first), flags
 
 
 def part(records: pa.Table, topic: Topic, step: str) -> Parted:

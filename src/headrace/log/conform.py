@@ -169,6 +169,12 @@ def _longest(column: pa.Array) -> int:
     return column.nbytes if pa.types.is_nested(column.type) else 16
 
 
+def _is_bytes(kind: pa.DataType) -> bool:
+    types = pa.types
+    large = types.is_large_binary(kind) or types.is_large_string(kind)
+    return bool(types.is_binary(kind) or types.is_string(kind) or large)
+
+
 def row_sizes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The bytes of each row, near enough to hold a limit against."""
     return _sizes(batch.columns, batch.num_rows)
@@ -177,7 +183,7 @@ def row_sizes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
 def _sizes(columns: Sequence[pa.Array], rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     total = np.zeros(rows, np.int64)
     for column in columns:
-        if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+        if _is_bytes(column.type):
             total += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
         elif not pa.types.is_nested(column.type):
             total += max(1, column.type.bit_width // 8)

@@ -22,7 +22,10 @@ _FORMATS = ("json", "avro", "bytes")
 
 _OPTIONAL = {"retention", "retention_bytes", "segment_age", "skew", "idle", "tier"}
 
-_LARGEST = {"max_record_bytes": 32 * MIB}  # a record has to fit a commit
+MAX_RECORD_BYTES = 32 * MIB
+"""The most that a topic can be made to take as one record, since a record has to fit a commit."""
+
+_LARGEST = {"max_record_bytes": MAX_RECORD_BYTES}
 
 _SPANS = {
     "us": timedelta(microseconds=1),

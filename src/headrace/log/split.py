@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import TransactionTooLarge
+from headrace.log.conform import row_sizes
 from headrace.log.declared import TopicRow, check_partition, stored_schema
 from headrace.log.partitioner import key_bytes, partition_column
 from headrace.log.roles import Flags
@@ -18,6 +19,8 @@ MAX_COMMIT_BYTES = 32 << 20
 """What one commit may hold, so that a reader can always take a commit whole."""
 
 _SMALL_BATCH = 1 << 16
+_VALUE_BYTES = 8
+"""What a value takes beside its own bytes, and more: its offset and whether it is null."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,21 @@ def commits_of(batches: list[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
             size += part.nbytes
     if group:
         yield _merged(group)
+
+
+def ranges_of(rows: pa.Table, most: int) -> Iterator[tuple[int, int]]:
+    """Rows from where to where that take at most so many bytes together, or are one row."""
+    if rows.nbytes <= most:
+        yield from [(0, rows.num_rows)] * bool(rows.num_rows)
+        return
+    sizes = np.concatenate([row_sizes(batch) for batch in rows.to_batches()])
+    ends = np.cumsum(sizes + _VALUE_BYTES * rows.num_columns)
+    first = 0
+    while first < len(ends):
+        taken = int(ends[first - 1]) if first else 0
+        end = max(first + 1, int(np.searchsorted(ends, taken + most, side="right")))
+        yield first, end
+        first = end
 
 
 def check_commit_size(size: int) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.engine import places
 from headrace.engine.aside import to_json
+from headrace.log.conform import row_sizes
+from headrace.log.settings import MAX_RECORD_BYTES
 from headrace.schema import json_text
 from headrace.schema.python_rows import to_values
 
@@ -94,17 +97,31 @@ def _envelopes(
     source = pa.StructArray.from_arrays(
         [pa.repeat(app, count), pa.repeat(view, count), revisions], fields=list(_SOURCE)
     )
-    return pa.Table.from_arrays(
-        [
-            key_texts(rows.select(list(key))),
-            before,
-            after,
-            source,
-            op,
-            pa.repeat(pa.scalar(ts_ms, pa.int64()), count),
-        ],
-        schema=envelope_schema(rows.schema),
+    return _fitting(
+        pa.Table.from_arrays(
+            [
+                key_texts(rows.select(list(key))),
+                before,
+                after,
+                source,
+                op,
+                pa.repeat(pa.scalar(ts_ms, pa.int64()), count),
+            ],
+            schema=envelope_schema(rows.schema),
+        )
     )
+
+
+def _fitting(made: pa.Table) -> pa.Table:
+    """Leave out what a pane was, where a record would not hold it beside what it is now."""
+    if made.nbytes <= MAX_RECORD_BYTES:
+        return made
+    sizes = np.concatenate([row_sizes(batch) for batch in made.to_batches()])
+    large = pa.array(sizes > MAX_RECORD_BYTES)
+    place = made.schema.get_field_index("before")
+    field = made.schema.field(place)
+    before = pc.if_else(large, pa.scalar(None, field.type), made.column(place))
+    return made.set_column(place, field, before)
 
 
 def changed_rows(rows: pa.Table, before: pa.Table) -> pa.ChunkedArray:

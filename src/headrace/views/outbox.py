@@ -12,18 +12,23 @@ from collections.abc import Iterator
 import apsw
 import pyarrow as pa
 
+from headrace.engine.aside import DEAD_SCHEMA
 from headrace.engine.crash import Reach
-from headrace.log import Producer
+from headrace.errors import RecordTooLarge, TransactionTooLarge
+from headrace.log import Log, Producer
+from headrace.log.conform import row_sizes
+from headrace.log.settings import MAX_RECORD_BYTES
+from headrace.log.split import ranges_of
 from headrace.views.database import Database
 
 _ENTRY_BYTES = 8 << 20
-"""About what one entry, and so one commit of the log, may hold."""
+"""What one entry, and so one commit of the log, may hold, unless it is one row."""
 
 
 def put(db: apsw.Connection, topic: str, rows: pa.Table) -> int:
     """Put rows into the outbox, in a transaction; returns how many are in it now."""
     stored = 0
-    for part in _parts(rows):
+    for part in _parts(topic, rows):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, part.schema) as writer:
             writer.write_table(part)
@@ -37,17 +42,35 @@ def put(db: apsw.Connection, topic: str, rows: pa.Table) -> int:
     return stored
 
 
-def _parts(rows: pa.Table) -> Iterator[pa.Table]:
-    per_part = max(1, rows.num_rows * _ENTRY_BYTES // max(1, rows.nbytes))
-    for first in range(0, rows.num_rows, per_part):
-        yield rows.slice(first, per_part)
+def _parts(topic: str, rows: pa.Table) -> Iterator[pa.Table]:
+    for first, end in ranges_of(rows, _ENTRY_BYTES):
+        part = rows.slice(first, end - first)
+        yield part if end - first > 1 or part.nbytes <= MAX_RECORD_BYTES else _fitted(topic, part)
+
+
+def _fitted(topic: str, row: pa.Table) -> pa.Table:
+    """One row, if a record can hold it. A dead letter that is larger has its place all the same."""
+    size = max(int(row_sizes(batch).max()) for batch in row.to_batches())
+    if size <= MAX_RECORD_BYTES:
+        return row
+    if not row.schema.equals(DEAD_SCHEMA):
+        raise RecordTooLarge(
+            f"A row for topic {topic!r} has {size:,} bytes, and no topic takes more than "
+            f"{MAX_RECORD_BYTES:,} in one record",
+            hint="Have the step write less of each row, as with hr.select(...)",
+            topic=topic,
+            size=size,
+        )
+    text = pa.array([f'{{"bytes_left_out": {size}}}'], pa.string())
+    return row.set_column(DEAD_SCHEMA.get_field_index("row"), "row", text)
 
 
 class Outbox:
     """Sends what is in the outbox. What is sent goes with the next transaction."""
 
-    def __init__(self, database: Database, producer: Producer, reach: Reach) -> None:
+    def __init__(self, database: Database, log: Log, producer: Producer, reach: Reach) -> None:
         self._database = database
+        self._log = log
         self._producer = producer
         self._reach = reach
         # What the log has under this producer's name was sent, whatever has become of its topic.
@@ -73,6 +96,39 @@ class Outbox:
                 ((sequence, topic, data),) = rows
                 self._reach("before sending")
                 table = pa.ipc.open_stream(data).read_all()
-                self._producer.append(str(topic), table, sequence=int(sequence))
+                try:
+                    self._append(str(topic), table, int(sequence))
+                except TransactionTooLarge:
+                    if self._cut_again(int(sequence)):
+                        continue
+                    raise
                 self._sent = int(sequence)
                 self._reach("sent")
+
+    def _append(self, topic: str, rows: pa.Table, sequence: int) -> None:
+        try:
+            self._producer.append(topic, rows, sequence=sequence)
+        except RecordTooLarge:
+            # What is stored cannot be made smaller, and everything after it has to wait for it.
+            self._log.alter_topic(topic, settings={"max_record_bytes": MAX_RECORD_BYTES})
+            self._producer.append(topic, rows, sequence=sequence)
+
+    def _cut_again(self, first: int) -> bool:
+        """Cut what waits into smaller entries, and say if there are more now.
+
+        An earlier headrace cut them by the average size of rows.
+        """
+        with self._database.writing() as db:
+            waiting = list(
+                db.execute(
+                    "SELECT topic, data FROM _headrace_outbox WHERE sequence >= ? "
+                    "ORDER BY sequence",
+                    (first,),
+                )
+            )
+            db.execute("DELETE FROM _headrace_outbox WHERE sequence >= ?", (first,))
+            db.execute("UPDATE _headrace_outbox_end SET sequence = ?", (first,))
+            for topic, data in waiting:
+                put(db, str(topic), pa.ipc.open_stream(data).read_all())
+            end = db.execute("SELECT sequence FROM _headrace_outbox_end").get
+        return int(end) > first + len(waiting)

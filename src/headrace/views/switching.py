@@ -39,7 +39,7 @@ def take_over(log: Log, step: Step, schema: pa.Schema, topic: str, reach: Reach)
         path = database_of(log.home, step.app)
         database = stack.enter_context(contextlib.closing(Database(path, step.app)))
         producer = stack.enter_context(log.producer(id=f"{step.app}.{database.generation}"))
-        outbox = Outbox(database, producer, reach)
+        outbox = Outbox(database, log, producer, reach)
         outbox.send()  # what a crash has left: what the changelog has decides what it needs
         told = any(state.end for state in log.topic(topic).partitions)
         with attached(database, place.database):

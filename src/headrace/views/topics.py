@@ -8,14 +8,15 @@ from headrace.engine.aside import DEAD_SCHEMA
 from headrace.engine.steps import Step
 from headrace.errors import InvalidPipeline
 from headrace.log import Log, Topic, TopicSettings
+from headrace.log.settings import MAX_RECORD_BYTES
 from headrace.streams.alerts import AT
 from headrace.streams.joins import JOINED_AT
 from headrace.streams.stream import WINDOW_START, sources
 from headrace.views import changelog
 from headrace.views.telling import PANE
 
-_LETTERS = TopicSettings(max_record_bytes=32 << 20)
-"""A letter tells all of a record, in hex if it is no text: no topic may have larger ones."""
+_SETTINGS = TopicSettings(max_record_bytes=MAX_RECORD_BYTES)
+"""A step writes no row that is larger than those it reads by much, and has to write each."""
 
 
 def create_topics(
@@ -28,7 +29,7 @@ def create_topics(
     """Make the topics of a step with results of that schema, or compare those that are there."""
     # A key may be null, and then it is none to a topic: outputs have one partition, in order.
     times = [source.topic.event_time for source in sources(step.stream)]
-    _create_topic(log, step, step.dead_letters, DEAD_SCHEMA, "appended", settings=_LETTERS)
+    _create_topic(log, step, step.dead_letters, DEAD_SCHEMA, "appended")
     for topic in step.late:
         assert late_schema is not None
         other = WINDOW_START if WINDOW_START in late_schema.names else "watermark"
@@ -61,7 +62,6 @@ def _create_topic(
     schema: pa.Schema,
     event_time: str | None,
     key: str | None = None,
-    settings: TopicSettings | None = None,
 ) -> None:
     for field in schema:
         if field.name.startswith("_"):
@@ -70,7 +70,7 @@ def _create_topic(
                 hint="Names with an underscore in front are the log's own",
             )
     nullable = pa.schema([field.with_nullable(True) for field in schema])
-    declared = Topic(name, 1, nullable, key, event_time, settings or TopicSettings())
+    declared = Topic(name, 1, nullable, key, event_time, _SETTINGS)
     there = log.ensure_topic(declared).schema
     if there is None or not set(nullable.names) <= set(there.names):
         raise InvalidPipeline(
