@@ -6,25 +6,30 @@ cut: of each unsynced write a part may be there, or nothing, or all of it, whate
 writes before it; and a file whose folder was not synced may be gone altogether.
 
 SQLite goes through the same book-keeping by a VFS of its own. Its shared memory cannot, so it
-runs with exclusive locks, which changes nothing about what it writes and syncs.
+runs with exclusive locks, which changes nothing about what it writes and syncs. `everywhere` puts
+it under all databases that are opened, those of views among them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import apsw
+import pytest
 
 from headrace.log.file.disk import Disk, translate
 
 _SECTOR = 512
+_SYSTEMS = apsw.vfs_names()[0]
+"""SQLite's own VFS, which is the default one until it is told otherwise."""
 _names = itertools.count()
 
 
@@ -97,6 +102,25 @@ class LossyDisk(Disk):
         dropped, and the next sync knows nothing of it, as it is with the system's own."""
         self.vfs = f"lossy-{next(_names)}"
         self._vfs = _LossyVFS(self.vfs, self)
+        self._folders: set[Path] = set()
+        """Those whose own entry is on the device."""
+
+    @contextlib.contextmanager
+    def everywhere(self, patch: pytest.MonkeyPatch) -> Iterator[None]:
+        """Keep book of every database that is opened meanwhile, and of every folder synced."""
+
+        def lock(connection: apsw.Connection) -> None:
+            connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+
+        vfs = _LossyVFS(f"{self.vfs}-everywhere", self, default=True)
+        apsw.connection_hooks.append(lock)
+        try:
+            with patch.context() as patched:
+                patched.setattr("headrace.views.database.sync_path", self.sync_folder)
+                yield
+        finally:
+            apsw.connection_hooks.remove(lock)
+            vfs.unregister()
 
     def boot(self) -> str:
         return "before the crash"
@@ -167,7 +191,7 @@ class LossyDisk(Disk):
         self._book(path).sync()
         if path.name.endswith("-wal"):
             # SQLite's own VFS syncs the folder with the first sync of a new WAL.
-            self._book(path).named = True
+            self.named(path.parent)
 
     def removed(self, path: Path) -> None:
         book = self._books.pop(path, None)
@@ -175,6 +199,7 @@ class LossyDisk(Disk):
             self._removed[path] = book
 
     def named(self, folder: Path) -> None:
+        self._folders.update(book.parent for book in self._books if book.parent.parent == folder)
         for path, book in self._books.items():
             if path.parent == folder and not book.nameless:
                 book.named = True
@@ -186,23 +211,27 @@ class LossyDisk(Disk):
     def crash(self, folder: Path, after: Path, choose: random.Random) -> None:
         """Make in `after` what might be left of `folder`.
 
-        Half of the time all of SQLite's writes are there, as if the system had written them back
-        by itself: then the catalog speaks of bytes that are lost.
+        Half of the time all of SQLite's writes in a folder are there, as if the system had written
+        them back by itself: then the catalog speaks of bytes that are lost.
         """
-        kept = choose.random() < 0.5
+        folders = {path.parent for path in self._books if path.parent != folder}
+        lost = {path for path in sorted(folders - self._folders) if choose.random() < 0.5}
+        keeps = {path for path in sorted({folder, *folders}) if choose.random() < 0.5}
         gone = {path: book for path, book in self._removed.items() if path not in self._books}
         for path, new in [*self._books.items(), *gone.items()]:
+            kept = path.parent in keeps and path.parent.name != "segments"
+            if path.parent in lost:
+                continue
             book = new
             if path in self._removed and not new.named and choose.random() < 0.5:
                 book = self._removed[path]  # the name still leads to the file before
             if path in gone and choose.random() < 0.5:
                 continue
-            if not book.named and not (kept and path.parent == folder) and choose.random() < 0.5:
+            if not book.named and not kept and choose.random() < 0.5:
                 continue
             target = after / path.relative_to(folder)
             target.parent.mkdir(parents=True, exist_ok=True)
-            catalog = path.parent == folder
-            target.write_bytes(book.after_crash(choose, kept=kept and catalog))
+            target.write_bytes(book.after_crash(choose, kept=kept))
 
     def _book(self, path: Path) -> _Book:
         return self._books.setdefault(path, _Book())
@@ -213,8 +242,8 @@ def _failed(path: Path) -> Exception:
 
 
 class _LossyVFS(apsw.VFS):
-    def __init__(self, name: str, disk: LossyDisk) -> None:
-        super().__init__(name, "")
+    def __init__(self, name: str, disk: LossyDisk, *, default: bool = False) -> None:
+        super().__init__(name, _SYSTEMS, makedefault=default)
         self._disk = disk
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> _LossyFile:
@@ -237,7 +266,7 @@ class _LossyFile(apsw.VFSFile):
     def __init__(
         self, name: str | apsw.URIFilename, flags: list[int], disk: LossyDisk, path: Path
     ) -> None:
-        super().__init__("", name, flags)
+        super().__init__(_SYSTEMS, name, flags)
         self._disk = disk
         self._path = path
 
@@ -250,5 +279,4 @@ class _LossyFile(apsw.VFSFile):
         self._disk.wrote(self._path, newsize, None)
 
     def xSync(self, flags: int) -> None:
-        super().xSync(flags)
-        self._disk.synced(self._path)
+        self._disk.synced(self._path)  # which is the only device that counts

@@ -12,7 +12,7 @@ from typing import Any
 from headrace.engine.position import Position, batch_end, behind, commits_told
 from headrace.engine.steps import Step, fingerprint
 from headrace.errors import ForeignCheckpoint, PipelineError
-from headrace.notes import write_note
+from headrace.notes import sync_path, write_note
 from headrace.streams.time import Session
 
 _IDENTITY = "headrace.json"
@@ -125,6 +125,15 @@ class Checkpoint:
             return batch_end(self.path, number)
         except (OSError, ValueError, KeyError) as error:
             raise self._damaged(f"where batch {number} ends is not to be read") from error
+
+    def sync_plan(self, number: int) -> None:
+        """Return when a power cut cannot take back where a batch ends. Spark does not see to it.
+
+        What a batch has written stays, so after a power cut it must not be cut anew.
+        """
+        for path in (self.path / "metadata", self.path / "offsets" / str(number)):
+            sync_path(path)
+            sync_path(path.parent)
 
     def _has_state(self, version: int) -> bool:
         """Whether every part of the state has been written in a version."""

@@ -185,6 +185,7 @@ class Query:
             )
         if self._crowds is not None:
             self._crowds.check(reached, end)
+        self._checkpoint.sync_plan(number)
         looking = self._beside.submit(self._set_aside, reached, end)
         try:
             results = self._results(number, frame, sink)

@@ -27,6 +27,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.clock import SECOND, SystemClock
+from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.wish import check_options
 from headrace.errors import InvalidSetting, TransactionTooLarge, UnknownColumn
 from headrace.log import Log, open_log
@@ -146,14 +147,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if checkpoint is None:
             _needs_checkpoint()
         self._target = target
-        self._checkpoint = checkpoint
+        self._path = Path(urlparse(checkpoint).path)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return stage(self._target, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        tables = staged_rows(messages)
-        with self._target.opened() as log, log.producer(id=f"spark-{self._query()}") as producer:
+        tables, query = staged_rows(messages), self._query()
+        Checkpoint(self._path).sync_plan(batchId)
+        with self._target.opened() as log, log.producer(id=f"spark-{query}") as producer:
             schema = log.topic(self._target.topic).topic.schema
             assert schema is not None
             rows = pa.concat_tables(tables) if tables else schema.empty_table()
@@ -171,9 +173,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def _query(self) -> str:
         """The stream's own id. It is in its checkpoint, so it lives and ends with its numbers."""
-        metadata = Path(urlparse(self._checkpoint).path) / "metadata"
         try:
-            return str(json.loads(metadata.read_text())["id"])
+            return str(json.loads((self._path / "metadata").read_text())["id"])
         except OSError:
             _needs_checkpoint()
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import apsw
 
 from headrace.errors import CorruptView, ViewError
+from headrace.notes import sync_path
 from headrace.sqlite import Failures, Link
 from headrace.views.values import DECIMAL, compare_decimals
 
@@ -123,6 +124,8 @@ class Database:
             db.execute("INSERT INTO _headrace_app VALUES (?, ?)", (app, uuid.uuid4().hex))
             db.execute("INSERT INTO _headrace_outbox_end VALUES (0)")
             db.execute(f"PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT}")
+            # SQLite syncs the folder that it makes files in, and that folder may be new too.
+            sync_path(self.path.parent.parent)
         found = db.execute("PRAGMA application_id").get, db.execute("PRAGMA user_version").get
         if found != (APPLICATION, FORMAT):
             raise ViewError(

@@ -64,8 +64,9 @@ class FileLog(Log):
         self._clock = clock or SystemClock()
         self._disk = disk or Disk()
         self._catalog = Catalog(self.folder, self._disk, create=create, patience=patience)
-        if not self._catalog.read_only:
+        if not self._catalog.read_only and not (self.folder / SEGMENTS).exists():
             self._disk.make_folder(self.folder / SEGMENTS)
+            self._disk.sync_folder(self.folder)
         self._handles: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
         segments = Segments(self.folder, self._catalog, self._disk)
         self._appender = Appender(self._catalog, segments, self._disk, self._clock)
