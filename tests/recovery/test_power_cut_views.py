@@ -97,6 +97,7 @@ def _one_cut(home: Path, seed: int, patch: pytest.MonkeyPatch) -> tuple[int, int
             nonlocal left
             left -= point in _POINTS
             if left <= 0:
+                disk.crash(folder, after, choose)  # now, for what is closed later is synced
                 raise Crash
             if point != "before sending" and choose.random() < 0.3:
                 rows.write(choose.randint(1, 2))
@@ -105,7 +106,8 @@ def _one_cut(home: Path, seed: int, patch: pytest.MonkeyPatch) -> tuple[int, int
             for _ in range(5):
                 rows.write(choose.randint(1, 4))
                 sink_all(log, step, TYPES, max_commits=choose.randint(1, 4), reach=reach)
-        disk.crash(folder, after, choose)
+            left = 0
+            reach(_POINTS[0])
         log.close()
     with FileLog(after, disk=_NextBoot(), clock=clock) as again:
         again.ensure_topic(app.topics["events"])
