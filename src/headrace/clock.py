@@ -98,8 +98,11 @@ def to_micros(moment: datetime) -> int:
 
 
 def to_datetime(moment: int) -> datetime:
-    """The UTC datetime of a number of microseconds since the epoch."""
-    return _EPOCH + timedelta(microseconds=moment)
+    """The UTC datetime of a number of microseconds since the epoch, or the nearest that there is.
+
+    A watermark can be before the year 1, and the end of a window after 9999.
+    """
+    return _EPOCH + timedelta(microseconds=min(max(moment, FIRST_MOMENT), LAST_MOMENT))
 
 
 def micros(span: timedelta) -> int:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from headrace.clock import SystemClock, VirtualClock, to_datetime, to_micros
+from headrace.clock import (
+    FIRST_MOMENT,
+    LAST_MOMENT,
+    SystemClock,
+    VirtualClock,
+    to_datetime,
+    to_micros,
+)
 
 
 def test_a_virtual_clock_moves_only_when_told() -> None:
@@ -27,3 +34,9 @@ def test_waiting_time_never_goes_back_with_the_wall() -> None:
 def test_the_system_clock_counts_up() -> None:
     clock = SystemClock()
     assert clock.monotonic() <= clock.monotonic()
+
+
+def test_a_moment_beyond_the_years_1_to_9999_is_the_nearest_in_them() -> None:
+    assert to_datetime(FIRST_MOMENT - 1) == datetime.min.replace(tzinfo=UTC)
+    assert to_datetime(LAST_MOMENT + 1) == datetime.max.replace(tzinfo=UTC)
+    assert to_datetime(FIRST_MOMENT + 1) == datetime.min.replace(microsecond=1, tzinfo=UTC)

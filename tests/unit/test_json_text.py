@@ -10,6 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.clock import FIRST_MOMENT, LAST_MOMENT
 from headrace.schema import json_text
 from headrace.views.changelog import key_texts
 
@@ -90,6 +91,7 @@ def test_texts_are_escaped_and_whole_seconds_have_no_fraction() -> None:
     ]
 
 
-def test_moments_that_no_calendar_has_are_left_to_whoever_knows_what_to_do() -> None:
-    far = pa.array([253_402_300_800_000_000], pa.int64()).cast(MOMENT)
-    assert json_text.values(far, lambda _: ["asked"]).to_pylist() == ["asked"]
+def test_a_time_beyond_the_years_of_python_is_written_as_well() -> None:
+    beyond = pa.array([FIRST_MOMENT - 1, LAST_MOMENT + 1, None], pa.int64()).cast(MOMENT)
+    written = json_text.values(beyond, one_by_one).to_pylist()
+    assert written == ['"0000-12-31T23:59:59.999999Z"', '"10000-01-01T00:00:00Z"', "null"]

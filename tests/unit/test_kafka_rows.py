@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.clock import LAST_MOMENT
 from headrace.errors import InvalidSchema
 from headrace.log import Topic, TopicSettings
 from headrace.log.kafka.garbage import Garbage
@@ -231,3 +232,13 @@ def test_bytes_that_are_no_text_are_found_and_binary_is_whatever_it_is() -> None
 def test_columns_that_bytes_cannot_fill_are_refused(schema: str) -> None:
     with pytest.raises(InvalidSchema, match="Where rows are bytes as they are"):
         BytesRows(parse_schema(schema))
+
+
+@pytest.mark.parametrize("kind", [JsonRows, AvroRows])
+def test_the_end_of_a_window_after_the_year_9999_can_be_written(
+    kind: type[JsonRows | AvroRows],
+) -> None:
+    schema = parse_schema("window_end timestamp")
+    moment = pa.array([LAST_MOMENT + 1], pa.int64()).cast(schema.field(0).type)
+    (written,) = kind(schema).encode(pa.RecordBatch.from_arrays([moment], schema=schema))
+    assert written

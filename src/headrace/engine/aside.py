@@ -53,6 +53,7 @@ LATE_FIELDS = [
 
 NO_TIME = "no event time"
 AHEAD = "ahead of the clock"
+OUTSIDE = "outside of the years 1 to 9999"
 
 _PAGE = 10_000
 
@@ -107,7 +108,7 @@ def set_aside(
             if batch.tombstones is not None:
                 found.tombstones += int(batch.tombstones.sum())
             if not good.all():
-                letters = _dead_letters(step, topic, batch, good)
+                letters = _dead_letters(step, topic, batch, good, commits[batch.commit].bound)
                 found.dead += [letters] if letters.num_rows else []
             if closing is not None and closing.touches(commits[batch.commit]):
                 rows = _candidates(topic, batch, good, commits, closing)
@@ -188,10 +189,12 @@ def _window_ends(window: AnyWindow, times: Moments) -> Iterator[tuple[Moments, M
         yield ends, ends > times
 
 
-def _dead_letters(step: str, topic: Topic, batch: Batch, good: Mask) -> pa.RecordBatch:
+def _dead_letters(
+    step: str, topic: Topic, batch: Batch, good: Mask, bound: int | None
+) -> pa.RecordBatch:
     dead = ~good if batch.tombstones is None else ~good & ~batch.tombstones
     letters = chosen(batch, dead)
-    data, time = letters.data, str(topic.event_time)
+    data = letters.data
     # Python's dates end with the year 9999, and a dead letter may be further ahead than that.
     readable = [c.cast(pa.string()) if pa.types.is_timestamp(c.type) else c for c in data.columns]
     rows = to_rows(pa.RecordBatch.from_arrays(readable, names=data.schema.names))
@@ -204,11 +207,18 @@ def _dead_letters(step: str, topic: Topic, batch: Batch, good: Mask) -> pa.Recor
             "offset": letters.offsets,
             "commit_number": [batch.commit] * count,
             "appended": [to_datetime(batch.timestamp)] * count,
-            "reason": [NO_TIME if row[time] is None else AHEAD for row in rows],
+            "reason": [_reason(t, bound) for t in data.column(topic.event_time).cast(pa.int64())],
             "row": [to_json(row) for row in rows],
         },
         schema=DEAD_SCHEMA,
     )
+
+
+def _reason(time: pa.Scalar, bound: int | None) -> str:
+    """Why a row with this event time is a dead letter."""
+    if not time.is_valid:
+        return NO_TIME
+    return AHEAD if bound is not None and time.as_py() > bound else OUTSIDE
 
 
 def to_json(row: Mapping[str, Any]) -> str:

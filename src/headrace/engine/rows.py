@@ -19,6 +19,7 @@ from headrace.engine.waiting import Ready
 from headrace.engine.wish import Wish
 from headrace.errors import OffsetOutOfRange
 from headrace.log import Batch, Log, Offset, Topic, open_log
+from headrace.log.state import believed
 
 _ARROW_ROWS = 65_536
 _SPLIT_ROWS = 32_768
@@ -179,11 +180,9 @@ def in_time(batch: Batch, topic: Topic, commits: Commits) -> Mask:
     if batch.tombstones is None and not commits[batch.commit].misplaced:
         return np.ones(len(batch), np.bool_)
     times = batch.data.column(topic.event_time).cast(pa.int64())
-    good = pc.is_valid(times)
-    bound = commits[batch.commit].bound
-    if bound is not None:
-        good = pc.and_(good, pc.fill_null(pc.less_equal(times, bound), False))
-    mask: Mask = good.to_numpy(zero_copy_only=False)
+    first, last = believed(commits[batch.commit].bound)
+    good = pc.and_(pc.less_equal(first, times), pc.less_equal(times, last))
+    mask: Mask = pc.fill_null(good, False).to_numpy(zero_copy_only=False)
     return mask if batch.tombstones is None else mask & ~batch.tombstones
 
 

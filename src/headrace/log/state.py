@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from headrace.clock import FIRST_MOMENT, LAST_MOMENT
 from headrace.log.assignment import Partition
 from headrace.log.settings import TopicSettings
 
@@ -73,8 +74,8 @@ class TopicCommit:
     """What a commit brought to a topic, in rows and in event time.
 
     `before` and `after` are the topic's frontier. Event times after `bound`, which is the append
-    time and the topic's skew, are not believed. `misplaced` counts those and the rows without any;
-    `oldest` is the lowest of the others.
+    time and the topic's skew, are not believed, nor are those outside of the years 1 to 9999.
+    `misplaced` counts them and the rows without any; `oldest` is the lowest of the others.
     """
 
     number: int
@@ -84,6 +85,14 @@ class TopicCommit:
     oldest: int | None
     misplaced: int
     bound: int | None
+
+
+def believed(bound: int | None) -> tuple[int, int]:
+    """The first and the last event time that a commit with such a bound believes.
+
+    Spark's type for times has the years 1 to 9999, and so has Python's.
+    """
+    return FIRST_MOMENT, LAST_MOMENT if bound is None else min(bound, LAST_MOMENT)
 
 
 @dataclass(frozen=True)

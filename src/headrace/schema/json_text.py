@@ -16,9 +16,6 @@ Write = Callable[[pa.Array], list[str]]
 _CONTROL = r"[\x00-\x1f]"
 """What a JSON text has to escape in a way of its own."""
 
-_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
-"""The years 1 to 9999 in microseconds, which are those that everybody can read."""
-
 
 def objects(
     columns: Sequence[pa.Array],
@@ -69,12 +66,10 @@ def _texts(column: pa.Array, write: Write) -> pa.Array:
     return pc.replace_with_mask(quoted, odd, pa.array(write(column.filter(odd)), pa.string()))
 
 
-def _moments(column: pa.Array) -> pa.Array | None:
-    # Many rows have the same moment, and to write a moment takes a while.
+def _moments(column: pa.Array) -> pa.Array:
+    # Many rows have the same moment, and to write a moment takes a while. A window may end after
+    # the year 9999, which Arrow can write and Python's own times cannot.
     coded = column.dictionary_encode()
-    span = pc.min_max(coded.dictionary.cast(pa.int64()))
-    if span["min"].as_py() < _FIRST or span["max"].as_py() > _LAST:
-        return None
     zone = "" if column.type.tz is None else "Z"
     written = pc.strftime(coded.dictionary, f'"%Y-%m-%dT%H:%M:%S{zone}"')
     whole = pc.replace_substring_regex(written, r'\.000000(Z?")$', r"\1")

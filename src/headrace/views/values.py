@@ -19,6 +19,9 @@ from pyarrow import types
 
 from headrace.errors import InvalidPipeline
 
+_YEARS = 8_000
+_YEARS_SECONDS = _YEARS // 400 * 146_097 * 86_400
+
 
 def check_storable(schema: pa.Schema, what: str) -> None:
     """Return if SQLite can keep such rows and give them back as they were."""
@@ -112,7 +115,15 @@ def shown(column: str, kind: pa.DataType) -> str:
     """SQL that shows a stored column as people write its values."""
     if types.is_timestamp(kind):
         fraction = f"(({column} % 1000000 + 1000000) % 1000000)"
-        moment = f"strftime('%Y-%m-%d %H:%M:%S', ({column} - {fraction}) / 1000000, 'unixepoch')"
+        second = f"(({column} - {fraction}) / 1000000)"
+        moment = f"strftime('%Y-%m-%d %H:%M:%S', {second}, 'unixepoch')"
+        # SQLite's dates end with the year 9999, and windows may end after it. The calendar repeats
+        # every 400 years.
+        year, rest = (
+            f"strftime('{part}', {second} - {_YEARS_SECONDS}, 'unixepoch')"
+            for part in ("%Y", "-%m-%d %H:%M:%S")
+        )
+        moment = f"coalesce({moment}, ({year} + {_YEARS}) || {rest})"
         return f"{moment} || iif({fraction}, printf('.%06d', {fraction}), '')"
     if types.is_date(kind):
         return f"date({column} * 86400, 'unixepoch')"

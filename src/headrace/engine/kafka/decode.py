@@ -1,8 +1,8 @@
 """Kafka's bytes as columns, by Spark's own functions, and what is to be said of those that are not.
 
-A row has a place in time if its value decodes, has an event time, and is not ahead of the clock by
-more than the topic's skew. The clock is the record's own timestamp: on topics that headrace makes
-it is when the broker appended it.
+A row has a place in time if its value decodes, has an event time in the years 1 to 9999, and is not
+ahead of the clock by more than the topic's skew. The clock is the record's own timestamp: on topics
+that headrace makes it is when the broker appended it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from headrace.clock import micros
+from headrace.clock import FIRST_MOMENT, LAST_MOMENT, micros
 from headrace.engine import places
-from headrace.engine.aside import AHEAD, NO_TIME
+from headrace.engine.aside import AHEAD, NO_TIME, OUTSIDE
 from headrace.log import Topic
 from headrace.log.kafka.avro import avro_schema
 from headrace.log.kafka.rows_bytes import own_bytes
@@ -76,7 +76,7 @@ class Decoder:
         only_once = F.spark_partition_id() >= 0
         # Of Avro that does not decode the time is null as well, and need not be asked twice.
         readable = self._decodes if not self._avro or self._by_arrival else F.lit(True)
-        time = F.when(only_once & readable & ~self._ahead, self._time)
+        time = F.when(only_once & readable & ~self._ahead & ~self._outside, self._time)
         columns = [self._column(name).alias(name) for name in self.columns]
         if more:
             lenient = Decoder.of(self.topic, more)._row()
@@ -125,6 +125,7 @@ class Decoder:
             .when(~self._decodes, F.lit(UNREADABLE))
             .when(self._time.isNull(), F.lit(NO_TIME))
             .when(self._ahead, F.lit(AHEAD))
+            .when(self._outside, F.lit(OUTSIDE))
             .otherwise(F.lit(""))
         )
 
@@ -195,6 +196,12 @@ class Decoder:
         if self._by_arrival:
             return F.coalesce(time, F.col("timestamp"))
         return time
+
+    @property
+    def _outside(self) -> Column:
+        """Whether Spark has a time that its type does not have: it reads the year 20000 as such."""
+        inside = F.unix_micros(self._time).between(FIRST_MOMENT, LAST_MOMENT)
+        return F.coalesce(~inside, F.lit(False))
 
     @property
     def _ahead(self) -> Column:

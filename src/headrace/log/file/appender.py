@@ -33,7 +33,7 @@ from headrace.log.file.segments import Segments
 from headrace.log.file.topics import frontier_at
 from headrace.log.group_offsets import GroupOffsets
 from headrace.log.split import Piece
-from headrace.log.state import Ack, Receipt
+from headrace.log.state import Ack, Receipt, believed
 
 
 @dataclass(frozen=True)
@@ -262,12 +262,18 @@ class _Times:
 
 
 def _event_times(column: pa.Array, bound: int | None) -> _Times:
-    """The range of the event times up to `bound`. Rows beyond it, or without one, are misplaced."""
+    """The range of the event times that are believed. Rows without such a time are misplaced."""
     times = column.cast(pa.int64())
     misplaced = times.null_count
+    oldest, newest = _span(times)
+    first, last = believed(bound)
+    if oldest is not None and newest is not None and not first <= oldest <= newest <= last:
+        good = times.filter(pc.and_(pc.less_equal(first, times), pc.less_equal(times, last)))
+        misplaced = len(times) - len(good)
+        oldest, newest = _span(good)
+    return _Times(oldest, newest, misplaced)
+
+
+def _span(times: pa.Array) -> tuple[int | None, int | None]:
     span = pc.min_max(times)
-    if bound is not None and (span["max"].as_py() or bound) > bound:
-        believed = times.filter(pc.less_equal(times, bound))
-        misplaced = len(times) - len(believed)
-        span = pc.min_max(believed)
-    return _Times(span["min"].as_py(), span["max"].as_py(), misplaced)
+    return span["min"].as_py(), span["max"].as_py()

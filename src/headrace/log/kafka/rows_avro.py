@@ -25,7 +25,7 @@ class AvroRows:
         self._checks = [(field.name, check_of(field.type)) for field in schema]
 
     def encode(self, batch: pa.RecordBatch) -> list[bytes]:
-        rows = batch.to_pylist()
+        rows = _timeless(batch).to_pylist()
         for name in self._maps:
             kind = self._schema.field(name).type
             for row in rows:
@@ -58,6 +58,12 @@ class AvroRows:
             pa.array(list(column), field.type)
             for column, field in zip(columns, self._schema, strict=True)
         ]
+
+
+def _timeless(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows whose times are numbers, as Avro has them: the end of a window may be after 9999."""
+    columns = [c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c for c in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _has_map(kind: pa.DataType) -> bool:
