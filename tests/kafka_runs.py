@@ -122,7 +122,8 @@ class Runs:
                     time = event.event_time // MILLISECOND * MILLISECOND
                     newest[event.topic.name] = max(time, newest.get(event.topic.name, time))
             if len(newest) == len(topics):
-                frontier = max(min(newest.values()), frontier or 0)
+                lowest = min(newest.values())
+                frontier = lowest if frontier is None else max(lowest, frontier)
             events += batch
         return events
 

@@ -39,8 +39,8 @@ def kafka(broker: ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         yield made
 
 
-def row(second: float, url: str = "a") -> dict[str, Any]:
-    return {"url": url, "user": f"u{second}", "at": BEGIN + second * SECOND}
+def row(second: float, url: str = "a", begin: datetime = BEGIN) -> dict[str, Any]:
+    return {"url": url, "user": f"u{second}", "at": begin + second * SECOND}
 
 
 def pageviews(kafka: Runs, **settings: Any) -> tuple[hr.App, Source]:
@@ -63,7 +63,9 @@ def hits(rows: list[dict[str, Any]]) -> list[tuple[str, str, int, int, str]]:
     ]
 
 
-def test_rows_are_counted_and_what_comes_too_late_is_a_stream(kafka: Runs) -> None:
+@pytest.mark.parametrize("begin", [BEGIN, datetime(1969, 12, 31, 23), datetime(1, 1, 1)])
+def test_rows_are_counted_and_what_comes_too_late_is_a_stream(kafka: Runs, begin: datetime) -> None:
+    begin = begin.replace(tzinfo=UTC)
     app, source = pageviews(kafka)
     per_minute = hr.aggregate(
         source, by="url", window=hr.tumbling(60 * SECOND), lateness=LATENESS, hits=hr.count()
@@ -71,14 +73,14 @@ def test_rows_are_counted_and_what_comes_too_late_is_a_stream(kafka: Runs) -> No
     app.view("hits", per_minute)
     app.publish(late := kafka.name("late"), per_minute.late)
 
-    kafka.send(source, row(5), row(10), row(70, "b"))
+    kafka.send(source, row(5, "a", begin), row(10, "a", begin), row(70, "b", begin))
     assert hits(kafka.run(app).view("hits")) == [
         ("a", "00:00", 2, 1, "fired"),
         ("b", "01:00", 1, 1, "open"),
     ]
-    kafka.send(source, row(200))
+    kafka.send(source, row(200, "a", begin))
     kafka.run(app)
-    kafka.send(source, row(20), row(21), row(199))
+    kafka.send(source, *(row(second, "a", begin) for second in (20, 21, 199)))
     results = kafka.run(app)
 
     assert hits(results.view("hits")) == [
@@ -90,7 +92,7 @@ def test_rows_are_counted_and_what_comes_too_late_is_a_stream(kafka: Runs) -> No
     assert law.holds
     assert (law.rows, law.counted, law.late) == (7, 5, 2)
     found = sorted((r["user"], r["watermark"], r["late_by"]) for r in results.topic(late))
-    assert found == [("u20", BEGIN + 190 * SECOND, 110.0), ("u21", BEGIN + 190 * SECOND, 110.0)]
+    assert found == [("u20", begin + 190 * SECOND, 110.0), ("u21", begin + 190 * SECOND, 110.0)]
 
 
 @pytest.mark.parametrize(

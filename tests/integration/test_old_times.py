@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from headrace import streams as hr
 from headrace.clock import FIRST_MOMENT, LAST_MOMENT, to_datetime
 from headrace.engine import checkpoint
-from headrace.errors import LawBroken
+from headrace.errors import LawBroken, PipelineError
 from headrace.testing import ScriptedLog, scripted_log
 from headrace.views import open_views
 from tests.property.joining import check_join
@@ -163,7 +164,7 @@ DROPPING: dict[str, Callable[[], hr.App]] = {
 def test_a_step_of_which_spark_drops_a_row_stops_before_the_batch_is_stored(
     log: ScriptedLog, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(checkpoint, "SHIFT", 0)  # Spark's watermark is then ahead of these rows
+    monkeypatch.setattr(checkpoint, "SHIFT", 1)  # Spark's watermark is then ahead of these rows
     app = DROPPING[kind]()
     for topic in app.topics:
         write(log, app, (topic, datetime(1969, 7, 20, tzinfo=UTC)))
@@ -196,6 +197,23 @@ def test_a_checkpoint_without_a_shift_goes_on_without_one(
     for name, step in steps.items():
         check_view(name, step, results)
         check_law(name, step, results)
+
+
+def test_a_checkpoint_without_a_shift_says_how_times_before_1970_can_count(
+    log: ScriptedLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, steps = counting({"tumbling": WINDOWS["tumbling"]})
+    write(log, app, ("events", EPOCH - 100 * SECOND))
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "SHIFT", 0)
+        with pytest.raises(PipelineError, match="no time before 1970 counts") as stopped:
+            log.run(app, spark=shared())
+    assert not isinstance(stopped.value, LawBroken)
+    (identity,) = tmp_path.rglob("headrace.json")
+    assert f"Remove {identity.parent}" in str(stopped.value)
+    shutil.rmtree(identity.parent)
+    results = log.run(app, spark=shared())
+    check_view("tumbling", steps["tumbling"], results)
 
 
 # Times that no type of Spark's has

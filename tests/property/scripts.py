@@ -17,6 +17,10 @@ from headrace.testing import ScriptedLog
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 BEGIN = NOW - timedelta(hours=2)
 SECOND = timedelta(seconds=1)
+FAR = NOW + 9_000 * SECOND
+"""Ahead of the clock."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SCHEMA = "k string, n int, tags array<string>, at timestamp"
 LATENESS = hr.Lateness(20 * SECOND, 60 * SECOND)
 
@@ -73,7 +77,7 @@ def scripts(draw: Draw) -> list[Commit]:
                 case 0:
                     at = None
                 case 1:
-                    at = NOW + 9_000 * SECOND
+                    at = FAR
             commit.append(
                 {
                     "k": draw(st.sampled_from(["a", "b", None])),
@@ -98,8 +102,12 @@ def moved(commit: Commit, era: timedelta) -> Commit:
 
 
 def moved_rows(rows: list[dict[str, Any]], era: timedelta) -> list[dict[str, Any]]:
-    """Rows in another era."""
-    return [row | {"at": row["at"] + era} if row.get("at") else row for row in rows]
+    """Rows in another era. Those ahead of the clock stay so: no commit is older than 1970."""
+    least = {True: _EPOCH + (FAR - NOW), False: datetime.min.replace(tzinfo=UTC)}
+    return [
+        row | {"at": max(row["at"] + era, least[row["at"] > NOW])} if row.get("at") else row
+        for row in rows
+    ]
 
 
 def write(

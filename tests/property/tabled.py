@@ -26,7 +26,7 @@ from headrace.views.database import Database
 from headrace.views.location import database_of
 from headrace.views.outbox import Outbox
 from headrace.views.sink import ViewSink
-from tests.property.scripts import BEGIN, ERAS, NOW, SECOND, moved_rows
+from tests.property.scripts import BEGIN, ERAS, FAR, SECOND, moved_rows
 from tests.property.tabling import changes_in
 
 Change = tuple[str, list[dict[str, Any]]]
@@ -73,8 +73,7 @@ def scripts(draw: Any) -> list[Change]:
                     st.sampled_from([False, False, False, False, False, None, None, True])
                 ),
             }
-            far = NOW + 9_000 * SECOND
-            row["at"] = draw(st.sampled_from([None, far, *[moment - draw(back) * SECOND] * 20]))
+            row["at"] = draw(st.sampled_from([None, FAR, *[moment - draw(back) * SECOND] * 20]))
             commit += [row] * draw(st.sampled_from([1, 1, 1, 2]))
         script.append((topic, commit))
     return script

@@ -162,7 +162,9 @@ class Crowd:
         rows = compiler.rows(chosen).where(~too_late(self.join))
         for name in self.keys:
             rows = rows.where(F.col(f"`{name}`").isNotNull())
-        period = F.floor(F.unix_micros(places.TIME) / F.lit(self.span)).cast("bigint")
+        # In whole numbers: a double has not all microseconds of the years after 2255.
+        moment, span = F.unix_micros(places.TIME), F.lit(self.span)
+        period = F.call_function("div", moment - F.pmod(moment, span), span)
         found = rows.groupBy(
             *(F.col(f"`{name}`") for name in self.keys), period.alias(_PERIOD)
         ).agg(F.count(F.lit(1)).alias(_COUNT))

@@ -286,12 +286,17 @@ class Query:
         its rows before.
         """
         found = sum(dropped(node) for _, node in nodes(self._execution.executedPlan()))
-        if found:
-            raise LawBroken(
-                f"Spark dropped {found:,} rows of step {self.step.name!r} as late, which "
-                "the log had let pass",
-                hint=NOT_STORED,
-            )
+        if not found:
+            return
+        what = f"Spark dropped {found:,} rows of step {self.step.name!r} as late, which the log"
+        if self._shift:
+            raise LawBroken(f"{what} had let pass", hint=NOT_STORED)
+        raise PipelineError(
+            f"{what} had let pass: an earlier version of headrace began its checkpoint, in which "
+            "no time before 1970 counts",
+            hint=f"Nothing of this batch was stored. Remove {self._checkpoint.path}: Spark's state "
+            "is then computed again from the log, and what is stored stays as it is",
+        )
 
     def _end_of(self, number: int) -> Mapping[str, Position]:
         """Up to where a batch goes; before the first, where the step began."""
