@@ -11,7 +11,7 @@ import apsw
 import pyarrow as pa
 import pytest
 
-from headrace.clock import VirtualClock
+from headrace.clock import FIRST_MOMENT, LAST_MOMENT, VirtualClock
 from headrace.errors import CorruptCatalog, LogBusy, OffsetOutOfRange, UnknownTopic
 from headrace.log.declared import TopicRow
 from headrace.log.file import compaction
@@ -238,3 +238,29 @@ def test_a_scan_whose_next_file_was_removed_by_retention_says_so(tmp_path: Path)
         log.upkeep("t")
         with pytest.raises(OffsetOutOfRange):
             next(scan)
+
+
+@pytest.mark.parametrize(
+    ("times", "oldest", "newest", "misplaced"),
+    [
+        ([FIRST_MOMENT, -1, LAST_MOMENT], FIRST_MOMENT, LAST_MOMENT, 0),
+        ([FIRST_MOMENT - 1, 0, None], 0, 0, 2),
+        ([-1, LAST_MOMENT + 1], -1, -1, 1),
+        ([FIRST_MOMENT - 1, LAST_MOMENT + 1], None, None, 2),
+        ([None], None, None, 1),
+    ],
+)
+def test_only_times_from_the_year_1_to_9999_are_believed(
+    tmp_path: Path,
+    times: list[int | None],
+    oldest: int | None,
+    newest: int | None,
+    misplaced: int,
+) -> None:
+    with FileLog(tmp_path / "log") as log:
+        log.create_topic("t", schema="at timestamp", event_time="at", settings={"skew": "none"})
+        rows = pa.table({"at": pa.array(times, pa.int64()).cast(pa.timestamp("us", tz="UTC"))})
+        with log.producer() as producer:
+            producer.append("t", rows)
+        (found,) = log.commits("t", 0, 10)
+        assert (found.oldest, found.after, found.misplaced) == (oldest, newest, misplaced)

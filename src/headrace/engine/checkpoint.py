@@ -77,10 +77,11 @@ class Checkpoint:
             )
 
     def _identity(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        """What is written of whose it is; nothing if that cannot be read."""
+        found = None
         with contextlib.suppress(json.JSONDecodeError, FileNotFoundError):
             found = json.loads((self.path / _IDENTITY).read_text())
-        return found
+        return found if isinstance(found, dict) else {}
 
     def _sweep(self) -> None:
         """Remove what Spark was about to write when it was killed. It counts the files that it has
