@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from headrace.log.declared import TopicRow
 from headrace.log.file import compaction
 from headrace.log.file.compaction import Compactor
 from headrace.log.file.disk import Disk
+from headrace.log.file.high_water import noted_commit
 from headrace.log.file.log import FileLog
 from headrace.log.interface import Log
 from headrace.log.producer import LogProducer
@@ -264,3 +266,72 @@ def test_only_times_from_the_year_1_to_9999_are_believed(
             producer.append("t", rows)
         (found,) = log.commits("t", 0, 10)
         assert (found.oldest, found.after, found.misplaced) == (oldest, newest, misplaced)
+
+
+# A part of the folder that is older than the rest
+
+
+def synced(log: FileLog, *values: bytes) -> None:
+    with log.producer() as producer:
+        for value in values:
+            producer.send("t", value)
+            producer.flush()
+
+
+def copied(log: FileLog, folder: Path) -> Path:
+    """A copy of a log in use, as somebody makes it who does not know of SQLite's WAL."""
+    return Path(
+        shutil.copytree(log.folder, folder, ignore=shutil.ignore_patterns("*-wal", "*-shm"))
+    )
+
+
+def test_a_copy_without_the_wal_is_refused_and_says_what_to_do(
+    log: FileLog, tmp_path: Path
+) -> None:
+    log.close()
+    log = FileLog(log.folder)
+    synced(log, b"1", b"2")
+    copy = copied(log, tmp_path / "copy")
+    with pytest.raises(
+        CorruptCatalog, match=r"commit 2 was synced, and the catalog ends with commit 0"
+    ):
+        FileLog(copy)
+    with pytest.raises(CorruptCatalog, match=r"copied without catalog\.db-wal"):
+        FileLog(copy)
+    (copy / "high-water").unlink()
+    with FileLog(copy) as shorter:
+        assert (shorter.head(), values(shorter, "t")) == (0, [])
+    log.close()
+
+
+def test_a_whole_copy_is_opened(log: FileLog, tmp_path: Path) -> None:
+    synced(log, b"1", b"2")
+    log.close()
+    with FileLog(copied(log, tmp_path / "copy")) as copy:
+        assert values(copy, "t") == [b"1", b"2"]
+
+
+def test_only_what_is_synced_is_noted(log: FileLog) -> None:
+    """A power cut may take what was only written, and that is no older catalog."""
+    synced(log, b"1")
+    assert noted_commit(log.folder) == 1
+    with log.producer(acks="written") as producer:
+        producer.send("t", b"2")
+    assert noted_commit(log.folder) == 1
+    log.create_topic("u")
+    assert noted_commit(log.folder) == log.head() == 2
+
+
+@pytest.mark.parametrize("cut", [b"", b"0000000000", b"99999999999999999999 00000000\n"])
+def test_a_note_that_was_cut_short_says_nothing(log: FileLog, cut: bytes) -> None:
+    synced(log, b"1")
+    log.close()
+    (log.folder / "high-water").write_bytes(cut)
+    with FileLog(log.folder) as again:
+        assert values(again, "t") == [b"1"]
+
+
+def test_a_commit_does_not_fail_because_it_cannot_be_noted(log: FileLog) -> None:
+    (log.folder / "high-water").mkdir()
+    synced(log, b"1")
+    assert values(log, "t") == [b"1"]

@@ -24,7 +24,7 @@ from headrace.clock import Clock, micros
 from headrace.errors import InvalidPosition
 from headrace.log.declared import TOMBSTONE, TopicRow
 from headrace.log.file.catalog import Catalog, one
-from headrace.log.file.clock_watch import ClockWatch, believed
+from headrace.log.file.clock_watch import ClockWatch, trusted_now
 from headrace.log.file.disk import Disk
 from headrace.log.file.identity import Identity, already
 from headrace.log.file.layout import Checksum, Message, encode
@@ -123,7 +123,7 @@ class Appender:
         number, last = one(db, "SELECT number + 1, time FROM head") or (1, 0)
         now = self._clock.now()
         self._watch.look(now, last)
-        return _Commit(db, number, max(now, last), believed(now, last), closed)
+        return _Commit(db, number, max(now, last), trusted_now(now, last), closed)
 
     def _place(self, commit: _Commit, piece: Piece, message: Message) -> Ack:
         """Write a message at the end of its partition's open segment, and record it."""

@@ -26,6 +26,7 @@ from headrace.errors import (
     ReadOnlyLog,
 )
 from headrace.log.file.disk import Disk
+from headrace.log.file.high_water import NAME, note_commit, noted_commit
 from headrace.log.file.tables import SCHEMA
 from headrace.log.file.upgrade import OLDEST, upgrade
 from headrace.sqlite import Failures, Link
@@ -71,6 +72,7 @@ class Catalog:
         """Called before a synced transaction commits, to sync what it speaks of."""
         self.failed_sync: Callable[[], None] | None = None
         """Called after SQLite failed to write or to sync a transaction."""
+        self._noted = 0
         self._closed = False
         if not self.path.exists() and not create:
             raise NotALog(
@@ -121,12 +123,33 @@ class Catalog:
                     yield connection
                     if synced and self.before_sync is not None:
                         self.before_sync(connection)
+                    head = self._head(connection) if synced else 0
                     self._disk.step("before commit")
                     committing = True
             except apsw.IOError:
                 if committing and self.failed_sync is not None:
                     self.failed_sync()
                 raise
+            if head > self._noted:
+                note_commit(self.folder, self._disk, head)
+                self._noted = head
+
+    def check_whole(self) -> None:
+        """Return if the catalog is not older than what lies beside it."""
+        noted = noted_commit(self.folder)  # before the head, which may go on meanwhile
+        with self.reading() as db:
+            head = self._head(db)
+        if noted > head:
+            raise CorruptCatalog(
+                f"A part of the log in {self.folder} is missing: commit {noted} was synced, and "
+                f"the catalog ends with commit {head}",
+                hint=f"Was the folder copied without {FILE_NAME}-wal? Copy it again with 'headrace "
+                f"backup', or with all its files while nobody uses it\n"
+                f"To go on without commits {head + 1} to {noted}, remove "
+                f"{self.folder / NAME}",
+                head=head,
+                synced=noted,
+            )
 
     def changes(self) -> int:
         """A number that differs whenever another connection has committed something."""
@@ -224,6 +247,9 @@ class Catalog:
         """Whether it is a new database, and not somebody else's."""
         tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
         return self._version(connection) == 0 and not tables
+
+    def _head(self, connection: apsw.Connection) -> int:
+        return int(connection.execute("SELECT number FROM head").get or 0)
 
     def _version(self, connection: apsw.Connection) -> int:
         return int(connection.execute("PRAGMA user_version").get)

@@ -57,7 +57,7 @@ def _shown(moment: int) -> str:
     return to_datetime(moment).isoformat(timespec="seconds")
 
 
-def believed(now: int, last: int) -> int:
+def trusted_now(now: int, last: int) -> int:
     """What bounds and ages are judged by, after a commit at `last`."""
     return now if last - now > _FAR else max(now, last)
 

@@ -67,6 +67,11 @@ class FileLog(Log):
         if not self._catalog.read_only and not (self.folder / SEGMENTS).exists():
             self._disk.make_folder(self.folder / SEGMENTS)
             self._disk.sync_folder(self.folder)
+        try:
+            self._catalog.check_whole()
+        except BaseException:
+            self._catalog.close()
+            raise
         self._handles: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
         segments = Segments(self.folder, self._catalog, self._disk)
         self._appender = Appender(self._catalog, segments, self._disk, self._clock)
