@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rich.live import Live
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
@@ -45,3 +46,18 @@ def watching(tally: Tally, file: str, *, quiet: bool) -> Iterator[None]:
     # Drawn by a thread of its own from what the tally says, so the sender has nothing to do.
     with Live(get_renderable=look, console=err(), transient=True, refresh_per_second=8):
         yield
+
+
+@contextlib.contextmanager
+def bytes_shown() -> Iterator[Callable[[str], Callable[[int, int], None]]]:
+    """Show how many bytes are done of each thing that is begun, one after the other."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
+    with Progress(
+        *columns, console=err(), transient=True, disable=not sys.stderr.isatty()
+    ) as shown:
+
+        def begin(what: str) -> Callable[[int, int], None]:
+            task = shown.add_task(what)
+            return lambda done, total: shown.update(task, completed=done, total=total)
+
+        yield begin

@@ -112,7 +112,7 @@ class Checkpoint:
                 f"its checkpoint goes on from {commits_told(done)}",
                 hint=f"Remove {self.path}; what is missing is then computed again",
             )
-        if last >= 0 and keeps_state(step) and not self._has_state(last + 1):
+        if last >= 0 and keeps_state(step) and not self.has_state(last + 1):
             raise self._damaged(f"the state of its {last + 1:,} batches is not there")
 
     def last_done(self) -> int:
@@ -136,7 +136,7 @@ class Checkpoint:
             sync_path(path)
             sync_path(path.parent)
 
-    def _has_state(self, version: int) -> bool:
+    def has_state(self, version: int) -> bool:
         """Whether every part of the state has been written in a version."""
         parts = [path for path in self.path.glob("state/*/[0-9]*") if path.is_dir()]
         return bool(parts) and all(any(part.rglob(f"{version}[._]*")) for part in parts)

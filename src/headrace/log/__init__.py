@@ -4,7 +4,9 @@ Everything else in headrace is derived from the log, and can be derived again. `
 interface; `open_log` finds the implementation by URL.
 """
 
-from headrace.log.address import open_log
+from headrace.log.address import folder_of_log, open_log
+from headrace.log.file.checking import check_log, log_ends
+from headrace.log.file.copying import copy_log
 from headrace.log.interface import Capability, Log
 from headrace.log.once import OnceBy, once_by
 from headrace.log.position import EARLIEST, LATEST, Commit, Offset, Position, Time, parse_position
@@ -13,11 +15,13 @@ from headrace.log.roles import Acks, CommitMode, Consumer, Delivery, Producer, T
 from headrace.log.settings import TopicSettings
 from headrace.log.state import (
     Ack,
+    Flaw,
     GroupState,
     Lag,
     Member,
     PartitionState,
     Receipt,
+    Tell,
     Topic,
     TopicCommit,
     TopicState,
@@ -35,6 +39,7 @@ __all__ = [
     "CommitMode",
     "Consumer",
     "Delivery",
+    "Flaw",
     "GroupState",
     "Header",
     "Lag",
@@ -47,6 +52,7 @@ __all__ = [
     "Producer",
     "Receipt",
     "Record",
+    "Tell",
     "Time",
     "Topic",
     "TopicCommit",
@@ -54,6 +60,10 @@ __all__ = [
     "TopicState",
     "Transaction",
     "UpkeepReport",
+    "check_log",
+    "copy_log",
+    "folder_of_log",
+    "log_ends",
     "once_by",
     "open_log",
     "parse_position",

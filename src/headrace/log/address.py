@@ -23,10 +23,9 @@ def open_log(url: str | None = None, *, clock: Clock | None = None, create: bool
     With `create` a folder that is no log yet becomes one. A Kafka cluster has to be there.
     """
     url = url or os.environ.get(VARIABLE) or DEFAULT
+    if (folder := folder_of_log(url)) is not None:
+        return FileLog(folder, clock=clock, create=create)
     scheme, _, rest = url.partition(":")
-    if scheme == "file" and rest:
-        path = rest[2:] if rest.startswith("//") else rest
-        return FileLog(Path(path).expanduser(), clock=clock, create=create)
     if scheme == "kafka" and rest.startswith("//"):
         return _kafka_log(url, clock)
     raise InvalidSetting(
@@ -34,6 +33,12 @@ def open_log(url: str | None = None, *, clock: Clock | None = None, create: bool
         hint="Use file:FOLDER for a log in a folder, such as file:./data, "
         "or kafka://HOST:PORT for one on Kafka",
     )
+
+
+def folder_of_log(url: str) -> Path | None:
+    """The folder of an embedded log; None for any other."""
+    scheme, _, rest = url.partition(":")
+    return Path(rest.removeprefix("//")).expanduser() if scheme == "file" and rest else None
 
 
 def _kafka_log(url: str, clock: Clock | None) -> Log:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -168,3 +169,17 @@ class UpkeepReport:
     segments_tiered: int = 0
     records_removed: int = 0
     bytes_freed: int = 0
+
+
+@dataclass(frozen=True)
+class Flaw:
+    """Something that is wrong with what is stored, and what can be done about it."""
+
+    what: str
+    problem: str
+    remedy: str
+    harmless: bool = False
+
+
+Tell = Callable[[int, int], None]
+"""Told how many bytes are done, and of how many."""

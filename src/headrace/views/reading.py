@@ -104,7 +104,7 @@ class Views:
 
     def list(self) -> list[ViewState]:
         """All views, by name."""
-        found = [state for app in self._apps() for state in self._states(app)]
+        found = [state for app in self.apps() for state in self._states(app)]
         return sorted(found, key=lambda state: (state.name, state.app))
 
     def skipped(self) -> dict[Path, str]:
@@ -118,7 +118,7 @@ class Views:
         Of a step without windows that waits for the last of several rows, when the last of these
         groups began.
         """
-        if app not in self._apps():
+        if app not in self.apps():
             return {}
         with self._opened(app) as db:
             tables = _tables(db)
@@ -192,14 +192,15 @@ class Views:
         found = sorted(self._folder.glob("*.db"))
         return [path for path in found if self._app in (None, path.stem)]
 
-    def _apps(self) -> Sequence[str]:
+    def apps(self) -> Sequence[str]:
+        """The applications that have a database of views."""
         return [path.stem for path in self._paths() if _foreign(path) is None]
 
     @contextlib.contextmanager
     def _opened(self, app: str) -> Iterator[apsw.Connection]:
         """A database of views in one moment."""
         path = self._folder / f"{app}.db"
-        with failures(path, _PATIENCE).translated(), _reading(path) as db:
+        with failures(path, _PATIENCE).translated(), reading(path) as db:
             yield db
 
     def _select(self, state: ViewState, rest: str) -> Result:
@@ -217,7 +218,7 @@ class Views:
         of. A name that two applications use is the first one's.
         """
         words = {word.strip("\"'`[]").lower() for word in _WORDS.findall(sql)}
-        apps = self._apps()
+        apps = self.apps()
         by_name = [app for app in apps if app.lower() in words]
         by_table = [app for app in apps if app not in by_name and words & self._table_names(app)]
         wanted = sorted([*by_name, *by_table][:_ATTACHED])
@@ -263,7 +264,7 @@ def _tables(db: apsw.Connection) -> set[str]:
 
 
 @contextlib.contextmanager
-def _reading(path: Path) -> Iterator[apsw.Connection]:
+def reading(path: Path) -> Iterator[apsw.Connection]:
     """A database at one moment, on a connection that cannot write."""
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     link = Link(
@@ -278,7 +279,7 @@ def _reading(path: Path) -> Iterator[apsw.Connection]:
 def _foreign(path: Path) -> str | None:
     """Why a file is no database of views; None if it is one, and "" if it is still being made."""
     try:
-        with _reading(path) as db:
+        with reading(path) as db:
             made_by = db.execute("PRAGMA application_id").get
             version = int(db.execute("PRAGMA user_version").get)
             if made_by == 0 and not db.execute("SELECT count(*) FROM sqlite_schema").get:

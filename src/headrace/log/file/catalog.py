@@ -52,18 +52,7 @@ class Catalog:
         self.wal = folder / f"{FILE_NAME}-wal"
         self._disk = disk
         self._patience = patience
-        self._failures = Failures(
-            self.path,
-            f"the log in {folder}",
-            patience,
-            busy="Try again; if it lasts, look for a writer that is stopped or stuck",
-            full="Free some space and try again. Nothing of this commit is visible",
-            damaged="Restore the folder from a copy; the segments beside it are Arrow IPC "
-            "streams and can be read by any Arrow tool",
-            corrupt=CorruptCatalog,
-            other=LogError,
-            read_only=ReadOnlyLog,
-        )
+        self._failures = failures(self.path, patience)
         self._writer = Link("The log", self._connect, patience=patience)
         self._readers: dict[tuple[int, ...], Link] = {}
         self._synchronous = ""
@@ -292,6 +281,22 @@ class Catalog:
             if version < FORMAT:  # or another process was faster
                 upgrade(connection, version)
                 connection.execute(f"PRAGMA user_version={FORMAT}")
+
+
+def failures(path: Path, patience: float) -> Failures:
+    """The errors of a catalog."""
+    return Failures(
+        path,
+        f"the log in {path.parent}",
+        patience,
+        busy="Try again; if it lasts, look for a writer that is stopped or stuck",
+        full="Free some space and try again. Nothing of this commit is visible",
+        damaged="Restore the folder from a backup; the segments beside it are Arrow IPC "
+        "streams and can be read by any Arrow tool",
+        corrupt=CorruptCatalog,
+        other=LogError,
+        read_only=ReadOnlyLog,
+    )
 
 
 def _writable(path: Path) -> bool:

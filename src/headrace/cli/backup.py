@@ -1,0 +1,56 @@
+"""`headrace backup`: a whole copy of a log, with its views and checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli.failures import say
+from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app
+from headrace.cli.output import count, many, show_json, size
+
+app = new_app()
+
+
+@app.command()
+def backup(
+    target: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="Where to, a folder that is not there.", show_default=False
+        ),
+    ],
+    *,
+    log: LogUrl = DEFAULT_LOG,
+    json: AsJson = False,
+) -> None:
+    """Copy a log with its views and checkpoints, as they are in one moment.
+
+    Everything may go on running meanwhile. The copy is read back before it gets its name, so a
+    folder of that name is a whole backup. Tiered segments are copied too. `headrace restore` makes
+    a log of it again.
+    """
+    from headrace.cli.progress import bytes_shown
+    from headrace.safekeeping.backup import backup as make
+
+    with bytes_shown() as progress:
+        made = make(log, target, progress)
+    if json:
+        show_json(
+            {
+                "folder": str(made.folder),
+                "commit": made.commit,
+                "bytes": made.bytes,
+                "apps": list(made.apps),
+                "left_out": list(made.left_out),
+            }
+        )
+        return
+    for step in made.left_out:
+        say(f"The checkpoint of {step} is left out: its state is computed again from the log")
+    say(
+        f"Copied the log up to commit {count(made.commit)} and the views of "
+        f"{many(len(made.apps), 'application')} to {target}, {size(made.bytes)}"
+    )

@@ -1,0 +1,48 @@
+"""`headrace log`: what is stored, as it is stored."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+
+from headrace.cli.failures import say
+from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app, show_help
+from headrace.cli.output import many, plain, show, show_json, table
+
+app = new_app()
+
+
+@app.callback(invoke_without_command=True)
+def log_group(ctx: typer.Context) -> None:
+    """Check what a log has stored."""
+    show_help(ctx)
+
+
+@app.command("check")
+def check(log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> None:
+    """Read all that a log holds once, and say what is damaged and what helps.
+
+    Every record is compared with its checksum, the catalog with its own rules, and the views with
+    the log. Nothing is changed, and the log may be in use. It exits with 1 if there is damage. With
+    --json, one object per line and finding.
+    """
+    from headrace.cli.progress import bytes_shown
+    from headrace.safekeeping.backup import embedded
+    from headrace.safekeeping.check import check as examine
+
+    folder = embedded(log)
+    with bytes_shown() as progress:
+        flaws = examine(folder, progress("checking"))
+    if json:
+        for flaw in flaws:
+            show_json(asdict(flaw))
+    elif flaws:
+        lines = table("what", "problem", "what to do")
+        for flaw in flaws:
+            lines.add_row(plain(flaw.what), plain(flaw.problem), flaw.remedy)
+        show(lines)
+    damaged = sum(not flaw.harmless for flaw in flaws)
+    say(f"{many(damaged, 'thing')} damaged" if damaged else "Nothing is damaged")
+    if damaged:
+        raise typer.Exit(1)

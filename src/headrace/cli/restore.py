@@ -1,0 +1,35 @@
+"""`headrace restore`: a log from a backup."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli.failures import say
+from headrace.cli.options import DEFAULT_LOG, LogUrl, new_app
+from headrace.cli.output import count, size
+
+app = new_app()
+
+
+@app.command()
+def restore(
+    source: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The backup.", show_default=False)
+    ],
+    *,
+    log: LogUrl = DEFAULT_LOG,
+) -> None:
+    """Make a log, with its views and checkpoints, of a backup.
+
+    The log's folder must not be there, or be empty. All that is copied is read back and compared
+    before the log is there. The backup stays as it is.
+    """
+    from headrace.cli.progress import bytes_shown
+    from headrace.safekeeping.backup import restore as make
+
+    with bytes_shown() as progress:
+        made = make(source, log, progress)
+    say(f"Restored the log up to commit {count(made.commit)} in {made.folder}, {size(made.bytes)}")

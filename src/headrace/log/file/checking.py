@@ -1,0 +1,219 @@
+"""All that a log holds, read once: what is damaged, and what can be done about it.
+
+Nothing is changed, and the log may be in use. A file that is gone because somebody compacted or
+deleted it meanwhile is no damage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+
+from headrace.errors import CorruptCatalog, NewerFormat, NotALog, OlderFormat
+from headrace.log.file import storage
+from headrace.log.file.catalog import APPLICATION, FILE_NAME, FORMAT, failures, many, one
+from headrace.log.file.disk import Disk
+from headrace.log.file.high_water import noted_commit
+from headrace.log.file.layout import Checksum, header
+from headrace.log.file.segment import (
+    SEGMENTS,
+    LocalSegment,
+    SegmentFile,
+    TieredSegment,
+    segment_path,
+)
+from headrace.log.state import Flaw, Tell
+from headrace.sqlite import Link
+
+_COPY = "It cannot be computed from anything else: restore the log from a backup"
+_PATIENCE = 30.0
+
+_BROKEN_RULES = {
+    "a commit after the last one": "SELECT count(*) FROM commits WHERE number > "
+    "(SELECT number FROM head)",
+    "records of commits after the last one": "SELECT count(*) FROM chunk WHERE number > "
+    "(SELECT number FROM head)",
+    "records in a segment that is not there": "SELECT count(*) FROM chunk WHERE segment NOT IN "
+    "(SELECT id FROM segment)",
+    "records beyond the end of their segment": "SELECT count(*) FROM chunk c JOIN segment s "
+    "ON s.id = c.segment WHERE c.position + c.length > s.length",
+    "records outside of their partition": "SELECT count(*) FROM chunk c LEFT JOIN partition p "
+    "USING (topic, partition) WHERE p.end IS NULL OR c.end > p.end OR c.end <= c.first",
+    "partitions of no topic": "SELECT count(*) FROM partition WHERE topic NOT IN "
+    "(SELECT id FROM topic)",
+    "group offsets after the end": "SELECT count(*) FROM group_offset g JOIN partition p "
+    "USING (topic, partition) WHERE g.offset > p.end",
+    "offsets left out or told twice": "SELECT count(*) FROM (SELECT c.first, p.gaps, lag(c.end) "
+    "OVER (PARTITION BY topic, partition ORDER BY c.first) AS before FROM chunk c "
+    "JOIN partition p USING (topic, partition)) "
+    "WHERE first < before OR (first > before AND NOT gaps)",
+    "partitions that end before their end": "SELECT count(*) FROM partition p WHERE NOT gaps "
+    "AND first < end AND end != (SELECT max(c.end) FROM chunk c WHERE c.topic = p.topic "
+    "AND c.partition = p.partition)",
+}
+"""Queries that count what cannot be in a sound catalog."""
+
+
+def check_log(folder: Path, tell: Tell) -> list[Flaw]:
+    """What is wrong with a log; nothing if it is whole."""
+    try:
+        return _flaws(folder, tell)
+    except CorruptCatalog as error:
+        return [Flaw(FILE_NAME, error.message, _COPY)]
+
+
+def _flaws(folder: Path, tell: Tell) -> list[Flaw]:
+    with _picture(folder) as db:
+        found = [Flaw(FILE_NAME, text, _COPY) for text in _unsound(db)]
+        if found:
+            return found  # what such a catalog says of segments is not worth reading
+        if (noted := noted_commit(folder)) > _head(db) and noted > log_ends(folder)[0]:
+            problem = f"it ends with commit {_head(db)}, and {noted} was synced"
+            found.append(Flaw(FILE_NAME, problem, _COPY))
+        return [*found, *_segments(db, folder, tell), *_extra(db, folder)]
+
+
+def log_ends(folder: Path) -> tuple[int, dict[str, dict[int, int]]]:
+    """The last commit of a log, and the ends of the partitions of each of its topics."""
+    ends: dict[str, dict[int, int]] = {}
+    with _picture(folder) as db:
+        for topic, partition, end in many(
+            db, "SELECT t.name, p.partition, p.end FROM partition p JOIN topic t ON t.id = p.topic"
+        ):
+            ends.setdefault(topic, {})[partition] = end
+        return _head(db), ends
+
+
+def _unsound(db: apsw.Connection) -> list[str]:
+    """What SQLite says against its database, or the log's own rules against what is in it."""
+    said = [str(line) for (line,) in many(db, "PRAGMA integrity_check(10)")]
+    if said != ["ok"]:
+        return said
+    counts = {rule: one(db, sql) for rule, sql in _BROKEN_RULES.items()}
+    return [f"{rule}: {count[0]:,}" for rule, count in counts.items() if count and count[0]]
+
+
+def _segments(db: apsw.Connection, folder: Path, tell: Tell) -> Iterator[Flaw]:
+    rows = many(
+        db,
+        "SELECT s.id, t.name, s.topic, s.partition, s.columns, s.sparse, s.length, s.location "
+        "FROM segment s LEFT JOIN topic t ON t.id = s.topic ORDER BY s.id",
+    )
+    done, total = 0, sum(row[6] for row in rows)
+    for id, topic, number, partition, columns, sparse, length, location in rows:
+        where = f"{segment_path(folder, number, partition, id).name} (topic {topic!r}, "
+        where += f"partition {partition})"
+        for problem in _segment(
+            db, folder, id, number, partition, location, header(columns, sparse).to_pybytes()
+        ):
+            if _still_there(folder, id, location):
+                yield Flaw(where, problem, _COPY)
+        done += length
+        tell(done, total)
+
+
+def _segment(
+    db: apsw.Connection,
+    folder: Path,
+    id: int,
+    topic: int,
+    partition: int,
+    location: str | None,
+    begins: bytes,
+) -> Iterator[str]:
+    """What is wrong with a segment: its first bytes, or the records that cannot be read."""
+    disk = Disk()
+    file: SegmentFile
+    if location is None:
+        file = LocalSegment(disk, segment_path(folder, topic, partition, id))
+    else:
+        file = TieredSegment(disk, location)
+    with contextlib.closing(disk):
+        try:
+            if Checksum().read(file, 0, len(begins)).to_pybytes() != begins:
+                yield "it does not begin with its columns"
+        except OSError as error:
+            shown = "" if location is None else f" at {storage.shown(location)}"
+            yield f"it cannot be opened{shown}: {error.strerror or type(error).__name__}"
+            return
+        for position, length, digest, first, end in many(
+            db,
+            "SELECT position, length, checksum, first, end FROM chunk WHERE segment = ? "
+            "ORDER BY position",
+            id,
+        ):
+            checksum = Checksum()
+            try:
+                read = checksum.read(file, position, length).size
+            except OSError as error:
+                yield f"offsets {first} to {end - 1} cannot be read: {error.strerror or error}"
+                continue
+            if read < length:
+                yield f"it is cut off: offsets {first} to {end - 1} are not there"
+            elif checksum.value != digest:
+                yield f"offsets {first} to {end - 1} do not match their checksum"
+
+
+def _extra(db: apsw.Connection, folder: Path) -> Iterator[Flaw]:
+    """Files that nothing refers to, but for the newest, which a writer may be about to use."""
+    known = {
+        segment_path(folder, topic, partition, id).name
+        for id, topic, partition in many(db, "SELECT id, topic, partition FROM segment")
+    }
+    known |= {str(location) for (location,) in many(db, "SELECT location FROM garbage")}
+    highest = one(db, "SELECT seq FROM sqlite_sequence WHERE name = 'segment'") or (0,)
+    for path in sorted((folder / SEGMENTS).glob("*.arrows")):
+        if path.name not in known and int(path.stem.rpartition("-")[2]) <= highest[0]:
+            yield Flaw(path.name, "nothing refers to it", "It can be removed", harmless=True)
+
+
+def _still_there(folder: Path, segment: int, location: str | None) -> bool:
+    """Whether the log has a segment now, in the same place."""
+    with _picture(folder) as db:
+        return one(db, "SELECT location FROM segment WHERE id = ?", segment) == (location,)
+
+
+def _head(db: apsw.Connection) -> int:
+    return int((one(db, "SELECT number FROM head") or (0,))[0])
+
+
+@contextlib.contextmanager
+def _picture(folder: Path) -> Iterator[apsw.Connection]:
+    """The catalog at one moment, on a connection that cannot write."""
+    path = folder / FILE_NAME
+    if not path.exists():
+        raise NotALog(f"There is no log in {folder}", hint="Name another one with --log")
+    link = Link("The log", lambda: _connected(path), patience=_PATIENCE)
+    with failures(path, _PATIENCE).translated(), contextlib.closing(link), link.snapshot() as db:
+        _check_format(db, folder)
+        yield db
+
+
+def _connected(path: Path) -> apsw.Connection:
+    still = not path.with_name(f"{FILE_NAME}-wal").exists()
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    db = apsw.Connection(path.resolve().as_uri() + "?mode=ro", flags=flags)
+    try:
+        db.execute("SELECT count(*) FROM sqlite_schema")
+    except apsw.CantOpenError:
+        db.close()
+        if not still:
+            raise
+        # In a folder that may not be written SQLite reads only what nobody else changes.
+        return apsw.Connection(path.resolve().as_uri() + "?immutable=1", flags=flags)
+    return db
+
+
+def _check_format(db: apsw.Connection, folder: Path) -> None:
+    if int(db.execute("PRAGMA application_id").get) != APPLICATION:
+        raise NotALog(f"{folder / FILE_NAME} is a database of something else")
+    version = int(db.execute("PRAGMA user_version").get)
+    if version != FORMAT:
+        kind = NewerFormat if version > FORMAT else OlderFormat
+        hint = "Upgrade headrace" if version > FORMAT else "Open it once: headrace topics list"
+        raise kind(
+            f"The log in {folder} has format {version}, and {FORMAT} can be checked", hint=hint
+        )
