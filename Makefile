@@ -15,7 +15,7 @@ COMPILE := env -u PIP_FIND_LINKS -u UV_FIND_LINKS $(BIN)/uv pip compile --quiet 
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(STAMP) ## Make .venv from the locked packages, and find a Java
@@ -35,8 +35,12 @@ test: $(STAMP) ## Run the tests, all but the slow ones
 	@$(BIN)/pytest -n 4 --dist worksteal $(ARGS)
 
 .PHONY: test-slow
-test-slow: $(STAMP) ## Run the slow tests: crashes by the hundred, big logs
+test-slow: $(STAMP) ## Run the slow tests: crashes by the hundred, big logs, half an hour of everything
 	@$(BIN)/pytest -m slow -s --timeout=1800 $(ARGS)
+
+.PHONY: test-mutations
+test-mutations: $(STAMP) ## Break the source in many small ways; ARGS="-k recovery" for some of them
+	@$(BIN)/python -m tests.mutations $(ARGS)
 
 .PHONY: check
 check: $(STAMP) ## Check format, lint, types, import layers and the locks

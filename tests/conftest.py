@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from headrace.broker.state import ClusterState
 from headrace.java import jars
@@ -25,6 +25,10 @@ settings.register_profile(
 )
 settings.register_profile(
     "deep", max_examples=2_000, deadline=None, suppress_health_check=_CALM, print_blob=True
+)
+# What a mutation breaks is not worth the time to make it small.
+settings.register_profile(
+    "unshrunk", settings.get_profile("quick"), phases=(Phase.explicit, Phase.generate)
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 

@@ -16,6 +16,7 @@ from headrace import streams as hr
 from headrace.errors import InvalidPipeline
 from headrace.testing import Results, ScriptedLog, scripted_log
 from headrace.views import open_views
+from tests.property.flagging import JUDGES, RULES, check_alerts
 from tests.spark import shared, shuffling
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -207,3 +208,36 @@ def test_a_topic_that_goes_by_arrival_has_alerts_too() -> None:
         assert told(results) == ["c:many"]
         assert [row["payment"] for row in results.topic("late")] == ["late"]
         assert results.law("alerts").holds
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("max_commits", [3, 1_000], ids=["in batches", "at once"])
+def test_what_late_events_ids_used_again_and_both_ends_come_to_is_the_oracles(
+    max_commits: int,
+) -> None:
+    app = hr.App("flags")
+    events = app.topic("events", schema="id string, k string, n int, at timestamp", event_time="at")
+    step = hr.alerts(events, by="k", event="id", within=10 * SECOND, delay=60 * SECOND, rules=RULES)
+    app.publish("alerts", step)
+    app.publish("late", step.late)
+    script: list[list[tuple[str, int, float]]] = [
+        [("a", 1, 0), ("b", 2, 5)],
+        [("c", 3, 10)],  # the first is just within its recent past
+        [("d", 1, 7)],  # comes after one that it is before, and is in its recent past
+        [("e", 4, 10.000001), ("f", 4, 5)],
+        [("g", 1, 70)],  # the first can still be looked at
+        [("h", 5, 11), ("i", 0, 10.5)],
+        [("z", 1, 300)],
+        [("c", 3, 301), ("y", 2, 240), ("x", 1, 239.999999)],  # an id again, just late, in time
+        [("w", 9, 302), ("c", 3, 302)],
+    ]
+    with scripted_log(start=NOON + timedelta(hours=1)) as log:
+        for commit in script:
+            rows = [{"id": i, "k": "k", "n": n, "at": NOON + at * SECOND} for i, n, at in commit]
+            log.write(events, *rows)
+        results = log.run(app, spark=shuffling(2), max_commits=max_commits)
+        found = check_alerts("alerts", step, JUDGES, results, late="late")
+    told = [row["alert"] for row in found.alerts]
+    assert told.count("c:many") == 2, "each of its events is told of once"
+    assert len(found.late) == 2
+    assert found.again

@@ -68,6 +68,7 @@ class Tree:
             **os.environ,
             "PYTHONPATH": f"{self.folder / 'src'}:{self.folder}",
             "PYTHONDONTWRITEBYTECODE": "1",
+            "HYPOTHESIS_PROFILE": "unshrunk",
         }
         with subprocess.Popen(
             command, cwd=self.folder, env=environment, text=True, process_group=0,

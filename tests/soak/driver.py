@@ -1,0 +1,188 @@
+"""Runs everything at once for a set time, and kills, stops and checks by a seed."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import random
+import signal
+from collections import Counter
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from headrace.clock import SECOND, SystemClock
+from headrace.errors import Fenced, Retryable
+from headrace.log import Log, open_log
+from headrace.runner import Run
+from headrace.testing import Results
+from tests.soak import stage
+from tests.soak.accounts import Accounts
+from tests.soak.workers import GONE, begin, log_of, relay_some
+from tests.spark import shuffling
+
+PATIENCE = 600 * SECOND
+FEWEST = 50
+"""Batches that a run has acknowledged at least, however busy the machine is."""
+
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["tests.soak.workers"])
+
+
+@dataclass
+class Worker:
+    """One process of a role, started again whenever it has ended."""
+
+    role: str
+    name: str
+    process: BaseProcess
+    began: int
+    resume: int | None = None
+    """When it goes on, if it is stopped."""
+
+
+class Soak:
+    """A run of the soak. `spark` says whether the pipeline is killed and rebuilt as well."""
+
+    def __init__(self, folder: Path, seed: int, seconds: float, *, spark: bool) -> None:
+        self._folder = folder
+        self._random = random.Random(seed)
+        self._seconds = seconds
+        self._spark = spark
+        self._pause = max(0.03, seconds / 20_000)
+        self._clock = SystemClock()
+        self._workers: dict[str, Worker] = {}
+        self.accounts = Accounts(folder)
+        self.happened: Counter[str] = Counter()
+
+    def run(self) -> None:
+        """All of it: what is found wrong is an AssertionError."""
+        with open_log(log_of(self._folder)) as log:
+            stage.make_log(log, self._folder)
+            try:
+                self._live(log)
+            finally:
+                for worker in self._workers.values():
+                    self._signal(worker, signal.SIGKILL)
+                    worker.process.join()
+            self._finish_relaying(log)
+            log.upkeep()
+            tiered = sum(part.tiered_segments for part in log.topic(stage.ORDERS).partitions)
+            self.happened["tiered segments"] = tiered
+            self.accounts.check_end(log, self._catch_up(log))
+
+    def _live(self, log: Log) -> None:
+        roles = dict.fromkeys(stage.MODES, "producer")
+        roles |= {"relay-1": "relay", "relay-2": "relay", "upkeep": "upkeep"}
+        roles |= {"pipeline": "pipeline"}
+        for name, role in roles.items():
+            self._start(role, name)
+        end = self._clock.monotonic() + int(self._seconds * SECOND)
+        next_check = self._clock.monotonic() + 4 * SECOND
+        while self._clock.monotonic() < end or self.accounts.counted["acknowledged"] < FEWEST:
+            self._clock.sleep(int(self._random.uniform(0.05, 0.6) * SECOND))
+            self._revive()
+            match self._random.choices(["kill", "stop", "rest"], [3, 2, 1])[0]:
+                case "kill":
+                    self._kill()
+                case "stop":
+                    self._stop()
+            if self._clock.monotonic() > next_check:
+                self.accounts.check(log)
+                # A long log takes long to read; most of the time is for what is tested.
+                span = max(4, self._seconds / 60)
+                next_check = self._clock.monotonic() + int(span * SECOND)
+
+    # Workers
+
+    def _start(self, role: str, name: str) -> None:
+        process = _context.Process(
+            target=begin, args=(self._folder, role, name, self._pause), daemon=True
+        )
+        process.start()
+        self._workers[name] = Worker(role, name, process, self._clock.monotonic())
+        self.happened[f"started {role}"] += 1
+
+    def _revive(self) -> None:
+        """Start again what has ended, and let go on what was stopped for long enough."""
+        for worker in list(self._workers.values()):
+            if worker.resume is not None and self._clock.monotonic() > worker.resume:
+                self._signal(worker, signal.SIGCONT)
+                worker.resume = None
+            if worker.process.is_alive():
+                continue
+            code = worker.process.exitcode
+            if code not in (0, GONE, -signal.SIGKILL):
+                told = (self._folder / f"{worker.name}.said").read_text()
+                raise AssertionError(f"{worker.name} ended with {code}: {told[-4000:]}")
+            self.happened["sent away"] += code == GONE
+            role = worker.role
+            if worker.name == "pipeline":
+                # A view is only switched while its application does not run.
+                role = "rebuild" if self._spark and self._random.random() < 0.3 else "pipeline"
+            self._start(role, worker.name)
+
+    def _victim(self) -> Worker | None:
+        """A process that has had the time to get something done, as a rule."""
+        worker = self._random.choice(list(self._workers.values()))
+        slow = worker.name == "pipeline"
+        if slow and not self._spark:
+            return None
+        lived = self._clock.monotonic() - worker.began
+        wanted = self._random.uniform(5, 90) if slow else self._random.uniform(0, 4)
+        return worker if lived > wanted * SECOND and worker.process.is_alive() else None
+
+    def _kill(self) -> None:
+        if (worker := self._victim()) is not None:
+            self._signal(worker, signal.SIGKILL)
+            worker.process.join()
+            self.happened[f"killed {worker.role}"] += 1
+
+    def _stop(self) -> None:
+        """Stop a process for a moment, or for longer than a session lasts."""
+        if (worker := self._victim()) is not None and worker.resume is None:
+            self._signal(worker, signal.SIGSTOP)
+            span = self._random.choice([0.1, 1, 1.5 * stage.SESSION.total_seconds()])
+            worker.resume = self._clock.monotonic() + int(span * SECOND)
+            self.happened[f"stopped {worker.role}"] += 1
+
+    def _signal(self, worker: Worker, number: int) -> None:
+        """Signal a worker and, once it leads a group of its own, the Java that it has started."""
+        pid = worker.process.pid
+        if pid is None or not worker.process.is_alive():
+            return
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(pid) == pid:
+                os.killpg(pid, number)
+            else:
+                os.kill(pid, number)
+
+    # The end
+
+    def _finish_relaying(self, log: Log) -> None:
+        end = self._clock.monotonic() + PATIENCE
+        while self._clock.monotonic() < end:
+            try:
+                with (
+                    log.producer() as producer,
+                    log.consumer(
+                        stage.ORDERS, group=stage.GROUP, commit="manual", session=stage.SESSION
+                    ) as consumer,
+                ):
+                    while relay_some(producer, consumer) or log.group(stage.GROUP).lag:
+                        assert self._clock.monotonic() < end, "relaying does not come to its end"
+                    return
+            except (Fenced, Retryable):
+                continue
+
+    def _catch_up(self, log: Log) -> Results:
+        app, _ = stage.declare()
+        with Run(app, log, until_caught_up=True, spark=shuffling(2)) as running:
+            running.wait()
+            return Results(log, app.name, tuple(running.progress()))
+
+    def __str__(self) -> str:
+        told = {**self.happened, **self.accounts.counted}
+        return ", ".join(f"{what} {number:,}" for what, number in sorted(told.items()))
