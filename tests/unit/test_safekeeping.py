@@ -109,6 +109,7 @@ def test_a_backup_is_a_log_and_comes_back_as_one(url: str, tmp_path: Path) -> No
     with open_log(f"file:{tmp_path / 'again'}") as log:
         append(log, 1)
         assert log.head() == 4
+        assert log.rollbacks() == {1: 4}, "what comes after is another history"
     assert records(f"file:{tmp_path / 'again'}") == 4
 
 

@@ -6,7 +6,7 @@ interface; `open_log` finds the implementation by URL.
 
 from headrace.log.address import folder_of_log, open_log
 from headrace.log.file.checking import check_log, log_ends
-from headrace.log.file.copying import copy_log
+from headrace.log.file.copying import copy_log, part_ways
 from headrace.log.interface import Capability, Log
 from headrace.log.once import OnceBy, once_by
 from headrace.log.position import EARLIEST, LATEST, Commit, Offset, Position, Time, parse_position
@@ -67,4 +67,5 @@ __all__ = [
     "once_by",
     "open_log",
     "parse_position",
+    "part_ways",
 ]

@@ -21,7 +21,7 @@ import xxhash
 from headrace.clock import SystemClock, to_datetime
 from headrace.engine.position import positions_from_json
 from headrace.errors import DiskFull, HeadraceError, LogError, NotALog, Unsupported, UserError
-from headrace.log import copy_log, folder_of_log, open_log
+from headrace.log import copy_log, folder_of_log, open_log, part_ways
 from headrace.log.state import Tell
 from headrace.safekeeping.check import check
 from headrace.safekeeping.checkpoints import copy_checkpoint
@@ -108,6 +108,7 @@ def restore(source: Path, url: str, progress: Progress) -> Copied:
         if wrong := sorted(name for name in meant if found.get(name) != meant[name]):
             raise LogError(f"The backup in {source} is damaged: {', '.join(wrong)}", hint=_ANOTHER)
         _verify(new, progress)
+        part_ways(new)
     return Copied(folder, manifest["commit"], total, tuple(manifest["apps"]))
 
 

@@ -155,9 +155,15 @@ def _settle(path: Path) -> int:
         db.execute("UPDATE segment SET location = NULL WHERE location IS NOT NULL")
         db.execute("UPDATE segment SET synced = length WHERE synced < length")
         db.execute("DELETE FROM garbage")
-        # What is committed to the copy is not what the log itself goes on with: as after a boot,
-        # opening it begins a history of its own.
-        db.execute("UPDATE setting SET value = '' WHERE name = 'boot'")
         db.execute("COMMIT")
         head = one(db, "SELECT number FROM head")
     return int(head[0]) if head else 0
+
+
+def part_ways(folder: Path) -> None:
+    """Let a copy begin a history of its own when it is opened, as after a boot.
+
+    What is committed to it from then on is not what the log that it was copied from goes on with.
+    """
+    with _connected(folder / FILE_NAME) as db:
+        db.execute("UPDATE setting SET value = '' WHERE name = 'boot'")
