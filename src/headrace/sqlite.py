@@ -37,6 +37,8 @@ FORK_PATIENCE = 10.0
 _DELAYS = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.025, 0.025, 0.025, 0.05, 0.05, 0.1)
 """Seconds between attempts to get a lock, as SQLite's own busy handler has them."""
 
+_READWRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+
 _numbers = itertools.count(1)
 
 log = logging.getLogger(__name__)
@@ -144,6 +146,15 @@ _gate = _Gate()
 os.register_at_fork(
     before=_gate.before, after_in_parent=_gate.in_parent, after_in_child=_gate.in_child
 )
+
+
+def connect(
+    file: str, patience: float, *, flags: int = _READWRITE, vfs: str | None = None
+) -> apsw.Connection:
+    """A connection for a `Link`, which waits so many seconds for other processes."""
+    connection = apsw.Connection(file, flags=flags, vfs=vfs)
+    connection.set_busy_timeout(int(patience * 1000))
+    return connection
 
 
 class Link:
@@ -256,7 +267,6 @@ class Link:
         connection = _gate.connections.get(self.number)
         if connection is None:
             connection = self._connect()
-            connection.set_busy_timeout(int(self._patience * 1000))
             self.number = next(_numbers)
             _gate.connections[self.number] = connection
         return connection

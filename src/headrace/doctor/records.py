@@ -18,7 +18,7 @@ from headrace.engine.position import Position
 from headrace.engine.steps import Step
 from headrace.engine.timing import Timing
 from headrace.errors import ViewError
-from headrace.sqlite import Link
+from headrace.sqlite import Link, connect
 from headrace.streams.stream import WINDOW_END
 from headrace.views.database import APPLICATION, PREFIX, failures, rows_of
 from headrace.views.location import app_folder, views_folder
@@ -84,7 +84,7 @@ class Records:
 
     def _connect(self) -> apsw.Connection:
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        return apsw.Connection(read_only(self._path), flags=flags)
+        return connect(read_only(self._path), _PATIENCE, flags=flags)
 
     def __enter__(self) -> Records:
         return self

@@ -16,7 +16,7 @@ import apsw
 
 from headrace.errors import CorruptView, ViewError
 from headrace.notes import sync_path
-from headrace.sqlite import Failures, Link
+from headrace.sqlite import Failures, Link, connect
 from headrace.views.values import DECIMAL, compare_decimals
 
 APPLICATION = 0x48525657
@@ -113,9 +113,9 @@ class Database:
             self.generation = str(db.execute("SELECT generation FROM _headrace_app").get)
 
     def _connect(self) -> apsw.Connection:
-        db = apsw.Connection(str(self.path))
+        db = connect(str(self.path), _PATIENCE)
         db.create_collation(DECIMAL, compare_decimals)
-        db.execute("PRAGMA synchronous=FULL; PRAGMA temp_store=MEMORY")
+        db.execute("PRAGMA temp_store=MEMORY")
         return db
 
     def _prepare(self, db: apsw.Connection, app: str) -> None:
@@ -136,7 +136,7 @@ class Database:
     @contextlib.contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
         """A transaction, on the device when the block ends, or not at all."""
-        with self._failures.translated(), self._link.transaction() as db:
+        with self._failures.translated(), self._link.transaction(_sync) as db:
             yield db
 
     @contextlib.contextmanager
@@ -147,6 +147,10 @@ class Database:
 
     def close(self) -> None:
         self._link.close()
+
+
+def _sync(db: apsw.Connection) -> None:
+    db.execute("PRAGMA synchronous=FULL")
 
 
 def failures(path: Path, patience: float) -> Failures:

@@ -16,7 +16,7 @@ import apsw
 from headrace.engine.law import Law
 from headrace.engine.places import OPENED
 from headrace.errors import InvalidQuery, UnknownView
-from headrace.sqlite import Link
+from headrace.sqlite import Link, connect
 from headrace.streams.stream import WINDOW_END, WINDOW_START
 from headrace.views.asking import Asker
 from headrace.views.database import (
@@ -269,7 +269,7 @@ def reading(path: Path) -> Iterator[apsw.Connection]:
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     link = Link(
         f"The database {path}",
-        lambda: apsw.Connection(read_only(path), flags=flags),
+        lambda: connect(read_only(path), _PATIENCE, flags=flags),
         patience=_PATIENCE,
     )
     with contextlib.closing(link), link.snapshot() as db:

@@ -14,7 +14,7 @@ import apsw
 
 from headrace.engine.position import Position, positions_from_json
 from headrace.errors import ViewError
-from headrace.sqlite import Link
+from headrace.sqlite import Link, connect
 from headrace.views.database import APPLICATION, FORMAT, failures
 from headrace.views.values import quoted
 
@@ -36,9 +36,10 @@ class StoredStep:
     updated: int
 
 
-def in_memory() -> apsw.Connection:
+def in_memory(patience: float) -> apsw.Connection:
     """A connection to nothing yet, to attach databases to."""
-    return apsw.Connection(":memory:", flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI)
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI
+    return connect(":memory:", patience, flags=flags)
 
 
 def read_only(path: Path) -> str:
@@ -57,7 +58,7 @@ def read_only(path: Path) -> str:
 def looking(**databases: Path) -> Iterator[apsw.Connection]:
     """A connection that cannot write, with these databases attached under their names."""
     (first, *_) = databases.values()
-    link = Link("The database", in_memory, patience=_PATIENCE)
+    link = Link("The database", lambda: in_memory(_PATIENCE), patience=_PATIENCE)
     with contextlib.closing(link), failures(first, _PATIENCE).translated(), link as db:
         for name, path in databases.items():
             db.execute(f"ATTACH ? AS {name}", (read_only(path),))

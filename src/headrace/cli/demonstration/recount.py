@@ -16,7 +16,7 @@ import apsw
 import duckdb
 import pyarrow as pa
 
-from headrace.sqlite import Link
+from headrace.sqlite import Link, connect
 
 _PATIENCE = 10.0
 
@@ -111,10 +111,11 @@ def late_rows(folder: Path, topic: str) -> Counter[tuple[str, str, int]]:
 def stored_rows(folder: Path, topic: str) -> pa.Table:
     """The rows of a topic as its segments have them, each with its commit's `number` and `time`."""
 
-    def connect() -> apsw.Connection:
-        return apsw.Connection(str(folder / "catalog.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    def connected() -> apsw.Connection:
+        file = str(folder / "catalog.db")
+        return connect(file, _PATIENCE, flags=apsw.SQLITE_OPEN_READONLY)
 
-    link = Link("The log", connect, patience=_PATIENCE)
+    link = Link("The log", connected, patience=_PATIENCE)
     with contextlib.closing(link), link as catalog:
         chunks = list(
             catalog.execute(

@@ -29,7 +29,7 @@ from headrace.log.file.disk import Disk
 from headrace.log.file.high_water import NAME, note_commit, noted_commit
 from headrace.log.file.tables import SCHEMA
 from headrace.log.file.upgrade import OLDEST, upgrade
-from headrace.sqlite import Failures, Link
+from headrace.sqlite import Failures, Link, connect
 
 FORMAT = 3
 """The version of the folder's format, in SQLite's user_version."""
@@ -181,8 +181,7 @@ class Catalog:
             raise MisusedHandle("The log is closed", hint="Open it again: open_log()")
         if self.read_only:
             return self._connect_read_only()
-        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-        connection = apsw.Connection(str(self.path), flags=flags, vfs=self._disk.vfs)
+        connection = connect(str(self.path), self._patience, vfs=self._disk.vfs)
         if self._disk.exclusive:
             connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         self._synchronous = ""
@@ -194,7 +193,7 @@ class Catalog:
         still = not self.wal.exists()
         uri = self.path.resolve().as_uri() + ("?immutable=1" if still else "")
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        return apsw.Connection(uri, flags=flags)
+        return connect(uri, self._patience, flags=flags)
 
     def _prepare(self) -> None:
         """Check that the folder is a log this version can read; make it one if it is empty."""

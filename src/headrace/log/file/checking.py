@@ -26,7 +26,7 @@ from headrace.log.file.segment import (
     segment_path,
 )
 from headrace.log.state import Flaw, Tell
-from headrace.sqlite import Link
+from headrace.sqlite import Link, connect
 
 _COPY = "It cannot be computed from anything else: restore the log from a backup"
 _PATIENCE = 30.0
@@ -195,7 +195,7 @@ def _picture(folder: Path) -> Iterator[apsw.Connection]:
 def _connected(path: Path) -> apsw.Connection:
     still = not path.with_name(f"{FILE_NAME}-wal").exists()
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    db = apsw.Connection(path.resolve().as_uri() + "?mode=ro", flags=flags)
+    db = connect(path.resolve().as_uri() + "?mode=ro", _PATIENCE, flags=flags)
     try:
         db.execute("SELECT count(*) FROM sqlite_schema")
     except apsw.CantOpenError:
@@ -203,7 +203,7 @@ def _connected(path: Path) -> apsw.Connection:
         if not still:
             raise
         # In a folder that may not be written SQLite reads only what nobody else changes.
-        return apsw.Connection(path.resolve().as_uri() + "?immutable=1", flags=flags)
+        return connect(path.resolve().as_uri() + "?immutable=1", _PATIENCE, flags=flags)
     return db
 
 

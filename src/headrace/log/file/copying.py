@@ -29,7 +29,7 @@ from headrace.log.file.segment import (
     segment_path,
 )
 from headrace.log.state import Tell
-from headrace.sqlite import Link
+from headrace.sqlite import Link, connect
 
 _ATTEMPTS = 20
 _PATIENCE = 30.0
@@ -77,7 +77,7 @@ def _moment(paths: Sequence[Path]) -> Iterator[list[apsw.Connection]]:
 @contextlib.contextmanager
 def _connected(path: Path) -> Iterator[apsw.Connection]:
     flags = apsw.SQLITE_OPEN_READWRITE
-    link = Link(str(path), lambda: apsw.Connection(str(path), flags=flags), patience=_PATIENCE)
+    link = Link(str(path), lambda: connect(str(path), _PATIENCE, flags=flags), patience=_PATIENCE)
     with failures(path, _PATIENCE).translated(), contextlib.closing(link), link as db:
         yield db
 
@@ -89,7 +89,7 @@ def _copy_database(picture: apsw.Connection, place: Path) -> None:
         left.unlink(missing_ok=True)
     with (
         failures(place, _PATIENCE).translated(),
-        contextlib.closing(apsw.Connection(str(place))) as copy,
+        contextlib.closing(connect(str(place), _PATIENCE)) as copy,
         copy.backup("main", picture, "main") as backup,
     ):
         while not backup.done:
