@@ -247,6 +247,11 @@ class Link:
         with self:
             return self._patiently(attempt)
 
+    def reconnect(self) -> None:
+        """Close its connection, and open another when it is needed."""
+        with self:
+            _gate.close(self.number)
+
     def close(self) -> None:
         """Close it for good, after whoever is using it."""
         _gate.enter()
@@ -358,7 +363,10 @@ class Failures:
                 f"{self.path} cannot be opened for writing: {error}",
                 hint="Check the folder's owner and permissions",
             )
-        if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+        # SQLITE_IOERR_DATA is a page that does not match its checksum.
+        if isinstance(error, apsw.CorruptError | apsw.NotADBError) or (
+            getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_DATA
+        ):
             return self.corrupt(f"{self.path} is damaged: {error}", hint=self.damaged)
         return self.other(
             f"{self.path}: {error}",

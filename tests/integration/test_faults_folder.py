@@ -18,6 +18,7 @@ from headrace.errors import (
     OlderFormat,
 )
 from headrace.log.file.catalog import FILE_NAME, FORMAT
+from headrace.log.file.checksums import checked_vfs
 from headrace.log.file.log import FileLog
 from headrace.log.file.upgrade import OLDEST
 
@@ -47,7 +48,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_log_of_a_newer_format_is_refused_and_not_touched(folder: Path) -> None:
-    catalog = apsw.Connection(str(folder / FILE_NAME))
+    catalog = apsw.Connection(str(folder / FILE_NAME), vfs=checked_vfs())
     catalog.execute(f"PRAGMA user_version={FORMAT + 1}")
     catalog.close()
     before = snapshot(folder)
@@ -59,7 +60,7 @@ def test_a_log_of_a_newer_format_is_refused_and_not_touched(folder: Path) -> Non
 
 
 def test_a_log_of_an_unreleased_older_format_is_refused_and_not_touched(folder: Path) -> None:
-    catalog = apsw.Connection(str(folder / FILE_NAME))
+    catalog = apsw.Connection(str(folder / FILE_NAME), vfs=checked_vfs())
     catalog.execute(f"PRAGMA user_version={OLDEST - 1}")
     catalog.close()
     before = snapshot(folder)
@@ -133,7 +134,7 @@ def test_a_damaged_catalog_is_damage_wherever_it_is_noticed(folder: Path) -> Non
     ],
 )
 def test_a_topic_that_the_catalog_cannot_spell_is_damage(folder: Path, damage: str) -> None:
-    catalog = apsw.Connection(str(folder / FILE_NAME))
+    catalog = apsw.Connection(str(folder / FILE_NAME), vfs=checked_vfs())
     catalog.execute(damage)
     catalog.close()
     with FileLog(folder) as log:

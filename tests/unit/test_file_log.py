@@ -16,6 +16,7 @@ from headrace.clock import FIRST_MOMENT, LAST_MOMENT, VirtualClock
 from headrace.errors import CorruptCatalog, LogBusy, OffsetOutOfRange, UnknownTopic
 from headrace.log.declared import TopicRow
 from headrace.log.file import compaction
+from headrace.log.file.checksums import checked_vfs
 from headrace.log.file.compaction import Compactor
 from headrace.log.file.disk import Disk
 from headrace.log.file.high_water import noted_commit
@@ -40,7 +41,7 @@ def log(tmp_path: Path) -> FileLog:
 
 def busy(log: FileLog) -> apsw.Connection:
     """Another writer, who does not let go."""
-    other = apsw.Connection(str(log.folder / "catalog.db"))
+    other = apsw.Connection(str(log.folder / "catalog.db"), vfs=checked_vfs())
     other.execute("BEGIN IMMEDIATE")
     return other
 
@@ -149,7 +150,7 @@ def test_a_catalog_that_lost_a_chunk_says_so(log: FileLog, lost: int) -> None:
     with log.producer() as producer:
         for number in range(3):
             producer.send("t", str(number)).wait()
-    other = apsw.Connection(str(log.folder / "catalog.db"))
+    other = apsw.Connection(str(log.folder / "catalog.db"), vfs=checked_vfs())
     other.execute("DELETE FROM chunk WHERE first = ?", (lost,))
     found = []
     with pytest.raises(CorruptCatalog, match=f"from offset {lost} on"):

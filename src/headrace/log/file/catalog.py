@@ -7,6 +7,7 @@ readers (write-ahead logging); writers take turns.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 import uuid
@@ -25,11 +26,14 @@ from headrace.errors import (
     OlderFormat,
     ReadOnlyLog,
 )
+from headrace.log.file.checksums import ask_for, checked_vfs, has_checksums
 from headrace.log.file.disk import Disk
 from headrace.log.file.high_water import NAME, note_commit, noted_commit
 from headrace.log.file.tables import SCHEMA
 from headrace.log.file.upgrade import OLDEST, upgrade
 from headrace.sqlite import Failures, Link, connect
+
+log = logging.getLogger(__name__)
 
 FORMAT = 3
 """The version of the folder's format, in SQLite's user_version."""
@@ -51,6 +55,7 @@ class Catalog:
         self.path = folder / FILE_NAME
         self.wal = folder / f"{FILE_NAME}-wal"
         self._disk = disk
+        self._vfs = disk.vfs or checked_vfs()
         self._patience = patience
         self._failures = failures(self.path, patience)
         self._writer = Link("The log", self._connect, patience=patience)
@@ -181,7 +186,7 @@ class Catalog:
             raise MisusedHandle("The log is closed", hint="Open it again: open_log()")
         if self.read_only:
             return self._connect_read_only()
-        connection = connect(str(self.path), self._patience, vfs=self._disk.vfs)
+        connection = connect(str(self.path), self._patience, vfs=self._vfs)
         if self._disk.exclusive:
             connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         self._synchronous = ""
@@ -193,7 +198,7 @@ class Catalog:
         still = not self.wal.exists()
         uri = self.path.resolve().as_uri() + ("?immutable=1" if still else "")
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        return connect(uri, self._patience, flags=flags)
+        return connect(uri, self._patience, flags=flags, vfs=checked_vfs())
 
     def _prepare(self) -> None:
         """Check that the folder is a log this version can read; make it one if it is empty."""
@@ -218,8 +223,12 @@ class Catalog:
             self._check(connection)
 
     def _create(self) -> None:
-        # SQLite does not wait for another process that does the same.
-        self._writer.patiently(lambda db: db.execute("PRAGMA journal_mode=WAL"))
+        def begin(connection: apsw.Connection) -> None:
+            if self._vfs == checked_vfs() is not None:
+                ask_for(connection)
+            connection.execute("PRAGMA journal_mode=WAL")
+
+        self._writer.patiently(begin)  # SQLite does not wait for another process that does the same
         with self.writing(synced=True) as connection:
             if self._empty(connection):  # or another process was faster
                 connection.execute(SCHEMA)
@@ -265,6 +274,12 @@ class Catalog:
             )
         if version < FORMAT:
             self._upgrade(connection)
+        if self._vfs is None and has_checksums(connection) and not self.read_only:
+            raise LogError(
+                f"{self.path} has checksums, and this installation of apsw cannot keep them",
+                hint="Install apsw from its wheel, which brings SQLite's checksum VFS: "
+                "pip install --only-binary apsw --force-reinstall apsw",
+            )
 
     def _upgrade(self, connection: apsw.Connection) -> None:
         if self.read_only:
@@ -280,6 +295,18 @@ class Catalog:
             if version < FORMAT:  # or another process was faster
                 upgrade(connection, version)
                 connection.execute(f"PRAGMA user_version={FORMAT}")
+        if self._vfs is not None:
+            self._add_checksums(connection)
+
+    def _add_checksums(self, connection: apsw.Connection) -> None:
+        """Rewrite an older catalog with checksums, unless others are using it."""
+        ask_for(connection)
+        try:
+            connection.execute("VACUUM")
+        except (apsw.BusyError, apsw.LockedError, apsw.FullError):
+            log.warning("%s has no checksums: it was in use, or the disk is full", self.path)
+            return
+        self._writer.reconnect()  # a new connection begins to check
 
 
 def failures(path: Path, patience: float) -> Failures:
@@ -291,7 +318,8 @@ def failures(path: Path, patience: float) -> Failures:
         busy="Try again; if it lasts, look for a writer that is stopped or stuck",
         full="Free some space and try again. Nothing of this commit is visible",
         damaged="Restore the folder from a backup; the segments beside it are Arrow IPC "
-        "streams and can be read by any Arrow tool",
+        "streams and can be read by any Arrow tool. A program other than headrace that writes "
+        "to it damages it, too",
         corrupt=CorruptCatalog,
         other=LogError,
         read_only=ReadOnlyLog,

@@ -15,6 +15,7 @@ import apsw
 from headrace.errors import CorruptCatalog, NewerFormat, NotALog, OlderFormat
 from headrace.log.file import storage
 from headrace.log.file.catalog import APPLICATION, FILE_NAME, FORMAT, failures, many, one
+from headrace.log.file.checksums import checked_vfs
 from headrace.log.file.disk import Disk
 from headrace.log.file.high_water import noted_commit
 from headrace.log.file.layout import Checksum, header
@@ -194,8 +195,13 @@ def _picture(folder: Path) -> Iterator[apsw.Connection]:
 
 def _connected(path: Path) -> apsw.Connection:
     still = not path.with_name(f"{FILE_NAME}-wal").exists()
-    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    db = connect(path.resolve().as_uri() + "?mode=ro", _PATIENCE, flags=flags)
+
+    def opened(how: str) -> apsw.Connection:
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        uri = f"{path.resolve().as_uri()}?{how}"
+        return connect(uri, _PATIENCE, flags=flags, vfs=checked_vfs())
+
+    db = opened("mode=ro")
     try:
         db.execute("SELECT count(*) FROM sqlite_schema")
     except apsw.CantOpenError:
@@ -203,7 +209,7 @@ def _connected(path: Path) -> apsw.Connection:
         if not still:
             raise
         # In a folder that may not be written SQLite reads only what nobody else changes.
-        return connect(path.resolve().as_uri() + "?immutable=1", _PATIENCE, flags=flags)
+        return opened("immutable=1")
     return db
 
 

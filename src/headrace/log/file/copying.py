@@ -20,6 +20,7 @@ import apsw
 
 from headrace.errors import CorruptSegment, LogBusy
 from headrace.log.file.catalog import FILE_NAME, failures, many, one
+from headrace.log.file.checksums import checked_vfs
 from headrace.log.file.disk import Disk
 from headrace.log.file.segment import (
     SEGMENTS,
@@ -77,7 +78,11 @@ def _moment(paths: Sequence[Path]) -> Iterator[list[apsw.Connection]]:
 @contextlib.contextmanager
 def _connected(path: Path) -> Iterator[apsw.Connection]:
     flags = apsw.SQLITE_OPEN_READWRITE
-    link = Link(str(path), lambda: connect(str(path), _PATIENCE, flags=flags), patience=_PATIENCE)
+    link = Link(
+        str(path),
+        lambda: connect(str(path), _PATIENCE, flags=flags, vfs=checked_vfs()),
+        patience=_PATIENCE,
+    )
     with failures(path, _PATIENCE).translated(), contextlib.closing(link), link as db:
         yield db
 
@@ -89,7 +94,7 @@ def _copy_database(picture: apsw.Connection, place: Path) -> None:
         left.unlink(missing_ok=True)
     with (
         failures(place, _PATIENCE).translated(),
-        contextlib.closing(connect(str(place), _PATIENCE)) as copy,
+        contextlib.closing(connect(str(place), _PATIENCE, vfs=checked_vfs())) as copy,
         copy.backup("main", picture, "main") as backup,
     ):
         while not backup.done:
