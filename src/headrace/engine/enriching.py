@@ -30,7 +30,7 @@ from headrace.engine.rows import event_times, in_time
 from headrace.engine.sink import Portion, Shapes, Sink
 from headrace.engine.staging import stage
 from headrace.engine.steps import Step
-from headrace.engine.waiting import Ready, Waiting
+from headrace.engine.waiting import Ready, Waiting, frontier_after
 from headrace.log import Commit, Log
 from headrace.streams.stream import sources
 from headrace.streams.tables import Enriched
@@ -43,6 +43,8 @@ class Held:
     versions: pa.Table
     low: int = 0
     waiting: Mapping[str, int] = field(default_factory=dict)
+    frontiers: Mapping[str, int] = field(default_factory=dict)
+    """How far each topic had come by then."""
 
 
 class Enriching:
@@ -81,7 +83,12 @@ class Enriching:
         self._lookup.forget()
         shutil.rmtree(self._staging, ignore_errors=True)
         begun, reached = last_commit(sink.begun), last_commit(sink.reached)
-        ready = self._ready(begun, begun, reached)
+        known = sink.frontiers()
+        frontiers = {
+            topic: known.get(topic, frontier_after(self._log, topic, reached))
+            for topic in (self._table.name, *self._topics)
+        }
+        ready = self._ready(begun, reached, reached, frontiers)
         self._held = self._still(sink.versions(), ready, reached)
 
     def portion(
@@ -93,7 +100,7 @@ class Enriching:
         versions = self._held.versions
         if changes.versions.num_rows:
             versions = pa.concat_tables([versions, changes.versions]).combine_chunks()
-        ready = self._ready(self._held.low, last_commit(start), upto)
+        ready = self._ready(self._held.low, last_commit(start), upto, self._held.frontiers)
         counters = Counters()
         settled = ready.earliest if ready is not None else None
         timely = ready is None or self._lookup.settles(versions, settled)
@@ -131,6 +138,7 @@ class Enriching:
             law + Law(pairs=law.passed),
             staged=results,
             versions=changes.versions,
+            frontiers=held.frontiers,
         )
 
     def ended(self) -> None:
@@ -146,12 +154,12 @@ class Enriching:
         rows = change_rows(table, compiler, self._enriched.amend).toArrow()
         return Changes.of(rows, table, self._versions_schema, self._step.name, self._log)
 
-    def _ready(self, low: int, after: int, upto: int) -> Ready | None:
+    def _ready(self, low: int, after: int, upto: int, frontiers: Mapping[str, int]) -> Ready | None:
         if not self._waits:
             return None
         patience = micros(self._enriched.wait)
         table, topics = self._table.name, tuple(self._topics)
-        return Ready(self._log, Waiting(table, topics, patience, low, after, upto))
+        return Ready(self._log, Waiting(table, topics, patience, low, after, upto, frontiers))
 
     def _still(self, versions: pa.Table, ready: Ready | None, upto: int) -> Held:
         """What is held after a commit; the rows that wait are counted by the log's own times."""
@@ -168,7 +176,7 @@ class Enriching:
                 late = ready.at(batch.commit, event_times(batch, topic)) > upto
                 count += int((late & in_time(batch, topic, commits)).sum())
             found[name] = count
-        return Held(versions, low, found)
+        return Held(versions, low, found, ready.frontiers)
 
     def _law(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -68,6 +68,8 @@ class Portion:
     """Rows to publish that may be many, instead of `rows`."""
     versions: pa.Table | None = None
     """What is new of a table that rows are looked up in."""
+    frontiers: Mapping[str, int] = field(default_factory=dict)
+    """How far each topic has come at its end, where rows wait for one another."""
     tables: tuple[pa.Table, ...] = ()
     """What is new of each of the tables that are joined."""
     groups: pa.Table | None = None
@@ -127,6 +129,10 @@ class Sink(ABC):
     @abstractmethod
     def versions(self) -> pa.Table:
         """The versions it has of the table that rows are looked up in."""
+
+    def frontiers(self) -> Mapping[str, int]:
+        """How far each topic had come with what is stored, as far as that was kept."""
+        return {}
 
     @abstractmethod
     def held(self, keys: pa.Table) -> pa.Table:

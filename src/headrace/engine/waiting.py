@@ -27,7 +27,8 @@ _PAGE = 10_000
 class Waiting:
     """What rows wait for, and which of them: those that become ready after a commit, up to another.
 
-    `low` is a commit before all rows that are looked at. `patience` is in microseconds.
+    `low` is a commit before all rows that are looked at. `patience` is in microseconds. `frontiers`
+    say how far each topic had come with the commit `after`: the log forgets that with its rows.
     """
 
     table: str
@@ -36,6 +37,7 @@ class Waiting:
     low: int
     after: int
     upto: int
+    frontiers: Mapping[str, int]
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -46,23 +48,25 @@ class Waiting:
 
 
 class Ready:
-    """Tells with which commit rows are ready."""
+    """Tells with which commit rows are ready; those that were so before, with the one `after`."""
 
     def __init__(self, log: Log, waiting: Waiting) -> None:
         self.waiting = waiting
         numbers = {
-            topic: commits_of(log, topic, waiting.low, waiting.upto)
+            topic: commits_of(log, topic, waiting.after, waiting.upto)
             for topic in (waiting.table, *waiting.topics)
         }
         every = np.unique(
-            np.concatenate([[waiting.low], *(found[0] for found in numbers.values())])
+            np.concatenate([[waiting.after], *(found[0] for found in numbers.values())])
         )
         far = {
-            topic: _frontiers(log, topic, waiting.low, every, *numbers[topic]) for topic in numbers
+            topic: _frontiers(waiting.frontiers[topic], every, *numbers[topic]) for topic in numbers
         }
+        self.frontiers = {topic: int(found[-1]) for topic, found in far.items()}
+        """How far each topic has come with the last of the commits."""
         slowest = np.minimum.reduce([far[topic] for topic in waiting.topics])
-        own = [numbers[topic][0][:1] for topic in waiting.topics]
-        self.earliest = max(waiting.after + 1, int(min(np.concatenate(own), default=0)))
+        own = [c.number for topic in waiting.topics for c in log.commits(topic, waiting.low, 1)]
+        self.earliest = max(waiting.after + 1, min(own, default=0))
         """No row becomes ready before this commit that was not before: none is before its own."""
         self._commits = np.append(every, NEVER)
         self._moments = np.maximum(far[waiting.table], slowest - waiting.patience)
@@ -109,11 +113,17 @@ def commits_of(log: Log, topic: str, after: int, upto: int) -> tuple[Moments, Mo
     return np.array(numbers, np.int64), np.array(frontiers, np.int64)
 
 
-def _frontiers(
-    log: Log, topic: str, low: int, every: Moments, numbers: Moments, after: Moments
-) -> Moments:
+def frontier_after(log: Log, topic: str, commit: int) -> int:
+    """How far a topic had come with a commit, as far as the log still knows."""
+    found = log.frontier(topic, commit) if commit else None
+    if found is None and commit:
+        # Its commits up to then went with their rows, and the next one knows what was before it.
+        found = next((later.before for later in log.commits(topic, commit, 1)), None)
+    return _LONG_AGO if found is None else found
+
+
+def _frontiers(before: int, every: Moments, numbers: Moments, after: Moments) -> Moments:
     """How far a topic had come with each commit of all topics."""
-    before = log.frontier(topic, low) if low else None
-    known = np.concatenate([[_LONG_AGO if before is None else before], after])
+    known = np.concatenate([[before], after])
     far: Moments = np.maximum.accumulate(known)[np.searchsorted(numbers, every, "right")]
     return far

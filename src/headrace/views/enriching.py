@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import apsw
 import pyarrow as pa
 
@@ -14,7 +16,7 @@ from headrace.views.amending import ToldRows
 from headrace.views.keeping import Keeper
 from headrace.views.outbox import put
 from headrace.views.telling import Passage
-from headrace.views.versions import VersionTable
+from headrace.views.versions import FrontierTable, VersionTable
 
 
 class EnrichKeeper(Keeper):
@@ -30,6 +32,7 @@ class EnrichKeeper(Keeper):
         self._reach = reach
         self._table = step.enriched.table
         self._versions = VersionTable(step.name, self._table.key, shapes.versions)
+        self._frontiers = FrontierTable(step.name)
         amends = step.enriched.amend is not None
         self._told = ToldRows(step, shapes.told, self._versions) if amends else None
 
@@ -41,9 +44,13 @@ class EnrichKeeper(Keeper):
     def versions(self, db: apsw.Connection) -> pa.Table:
         return self._versions.all(db)
 
+    def frontiers(self, db: apsw.Connection) -> Mapping[str, int]:
+        return self._frontiers.all(db)
+
     def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
         assert portion.versions is not None
         counted = self._versions.add(db, portion.versions)
+        self._frontiers.keep(db, portion.frontiers)
         if self._told is not None:
             self._told.correct(db, portion.versions, self._topic)
         for some in portion.slices():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import apsw
 import pyarrow as pa
@@ -41,6 +41,10 @@ class Keeper(ABC):
     def versions(self, db: apsw.Connection) -> pa.Table:
         """The versions it has of a table."""
         raise NotImplementedError
+
+    def frontiers(self, db: apsw.Connection) -> Mapping[str, int]:
+        """How far each topic had come with what it has, as far as it keeps that."""
+        return {}
 
     def held(self, db: apsw.Connection, keys: pa.Table) -> pa.Table:
         """The groups of duplicates that it has of these keys."""

@@ -109,6 +109,10 @@ class ViewSink(Sink):
         with self._database.reading() as db:
             return self._keeper.versions(db)
 
+    def frontiers(self) -> Mapping[str, int]:
+        with self._database.reading() as db:
+            return self._keeper.frontiers(db)
+
     def held(self, keys: pa.Table) -> pa.Table:
         with self._database.reading() as db:
             return self._keeper.held(db, keys)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import apsw
 import pyarrow as pa
 
@@ -34,3 +36,28 @@ class VersionTable:
         """Every version."""
         rows = [tuple(row) for row in db.execute(f"SELECT * FROM {self.name}")]
         return table_from(rows, self.schema)
+
+
+class FrontierTable:
+    """How far topics had come with what is stored of a step, which their retention makes forget."""
+
+    def __init__(self, step: str) -> None:
+        self._table = f"{PREFIX}frontiers_{step}"
+        self._name = quoted(self._table)
+
+    def keep(self, db: apsw.Connection, frontiers: Mapping[str, int]) -> None:
+        """Keep these, in the place of others. Steps of an earlier headrace have no such table."""
+        if not frontiers:
+            return
+        db.execute(
+            f"CREATE TABLE IF NOT EXISTS {self._name} "
+            "(topic TEXT PRIMARY KEY, frontier INTEGER NOT NULL)"
+        )
+        db.executemany(f"INSERT OR REPLACE INTO {self._name} VALUES (?, ?)", frontiers.items())
+
+    def all(self, db: apsw.Connection) -> dict[str, int]:
+        """What is kept, by topic."""
+        there = "SELECT count(*) FROM sqlite_schema WHERE name = ?"
+        if not db.execute(there, (self._table,)).get:
+            return {}
+        return {str(t): int(f) for t, f in db.execute(f"SELECT * FROM {self._name}")}
