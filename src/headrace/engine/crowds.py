@@ -105,6 +105,7 @@ class Crowd:
             self.upto = {topic: beginning(self.between.log, topic) for topic in self._topics}
         if self._possible(end) <= self.join.limit:
             return None
+        self.upto = {t: _still_there(self.between.log, t, place) for t, place in self.upto.items()}
         self._go_on(start)
         if self._possible(end) <= self.join.limit:
             return None
@@ -147,9 +148,8 @@ class Crowd:
             numbers, frontiers = commits_of(log, topic, place.commit, start[topic].commit)
             over = numbers[frontiers < period * self.span]
             if len(over):
-                here, kept = position_at(log, topic, int(over[-1])), beginning(log, topic)
-                offsets = tuple(map(max, here.offsets, kept.offsets))
-                self.upto = {**self.upto, topic: Position(here.commit, offsets)}
+                here = _still_there(log, topic, position_at(log, topic, int(over[-1])))
+                self.upto = {**self.upto, topic: here}
 
     @property
     def _topics(self) -> list[str]:
@@ -179,3 +179,10 @@ class Crowd:
             made = both.group_by(by).aggregate([(_COUNT, "sum")])
             new = made.rename_columns([*by, _COUNT]).select(new.column_names)
         return new.sort_by([(_COUNT, "descending")]).slice(0, _HOTTEST)
+
+
+def _still_there(log: Log, topic: str, place: Position) -> Position:
+    """A place, or a later one where retention has taken the rows after it."""
+    kept = beginning(log, topic)
+    offsets = (max(kept_at, at) for at, kept_at in place.ranges(kept))
+    return Position(place.commit, tuple(offsets))
