@@ -189,7 +189,7 @@ class LossyDisk(Disk):
         if self._broken == "catalog":
             return
         self._book(path).sync()
-        if path.name.endswith("-wal"):
+        if path.name.endswith("-wal") and not self._book(path).named:
             # SQLite's own VFS syncs the folder with the first sync of a new WAL.
             self.named(path.parent)
 
