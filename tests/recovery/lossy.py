@@ -199,7 +199,7 @@ class LossyDisk(Disk):
             self._removed[path] = book
 
     def named(self, folder: Path) -> None:
-        self._folders.update(book.parent for book in self._books if book.parent.parent == folder)
+        self._folders.update(path for path in folder.iterdir() if path.is_dir())
         for path, book in self._books.items():
             if path.parent == folder and not book.nameless:
                 book.named = True
