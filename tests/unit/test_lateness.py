@@ -109,7 +109,7 @@ def test_believed_times_end_with_the_bound_or_with_the_calendar() -> None:
         Law(rows=2, pairs=2, counted=1),
         Law(rows=2, pairs=1, counted=1),
         Law(rows=1, pairs=1, counted=1, late=1),
-        Law(rows=3, dead=1, pairs=2, counted=1, duplicates=2),
+        Law(rows=2, pairs=2, counted=2, duplicates=1),
         Law(rows=3, waiting=-1, pairs=3, counted=3),
         Law(rows=1, exploded=1, pairs=1, counted=1),
     ],
