@@ -38,6 +38,9 @@ def test_every_command_of_the_design_is_there() -> None:
         *(f"topics {verb}" for verb in topics),
         *(f"groups {verb}" for verb in groups),
         *(f"views {verb}" for verb in ("list", "show", "query")),
+        "log check",
+        "backup",
+        "restore",
         *(f"kafka {verb}" for verb in ("up", "status", "down", "tool")),
         *("produce", "consume", "run", "rebuild", "doctor", "drain", "demo", "bench"),
     }

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headrace.cli.failures import say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app
 from headrace.cli.output import count, many, show_json, size
+
+if TYPE_CHECKING:
+    from headrace.safekeeping.backup import Copied
 
 app = new_app()
 
@@ -26,11 +29,10 @@ def backup(
     log: LogUrl = DEFAULT_LOG,
     json: AsJson = False,
 ) -> None:
-    """Copy a log with its views and checkpoints, as they are in one moment.
+    """Copy a log with its views and checkpoints, while everything runs.
 
-    Everything may go on running meanwhile. The copy is read back before it gets its name, so a
-    folder of that name is a whole backup. Tiered segments are copied too. `headrace restore` makes
-    a log of it again.
+    The copy is of one moment. It is read back before it gets its name, so a folder of that name is
+    a whole backup. Tiered segments are copied too. `headrace restore` makes a log of it again.
     """
     from headrace.cli.progress import bytes_shown
     from headrace.safekeeping.backup import backup as make
@@ -38,15 +40,7 @@ def backup(
     with bytes_shown() as progress:
         made = make(log, target, progress)
     if json:
-        show_json(
-            {
-                "folder": str(made.folder),
-                "commit": made.commit,
-                "bytes": made.bytes,
-                "apps": list(made.apps),
-                "left_out": list(made.left_out),
-            }
-        )
+        show_json(copied_json(made))
         return
     for step in made.left_out:
         say(f"The checkpoint of {step} is left out: its state is computed again from the log")
@@ -54,3 +48,14 @@ def backup(
         f"Copied the log up to commit {count(made.commit)} and the views of "
         f"{many(len(made.apps), 'application')} to {target}, {size(made.bytes)}"
     )
+
+
+def copied_json(made: Copied) -> dict[str, Any]:
+    """What was copied, and where to."""
+    return {
+        "folder": str(made.folder),
+        "commit": made.commit,
+        "bytes": made.bytes,
+        "apps": list(made.apps),
+        "left_out": list(made.left_out),
+    }

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli.backup import copied_json
 from headrace.cli.failures import say
-from headrace.cli.options import DEFAULT_LOG, LogUrl, new_app
-from headrace.cli.output import count, size
+from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app
+from headrace.cli.output import count, show_json, size
 
 app = new_app()
 
@@ -21,15 +22,20 @@ def restore(
     ],
     *,
     log: LogUrl = DEFAULT_LOG,
+    json: AsJson = False,
 ) -> None:
-    """Make a log, with its views and checkpoints, of a backup.
+    """Make a log of a backup.
 
-    The log's folder must not be there, or be empty. All that is copied is read back and compared
-    before the log is there. The backup stays as it is.
+    It has the views and checkpoints of the backup. The log's folder must not be there, or be
+    empty. All that is copied is read back and compared before the log is there. The backup stays
+    as it is.
     """
     from headrace.cli.progress import bytes_shown
     from headrace.safekeeping.backup import restore as make
 
     with bytes_shown() as progress:
         made = make(source, log, progress)
+    if json:
+        show_json(copied_json(made))
+        return
     say(f"Restored the log up to commit {count(made.commit)} in {made.folder}, {size(made.bytes)}")

@@ -1,0 +1,40 @@
+"""`headrace backup`, `restore` and `log check`: what they print, and how they end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_cli_running import Cli
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    made = Cli(tmp_path)
+    with made.open() as log:
+        log.create_topic("orders")
+        with log.producer() as producer:
+            producer.send("orders", b"one")
+    return made
+
+
+def test_a_backup_and_a_restore_say_what_they_have_copied(cli: Cli, tmp_path: Path) -> None:
+    (told,) = cli.lines("backup", str(tmp_path / "copy"))
+    assert (told["commit"], told["apps"], told["left_out"]) == (1, [], [])
+    done = cli.run("restore", str(tmp_path / "copy"), code=2)
+    assert "is there already" in done.stderr
+    (tmp_path / "log").rename(tmp_path / "away")
+    (told,) = cli.lines("restore", str(tmp_path / "copy"))
+    assert (told["commit"], told["folder"]) == (1, str(tmp_path / "log"))
+    assert cli.run("log", "check").stderr == "Nothing is damaged\n"
+
+
+def test_damage_is_a_line_each_and_the_exit_code(cli: Cli, tmp_path: Path) -> None:
+    (segment,) = (tmp_path / "log" / "segments").iterdir()
+    segment.write_bytes(segment.read_bytes()[:-1])
+    done = cli.run("log", "check", code=1)
+    assert "it is cut off: offsets 0 to 0 are not there" in done.stdout
+    assert done.stderr == "1 thing damaged\n"
+    done = cli.run("log", "check", "--json", code=1)
+    assert '"harmless": false' in done.stdout
