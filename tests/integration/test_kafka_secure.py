@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -190,6 +191,8 @@ def test_a_pipeline_runs_on_a_broker_that_asks_who_one_is(
         with Run(app, log, until_caught_up=True, spark=shared()) as run:
             run.wait()
             results = Results(log, app.name, tuple(run.progress()))
+            assert not processes_with("canary")
+            assert "canary" not in repr(results.steps)
         assert [(row["shop"], row["orders"]) for row in results.view("minutes")] == [
             ("a", 2), ("b", 1)
         ]  # fmt: skip
@@ -202,6 +205,16 @@ def files_with(secret: str, folder: Path) -> list[Path]:
     assert said().stat().st_size > 0
     files = [said(), *(path for path in folder.rglob("*") if path.is_file())]
     return [path for path in files if secret.encode() in path.read_bytes()]
+
+
+def processes_with(secret: str) -> list[str]:
+    """The command lines of the machine that have a secret in them; Spark's are among them."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    assert any("org.apache.spark" in line for line in found)
+    return [line for line in found if secret in line]
 
 
 @pytest.mark.parametrize("how", ["files", "texts", "keystore"])

@@ -285,6 +285,22 @@ def test_a_log_on_kafka_is_not_backed_up_here(
         act("kafka://127.0.0.1:1", tmp_path / "backup", quietly)
 
 
+def test_a_copy_of_what_is_private_is_private(url: str, tmp_path: Path) -> None:
+    (tmp_path / "log").chmod(0o700)
+    seen: list[int] = []
+
+    def progress(what: str) -> Tell:
+        return lambda *_: seen.extend(p.stat().st_mode & 0o77 for p in tmp_path.glob(".*"))
+
+    for mode in (0o700, 0o750):
+        (tmp_path / "log").chmod(mode)
+        backup(url, tmp_path / f"backup{mode}", progress)
+        restore(tmp_path / f"backup{mode}", f"file:{tmp_path / f'again{mode}'}", progress)
+        for made in (f"backup{mode}", f"again{mode}"):
+            assert (tmp_path / made).stat().st_mode & 0o777 == mode
+    assert seen and not any(seen)
+
+
 # Checkpoints
 
 

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import sys
 from typing import Annotated
+from urllib.parse import parse_qsl, urlsplit
 
 import typer
 
+from headrace.cli.failures import say
 from headrace.errors import UserError
 
 DEFAULT_LOG = "file:./data"
+
+
+def _warn_of_secrets(ctx: typer.Context, url: str | None) -> str | None:
+    """Say so if a secret stands where everybody on the machine can read it."""
+    # Only what was typed: a variable is for this user's eyes alone.
+    source = ctx.get_parameter_source("log")
+    if source is not None and source.name == "COMMANDLINE" and url and url.startswith("kafka:"):
+        from headrace.log.kafka.address import ENVIRONMENT, is_secret
+
+        for name, _ in parse_qsl(urlsplit(url).query):
+            if is_secret(name):
+                variable = ENVIRONMENT + name.upper().replace(".", "_")
+                say(f"warning: everybody on this machine can read {name} in the list of processes")
+                say(f"  → Set {variable} instead, or name a file with it: ?config=FILE")
+    return url
+
 
 LogUrl = Annotated[
     str,
@@ -18,6 +36,7 @@ LogUrl = Annotated[
         metavar="URL",
         envvar="HEADRACE_LOG",
         show_envvar=True,
+        callback=_warn_of_secrets,
         show_default=True,
         help="Where the log is.",
     ),
@@ -42,6 +61,7 @@ AppLogUrl = Annotated[
         metavar="URL",
         envvar="HEADRACE_LOG",
         show_envvar=True,
+        callback=_warn_of_secrets,
         help=f"Where the log is; by default where the application says, else {DEFAULT_LOG}.",
     ),
 ]

@@ -82,6 +82,9 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
         "spark.driver.memory": settings.memory,
         # Nothing listens where others could reach it, unless workers elsewhere have to.
         **({} if settings.remote else dict.fromkeys(_DRIVER, "127.0.0.1")),
+        # Nor can another user of this machine connect: Spark makes up a secret and keeps it in its
+        # memory. A cluster has one of its own, which whoever runs it sets on every machine.
+        **({} if settings.master else {"spark.authenticate": "true"}),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         # The log says when a window is final, so no batch is needed to let Spark know.

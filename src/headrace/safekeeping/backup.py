@@ -12,6 +12,7 @@ import errno
 import json
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +58,7 @@ def backup(url: str, target: Path, progress: Progress) -> Copied:
         apps = views.apps()
     left_out: list[str] = []
 
-    with _written(target) as new:
+    with _written(target, like=folder) as new:
         here, there = f"file:{folder}", f"file:{new}"
 
         def copy_checkpoints() -> None:
@@ -97,7 +98,7 @@ def restore(source: Path, url: str, progress: Progress) -> Copied:
     meant: dict[str, str] = manifest["files"]
     segments = [path for path in _files(source) if path.parent.name == _SEGMENTS]
     paths = [*(source / name for name in meant if (source / name).exists()), *segments]
-    with _written(folder) as new:
+    with _written(folder, like=source) as new:
         tell, done, total = progress("copying"), 0, sum(path.stat().st_size for path in paths)
         for path in paths:
             place = new / path.relative_to(source)
@@ -155,8 +156,11 @@ def _verify(folder: Path, progress: Progress) -> None:
 
 
 @contextlib.contextmanager
-def _written(target: Path) -> Iterator[Path]:
-    """A new folder, which takes its place when the block has ended well."""
+def _written(target: Path, *, like: Path) -> Iterator[Path]:
+    """A new folder, which takes its place when the block has ended well.
+
+    Nobody may look into it who may not look into the one that it is like.
+    """
     target = target.absolute()
     if target.is_symlink() or target.is_file() or (target.exists() and any(target.iterdir())):
         raise UserError(
@@ -166,8 +170,9 @@ def _written(target: Path) -> Iterator[Path]:
     new = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        new.mkdir()
+        new.mkdir(0o700)
         yield new
+        new.chmod(stat.S_IMODE(like.stat().st_mode))
         for path in (*_files(new), *(p for p in new.rglob("*") if p.is_dir()), new):
             _sync(path)
         new.rename(target)
