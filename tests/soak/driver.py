@@ -14,11 +14,11 @@ from pathlib import Path
 
 from headrace.clock import SECOND, SystemClock
 from headrace.errors import Fenced, Retryable
-from headrace.log import Log, open_log
+from headrace.log import open_log
 from headrace.runner import Run
 from headrace.testing import Results
 from tests.soak import stage
-from tests.soak.accounts import Accounts
+from tests.soak.accounts import Accounts, reached
 from tests.soak.workers import GONE, begin, log_of, relay_some
 from tests.spark import shuffling
 
@@ -39,6 +39,8 @@ class Worker:
     name: str
     process: BaseProcess
     began: int
+    reached: int | None
+    """Where the view was when it began."""
     resume: int | None = None
     """When it goes on, if it is stopped."""
 
@@ -53,27 +55,28 @@ class Soak:
         self._spark = spark
         self._pause = max(0.03, seconds / 20_000)
         self._clock = SystemClock()
+        self._log = open_log(log_of(folder))
         self._workers: dict[str, Worker] = {}
         self.accounts = Accounts(folder)
         self.happened: Counter[str] = Counter()
 
     def run(self) -> None:
         """All of it: what is found wrong is an AssertionError."""
-        with open_log(log_of(self._folder)) as log:
+        with self._log as log:
             stage.make_log(log, self._folder)
             try:
-                self._live(log)
+                self._live()
             finally:
                 for worker in self._workers.values():
                     self._signal(worker, signal.SIGKILL)
                     worker.process.join()
-            self._finish_relaying(log)
+            self._finish_relaying()
             log.upkeep()
             tiered = sum(part.tiered_segments for part in log.topic(stage.ORDERS).partitions)
             self.happened["tiered segments"] = tiered
-            self.accounts.check_end(log, self._catch_up(log))
+            self.accounts.check_end(log, self._catch_up())
 
-    def _live(self, log: Log) -> None:
+    def _live(self) -> None:
         roles = dict.fromkeys(stage.MODES, "producer")
         roles |= {"relay-1": "relay", "relay-2": "relay", "upkeep": "upkeep"}
         roles |= {"pipeline": "pipeline"}
@@ -90,7 +93,7 @@ class Soak:
                 case "stop":
                     self._stop()
             if self._clock.monotonic() > next_check:
-                self.accounts.check(log)
+                self.accounts.check(self._log)
                 # A long log takes long to read; most of the time is for what is tested.
                 span = max(4, self._seconds / 60)
                 next_check = self._clock.monotonic() + int(span * SECOND)
@@ -102,7 +105,9 @@ class Soak:
             target=begin, args=(self._folder, role, name, self._pause), daemon=True
         )
         process.start()
-        self._workers[name] = Worker(role, name, process, self._clock.monotonic())
+        self._workers[name] = Worker(
+            role, name, process, self._clock.monotonic(), reached(self._log)
+        )
         self.happened[f"started {role}"] += 1
 
     def _revive(self) -> None:
@@ -127,12 +132,13 @@ class Soak:
     def _victim(self) -> Worker | None:
         """A process that has had the time to get something done, as a rule."""
         worker = self._random.choice(list(self._workers.values()))
-        slow = worker.name == "pipeline"
-        if slow and not self._spark:
-            return None
         lived = self._clock.monotonic() - worker.began
-        wanted = self._random.uniform(5, 90) if slow else self._random.uniform(0, 4)
-        return worker if lived > wanted * SECOND and worker.process.is_alive() else None
+        if worker.name != "pipeline":
+            ready = lived > self._random.uniform(0, 4) * SECOND
+        else:
+            done = reached(self._log) != worker.reached or self._random.random() < 0.02
+            ready = self._spark and lived > self._random.uniform(5, 60) * SECOND and done
+        return worker if ready and worker.process.is_alive() else None
 
     def _kill(self) -> None:
         if (worker := self._victim()) is not None:
@@ -161,8 +167,8 @@ class Soak:
 
     # The end
 
-    def _finish_relaying(self, log: Log) -> None:
-        end = self._clock.monotonic() + PATIENCE
+    def _finish_relaying(self) -> None:
+        log, end = self._log, self._clock.monotonic() + PATIENCE
         while self._clock.monotonic() < end:
             try:
                 with (
@@ -177,11 +183,11 @@ class Soak:
             except (Fenced, Retryable):
                 continue
 
-    def _catch_up(self, log: Log) -> Results:
+    def _catch_up(self) -> Results:
         app, _ = stage.declare()
-        with Run(app, log, until_caught_up=True, spark=shuffling(2)) as running:
+        with Run(app, self._log, until_caught_up=True, spark=shuffling(2)) as running:
             running.wait()
-            return Results(log, app.name, tuple(running.progress()))
+            return Results(self._log, app.name, tuple(running.progress()))
 
     def __str__(self) -> str:
         told = {**self.happened, **self.accounts.counted}

@@ -243,6 +243,17 @@ def test_a_scan_whose_next_file_was_removed_by_retention_says_so(tmp_path: Path)
             next(scan)
 
 
+def test_a_segment_that_is_full_is_closed(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    with FileLog(folder) as log:
+        log.create_topic("t", settings={"segment_bytes": "4KiB"})
+        with log.producer() as producer:
+            for _ in range(10):
+                producer.append("t", pa.table({"value": [b"x" * 1_000]}))
+        assert (log.topic("t").partitions[0].segments or 0) > 2
+    assert all(file.stat().st_size <= 4 << 10 for file in (folder / "segments").iterdir())
+
+
 @pytest.mark.parametrize(
     ("times", "oldest", "newest", "misplaced"),
     [
