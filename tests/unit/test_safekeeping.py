@@ -17,6 +17,7 @@ import pytest
 from headrace.engine.position import Position
 from headrace.errors import CorruptSegment, HeadraceError, LogError, NotALog, Unsupported, UserError
 from headrace.log import Flaw, Log, open_log
+from headrace.log.file.checksums import checked_vfs
 from headrace.log.file.log import FileLog
 from headrace.log.state import Tell
 from headrace.safekeeping import backup as backups
@@ -170,7 +171,7 @@ def test_a_backup_removes_nothing_that_the_log_has_noted_as_garbage(
     elsewhere = tmp_path / "tier" / "used by somebody"
     elsewhere.parent.mkdir()
     elsewhere.write_bytes(b"x")
-    db = apsw.Connection(str(tmp_path / "log" / "catalog.db"))
+    db = apsw.Connection(str(tmp_path / "log" / "catalog.db"), vfs=checked_vfs())
     db.execute("INSERT INTO garbage VALUES (?)", (elsewhere.as_uri(),))
     db.close()
     backup(url, tmp_path / "backup", quietly)
@@ -369,7 +370,7 @@ def test_a_log_in_use_is_checked(url: str, tmp_path: Path) -> None:
 
 
 def edit(path: Path, sql: str) -> None:
-    db = apsw.Connection(str(path))
+    db = apsw.Connection(str(path), vfs=checked_vfs())
     db.execute(sql)
     db.close()
 

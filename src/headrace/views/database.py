@@ -115,7 +115,6 @@ class Database:
     def _connect(self) -> apsw.Connection:
         db = connect(str(self.path), _PATIENCE)
         db.create_collation(DECIMAL, compare_decimals)
-        db.pragma("synchronous", "FULL")
         return db
 
     def _prepare(self, db: apsw.Connection, app: str) -> None:

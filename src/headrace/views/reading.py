@@ -15,7 +15,7 @@ import apsw
 
 from headrace.engine.law import Law
 from headrace.engine.places import OPENED
-from headrace.errors import InvalidQuery, UnknownView
+from headrace.errors import InvalidQuery, MisusedHandle, UnknownView
 from headrace.sqlite import Link, connect
 from headrace.streams.stream import WINDOW_END, WINDOW_START
 from headrace.views.asking import Asker
@@ -92,6 +92,7 @@ class Views:
         self._app = app
         self._lock = threading.Lock()
         self._asker = Asker()
+        self._closed = False
 
     def __enter__(self) -> Views:
         return self
@@ -100,6 +101,7 @@ class Views:
         self.close()
 
     def close(self) -> None:
+        self._closed = True
         self._asker.close()
 
     def list(self) -> list[ViewState]:
@@ -189,6 +191,8 @@ class Views:
         return Result(**answer)
 
     def _paths(self) -> Sequence[Path]:
+        if self._closed:
+            raise MisusedHandle("The views are closed", hint="Open them again: open_views()")
         found = sorted(self._folder.glob("*.db"))
         return [path for path in found if self._app in (None, path.stem)]
 
