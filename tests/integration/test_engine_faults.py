@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from headrace import streams as hr
@@ -218,10 +219,10 @@ def test_a_full_disk_stops_the_pipeline_and_nothing_is_lost(
     log.write(source, *(event(f"key {n}" * 50) for n in range(2_000)))
     honest = Database._prepare
 
-    def small(self: Database, name: str) -> None:
-        honest(self, name)
-        pages = self._db.execute("PRAGMA page_count").get
-        self._db.execute(f"PRAGMA max_page_count={pages}")
+    def small(self: Database, db: apsw.Connection, name: str) -> None:
+        honest(self, db, name)
+        pages = db.execute("PRAGMA page_count").get
+        db.execute(f"PRAGMA max_page_count={pages}")
 
     with monkeypatch.context() as patch:
         patch.setattr(Database, "_prepare", small)

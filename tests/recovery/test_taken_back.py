@@ -15,7 +15,6 @@ import pytest
 
 from headrace.clock import VirtualClock
 from headrace.log import Log
-from headrace.log.file import storage
 from headrace.log.file.compaction import Compactor
 from headrace.log.file.disk import Disk
 from headrace.log.file.log import FileLog
@@ -157,7 +156,7 @@ def test_a_segment_is_removed_after_its_copy_on_the_tier_is_synced(
         with log.producer() as producer:
             for number in range(2):
                 producer.send("t", f"{number}" * 800).wait()
-        monkeypatch.setattr(storage.os, "fsync", fsync)
+        monkeypatch.setattr("headrace.log.file.storage.os.fsync", fsync)
         assert log.upkeep()[0].segments_tiered == 1
     (copy,) = (tmp_path / "tier").rglob("*.arrows")
     removed = seen.index(f"removed {copy.stem.rpartition('-')[0]}.arrows")
