@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 
+import apsw
 import pytest
 
 from headrace import errors
 from headrace.errors import HeadraceError
+from headrace.log.file.catalog import FORMAT
 from headrace.log.file.tables import SCHEMA
 from tests.docs.reference import FOLDER, pages
 
@@ -39,3 +42,20 @@ def test_every_table_of_the_catalog_is_in_the_format() -> None:
     assert len(tables) > 10
     for table in tables:
         assert f"`{table}`" in format_page, table
+
+
+def test_the_format_page_names_the_version_that_is_written() -> None:
+    assert f"Format version: **{FORMAT}**" in (FOLDER / "log-format.md").read_text()
+
+
+def test_every_column_of_the_catalog_is_in_the_format() -> None:
+    format_page = (FOLDER / "log-format.md").read_text()
+    db = apsw.Connection(":memory:")
+    db.execute(SCHEMA)
+    columns = db.execute(
+        "SELECT t.name, c.name FROM sqlite_schema t JOIN pragma_table_info(t.name) c "
+        "WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'"
+    ).fetchall()
+    assert len(columns) > 50
+    for table, column in columns:
+        assert re.search(rf"\b{column}\b", format_page), f"{table}.{column}"

@@ -88,6 +88,7 @@ def test_a_flipped_bit_in_the_catalog_is_an_error_or_changes_no_answer(folder: P
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_none_of_a_thousand_flipped_bits_changes_an_answer_in_silence(folder: Path) -> None:
     assert flips(folder, FILE_NAME, 1_000) > 500
 

@@ -134,5 +134,6 @@ def test_whichever_call_fails_nothing_is_lost_or_there_twice(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_whichever_of_all_calls_fails_nothing_is_lost_or_there_twice(tmp_path: Path) -> None:
     _try(tmp_path, 1)

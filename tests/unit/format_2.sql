@@ -1,0 +1,120 @@
+CREATE TABLE setting (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+
+CREATE TABLE head (number INTEGER NOT NULL, time INTEGER NOT NULL);
+
+CREATE TABLE topic (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    columns TEXT,
+    key TEXT,
+    event_time TEXT,
+    settings TEXT NOT NULL,
+    version INTEGER NOT NULL DEFAULT 1
+);
+
+CREATE TABLE partition (
+    topic INTEGER NOT NULL,
+    partition INTEGER NOT NULL,
+    first INTEGER NOT NULL DEFAULT 0,
+    end INTEGER NOT NULL DEFAULT 0,
+    segment INTEGER,
+    gaps INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (topic, partition)
+) WITHOUT ROWID;
+
+CREATE TABLE segment (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    topic INTEGER NOT NULL,
+    partition INTEGER NOT NULL,
+    columns TEXT,
+    sparse INTEGER NOT NULL DEFAULT 0,
+    length INTEGER NOT NULL,
+    synced INTEGER NOT NULL DEFAULT 0,
+    created INTEGER NOT NULL,
+    closed INTEGER,
+    compacted INTEGER NOT NULL DEFAULT 0,
+    location TEXT
+);
+CREATE INDEX segment_by_partition ON segment (topic, partition);
+CREATE INDEX segment_unsynced ON segment (id) WHERE synced < length;
+
+CREATE TABLE chunk (
+    topic INTEGER NOT NULL,
+    partition INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    end INTEGER NOT NULL,
+    rows INTEGER NOT NULL,
+    segment INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    length INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    PRIMARY KEY (topic, partition, first)
+) WITHOUT ROWID;
+CREATE INDEX chunk_by_commit ON chunk (topic, partition, number);
+CREATE INDEX chunk_by_segment ON chunk (segment);
+
+CREATE TABLE commits (
+    number INTEGER PRIMARY KEY,
+    time INTEGER NOT NULL,
+    producer TEXT,
+    sequence INTEGER
+);
+CREATE INDEX commits_by_time ON commits (time);
+CREATE INDEX commits_by_producer ON commits (producer, sequence) WHERE producer IS NOT NULL;
+
+CREATE TABLE topic_commit (
+    topic INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    rows INTEGER NOT NULL,
+    before INTEGER,
+    after INTEGER,
+    oldest INTEGER,
+    misplaced INTEGER NOT NULL,
+    bound INTEGER,
+    PRIMARY KEY (topic, number)
+) WITHOUT ROWID;
+
+CREATE TABLE producer (
+    id TEXT PRIMARY KEY,
+    epoch INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    number INTEGER,
+    used INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE consumer_group (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    generation INTEGER NOT NULL DEFAULT 0,
+    assignor TEXT NOT NULL
+);
+
+CREATE TABLE member (
+    id TEXT PRIMARY KEY,
+    consumer_group INTEGER NOT NULL,
+    instance TEXT,
+    topics TEXT NOT NULL,
+    session INTEGER NOT NULL,
+    heartbeat INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX member_by_group ON member (consumer_group);
+
+CREATE TABLE claim (
+    consumer_group INTEGER NOT NULL,
+    topic INTEGER NOT NULL,
+    partition INTEGER NOT NULL,
+    owner TEXT,
+    target TEXT,
+    PRIMARY KEY (consumer_group, topic, partition)
+) WITHOUT ROWID;
+
+CREATE TABLE group_offset (
+    consumer_group INTEGER NOT NULL,
+    topic INTEGER NOT NULL,
+    partition INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    PRIMARY KEY (consumer_group, topic, partition)
+) WITHOUT ROWID;
+
+CREATE TABLE garbage (location TEXT PRIMARY KEY) WITHOUT ROWID;
