@@ -75,6 +75,25 @@ def visits(state: pa.Table, events: pa.Table) -> tuple[pa.Table, pa.Table]:
     return table_of(list(known.values()), state, state.column_names), rows_of(made, VISITS_TYPES)
 
 
+def reminders(state: pa.Table, events: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """A row whenever nothing has come of a key for GAP. What rings is left as it is."""
+    known = {row["k"]: row for row in state.to_pylist()}
+    mine = by_key(events, "k")
+    made: list[Row] = []
+    for key in {**known, **{key: None for (key,) in mine}}:
+        run, rows = known.get(key), mine.get((key,), [])
+        for row in rows:
+            if run is not None and run["timer"] is not None and run["timer"] <= row["at"]:
+                made.append(_over(run))
+            run = run or {"k": key, "rows": 0, "began": row["at"]}
+            run = {**run, "rows": run["rows"] + 1, "timer": row["at"] + GAP}
+        assert run is not None
+        if not rows:
+            made.append(_over(run))
+        known[key] = run
+    return table_of(list(known.values()), state, state.column_names), rows_of(made, VISITS_TYPES)
+
+
 def _over(run: Row) -> Row:
     return {"k": run["k"], "rows": run["rows"], "began": run["began"], "ended": run["timer"]}
 

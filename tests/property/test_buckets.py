@@ -148,6 +148,13 @@ def test_timers_are_the_oracles(commits: list[list[Event]], cut: list[bool]) -> 
     check(step(folds.visits, folds.VISITS_STATE, folds.VISITS, "time"), commits, cut)
 
 
+@given(logs(), cuts)
+def test_a_timer_that_is_left_as_it_is_rings_once(
+    commits: list[list[Event]], cut: list[bool]
+) -> None:
+    check(step(folds.reminders, folds.VISITS_STATE, folds.VISITS, "time"), commits, cut)
+
+
 def test_all_kinds_of_things_come_up() -> None:
     seen: Counter[str] = Counter()
 
