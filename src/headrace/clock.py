@@ -105,6 +105,11 @@ def to_datetime(moment: int) -> datetime:
     return _EPOCH + timedelta(microseconds=min(max(moment, FIRST_MOMENT), LAST_MOMENT))
 
 
+def to_text(moment: int) -> str:
+    """A moment for people: in UTC, to the second, and the year with four digits."""
+    return to_datetime(moment).replace(tzinfo=None).isoformat(" ", "seconds") + "Z"
+
+
 def micros(span: timedelta) -> int:
     """A duration in whole microseconds."""
     return span // timedelta(microseconds=1)

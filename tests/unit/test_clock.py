@@ -11,6 +11,7 @@ from headrace.clock import (
     VirtualClock,
     to_datetime,
     to_micros,
+    to_text,
 )
 
 
@@ -40,3 +41,8 @@ def test_a_moment_beyond_the_years_1_to_9999_is_the_nearest_in_them() -> None:
     assert to_datetime(FIRST_MOMENT - 1) == datetime.min.replace(tzinfo=UTC)
     assert to_datetime(LAST_MOMENT + 1) == datetime.max.replace(tzinfo=UTC)
     assert to_datetime(FIRST_MOMENT + 1) == datetime.min.replace(microsecond=1, tzinfo=UTC)
+
+
+def test_people_read_a_year_with_four_digits() -> None:
+    assert to_text(FIRST_MOMENT) == "0001-01-01 00:00:00Z"
+    assert to_text(-1) == "1969-12-31 23:59:59Z"

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headrace.clock import SECOND, to_datetime
+from headrace.clock import SECOND, to_datetime, to_text
 
 _PIPE_WIDTH = 1000
 """Columns where there is no terminal: enough that a table is never cut for `grep`."""
@@ -116,4 +116,4 @@ def moment(micros: int | None) -> str | None:
 
 def when(micros: int | None) -> str:
     """A time for people: in UTC, to the second."""
-    return "-" if micros is None else f"{to_datetime(micros):%Y-%m-%d %H:%M:%SZ}"
+    return "-" if micros is None else to_text(micros)

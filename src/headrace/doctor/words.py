@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from headrace.clock import to_datetime
+from headrace.clock import to_text
 
 
 def many(number: int, thing: str) -> str:
@@ -14,7 +14,7 @@ def many(number: int, thing: str) -> str:
 
 def when(moment: int | None) -> str:
     """A time in UTC, to the second."""
-    return "never" if moment is None else f"{to_datetime(moment):%Y-%m-%d %H:%M:%SZ}"
+    return "never" if moment is None else to_text(moment)
 
 
 def span(micros: int) -> str:

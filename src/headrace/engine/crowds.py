@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from headrace.clock import micros, to_datetime
+from headrace.clock import micros, to_text
 from headrace.engine import places
 from headrace.engine.between import Between
 from headrace.engine.handing import arrow_schema
@@ -60,7 +60,7 @@ class Crowds:
         key = " and ".join(f"{name} = {value!r}" for name, value in hot.key.items())
         return CrowdedKey(
             f"Step {self._step!r} has {hot.rows:,} rows of {hot.topics} with {key} in the "
-            f"{hot.span} from {to_datetime(hot.since):%Y-%m-%d %H:%M:%S} on, and its limit is "
+            f"{hot.span} from {to_text(hot.since)} on, and its limit is "
             f"{self._join.limit:,}",
             hint="Nothing of this batch was stored. If the key stands for nothing, filter it out; "
             "else join by more columns, hold rows for a shorter time, or set a higher limit. "
