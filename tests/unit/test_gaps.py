@@ -304,6 +304,19 @@ def test_a_step_goes_on_over_a_boot_that_took_nothing_back(home: Home) -> None:
     assert home.counted() == 120
 
 
+def test_the_last_commit_that_was_read_may_be_the_one_before_a_rollback(home: Home) -> None:
+    home.write(100)
+    home.run()
+    read = home.reached.commit
+    for epoch, first in enumerate((read + 2, read + 1), start=1):
+        with apsw.Connection(str(home.folder / "catalog.db")) as db:
+            db.execute("INSERT INTO rollback VALUES (?, ?)", (epoch, first))
+        assert home.counted() == 100
+    with apsw.Connection(str(home.folder / "catalog.db")) as db:
+        db.execute("INSERT INTO rollback VALUES (3, ?)", (read,))
+    home.refused(TAKEN_BACK)
+
+
 def test_histories_that_a_later_rollback_includes_are_forgotten(home: Home) -> None:
     for _ in range(5):
         home.boot()
