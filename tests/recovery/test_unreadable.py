@@ -70,6 +70,14 @@ def test_a_log_that_was_not_opened_leaves_no_descriptor_behind(folder: Path) -> 
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_a_log_whose_folder_cannot_be_made_leaves_no_descriptor_behind(tmp_path: Path) -> None:
+    (tmp_path / "segments").write_text("a file in its place")
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(LogError, match="segments"):
+        FileLog(tmp_path)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def segment(folder: Path, topic: int) -> Path:
     (path,) = (folder / "segments").glob(f"{topic:06d}-*")
     return path

@@ -64,14 +64,6 @@ class FileLog(Log):
         self._clock = clock or SystemClock()
         self._disk = disk or Disk()
         self._catalog = Catalog(self.folder, self._disk, create=create, patience=patience)
-        if not self._catalog.read_only and not (self.folder / SEGMENTS).exists():
-            self._disk.make_folder(self.folder / SEGMENTS)
-            self._disk.sync_folder(self.folder)
-        try:
-            self._catalog.check_whole()
-        except BaseException:
-            self._catalog.close()
-            raise
         self._handles: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
         segments = Segments(self.folder, self._catalog, self._disk)
         self._appender = Appender(self._catalog, segments, self._disk, self._clock)
@@ -80,6 +72,10 @@ class FileLog(Log):
         self._upkeep = Upkeep(self.folder, self._catalog, segments, self._disk, self._clock)
         self._compactor = Compactor(self.folder, self._catalog, segments, self._disk, self._clock)
         try:
+            if not self._catalog.read_only and not (self.folder / SEGMENTS).exists():
+                self._disk.make_folder(self.folder / SEGMENTS)
+                self._disk.sync_folder(self.folder)
+            self._catalog.check_whole()
             recover(self._catalog, segments, self._disk, self._clock)
         except BaseException:
             self.close()
