@@ -203,7 +203,7 @@ class InvalidQuery(UserError):
 
 
 class MisusedHandle(UserError):
-    """A producer, consumer or transaction used after its end, or two at once."""
+    """A producer, consumer or transaction used after its end, in a forked child, or two at once."""
 
 
 class Unsupported(UserError):
