@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-LIMIT = 60
+LIMIT = 100
 """Seconds after which a child counts as hung. It is never waited for otherwise."""
 
 

@@ -254,6 +254,25 @@ def test_starting_programs_with_preexec_fn_holds_nobody_up(log: FileLog) -> None
     assert values(log) == sorted(busy.appended + [f"after {number}" for number in range(40)])
 
 
+def test_whoever_would_use_a_connection_while_a_process_forks_waits_until_it_has(
+    log: FileLog,
+) -> None:
+    append(log, "a")
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.extend(values(log)))
+    sqlite._gate.before()
+    try:
+        assert not sqlite._gate.connections
+        thread.start()
+        thread.join(0.1)  # in which it would be done, if it did not wait
+        assert not sqlite._gate.connections
+        assert not found
+    finally:
+        sqlite._gate.in_parent()
+    thread.join(LIMIT)
+    assert found == ["a"]
+
+
 HOLD = """
 import sys, apsw
 db = apsw.Connection(sys.argv[1]); db.execute("BEGIN IMMEDIATE")
