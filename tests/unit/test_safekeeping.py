@@ -15,8 +15,17 @@ import apsw
 import pytest
 
 from headrace.engine.position import Position
-from headrace.errors import CorruptSegment, HeadraceError, LogError, NotALog, Unsupported, UserError
+from headrace.errors import (
+    CorruptSegment,
+    HeadraceError,
+    LogBusy,
+    LogError,
+    NotALog,
+    Unsupported,
+    UserError,
+)
 from headrace.log import Flaw, Log, open_log
+from headrace.log.file import copying
 from headrace.log.file.checksums import checked_vfs
 from headrace.log.file.log import FileLog
 from headrace.log.state import Tell
@@ -119,6 +128,30 @@ def test_a_backup_is_of_one_moment_while_records_are_written(url: str, tmp_path:
         made = backup(url, tmp_path / "backup", meanwhile(lambda: append(log, 5)))
     assert made.commit == records(f"file:{tmp_path / 'backup'}") == 3
     assert records(url) == 8
+
+
+def test_what_is_written_after_that_moment_is_not_copied(tmp_path: Path) -> None:
+    with open_log(f"file:{tmp_path / 'log'}") as log:
+        log.create_topic("t", partitions=2)
+        append(log, 2)
+        before = [path.stat().st_size for path in segments(tmp_path / "log")]
+        backup(log.url, tmp_path / "backup", meanwhile(lambda: append(log, 9)))
+    assert [path.stat().st_size for path in segments(tmp_path / "backup")] == before
+
+
+@pytest.mark.parametrize("database", ["catalog.db", "views/shop.db"])
+def test_a_backup_waits_for_whoever_writes(
+    url: str, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "_PATIENCE", 10)
+    views(tmp_path / "log")
+    writer = apsw.Connection(str(tmp_path / "log" / database))
+    writer.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LogBusy):
+        backup(url, tmp_path / "backup", quietly)
+    writer.execute("ROLLBACK")
+    writer.close()
+    backup(url, tmp_path / "backup", quietly)
 
 
 def test_the_wal_is_in_a_backup(url: str, tmp_path: Path) -> None:
