@@ -188,7 +188,7 @@ def test_a_step_stops_where_the_log_is_another_one(home: Home) -> None:
     home.write(100)
     home.run()
     home.log.close()
-    for name in ("catalog.db", "segments"):
+    for name in ("catalog.db", "high-water", "segments"):
         path = home.folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     home.open()
@@ -256,7 +256,7 @@ def test_a_step_stops_where_what_it_has_read_was_taken_back(
 def _older(home: Home, copy: Path) -> None:
     """Let the log be as it was when it was copied, and the views as they are."""
     home.log.close()
-    for name in ("catalog.db", "segments"):
+    for name in ("catalog.db", "high-water", "segments"):
         path = home.folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
         (shutil.copytree if path.name == "segments" else shutil.copy)(copy / name, path)

@@ -58,9 +58,6 @@ def test_a_record_whose_time_python_cannot_hold_has_the_last_time_there_is() -> 
     times = np.array([YEAR_20000], np.int64)
     data = pa.record_batch({"key": [b"k"], "value": [b"v"]})
     batch = Batch("t", 0, np.array([7]), data, None, True, None, YEAR_20000, None, times)
-    records, error = batch.readable()
-    assert not records
-    assert error is not None
-    assert error.details == {"topic": "t", "partition": 0, "offset": 7, "column": None}
-    (shown,) = batch.records(as_text=True)
-    assert (shown.value, shown.timestamp.year) == (b"v", 9999)
+    (record,), error = batch.readable()
+    assert error is None
+    assert (record.value, record.timestamp.year) == (b"v", 9999)

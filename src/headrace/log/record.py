@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.clock import to_datetime, to_micros
+from headrace.clock import to_datetime
 from headrace.errors import UnreadableValue
 from headrace.schema.python_rows import UNREADABLE, to_rows, unreadable_column
 
@@ -91,7 +91,6 @@ class Batch:
         """
         try:
             rows = self.data.to_pylist()
-            moments = self._moments()
         except UNREADABLE as error:
             if len(self) > 1:
                 for index in range(len(self)):
@@ -99,8 +98,11 @@ class Batch:
                 return
             if not as_text:
                 raise self._unreadable(error) from error
-            rows, moments = to_rows(self.data), [self._nearest_moment()]
-        for index, (row, moment) in enumerate(zip(rows, moments, strict=True)):
+            rows = to_rows(self.data)
+        moment = to_datetime(self.timestamp)
+        for index, row in enumerate(rows):
+            if self.timestamps is not None:
+                moment = to_datetime(int(self.timestamps[index]))
             headers: tuple[Header, ...] = ()
             if self.raw:
                 key, value = row.get("key"), row.get("value")
@@ -130,24 +132,13 @@ class Batch:
             return found, error
         return found, None
 
-    def _moments(self) -> list[datetime]:
-        """The time of each row."""
-        if self.timestamps is None:
-            return [to_datetime(self.timestamp)] * len(self)
-        return [to_datetime(int(moment)) for moment in self.timestamps]
-
-    def _nearest_moment(self) -> datetime:
-        """The time of the last row, or Python's last."""
-        return to_datetime(min(self.timestamp, to_micros(datetime.max)))
-
     def _unreadable(self, error: Exception) -> UnreadableValue:
         """The error for the only row, of which Python cannot hold some value."""
         offset = int(self.offsets[0])
         where = f"the record at offset {offset} in partition {self.partition} of {self.topic!r}"
         column = unreadable_column(self.data)
-        part = "The time" if column is None else f"The column {column!r}"
         return UnreadableValue(
-            f"{part} of {where} has a value that Python cannot hold: {error}",
+            f"The column {column!r} of {where} has a value that Python cannot hold: {error}",
             hint="Read it as Arrow with poll_batches() or Batch.data, or go on after it with "
             f"seek(Offset({offset + 1}), {self.topic!r}, {self.partition})",
             topic=self.topic,
