@@ -30,9 +30,8 @@ def only_one(path: Path, refusal: str, hint: str, wait: Wait | None = None) -> I
     """Hold a lock, or refuse in these words, to which is added which process has it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
-        in_child(
-            file, methodcaller("close")
-        )  # or a child would hold the lock for as long as it lives
+        # A child would hold the lock for as long as it lives.
+        in_child(file, methodcaller("close"))
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
