@@ -113,13 +113,7 @@ def test_every_page_of_a_catalog_is_checked(folder: Path) -> None:
 
 def test_who_may_only_read_checks_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog_module, "_writable", lambda _: False)
-    right = answers(folder)
-    assert right[1]
-    path = folder / FILE_NAME
-    data = path.read_bytes()
-    path.write_bytes(data[:4096] + bytes(b ^ 1 for b in data[4096:]))
-    with pytest.raises(CorruptCatalog):
-        answers(folder)
+    assert flips(folder, FILE_NAME, 40) > 20
 
 
 def test_a_catalog_without_checksums_gets_them_when_its_format_is_upgraded(
