@@ -412,6 +412,13 @@ def catalog(sql: str) -> Callable[[Path], None]:
     return lambda folder: edit(folder / "catalog.db", sql)
 
 
+def root_page(folder: Path, name: str) -> int:
+    db = apsw.Connection(str(folder / "catalog.db"))
+    page = int(db.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (name,)).get)
+    db.close()
+    return page
+
+
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "flipped": (lambda f: flip(segments(f)[1]), "offsets 1 to 1 do not match their checksum"),
     "header": (lambda f: flip(segments(f)[1], 40), "it does not begin with its columns"),
@@ -421,6 +428,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "removed": (lambda f: segments(f)[0].unlink(), "it cannot be opened: No such file"),
     "not a database": (lambda f: (f / "catalog.db").write_bytes(b"x" * 9999), "is damaged"),
+    "index": (
+        lambda f: flip(f / "catalog.db", 4096 * (root_page(f, "commits_by_time") - 1)),
+        "malformed|Tree|Page|page",
+    ),
     "chunk": (catalog("DELETE FROM chunk WHERE first = 1"), "offsets left out or told twice: 1"),
     "last chunk": (catalog("DELETE FROM chunk WHERE first = 2"), "end before their end: 1"),
     "head": (catalog("UPDATE head SET number = 2"), "a commit after the last one: 1"),
@@ -498,4 +509,10 @@ def test_compaction_keeps_a_log_whole(tmp_path: Path) -> None:
                 producer.send("t", b"x" * 900, key=b"%d" % (number % 2))
                 producer.flush()
         log.compact("t")
+    assert found(tmp_path / "log") == []
+
+
+def test_offsets_that_compaction_has_left_out_are_no_damage(url: str, tmp_path: Path) -> None:
+    edit(tmp_path / "log" / "catalog.db", "DELETE FROM chunk WHERE first = 1")
+    edit(tmp_path / "log" / "catalog.db", "UPDATE partition SET gaps = 1")
     assert found(tmp_path / "log") == []
