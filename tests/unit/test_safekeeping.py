@@ -429,8 +429,8 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "removed": (lambda f: segments(f)[0].unlink(), "it cannot be opened: No such file"),
     "not a database": (lambda f: (f / "catalog.db").write_bytes(b"x" * 9999), "is damaged"),
     "index": (
-        lambda f: flip(f / "catalog.db", 4096 * (root_page(f, "commits_by_time") - 1)),
-        "malformed|Tree|Page|page",
+        lambda f: flip(f / "catalog.db", 4096 * root_page(f, "commits_by_time") - 1),
+        "missing from index",
     ),
     "chunk": (catalog("DELETE FROM chunk WHERE first = 1"), "offsets left out or told twice: 1"),
     "last chunk": (catalog("DELETE FROM chunk WHERE first = 2"), "end before their end: 1"),
