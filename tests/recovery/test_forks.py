@@ -18,7 +18,9 @@ from typing import Any
 import pytest
 
 from headrace import sqlite
+from headrace.broker.state import ClusterState
 from headrace.errors import MisusedHandle
+from headrace.log import open_log
 from headrace.log.file.log import FileLog
 from headrace.log.interface import Log
 from headrace.views.database import Database
@@ -527,3 +529,20 @@ def test_a_child_that_ends_as_programs_do_leaves_its_parent_alone(folder: Path) 
     assert run.stdout.splitlines() == ["at exit", "1 2", "at exit"]
     with FileLog(folder) as log:
         assert values(log) == ["after", "before"]
+
+
+@pytest.mark.service
+def test_a_child_cannot_use_its_parents_log_on_kafka_and_opens_its_own(
+    broker: ClusterState,
+) -> None:
+    url = f"kafka://{broker.servers}"
+    with open_log(url) as log:
+        uses: list[Callable[[], object]] = [
+            log.topics,
+            lambda: log.topic("t"),
+            lambda: log.consumer("t"),
+        ]
+        for use in uses:
+            with pytest.raises(MisusedHandle, match="belongs to the process"):
+                in_child(use)
+        assert in_child(lambda: len(open_log(url).topics())) == len(log.topics())

@@ -21,7 +21,8 @@ from confluent_kafka import IsolationLevel as Isolation
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headrace.clock import SECOND, Clock, SystemClock
-from headrace.errors import HeadraceError, LogUnavailable, UnknownTopic
+from headrace.errors import HeadraceError, LogUnavailable, MisusedHandle, UnknownTopic
+from headrace.forks import in_child
 from headrace.log.declared import unknown_topic
 from headrace.log.kafka.address import KafkaAddress
 from headrace.log.kafka.failures import PASSING, UNKNOWN, code_of, translated
@@ -52,12 +53,33 @@ class Client:
         self._last: KafkaError | None = None
         self._idle: list[Consumer] = []
         self._lock = threading.Lock()
+        self._inherited = False
+        in_child(self, Client._inherit)
         try:
-            self.admin = AdminClient(self._settings({}))
+            self._admin = AdminClient(self._settings({}))
         except KafkaException as error:
             raise translated(error, self.address) from None
 
+    @property
+    def admin(self) -> AdminClient:
+        """The client that all calls share which are not about records."""
+        self._check_process()
+        return self._admin
+
+    def _inherit(self) -> None:
+        # librdkafka's threads are the parent's, and its clients hang in a child, also when they
+        # are closed.
+        self._inherited = True
+
+    def _check_process(self) -> None:
+        if self._inherited:
+            raise MisusedHandle(
+                "This log on Kafka belongs to the process that this one was forked from",
+                hint="Open it again: open_log()",
+            )
+
     def _settings(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        self._check_process()
         return {
             "client.id": "headrace",
             "socket.keepalive.enable": True,
@@ -134,6 +156,7 @@ class Client:
     @contextlib.contextmanager
     def reader(self, *places: TopicPartition) -> Iterator[Consumer]:
         """A consumer without a group, for one scan of these partitions."""
+        self._check_process()
         with self._lock:
             reader = self._idle.pop() if self._idle else None
         reader = reader or self.consumer()
@@ -148,6 +171,8 @@ class Client:
 
     def close(self) -> None:
         """Close what is kept."""
+        if self._inherited:
+            return
         with self._lock:
             idle, self._idle = self._idle, []
         for reader in idle:
