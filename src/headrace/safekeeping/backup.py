@@ -24,6 +24,7 @@ from headrace.engine.position import positions_from_json
 from headrace.errors import DiskFull, HeadraceError, LogError, NotALog, Unsupported, UserError
 from headrace.log import copy_log, folder_of_log, open_log, part_ways
 from headrace.log.state import Tell
+from headrace.notes import sync_path
 from headrace.safekeeping.check import check
 from headrace.safekeeping.checkpoints import copy_checkpoint
 from headrace.views import open_views
@@ -174,9 +175,9 @@ def _written(target: Path, *, like: Path) -> Iterator[Path]:
         yield new
         new.chmod(stat.S_IMODE(like.stat().st_mode))
         for path in (*_files(new), *(p for p in new.rglob("*") if p.is_dir()), new):
-            _sync(path)
+            sync_path(path)
         new.rename(target)
-        _sync(target.parent)
+        sync_path(target.parent)
     except HeadraceError:
         raise
     except OSError as error:
@@ -207,11 +208,3 @@ def _files(folder: Path) -> list[Path]:
 
 def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in _files(folder))
-
-
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
