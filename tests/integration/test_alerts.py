@@ -146,6 +146,7 @@ def test_of_a_hot_key_rules_see_the_newest_and_alerts_are_cut() -> None:
         assert len(rows) == 238
         assert [row["value"] for row in rows] == [float(min(n, 50)) for n in range(3, 241)]
         assert [row["cut"] for row in rows] == [n > 50 for n in range(3, 241)]
+        assert all(row["evidence"][-1] == row["payment"] for row in rows), "the newest is itself"
 
 
 @pytest.mark.slow
