@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def test_a_row_at_the_watermark_is_late_and_one_just_after_it_is_not() -> None:
     app = hr.App("edges")
     events = app.topic("events", schema="k string, n int, at timestamp", event_time="at")
     others = app.topic("others", schema="k string, at timestamp", event_time="at")
-    kind = {"by": "k", "window": hr.tumbling(10 * SECOND), "rows": hr.count()}
+    kind: dict[str, Any] = {"by": "k", "window": hr.tumbling(10 * SECOND), "rows": hr.count()}
     lateness = hr.Lateness(2 * SECOND, 3 * SECOND)
     counts = {
         "plain": hr.aggregate(events, lateness=lateness, **kind),
@@ -37,9 +38,10 @@ def test_a_row_at_the_watermark_is_late_and_one_just_after_it_is_not() -> None:
     pairs = hr.join(
         events, others, on="k", after=20 * SECOND, how="left", delay=5 * SECOND, prefix="o_"
     )
-    for name, published in {"once": once, "pairs": pairs}.items():
-        app.publish(name, published)
-        app.publish(f"{name}.late", published.late)
+    app.publish("once", once)
+    app.publish("once.late", once.late)
+    app.publish("pairs", pairs)
+    app.publish("pairs.late", pairs.late)
 
     # The window of the first ten seconds is closed by a frontier at 15 s, and not before.
     script: list[list[timedelta]] = [
