@@ -7,6 +7,7 @@ import pytest
 
 from headrace.errors import (
     InvalidName,
+    MisusedHandle,
     OutOfOrderSequence,
     ProducerFenced,
     TransactionTooLarge,
@@ -114,6 +115,14 @@ def test_a_sequence_number_is_for_one_commit(clicks: Log) -> None:
         assert producer.next_sequence == 0
     producer.close()
     assert values(clicks, "clicks") == []
+
+
+def test_a_number_that_a_producer_chose_itself_is_not_for_its_caller(clicks: Log) -> None:
+    with clicks.producer(id="loader") as producer:
+        producer.append("clicks", rows("a"))
+        with needs(clicks, Capability.SEQUENCES), pytest.raises(MisusedHandle, match="numbered"):
+            producer.append("clicks", rows("b"), sequence=0)
+    assert values(clicks, "clicks") == [b"a"]
 
 
 def test_a_newer_producer_fences_the_older_one(stage: Stage, clicks: Log) -> None:

@@ -6,7 +6,7 @@ import errno
 import os
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -66,16 +66,21 @@ def test_what_is_synced_after_a_failed_sync_survives_a_power_cut_with_all_before
 
 
 class Recording(Disk):
-    """The real disk, which notes what it synced; a sync fails while `fails` says so."""
+    """The real disk, which notes what it synced; a sync fails while `fails` says so.
+
+    `meanwhile` is what others do while it fails.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.fails = False
+        self.meanwhile: Callable[[], None] = lambda: None
         self.synced: list[Path] = []
 
     def sync(self, path: Path) -> None:
         super().sync(path)
         if self.fails:
+            self.meanwhile()
             raise translate(OSError(errno.EIO, os.strerror(errno.EIO)), path)
         self.synced.append(path)
 
@@ -157,3 +162,25 @@ def test_a_sync_that_failed_in_the_background_is_not_forgotten_either(
         send(log, "synced", "synced")
         assert first not in disk.synced
         assert len(values(log)) == 3
+
+
+def test_what_failed_in_the_background_is_written_anew_though_another_process_noted_a_sync(
+    tmp_path: Path, disk: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FileLog(tmp_path / "log", disk=disk) as log, FileLog(tmp_path / "log") as other:
+        log.create_topic("t", settings={"segment_bytes": "1KiB"})
+        for _ in range(2):
+            send(log, "x" * 1_000, "written")  # the second closes the segment of the first
+        for one in (log, other):
+            one._upkeep.close()
+        first = min(segments(log.folder))
+        monkeypatch.setattr("headrace.log.file.segments._UNSYNCED_BYTES", 0)
+        disk.fails = True
+        disk.meanwhile = lambda: send(other, "synced", "synced")
+        with pytest.raises(LogError):
+            log._upkeep._segments.sync_closed()
+        disk.fails = False
+        send(log, "more", "synced")
+        log.upkeep()
+        assert first not in segments(log.folder)
+        assert len(values(log)) == 4

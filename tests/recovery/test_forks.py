@@ -325,6 +325,35 @@ def test_a_lock_that_a_thread_holds_at_the_fork_is_free_in_the_child(log: FileLo
     assert values(log) == ["c", "parent"]
 
 
+def test_a_connection_that_a_thread_uses_at_the_fork_keeps_no_child_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    link = sqlite.Link("Memory", lambda: sqlite.connect(":memory:", 0), patience=0)
+    inside, over = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        with link:
+            inside.set()
+            over.wait(LIMIT)
+
+    monkeypatch.setattr(sqlite, "FORK_PATIENCE", 0.01)
+    thread = threading.Thread(target=stay)
+    thread.start()
+    assert inside.wait(LIMIT)
+    assert in_child(lambda: link._lock.acquire(blocking=False))
+    over.set()
+    thread.join(LIMIT)
+
+
+def test_a_thread_that_comes_to_the_gate_at_the_fork_keeps_no_child_waiting() -> None:
+    gate = sqlite._Gate()
+    thread = threading.Thread(target=gate._change.acquire)
+    thread.start()
+    thread.join(LIMIT)
+    gate.in_child()
+    assert gate._change.acquire(blocking=False)
+
+
 # What cannot be made safe
 
 

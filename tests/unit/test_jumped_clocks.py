@@ -6,11 +6,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
+import apsw
 import pytest
 
 from headrace.clock import VirtualClock, micros, to_datetime
 from headrace.errors import InvalidPosition
 from headrace.log import EARLIEST, LATEST, Time
+from headrace.log.file.clock_watch import made_at
 from headrace.log.file.disk import Disk
 from headrace.log.file.log import FileLog
 
@@ -174,6 +176,15 @@ def test_a_clock_set_back_by_years_lets_nothing_go_early(log: FileLog, clock: Vi
     write(log, clock)
     log.upkeep()
     assert log.offset_at("events", 0, EARLIEST) == 0
+
+
+def test_a_commit_is_no_older_than_one_before_it_whose_time_has_come() -> None:
+    db = apsw.Connection(":memory:")
+    db.execute("CREATE TABLE commits (number, time, clock)")
+    db.execute("INSERT INTO commits VALUES (2, 100, 10), (3, 200, 50)")
+    assert made_at(db, 3, 150) == 150
+    db.execute("INSERT INTO commits VALUES (4, 200, 120)")
+    assert made_at(db, 3, 150) == 120
 
 
 def test_a_clock_set_back_by_an_hour_makes_no_event_one_that_is_ahead(

@@ -131,3 +131,18 @@ def test_a_producer_without_an_id_is_forgotten_after_a_week(
     clock.advance(2 * DAY)
     log.upkeep()
     assert count(log, "producer") == 0
+
+
+def test_the_last_commit_has_a_time_even_if_its_topic_is_gone(
+    log: FileLog, clock: VirtualClock
+) -> None:
+    beat(log, clock, 2)
+    log.create_topic("gone")
+    with log.producer() as producer:
+        producer.send("gone", "x").wait()
+    log.delete_topic("gone")
+    now = clock.now()
+    clock.advance(8 * DAY)
+    log.upkeep()
+    assert count(log, "topic_commit") == 1, "there was something to forget"
+    assert log.commit_time(log.head()) == now
