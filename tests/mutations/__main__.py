@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -67,7 +68,6 @@ class Tree:
         environment = {
             **os.environ,
             "PYTHONPATH": f"{self.folder / 'src'}:{self.folder}",
-            "PYTHONDONTWRITEBYTECODE": "1",
             "HYPOTHESIS_PROFILE": "unshrunk",
         }
         with subprocess.Popen(
@@ -104,11 +104,11 @@ class Tree:
 
 
 def _verdict(code: int, output: str) -> tuple[str, str]:
-    """The outcome of a test under a mutation. Only a failed test has noticed it."""
+    """The outcome of a test under a mutation. Only a test that fails or hangs has noticed it."""
     if code == 0:
         return "SURVIVED", "passed"
-    if code == 124:
-        return "timeout", "took too long"
+    if code == 124 or "+ Timeout +" in output:
+        return _KILLED, "hangs"
     error = re.search(r"^E +(.*)", output, re.MULTILINE)
     told = error[1] if error else output.strip().rpartition("\n")[2]
     if code != 1 or not re.search(r"\b\d+ failed\b", output):
@@ -154,6 +154,7 @@ def main() -> int:
         console.print(f"no mutation matches {arguments.k!r}")
         return 1
     verdicts: list[Verdict] = []
+    begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="headrace-mutations-") as temporary:
         made = [Tree(Path(temporary) / str(job)) for job in range(arguments.jobs)]
         if not arguments.no_baseline and not unmutated(made[0], chosen, arguments.jobs, console):
@@ -183,7 +184,10 @@ def main() -> int:
                     )
                 progress.advance(task)
     verdicts.sort(key=lambda verdict: chosen.index(verdict.mutation))
-    return report(verdicts, console)
+    code = report(verdicts, console)
+    minutes, seconds = divmod(round(time.monotonic() - begun), 60)
+    console.print(f"{len(chosen)} mutations in {minutes} min {seconds} s", highlight=False)
+    return code
 
 
 def report(verdicts: list[Verdict], console: Console) -> int:

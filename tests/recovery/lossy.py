@@ -25,6 +25,7 @@ from typing import Any
 import apsw
 import pytest
 
+from headrace.log.file.checksums import checked_vfs
 from headrace.log.file.disk import Disk, translate
 
 _SECTOR = 512
@@ -112,6 +113,7 @@ class LossyDisk(Disk):
         def lock(connection: apsw.Connection) -> None:
             connection.execute("PRAGMA locking_mode=EXCLUSIVE")
 
+        checked_vfs()  # on its first use it is built on the default VFS, and outlives this one
         vfs = _LossyVFS(f"{self.vfs}-everywhere", self, default=True)
         apsw.connection_hooks.append(lock)
         try:

@@ -90,16 +90,16 @@ class NextBoot(Disk):
         return self._word
 
 
-@pytest.mark.parametrize("word", ["the next", ""])
+@pytest.mark.parametrize(("word", "up"), [("the next", 10**12), ("", 5)])
 def test_members_end_with_the_boot_of_their_machine(
-    tmp_path: Path, clock: VirtualClock, word: str
+    tmp_path: Path, clock: VirtualClock, word: str, up: int
 ) -> None:
     clock.sleep(10**12)  # the machine has been up for long
     before = FileLog(tmp_path / "log", clock=clock, disk=NextBoot(word and "this"))
     before.create_topic("t")
     before.consumer("t", group="g", session=SESSION)
     after = VirtualClock(clock.now())
-    after.sleep(5)
+    after.sleep(up)
     with FileLog(tmp_path / "log", clock=after, disk=NextBoot(word)) as log:
         assert log.group("g").members == ()
         heir = log.consumer("t", group="g", session=SESSION)
