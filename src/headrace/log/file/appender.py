@@ -122,6 +122,8 @@ class Appender:
         """The next commit."""
         number, last = one(db, "SELECT number + 1, time FROM head") or (1, 0)
         now = self._clock.now()
+        if number == 1:
+            last = now  # there is none that the first could contradict
         self._watch.look(now, last)
         return _Commit(db, number, max(now, last), trusted_now(now, last), closed)
 

@@ -72,7 +72,7 @@ class FileLog(Log):
         self._upkeep = Upkeep(self.folder, self._catalog, segments, self._disk, self._clock)
         self._compactor = Compactor(self.folder, self._catalog, segments, self._disk, self._clock)
         try:
-            if not self._catalog.read_only and not (self.folder / SEGMENTS).exists():
+            if not self._catalog.read_only and not (self.folder / SEGMENTS).is_dir():
                 self._disk.make_folder(self.folder / SEGMENTS)
                 self._disk.sync_folder(self.folder)
             self._catalog.check_whole()
