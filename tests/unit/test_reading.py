@@ -272,6 +272,11 @@ def test_a_query_costs_nobody_else_in_the_process(views: Views) -> None:
     assert apsw.hard_heap_limit(-1) == before == 0
 
 
+def test_two_queries_at_once_are_refused(views: Views) -> None:
+    with pytest.raises(InvalidQuery, match="several queries"):
+        views.query("SELECT 1; SELECT 2")
+
+
 def test_a_query_process_that_was_killed_is_started_again(views: Views) -> None:
     views.query("SELECT 1")
     process = views._asker._process
