@@ -363,11 +363,11 @@ class Failures:
                 f"{self.path} cannot be opened for writing: {error}",
                 hint="Check the folder's owner and permissions",
             )
-        # SQLITE_IOERR_DATA is a page that does not match its checksum.
-        if isinstance(error, apsw.CorruptError | apsw.NotADBError) or (
-            getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_DATA
-        ):
+        if isinstance(error, apsw.CorruptError | apsw.NotADBError):
             return self.corrupt(f"{self.path} is damaged: {error}", hint=self.damaged)
+        if getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_DATA:
+            why = "a page of it does not match its checksum"
+            return self.corrupt(f"{self.path} is damaged: {why}", hint=self.damaged)
         return self.other(
             f"{self.path}: {error}",
             hint="Check the disk and the limit of open files (ulimit -n), then try again",

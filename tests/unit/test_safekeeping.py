@@ -428,8 +428,15 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "removed": (lambda f: segments(f)[0].unlink(), "it cannot be opened: No such file"),
     "not a database": (lambda f: (f / "catalog.db").write_bytes(b"x" * 9999), "is damaged"),
-    "index": (
+    "page": (
         lambda f: flip(f / "catalog.db", 4096 * root_page(f, "commits_by_time") - 1),
+        "does not match its checksum",
+    ),
+    "index": (
+        catalog(
+            "PRAGMA writable_schema=ON; UPDATE sqlite_schema SET sql = replace(sql, '(time)', "
+            "'(sequence)') WHERE name = 'commits_by_time'"
+        ),
         "missing from index",
     ),
     "chunk": (catalog("DELETE FROM chunk WHERE first = 1"), "offsets left out or told twice: 1"),
