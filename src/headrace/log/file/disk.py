@@ -85,7 +85,9 @@ class Disk:
 
     def read_into(self, path: Path, target: memoryview, position: int) -> int:
         """Fill the target from a position on; returns how many bytes there were."""
-        with self.lent(str(path), lambda: _Descriptor(path, os.O_RDONLY)) as file:
+        # One for each thread: those that read a segment together do not open it again and again.
+        name = f"{path} {threading.get_ident()}"
+        with self.lent(name, lambda: _Descriptor(path, os.O_RDONLY)) as file:
             return os.preadv(file.number, [target], position)
 
     def sync(self, path: Path) -> None:
@@ -150,10 +152,10 @@ class Disk:
 
     def _forget(self, path: Path) -> None:
         with self._lock:
-            files = [self._files.pop(name, None) for name in (str(path), _writable(path))]
+            names = [name for name in self._files if name.startswith(f"{path} ")]
+            files = [self._files.pop(name) for name in names]
         for file in files:
-            if file is not None:
-                file.close()
+            file.close()
 
     def _sync(self, path: Path, flags: int, call: Callable[[int], None]) -> None:
         with translated(path):
