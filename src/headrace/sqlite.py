@@ -53,7 +53,7 @@ class _Gate:
         self.orphans: list[int] = []
         """Those whose link is garbage. A finalizer must not wait, so the next user closes them."""
         self.refused = False
-        """Whether this process was forked while SQLite was in use."""
+        """True if this process was forked while SQLite was in use."""
         self._change = threading.Condition()
         self._inside: dict[int, int] = {}
         self._forking: int | None = None
@@ -277,7 +277,7 @@ class Link:
         return connection
 
     def _has(self, connection: apsw.Connection) -> bool:
-        """Whether this is still its connection. It is not in a child forked inside a bracket."""
+        """True if this is still its connection. It is not in a child forked inside a bracket."""
         return _gate.connections.get(self.number) is connection
 
     def _patiently(self, attempt: Callable[[apsw.Connection], T]) -> T:

@@ -51,7 +51,7 @@ def backup(
 
 
 def copied_json(made: Copied) -> dict[str, Any]:
-    """What was copied, and where to."""
+    """The copy, and its place."""
     return {
         "folder": str(made.folder),
         "commit": made.commit,

@@ -56,7 +56,7 @@ class Checkpoint:
 
     @property
     def shift(self) -> int:
-        """How far times are moved on where Spark compares them with its watermark.
+        """The shift of times where Spark compares them with its watermark.
 
         A checkpoint of a version that did not move them goes on as it began: its state and its
         watermark are in true times.
@@ -77,7 +77,7 @@ class Checkpoint:
             )
 
     def _identity(self) -> dict[str, Any]:
-        """What is written of whose it is; nothing if that cannot be read."""
+        """The owner as it is written; nothing if that cannot be read."""
         found = None
         with contextlib.suppress(json.JSONDecodeError, FileNotFoundError):
             found = json.loads((self.path / _IDENTITY).read_text())

@@ -44,7 +44,7 @@ class Held:
     low: int = 0
     waiting: Mapping[str, int] = field(default_factory=dict)
     frontiers: Mapping[str, int] = field(default_factory=dict)
-    """How far each topic had come by then."""
+    """The frontier of each topic by then."""
 
 
 class Enriching:

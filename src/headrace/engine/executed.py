@@ -1,4 +1,4 @@
-"""What Spark has counted in a plan that it has run, read off the plan's own metrics."""
+"""Spark's counts in a plan that it has run, read off the plan's own metrics."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def nodes(plan: Any) -> Iterator[tuple[str, Any]]:
 
 
 def metric(node: Any, name: str) -> int:
-    """What an operator has counted under a name; 0 if it does not count that."""
+    """The count of an operator under a name; 0 if it does not count that."""
     found = node.metrics().get(name)
     return int(found.get().value()) if found.isDefined() else 0
 
 
 def dropped(node: Any) -> int:
-    """How many rows an operator dropped because Spark's watermark had passed them."""
+    """The number of rows that an operator dropped because Spark's watermark had passed them."""
     return metric(node, _DROPPED)

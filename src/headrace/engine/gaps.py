@@ -19,7 +19,7 @@ from headrace.log import Capability, Log
 from headrace.notes import write_note
 
 TOPICS = "topics.json"
-"""Where an application has the ids of the topics of a broker that it reads."""
+"""The file with the ids of the topics of a broker that an application reads."""
 
 _CHOICES = (
     "headrace run --fresh computes everything anew, from the rows that are still there",

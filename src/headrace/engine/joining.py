@@ -130,7 +130,7 @@ def too_late(join: Join) -> Column:
 
 
 def held_for(join: Join) -> timedelta:
-    """How far Spark's watermark is behind. It cuts the bounds of a join down to milliseconds."""
+    """The delay of Spark's watermark. Spark cuts the bounds of a join down to milliseconds."""
     return join.delay + _MILLISECOND
 
 

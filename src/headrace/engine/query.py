@@ -309,7 +309,7 @@ class Query:
         self._checkpoint.check(self.step, sink.begun, sink.reached)
 
     def _failure(self, error: Exception) -> HeadraceError:
-        """What failed, or the gap that made it fail."""
+        """The failure, or the gap that caused it."""
         if self._error is not None and not isinstance(self._error, Exception):
             raise self._error
         found = failure_of(self.step.name, self._checkpoint.path, self._error, error)

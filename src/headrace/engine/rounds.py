@@ -180,7 +180,7 @@ class Rounds:
         return next_cut(self._log, topic, reached, rows=rows, commits=commits, upto=upto)
 
     def _failure(self) -> BaseException:
-        """What failed, or the gap that made it fail."""
+        """The failure, or the gap that caused it."""
         error = self._error
         assert error is not None
         if not isinstance(error, Exception):

@@ -69,7 +69,7 @@ class Portion:
     versions: pa.Table | None = None
     """What is new of a table that rows are looked up in."""
     frontiers: Mapping[str, int] = field(default_factory=dict)
-    """How far each topic has come at its end, where rows wait for one another."""
+    """The frontier of each topic at its end, where rows wait for one another."""
     tables: tuple[pa.Table, ...] = ()
     """What is new of each of the tables that are joined."""
     groups: pa.Table | None = None
@@ -131,7 +131,7 @@ class Sink(ABC):
         """The versions it has of the table that rows are looked up in."""
 
     def frontiers(self) -> Mapping[str, int]:
-        """How far each topic had come with what is stored, as far as that was kept."""
+        """The frontier of each topic with the stored results, where it was kept."""
         return {}
 
     @abstractmethod

@@ -63,7 +63,7 @@ class Ready:
             topic: _frontiers(waiting.frontiers[topic], every, *numbers[topic]) for topic in numbers
         }
         self.frontiers = {topic: int(found[-1]) for topic, found in far.items()}
-        """How far each topic has come with the last of the commits."""
+        """The frontier of each topic after the last of the commits."""
         slowest = np.minimum.reduce([far[topic] for topic in waiting.topics])
         own = [c.number for topic in waiting.topics for c in log.commits(topic, waiting.low, 1)]
         self.earliest = max(waiting.after + 1, min(own, default=0))
@@ -114,7 +114,7 @@ def commits_of(log: Log, topic: str, after: int, upto: int) -> tuple[Moments, Mo
 
 
 def frontier_after(log: Log, topic: str, commit: int) -> int:
-    """How far a topic had come with a commit, as far as the log still knows."""
+    """The frontier of a topic after a commit, if the log still knows it."""
     found = log.frontier(topic, commit) if commit else None
     if found is None and commit:
         # Its commits up to then went with their rows, and the next one knows what was before it.

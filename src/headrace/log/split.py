@@ -20,7 +20,7 @@ MAX_COMMIT_BYTES = 32 << 20
 
 _SMALL_BATCH = 1 << 16
 _VALUE_BYTES = 8
-"""What a value takes beside its own bytes, and more: its offset and whether it is null."""
+"""The bytes that a value takes beside its own, and more: its offset and whether it is null."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ Progress = Callable[[str], Tell]
 
 @dataclass(frozen=True)
 class Copied:
-    """What was copied."""
+    """A finished copy."""
 
     folder: Path
     commit: int

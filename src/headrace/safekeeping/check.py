@@ -21,13 +21,13 @@ _AGAIN = "It can be computed again from the log: headrace run --fresh"
 
 
 def check(folder: Path, tell: Tell) -> list[Flaw]:
-    """What is wrong with a log and with its views. Nothing is changed."""
+    """The flaws of a log and of its views. Nothing is changed."""
     views = check_views(folder)  # first, so that no view is ahead of a log that goes on
     return [*check_log(folder, tell), *views]
 
 
 def check_views(folder: Path) -> list[Flaw]:
-    """What is wrong with the views of a log."""
+    """The flaws of the views of a log."""
     url, found = f"file:{folder}", []
     with open_views(url) as views:
         for path, reason in views.skipped().items():
@@ -59,7 +59,7 @@ def _of_views(db: apsw.Connection, folder: Path) -> Iterator[str]:
 
 
 def _ahead(step: str, reached: str, folder: Path) -> Iterator[str]:
-    """Where a step has read more than there is."""
+    """Topics of which a step has read more than there is."""
     try:
         head, ends = log_ends(folder)
     except LogError:

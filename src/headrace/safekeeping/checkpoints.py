@@ -22,7 +22,7 @@ _VERSION = re.compile(r"(\d+)([._].*)?")
 
 
 def copy_checkpoint(source: Path, target: Path, reached: Mapping[str, Position]) -> bool:
-    """Whether a checkpoint that goes on from stored results could be copied."""
+    """True if a checkpoint that goes on from stored results could be copied."""
     batch = _last_batch(Checkpoint(source), reached)
     if batch is None:
         return False
@@ -50,7 +50,7 @@ def _last_batch(checkpoint: Checkpoint, reached: Mapping[str, Position]) -> int 
 
 
 def _wanted(inside: Path, batch: int) -> bool:
-    """Whether a file is of the time before a batch, or says what the batch is."""
+    """True if a file is of the time before a batch, or says what the batch is."""
     found = _VERSION.fullmatch(inside.name)
     last = {"offsets": batch, "commits": batch - 1, "state": batch}.get(inside.parts[0])
     # Versions of the state are named 7.delta or 7_id.zip; a bare number is something else there.

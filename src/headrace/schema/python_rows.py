@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyarrow import types
 
 UNREADABLE = (ValueError, OverflowError, NotImplementedError)
-"""What Arrow and `datetime` raise for a year past 9999, nanoseconds or a text that is none."""
+"""The errors of Arrow and `datetime` for a year past 9999, nanoseconds or a text that is none."""
 
 
 def unreadable_column(data: pa.RecordBatch) -> str | None:

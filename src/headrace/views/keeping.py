@@ -43,7 +43,7 @@ class Keeper(ABC):
         raise NotImplementedError
 
     def frontiers(self, db: apsw.Connection) -> Mapping[str, int]:
-        """How far each topic had come with what it has, as far as it keeps that."""
+        """The frontier of each topic with the stored results, where it is kept."""
         return {}
 
     def held(self, db: apsw.Connection, keys: pa.Table) -> pa.Table:

@@ -22,7 +22,7 @@ from headrace.log.split import ranges_of
 from headrace.views.database import Database
 
 _ENTRY_BYTES = 8 << 20
-"""What one entry, and so one commit of the log, may hold, unless it is one row."""
+"""The limit of one entry, and so of one commit of the log, unless it is one row."""
 
 
 def put(db: apsw.Connection, topic: str, rows: pa.Table) -> int:

@@ -38,12 +38,12 @@ _PATIENCE = 10.0
 """Seconds to wait for a database that is being made; later no writer is in the way."""
 
 _ATTACHED = 125
-"""How many databases SQLite attaches to a connection, at most."""
+"""The most databases that SQLite attaches to a connection."""
 
 _WORDS = re.compile(
     r"""--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|"[^"]*"|`[^`]*`|\[[^\]]*\]|[^\W\d][\w$]*""", re.DOTALL
 )
-"""What may be a name in SQL; what is none does no harm."""
+"""Anything that may be a name in SQL; what is none does no harm."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class VersionTable:
 
 
 class FrontierTable:
-    """How far topics had come with what is stored of a step, which their retention makes forget."""
+    """Frontiers of topics that go with the stored results of a step, for retention forgets them."""
 
     def __init__(self, step: str) -> None:
         self._table = f"{PREFIX}frontiers_{step}"
@@ -56,7 +56,7 @@ class FrontierTable:
         db.executemany(f"INSERT OR REPLACE INTO {self._name} VALUES (?, ?)", frontiers.items())
 
     def all(self, db: apsw.Connection) -> dict[str, int]:
-        """What is kept, by topic."""
+        """The frontiers that are kept, by topic."""
         there = "SELECT count(*) FROM sqlite_schema WHERE name = ?"
         if not db.execute(there, (self._table,)).get:
             return {}

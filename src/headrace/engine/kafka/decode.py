@@ -199,7 +199,7 @@ class Decoder:
 
     @property
     def _outside(self) -> Column:
-        """Whether Spark has a time that its type does not have: it reads the year 20000 as such."""
+        """True if Spark has a time that its type does not have: it reads the year 20000 as such."""
         inside = F.unix_micros(self._time).between(FIRST_MOMENT, LAST_MOMENT)
         return F.coalesce(~inside, F.lit(False))
 

@@ -39,7 +39,7 @@ class SeenBatch:
 
 
 def seen_by(plan: Any, shift: int) -> SeenBatch:
-    """What a plan that was run has counted. A topic with nothing new is not in it.
+    """The counts of a plan that was run. A topic with nothing new is not in it.
 
     `shift` is what its times are moved on by where Spark looks at them.
     """

@@ -59,7 +59,7 @@ _BROKEN_RULES = {
 
 
 def check_log(folder: Path, tell: Tell) -> list[Flaw]:
-    """What is wrong with a log; nothing if it is whole."""
+    """The flaws of a log; none if it is whole."""
     try:
         return _flaws(folder, tell)
     except CorruptCatalog as error:
@@ -89,7 +89,7 @@ def log_ends(folder: Path) -> tuple[int, dict[str, dict[int, int]]]:
 
 
 def _unsound(db: apsw.Connection) -> list[str]:
-    """What SQLite says against its database, or the log's own rules against what is in it."""
+    """The complaints of SQLite's own check, or of the log's rules about its contents."""
     said = [str(line) for (line,) in many(db, "PRAGMA integrity_check(10)")]
     if said != ["ok"]:
         return said
@@ -125,7 +125,7 @@ def _segment(
     location: str | None,
     begins: bytes,
 ) -> Iterator[str]:
-    """What is wrong with a segment: its first bytes, or the records that cannot be read."""
+    """The flaws of a segment: its first bytes, or records that cannot be read."""
     disk = Disk()
     file: SegmentFile
     if location is None:
@@ -172,7 +172,7 @@ def _extra(db: apsw.Connection, folder: Path) -> Iterator[Flaw]:
 
 
 def _still_there(folder: Path, segment: int, location: str | None) -> bool:
-    """Whether the log has a segment now, in the same place."""
+    """True if the log has a segment now, in the same place."""
     with _picture(folder) as db:
         return one(db, "SELECT location FROM segment WHERE id = ?", segment) == (location,)
 

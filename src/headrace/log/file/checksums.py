@@ -37,5 +37,5 @@ def ask_for(connection: apsw.Connection) -> None:
 
 
 def has_checksums(connection: apsw.Connection) -> bool:
-    """Whether the pages of a database have checksums."""
+    """True if the pages of a database have checksums."""
     return connection.reserve_bytes("main") == _RESERVED

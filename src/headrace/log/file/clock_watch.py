@@ -58,7 +58,7 @@ def _shown(moment: int) -> str:
 
 
 def trusted_now(now: int, last: int) -> int:
-    """What bounds and ages are judged by, after a commit at `last`."""
+    """The moment by which bounds and ages are judged, after a commit at `last`."""
     return now if last - now > _FAR else max(now, last)
 
 

@@ -255,7 +255,7 @@ def _beat(db: apsw.Connection, member: str, now: Pulse) -> None:
 
 
 ALIVE = "boot = ? AND abs(? - beat) <= session"
-"""Whether a member's session lasts at a pulse. A beat from far ahead is of another boot, too,
+"""True if a member's session lasts at a pulse. A beat from far ahead is of another boot, too,
 where the system does not tell boots apart."""
 
 

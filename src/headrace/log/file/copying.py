@@ -88,7 +88,7 @@ def _connected(path: Path) -> Iterator[apsw.Connection]:
 
 
 def _copy_database(picture: apsw.Connection, place: Path) -> None:
-    """What a transaction sees, as a database of its own without a WAL."""
+    """Copy what a transaction sees, as a database of its own without a WAL."""
     place.parent.mkdir(parents=True, exist_ok=True)
     for left in (place, place.with_name(f"{place.name}-wal")):
         left.unlink(missing_ok=True)
@@ -102,7 +102,7 @@ def _copy_database(picture: apsw.Connection, place: Path) -> None:
 
 
 def _copy_segments(catalog: apsw.Connection, folder: Path, target: Path, tell: Tell) -> bool:
-    """Whether all segments could be copied, or else one was removed meanwhile."""
+    """True if all segments could be copied, or else one was removed meanwhile."""
     rows = many(catalog, "SELECT id, topic, partition, length, location FROM segment ORDER BY id")
     done, total = 0, sum(row[3] for row in rows)
     left = set((target / SEGMENTS).iterdir())
@@ -145,7 +145,7 @@ def _copy_segment(path: Path, location: str | None, place: Path, length: int) ->
 
 
 def _moved(folder: Path, segment: int, location: str | None) -> bool:
-    """Whether the log has no such segment any more, or has it elsewhere."""
+    """True if the log has no such segment any more, or has it elsewhere."""
     with _connected(folder / FILE_NAME) as db:
         return one(db, "SELECT location FROM segment WHERE id = ?", segment) != (location,)
 

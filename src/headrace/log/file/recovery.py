@@ -90,7 +90,7 @@ def _first_damaged(db: apsw.Connection, segments: Segments, disk: Disk) -> int |
 
 
 def _intact(file: LocalSegment, position: int, length: int, digest: int, *, named: bool) -> bool:
-    """Whether the bytes are those that were written; `named` if the file's name was synced."""
+    """True if the bytes are those that were written; `named` if the file's name was synced."""
     checksum = Checksum()
     try:
         checksum.read(file, position, length)

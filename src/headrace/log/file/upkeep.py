@@ -28,7 +28,7 @@ from headrace.log.file.topics import forget_topic, topic_by_id
 from headrace.log.state import UpkeepReport
 
 _MEMORY = 7 * 24 * 3600 * 1_000_000
-"""How long the log remembers an anonymous producer, for its retries, and each heartbeat, for
+"""The time that the log remembers an anonymous producer, for its retries, and each heartbeat, for
 readers that are in the middle of a batch."""
 
 log = logging.getLogger(__name__)

@@ -40,7 +40,7 @@ _MOMENT = SECOND // 100
 
 
 HOME = "kafka"
-"""What consumers and committers are of; a broker refuses those of another cluster itself."""
+"""The home of consumers and committers; a broker refuses those of another cluster itself."""
 
 
 class Client:
