@@ -13,7 +13,7 @@ from headrace.log.state import Ack, Receipt
 
 @dataclass(frozen=True)
 class Identity:
-    """Who commits, and which commit of theirs it is.
+    """A producer, and which of its commits this is.
 
     The epoch counts the starts of a producer with an id of its own; that of others is 0.
     """
