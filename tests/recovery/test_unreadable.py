@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import CorruptSegment, HeadraceError, LogError
-from headrace.log.file.disk import Disk
+from headrace.log.file.disk import Disk, ReadInto
 from headrace.log.file.log import FileLog
 
 
-class NextBoot(Disk):
-    """The disk after a boot; reading from it fails with an error if one is given."""
+class Failing(Disk):
+    """A disk whose reads fail with an error, if one is given."""
 
     def __init__(self, fails: int | None = None) -> None:
         super().__init__()
         self._fails = fails
 
-    def boot(self) -> str:
-        return "another"
-
-    def read_into(self, path: Path, target: memoryview, position: int) -> int:
+    @contextlib.contextmanager
+    def reading(self, path: Path) -> Iterator[ReadInto]:
         if self._fails is not None:
             raise OSError(self._fails, os.strerror(self._fails), str(path))
-        return super().read_into(path, target, position)
+        with super().reading(path) as read_into:
+            yield read_into
+
+
+class NextBoot(Failing):
+    """The same disk after a boot."""
+
+    def boot(self) -> str:
+        return "another"
 
 
 @pytest.fixture
@@ -111,11 +119,7 @@ def test_a_file_that_ends_too_early_is_taken_back_from_there_on(folder: Path) ->
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE, errno.EIO])
 def test_a_segment_that_cannot_be_read_is_not_called_damaged(folder: Path, number: int) -> None:
-    class Failing(Disk):
-        def read_into(self, path: Path, target: memoryview, position: int) -> int:
-            raise OSError(number, os.strerror(number), str(path))
-
-    with FileLog(folder, disk=Failing()) as log:
+    with FileLog(folder, disk=Failing(number)) as log:
         with pytest.raises(HeadraceError, match="cannot be read") as caught:
             values(log)
         assert not isinstance(caught.value, CorruptSegment)

@@ -132,10 +132,10 @@ def _copy_segment(path: Path, location: str | None, place: Path, length: int) ->
         LocalSegment(disk, path) if location is None else TieredSegment(disk, location)
     )
     piece = memoryview(bytearray(_PIECE_BYTES))
-    with contextlib.closing(disk), place.open("wb") as file:
+    with contextlib.closing(disk), place.open("wb") as file, source.reading() as read_into:
         position = 0
         while position < length:
-            size = source.read_into(piece[: length - position], position)
+            size = read_into(piece[: length - position], position)
             if not size:
                 break  # it is cut off, as whoever checks the copy will find
             file.write(piece[:size])

@@ -33,6 +33,9 @@ class Closeable(Protocol):
 
 File = TypeVar("File", bound=Closeable)
 
+ReadInto = Callable[[memoryview, int], int]
+"""Fills a buffer from a position of a file on; returns how many bytes there were."""
+
 
 class Disk:
     """The real disk."""
@@ -83,12 +86,13 @@ class Disk:
                     hint="Somebody has removed it; restore it from a copy",
                 ) from missing
 
-    def read_into(self, path: Path, target: memoryview, position: int) -> int:
-        """Fill the target from a position on; returns how many bytes there were."""
+    @contextlib.contextmanager
+    def reading(self, path: Path) -> Iterator[ReadInto]:
+        """Lend a file for any number of reads."""
         # One for each thread: those that read a segment together do not open it again and again.
         name = f"{path} {threading.get_ident()}"
         with self.lent(name, lambda: _Descriptor(path, os.O_RDONLY)) as file:
-            return os.preadv(file.number, [target], position)
+            yield lambda target, position: os.preadv(file.number, [target], position)
 
     def sync(self, path: Path) -> None:
         """Return when the file's bytes are on the device."""

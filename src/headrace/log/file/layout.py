@@ -60,13 +60,14 @@ class Checksum:
         buffer = pa.allocate_buffer(length)
         view = memoryview(buffer).cast("B")
         done = 0
-        while done < length:
-            piece = view[done : done + _PIECE_BYTES]
-            size = file.read_into(piece, position + done)
-            if not size:
-                return buffer.slice(0, done)
-            self._hash.update(piece[:size])
-            done += size
+        with file.reading() as read_into:
+            while done < length:
+                piece = view[done : done + _PIECE_BYTES]
+                size = read_into(piece, position + done)
+                if not size:
+                    return buffer.slice(0, done)
+                self._hash.update(piece[:size])
+                done += size
         return buffer
 
     @property

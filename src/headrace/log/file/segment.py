@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from headrace.log.file import storage
-from headrace.log.file.disk import Disk
+from headrace.log.file.disk import Disk, ReadInto
 
 SEGMENTS = "segments"
 
@@ -20,8 +22,8 @@ def segment_path(folder: Path, topic: int, partition: int, segment: int) -> Path
 class SegmentFile(Protocol):
     """A segment to read from."""
 
-    def read_into(self, target: memoryview, position: int) -> int:
-        """Fill the target from a position on; returns how many bytes there were."""
+    def reading(self) -> contextlib.AbstractContextManager[ReadInto]:
+        """The open file, for any number of reads."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,8 @@ class LocalSegment:
     disk: Disk
     path: Path
 
-    def read_into(self, target: memoryview, position: int) -> int:
-        return self.disk.read_into(self.path, target, position)
+    def reading(self) -> contextlib.AbstractContextManager[ReadInto]:
+        return self.disk.reading(self.path)
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,12 @@ class TieredSegment:
     disk: Disk
     url: str
 
-    def read_into(self, target: memoryview, position: int) -> int:
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[ReadInto]:
         with self.disk.lent(self.url, lambda: storage.open_file(self.url)) as file:
-            file.seek(position)
-            return int(file.readinto(target))
+
+            def read_into(target: memoryview, position: int) -> int:
+                file.seek(position)
+                return int(file.readinto(target))
+
+            yield read_into
