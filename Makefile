@@ -52,7 +52,7 @@ check: $(STAMP) ## Check format, lint, types, import layers and the locks
 
 .PHONY: check-locks
 check-locks:
-	@if grep -n '://' requirements.lock requirements-java.lock src/headrace/java/*.lock; then \
+	@if grep -n '://' requirements.lock requirements-java.lock src/headrace/servers/java/*.lock; then \
 		echo "a lock names an address; see docs/decisions/0001-locked-without-addresses.md" >&2; \
 		exit 1; \
 	fi

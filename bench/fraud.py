@@ -30,9 +30,9 @@ import pyarrow as pa
 
 from bench.card_load import ALERTS, CARDS, HOME, TRANSACTIONS
 from bench.measure import Progress, Result, cost, report
-from headrace.broker import Cluster
 from headrace.clock import SECOND, SystemClock, to_datetime
 from headrace.log import Log, open_log
+from headrace.servers.kafka import Cluster
 from pipelines.fraud import app
 
 ROOT = Path(__file__).resolve().parents[1]

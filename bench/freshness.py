@@ -27,9 +27,9 @@ import headrace as hr
 from bench.baselines import hand_written
 from bench.load import PROBE
 from bench.measure import Progress, Result, cost, report
-from headrace.engine.session import spark_session
 from headrace.log import open_log
-from headrace.views.location import views_folder
+from headrace.runtime.session import spark_session
+from headrace.store.location import views_folder
 
 SCHEMA = "url string, user string, at timestamp"
 TOPIC = "pageviews"

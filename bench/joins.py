@@ -21,7 +21,7 @@ from typing import Any
 from bench.measure import Progress, Result, report
 from bench.stream_joins import StreamJoins
 from bench.tables import FULL, QUICK, table_table
-from headrace.engine.session import SparkSettings, spark_session
+from headrace.runtime.session import SparkSettings, spark_session
 
 MEMORY = "6g"
 _STREAM_ROUNDS = 5

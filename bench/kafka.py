@@ -29,16 +29,16 @@ from pyspark.sql.avro.functions import to_avro
 import headrace as hr
 from bench.baselines import hand_written, kafka_by_hand
 from bench.measure import Progress, Result, best_of, rate, report, seconds
-from headrace.broker import Cluster
-from headrace.engine.frames import Portions
-from headrace.engine.kafka.source import READING
-from headrace.engine.session import STATE_STORES, set_meanwhile, spark_session
-from headrace.java import jars
+from headrace.application.run import Run
 from headrace.log import open_log
 from headrace.log.kafka.avro import avro_schema
-from headrace.runner import Run
+from headrace.plan.kafka.source import READING
+from headrace.runtime.frames import Portions
+from headrace.runtime.session import STATE_STORES, set_meanwhile, spark_session
 from headrace.schema.ddl import parse_schema
-from headrace.views.location import STATE
+from headrace.servers.java import jars
+from headrace.servers.kafka import Cluster
+from headrace.store.location import STATE
 
 SCHEMA = "url string, user string, at timestamp"
 PARTITIONS = 2

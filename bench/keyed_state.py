@@ -28,12 +28,12 @@ from pyspark.sql import SparkSession
 import headrace as hr
 from bench.baselines import per_key
 from bench.measure import Progress, Result, best_of, cost, rate, report, seconds
-from headrace.engine.frames import Portions
-from headrace.engine.session import spark_session
+from headrace.application.run import Run
 from headrace.log import open_log
-from headrace.runner import Run
-from headrace.streams.stateful import Order
-from headrace.views import open_views
+from headrace.operators.stateful.declare import Order
+from headrace.runtime.frames import Portions
+from headrace.runtime.session import spark_session
+from headrace.store import open_views
 
 SCHEMA = "k string, n bigint, at timestamp"
 TOPIC = "events"

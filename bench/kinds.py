@@ -22,12 +22,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 import headrace as hr
 from bench.baselines import own_windows
 from bench.measure import Progress, Result, best_of, cost, rate, seconds
-from headrace.engine.frames import Portions
+from headrace.application.run import Run
 from headrace.log import open_log
-from headrace.runner import Run
-from headrace.streams.time import AnyWindow
-from headrace.views.location import views_folder
-from headrace.views.stored import looking
+from headrace.pipeline.time import AnyWindow
+from headrace.runtime.frames import Portions
+from headrace.store.location import views_folder
+from headrace.store.sqlite.stored import looking
 
 SECOND = timedelta(seconds=1)
 DELAY = 10 * SECOND

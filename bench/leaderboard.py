@@ -26,10 +26,10 @@ from pyspark.sql import SparkSession
 import headrace as hr
 from bench.baselines import board as by_hand
 from bench.measure import Progress, cost, report
+from headrace.application.run import Run
 from headrace.clock import SystemClock
-from headrace.engine.session import spark_session
 from headrace.log import open_log
-from headrace.runner import Run
+from headrace.runtime.session import spark_session
 
 SCHEMA = "player string, won bigint, at timestamp"
 TOPIC, VIEW = "points", "board"

@@ -26,14 +26,14 @@ from pyspark.sql import SparkSession
 import headrace as hr
 from bench.keyed_state import totals
 from bench.measure import Progress, Result, cost, report
+from headrace.application.run import Run
 from headrace.clock import to_datetime
-from headrace.engine.frames import Portions
-from headrace.engine.session import spark_session
 from headrace.log import open_log
-from headrace.runner import Run
-from headrace.views import open_views
-from headrace.views.location import views_folder
-from headrace.views.stored import looking
+from headrace.runtime.frames import Portions
+from headrace.runtime.session import spark_session
+from headrace.store import open_views
+from headrace.store.location import views_folder
+from headrace.store.sqlite.stored import looking
 
 FOUND = Path(__file__).parents[1] / "docs" / "pictures" / "state.json"
 SCHEMA = "k string, n bigint, at timestamp"

@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 import headrace as hr
 from bench.baselines import joined
 from bench.measure import Progress, Result, best_of, rate, seconds
+from headrace.application.run import Run
 from headrace.clock import to_datetime
-from headrace.engine.frames import Portions
 from headrace.log import Log, open_log
-from headrace.runner import Run
+from headrace.runtime.frames import Portions
 
 DELAY = timedelta(seconds=10)
 AFTER = timedelta(minutes=10)

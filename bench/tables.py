@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 import headrace as hr
 from bench.baselines import whole_join
 from bench.measure import Progress, Result, cost, rate, seconds
+from headrace.application.run import Run
 from headrace.log import Log, open_log
-from headrace.runner import Run
-from headrace.views.location import database_of
+from headrace.store.location import database_of
 
 ORDERS = "id string, product string, amount int, at timestamp"
 PRODUCTS = "id string, name string, price double, at timestamp"

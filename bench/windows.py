@@ -28,9 +28,9 @@ import headrace as hr
 from bench.baselines import hand_written, one_shot
 from bench.kinds import BY_HAND, OURS, Kind
 from bench.measure import Progress, Result, best_of, rate, report, seconds
-from headrace.engine.session import spark_session
+from headrace.application.run import Run
 from headrace.log import open_log
-from headrace.runner import Run
+from headrace.runtime.session import spark_session
 
 SCHEMA = "url string, user string, at timestamp"
 TOPIC = "pageviews"

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from headrace.broker.state import ClusterState
-from headrace.java import jars
+from headrace.servers.java import jars
+from headrace.servers.kafka.state import ClusterState
 from tests import kafka
 
 # Nothing is judged by the wall clock here, and files on a busy disk are slow now and then.

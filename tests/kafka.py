@@ -7,7 +7,7 @@ import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 
-from headrace.broker import Cluster, ClusterState
+from headrace.servers.kafka import Cluster, ClusterState
 
 HASTE = {
     "log.initial.task.delay.ms": "100",

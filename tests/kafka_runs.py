@@ -12,18 +12,18 @@ import orjson
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from headrace import streams as hr
+import headrace as hr
+from headrace.application.run import Run
 from headrace.clock import MILLISECOND, to_micros
-from headrace.engine.crash import Reach, nothing
-from headrace.engine.frames import Portions
-from headrace.engine.position import Position, batch_end
 from headrace.log import Log, open_log
 from headrace.log.state import Topic
-from headrace.oracle import Event
-from headrace.runner import Run
-from headrace.streams.stream import Source, sources
+from headrace.oracle.events import Event
+from headrace.pipeline.stream import Source, sources
+from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.position import Position, batch_end
+from headrace.runtime.frames import Portions
+from headrace.store.location import checkpoint_of
 from headrace.testing import Results
-from headrace.views.location import checkpoint_of
 
 Sent = Mapping[str, Any] | bytes | None
 """A row, the bytes of what may be none, or a tombstone."""

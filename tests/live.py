@@ -14,13 +14,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.clock import SECOND, SystemClock, to_datetime, to_micros
 from headrace.log import Log, Record
-from headrace.oracle.alerts import Flagged, Judge, flagged
+from headrace.operators.alerts.declare import ALERT
+from headrace.operators.alerts.meaning import Flagged, Judge, flagged
 from headrace.oracle.events import Event
-from headrace.streams.alerts import ALERT
-from headrace.streams.stream import Source, sources
+from headrace.pipeline.stream import Source, sources
 
 Row = dict[str, Any]
 
@@ -28,7 +28,7 @@ PATIENCE = 300 * SECOND
 
 APP = """
 from datetime import timedelta
-from headrace import streams as hr
+import headrace as hr
 from tests.property.flagging import RULES
 
 app = hr.App("live")

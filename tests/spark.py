@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from headrace.engine.session import SparkSettings, spark_session
-from headrace.java import jars
+from headrace.runtime.session import SparkSettings, spark_session
+from headrace.servers.java import jars
 
 
 @functools.cache

@@ -19,8 +19,8 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import LongType, StringType, StructType
 
-from headrace.engine.frontdoor import transform_with_state
-from headrace.engine.keyed import SETTINGS
+from headrace.operators.stateful.spark import SETTINGS
+from headrace.plan.python_operators import transform_with_state
 
 NAME = "transformWithState, per key"
 

@@ -6,9 +6,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.ending import (
-        drain,
-    )
+    from headrace.application.drain import drain
+    from headrace.application.preflight import Preflight, StepCheck, preflight
+    from headrace.application.rebuild.rebuild import Diff, Rebuild, Rebuilt, rebuild
+    from headrace.application.run import Run, run, start
     from headrace.log import (
         EARLIEST,
         LATEST,
@@ -28,18 +29,7 @@ if TYPE_CHECKING:
         once_by,
         open_log,
     )
-    from headrace.rebuilding import (
-        Diff,
-        Rebuild,
-        Rebuilt,
-        rebuild,
-    )
-    from headrace.runner import (
-        Run,
-        run,
-        start,
-    )
-    from headrace.streams import (
+    from headrace.operators.public import (
         FOREVER,
         Aggregation,
         Alerts,
@@ -100,15 +90,7 @@ if TYPE_CHECKING:
         top,
         tumbling,
     )
-    from headrace.views import (
-        Views,
-        open_views,
-    )
-    from headrace.views.preflight import (
-        Preflight,
-        StepCheck,
-        preflight,
-    )
+    from headrace.store import Views, open_views
 
 __all__ = [
     "EARLIEST",
@@ -204,12 +186,12 @@ __all__ = [
 
 _MODULES = (
     "headrace.log",
-    "headrace.streams",
-    "headrace.views",
-    "headrace.views.preflight",
-    "headrace.runner",
-    "headrace.ending",
-    "headrace.rebuilding",
+    "headrace.operators.public",
+    "headrace.store",
+    "headrace.application.preflight",
+    "headrace.application.run",
+    "headrace.application.drain",
+    "headrace.application.rebuild.rebuild",
 )
 """Where they are: first what is quick to load."""
 

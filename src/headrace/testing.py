@@ -22,16 +22,18 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from headrace.application.run import Run, StepProgress
 from headrace.clock import VirtualClock, to_micros
-from headrace.engine.crash import LANDING_POINTS, POINTS, REBUILD_POINTS, Reach, nothing
-from headrace.engine.frames import Portions
-from headrace.engine.law import Law
 from headrace.errors import InvalidSetting
 from headrace.log import Log, Record, open_log
-from headrace.runner import Run, StepProgress
-from headrace.streams.app import App
-from headrace.streams.stream import Source
-from headrace.views import open_views
+from headrace.operators.window.meaning import meaning
+from headrace.oracle.events import events_of
+from headrace.pipeline.app import App
+from headrace.pipeline.stream import Source
+from headrace.plan.crash_points import LANDING_POINTS, POINTS, REBUILD_POINTS, Reach, nothing
+from headrace.plan.law import Law
+from headrace.runtime.frames import Portions
+from headrace.store import open_views
 
 __all__ = [
     "LANDING_POINTS",
@@ -41,7 +43,9 @@ __all__ = [
     "Results",
     "ScriptedLog",
     "crash_at",
+    "events_of",
     "kill_at",
+    "meaning",
     "scripted_log",
 ]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker.state import ClusterState
 from headrace.log import Log
+from headrace.servers.kafka.state import ClusterState
 from tests import kafka
 from tests.conformance import on_kafka
 from tests.conformance.backends import BACKENDS, Backend

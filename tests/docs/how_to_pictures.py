@@ -6,10 +6,10 @@ import inspect
 from datetime import timedelta as td
 from textwrap import dedent
 
-from headrace import streams as hr
-from headrace.doctor.lag import growing_lag
-from headrace.engine.timing import Timing
-from headrace.oracle import meaning
+import headrace as hr
+from headrace.application.doctor.lag import growing_lag
+from headrace.operators.window.meaning import meaning
+from headrace.plan.timing import Timing
 from tests.docs.pictures import LATENESS, NOON, START, event
 from tests.docs.svg import BLUE, FAINT, GREEN, GREY, INK, ORANGE, RED, Sheet
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.clock import to_micros
 from headrace.log.state import Topic
-from headrace.oracle import Event
-from headrace.oracle.joins import joined
-from headrace.oracle.tables import Version, looked_up
+from headrace.operators.stream_join.meaning import joined
+from headrace.operators.table_lookup.meaning import Version, looked_up
+from headrace.oracle.events import Event
 from tests.docs.pictures import NOON, SECOND, START, event
 from tests.docs.svg import BLUE, FAINT, GREEN, GREY, ORANGE, RED, Sheet
 

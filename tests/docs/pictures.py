@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 from datetime import UTC, datetime, timedelta
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.clock import micros
 from headrace.log.state import Topic
-from headrace.oracle import Event, Pane, meaning, ranking
-from headrace.streams.time import AnyWindow
+from headrace.operators.top.meaning import ranking
+from headrace.operators.window.meaning import Pane, meaning
+from headrace.oracle.events import Event
+from headrace.pipeline.time import AnyWindow
 from tests.docs.svg import BLUE, FAINT, GREEN, GREY, INK, ORANGE, RED, Sheet
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

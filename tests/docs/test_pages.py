@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from headrace.broker import Cluster
-from headrace.engine.standalone import Standalone
+from headrace.servers.kafka import Cluster
+from headrace.servers.spark_cluster import Standalone
 from tests.docs.pages import blocks, same
 
 ROOT = Path(__file__).parents[2]

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
 
-from headrace.engine.session import SparkSettings, configuration
-from headrace.java import jars
-from headrace.java.home import BRIEF
+from headrace.runtime.session import SparkSettings, configuration
+from headrace.servers.java import jars
+from headrace.servers.java.home import BRIEF
 
 COLUMNS = "item string, number bigint, price decimal(10,2), at timestamp, tags array<string>"
 TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSX"

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headrace import streams as hr
+import headrace as hr
+from headrace.application.run import Run
 from headrace.clock import VirtualClock, to_micros
-from headrace.engine.frames import Portions
-from headrace.engine.session import SparkSettings
 from headrace.log import Log, open_log
-from headrace.runner import Run
+from headrace.runtime.frames import Portions
+from headrace.runtime.session import SparkSettings
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -12,10 +12,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.errors import InvalidPipeline
+from headrace.store import open_views
 from headrace.testing import Results, ScriptedLog, scripted_log
-from headrace.views import open_views
 from tests.property.flagging import JUDGES, RULES, check_alerts
 from tests.spark import shared, shuffling
 

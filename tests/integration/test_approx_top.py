@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.testing import scripted_log
 from tests.spark import shared
 

@@ -7,7 +7,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from headrace.broker import ClusterState
+from headrace.servers.kafka import ClusterState
 
 pytestmark = pytest.mark.service
 

@@ -20,7 +20,7 @@ import pytest
 from headrace.cli.demonstration.check import check
 from headrace.cli.demonstration.stage import pipeline_file
 from headrace.cli.loading import load_app
-from headrace.views import open_views
+from headrace.store import open_views
 from tests.integration.test_cli_running import Cli, ended
 
 EVENTS = 5_000

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from headrace.broker import Cluster, ClusterState
-from headrace.java.ports import answers
+from headrace.servers.java.ports import answers
+from headrace.servers.kafka import Cluster, ClusterState
 from tests.integration.processes import mounted, python
 from tests.integration.test_cli_running import Cli
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker import ClusterState
-from headrace.java.ports import free
+from headrace.servers.java.ports import free
+from headrace.servers.kafka import ClusterState
 from tests.integration.test_cli_running import Cli
 
 pytestmark = pytest.mark.service

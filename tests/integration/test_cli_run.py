@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headrace.views import open_views
+from headrace.store import open_views
 from tests.integration.test_cli_running import Cli, ended, wait_until
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.errors import CrowdedKey
 from headrace.testing import ScriptedLog, scripted_log
 from tests.spark import shared

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from headrace import streams as hr
-from headrace.doctor import examine
-from headrace.ending import drain
+import headrace as hr
+from headrace.application.doctor import examine
+from headrace.application.drain import drain
+from headrace.application.preflight import preflight
 from headrace.errors import ChangedPipeline, InvalidPipeline
 from headrace.testing import scripted_log
-from headrace.views.preflight import preflight
 from tests.property.distinct import check_distinct
 from tests.spark import shuffling
 

@@ -14,19 +14,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace import streams as hr
+import headrace as hr
+from headrace.application.doctor import Checkup, StepCheckup, examine
+from headrace.application.doctor.changes import MissingEvents
+from headrace.application.doctor.checkpoints import SlowCheckpoints
+from headrace.application.doctor.disorder import OutOfOrder
+from headrace.application.doctor.lag import GrowingLag, Skew
+from headrace.application.doctor.records import Records
 from headrace.clock import SECOND as SECONDS
 from headrace.clock import Clock, SystemClock, to_micros
-from headrace.doctor import Checkup, StepCheckup, examine
-from headrace.doctor.changes import MissingEvents
-from headrace.doctor.checkpoints import SlowCheckpoints
-from headrace.doctor.disorder import OutOfOrder
-from headrace.doctor.lag import GrowingLag, Skew
-from headrace.doctor.records import Records
-from headrace.engine.crash import Reach
-from headrace.streams.stream import Source
+from headrace.pipeline.stream import Source
+from headrace.plan.crash_points import Reach
+from headrace.store.location import views_folder
 from headrace.testing import Results, ScriptedLog, scripted_log
-from headrace.views.location import views_folder
 from tests.spark import shared
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headrace import streams as hr
-from headrace.doctor import examine
-from headrace.doctor.changes import MissingEvents
-from headrace.doctor.duplicates import Duplicates
-from headrace.doctor.sample import newest
-from headrace.streams.stream import Source
+import headrace as hr
+from headrace.application.doctor import examine
+from headrace.application.doctor.changes import MissingEvents
+from headrace.application.doctor.duplicates import Duplicates
+from headrace.application.doctor.sample import newest
+from headrace.pipeline.stream import Source
 from headrace.testing import ScriptedLog, scripted_log
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

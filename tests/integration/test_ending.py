@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace import streams as hr
-from headrace.ending import close_windows, drain
-from headrace.streams.stream import Source
-from headrace.streams.time import AnyWindow
+import headrace as hr
+from headrace.application.drain import close_windows, drain
+from headrace.pipeline.stream import Source
+from headrace.pipeline.time import AnyWindow
 from headrace.testing import Results, scripted_log
 from tests.integration.test_cli_running import Cli
 from tests.property.judging import check_law, check_published, check_view

@@ -14,7 +14,8 @@ from typing import Any
 import apsw
 import pytest
 
-from headrace import streams as hr
+import headrace as hr
+from headrace.application.run import Run
 from headrace.clock import SystemClock
 from headrace.errors import (
     AlreadyRunning,
@@ -25,10 +26,9 @@ from headrace.errors import (
     PipelineError,
     PipelineFailed,
 )
-from headrace.runner import Run
+from headrace.store.location import app_folder
+from headrace.store.sqlite.database import Database
 from headrace.testing import ScriptedLog, scripted_log
-from headrace.views.database import Database
-from headrace.views.location import app_folder
 from tests.spark import shared
 
 pytestmark = pytest.mark.timeout(300)
@@ -263,7 +263,7 @@ def test_what_asks_the_log_is_a_fork(log: ScriptedLog) -> None:
     assert any(FORKED in command for command in made)
 
 
-FORKED = b"headrace.engine.forked"
+FORKED = b"headrace.runtime.prefork.server"
 """What Spark's processes that ask the log are forked from."""
 
 

@@ -24,7 +24,6 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from headrace.broker import ClusterState
 from headrace.clock import SECOND, SystemClock
 from headrace.errors import (
     AccessDenied,
@@ -37,7 +36,6 @@ from headrace.errors import (
     TopicExists,
     UnreadableRecord,
 )
-from headrace.java.ports import free
 from headrace.log import EARLIEST, Log, Offset, Topic, TopicSettings, open_log
 from headrace.log.kafka.consumer import KafkaConsumer
 from headrace.log.kafka.fences import PARTITIONS
@@ -46,6 +44,8 @@ from headrace.log.kafka.messages import Outgoing
 from headrace.log.kafka.sending import Sender, Sent
 from headrace.log.partitioner import partition_of
 from headrace.schema.ddl import parse_schema
+from headrace.servers.java.ports import free
+from headrace.servers.kafka import ClusterState
 from tests import kafka
 from tests.integration import processes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headrace.engine.handing import frame_of
+from headrace.plan.arrow_frames import frame_of
 from tests.spark import shared
 
 SOME, NONE = pa.table({"n": [1, 2, 3]}), pa.table({"n": pa.array([], pa.int64())})

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace import streams as hr
+import headrace as hr
+from headrace.application.run import start
 from headrace.clock import SystemClock, to_datetime
 from headrace.log import open_log
-from headrace.runner import start
-from headrace.views import open_views
+from headrace.store import open_views
 from tests.integration.test_cli_running import wait_until
 from tests.spark import shared
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.testing import Results, ScriptedLog, scripted_log
 from tests.spark import shared
 

@@ -12,20 +12,20 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from headrace import streams as hr
-from headrace.broker.state import ClusterState
+import headrace as hr
+from headrace.application.run import Run
 from headrace.clock import SystemClock
-from headrace.engine.checkpoint import Checkpoint
-from headrace.engine.crash import nothing
-from headrace.engine.realtime.query import RealTimeQuery, live_owner
-from headrace.engine.realtime.settings import RealTime
-from headrace.engine.session import SparkSettings
-from headrace.engine.steps import steps_of
 from headrace.errors import AlreadyRunning, PipelineError
-from headrace.runner import Run
-from headrace.streams.stream import Source
+from headrace.pipeline.stream import Source
+from headrace.plan.crash_points import nothing
+from headrace.plan.steps import steps_of
+from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.realtime.query import RealTimeQuery, live_owner
+from headrace.runtime.realtime.settings import RealTime
+from headrace.runtime.session import SparkSettings
+from headrace.servers.kafka.state import ClusterState
+from headrace.store.location import checkpoint_of
 from headrace.testing import Crash, crash_at
-from headrace.views.location import checkpoint_of
 from tests import kafka as brokers
 from tests.kafka_runs import Runs, runs
 from tests.spark import shared

@@ -18,15 +18,15 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID
 
-from headrace import streams as hr
-from headrace.broker import starting
-from headrace.broker.properties import properties
+import headrace as hr
+from headrace.application.run import Run, start
 from headrace.clock import SystemClock, to_datetime
 from headrace.errors import AccessDenied, LogUnavailable, Unsupported
-from headrace.java.ports import HOST, free
 from headrace.log import open_log
-from headrace.runner import Run, start
-from headrace.streams.app import Latency
+from headrace.pipeline.app import Latency
+from headrace.servers.java.ports import HOST, free
+from headrace.servers.kafka import starting
+from headrace.servers.kafka.properties import properties
 from headrace.testing import Results
 from tests import kafka
 from tests.spark import said, shared

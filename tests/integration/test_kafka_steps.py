@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace import streams as hr
-from headrace.broker.state import ClusterState
+import headrace as hr
+from headrace.application.run import Run
 from headrace.clock import SystemClock, to_datetime
-from headrace.engine.kafka import frames
-from headrace.engine.kafka.query import KafkaQuery
-from headrace.engine.kafka.source import between
-from headrace.engine.position import Position
 from headrace.errors import InvalidSetting
 from headrace.log import Log, Offset
-from headrace.runner import Run
-from headrace.streams.stream import Source
+from headrace.pipeline.stream import Source
+from headrace.plan.kafka.source import between
+from headrace.plan.position import Position
+from headrace.runtime.kafka import frames
+from headrace.runtime.kafka.query import KafkaQuery
+from headrace.servers.kafka.state import ClusterState
 from tests.kafka_runs import Runs, letters, runs
 from tests.spark import shared
 

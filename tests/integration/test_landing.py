@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from headrace import streams as hr
+import headrace as hr
+from headrace.application.run import Run, StepProgress
 from headrace.clock import VirtualClock
-from headrace.engine.crash import Reach, nothing
-from headrace.engine.frames import Portions
-from headrace.landing.landings import landed_log
 from headrace.log import Log, open_log
-from headrace.runner import Run, StepProgress
-from headrace.streams.stream import Source
+from headrace.pipeline.stream import Source
+from headrace.plan.crash_points import Reach, nothing
+from headrace.runtime.frames import Portions
+from headrace.runtime.landing.landings import landed_log
 from headrace.testing import LANDING_POINTS, Crash, Results, ScriptedLog, crash_at
 from tests import kafka
 from tests.integration.test_cli_running import wait_until

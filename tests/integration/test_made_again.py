@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from headrace import streams as hr
+import headrace as hr
+from headrace.application.rebuild.rebuild import rebuild
+from headrace.application.run import Run
 from headrace.clock import SECOND, SystemClock
 from headrace.errors import PipelineError
-from headrace.rebuilding import rebuild
-from headrace.runner import Run
 from headrace.testing import ScriptedLog, scripted_log
 from tests.spark import shared
 

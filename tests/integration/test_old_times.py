@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.clock import FIRST_MOMENT, LAST_MOMENT, to_datetime
-from headrace.engine import checkpoint
 from headrace.errors import LawBroken, PipelineError
+from headrace.runtime import checkpoint
+from headrace.store import open_views
 from headrace.testing import ScriptedLog, scripted_log
-from headrace.views import open_views
 from tests.property.joining import check_join
 from tests.property.judging import check_late, check_law, check_view
 from tests.spark import shared

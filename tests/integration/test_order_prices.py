@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.application.doctor import examine
 from headrace.cli.loading import load_app
-from headrace.doctor import examine
-from headrace.engine.law import Law
 from headrace.errors import ChangedPipeline
 from headrace.log import Log, open_log
-from headrace.views import open_views
+from headrace.plan.law import Law
+from headrace.store import open_views
 from tests.integration.test_cli_running import Cli
 from tests.spark import shared
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.errors import InvalidPipeline
-from headrace.streams.stream import Source
-from headrace.streams.time import AnyWindow
+from headrace.pipeline.stream import Source
+from headrace.pipeline.time import AnyWindow
 from headrace.testing import ScriptedLog, scripted_log
 from tests.property.judging import check_view
 from tests.spark import shared

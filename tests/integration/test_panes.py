@@ -9,10 +9,10 @@ from typing import Any
 import apsw
 import pytest
 
-from headrace import streams as hr
-from headrace.streams.stream import Source
+import headrace as hr
+from headrace.pipeline.stream import Source
+from headrace.store.location import views_folder
 from headrace.testing import ScriptedLog, scripted_log
-from headrace.views.location import views_folder
 from tests.spark import shared
 
 pytestmark = pytest.mark.timeout(300)

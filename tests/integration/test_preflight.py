@@ -16,18 +16,18 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.engine.checkpoint import Checkpoint, owner_of
-from headrace.engine.crash import nothing
-from headrace.engine.law import Law
-from headrace.engine.position import Position, position_at
-from headrace.engine.sink import Portion, Shapes
-from headrace.engine.steps import Step, steps_of
 from headrace.errors import ChangedPipeline, ForeignCheckpoint, PipelineError
 from headrace.log import Log
-from headrace.views.database import Database
-from headrace.views.location import checkpoint_of, database_of
-from headrace.views.outbox import Outbox
-from headrace.views.sink import ViewSink
+from headrace.plan.batch import Portion, Shapes
+from headrace.plan.crash_points import nothing
+from headrace.plan.law import Law
+from headrace.plan.position import Position, position_at
+from headrace.plan.steps import Step, steps_of
+from headrace.runtime.checkpoint import Checkpoint, owner_of
+from headrace.store.location import checkpoint_of, database_of
+from headrace.store.outbox import Outbox
+from headrace.store.sqlite.database import Database
+from headrace.store.sqlite.sink import ViewSink
 from tests.integration.test_cli_running import Cli
 
 MINUTE = timedelta(minutes=1)
@@ -289,7 +289,7 @@ def test_spark_is_not_started_for_what_is_refused(
         raise AssertionError("Spark was started")
 
     stored.store(declare())
-    monkeypatch.setattr("headrace.runner.spark_session", fail)
+    monkeypatch.setattr("headrace.application.run.spark_session", fail)
     with pytest.raises(ChangedPipeline):
         hr.run(declare(size=2 * MINUTE), stored.log)
     with pytest.raises(AssertionError, match="Spark was started"):

@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
 
-from headrace.broker import ClusterState
 from headrace.clock import SystemClock, to_datetime
 from headrace.log import Log, open_log
 from headrace.log.partitioner import partition_of
-from headrace.streams.stream import sources
+from headrace.pipeline.stream import sources
+from headrace.servers.kafka import ClusterState
 from tests.live import Live, declared, expected, once, records_in, rows_in, uses
 from tests.property.flagging import JUDGES
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker import ClusterState
 from headrace.clock import SystemClock, to_datetime
-from headrace.engine.standalone import Standalone
 from headrace.log import open_log
+from headrace.servers.kafka import ClusterState
+from headrace.servers.spark_cluster import Standalone
 from tests.live import Live, rows_in
 
 pytestmark = [pytest.mark.service, pytest.mark.slow, pytest.mark.timeout(600)]
 
 APP = """
-from headrace import streams as hr
+import headrace as hr
 
 app = hr.App("afar")
 visits = app.topic("afar.visits", schema="page string, at timestamp", event_time="at")

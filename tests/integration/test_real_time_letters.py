@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from headrace import streams as hr
-from headrace.broker.state import ClusterState
-from headrace.engine.aside import DEAD_SCHEMA
-from headrace.engine.realtime.letters import TableLetters
-from headrace.engine.steps import steps_of
+import headrace as hr
+from headrace.application.live import LiveRun
 from headrace.errors import InvalidSetting, PipelineError
-from headrace.live import LiveRun
 from headrace.log import Topic
-from headrace.streams.stream import Source
+from headrace.pipeline.stream import Source
+from headrace.plan.steps import steps_of
+from headrace.plan.uncounted import DEAD_SCHEMA
+from headrace.runtime.realtime.letters import TableLetters
+from headrace.servers.kafka.state import ClusterState
 from tests.kafka_runs import Runs, runs
 from tests.live import rows_in
 from tests.spark import shared

@@ -14,10 +14,7 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headrace import streams as hr
-from headrace.engine.handing import frame_of
-from headrace.engine.realtime.outlets import Outlet
-from headrace.engine.steps import Step, steps_of
+import headrace as hr
 from headrace.errors import InvalidPipeline
 from headrace.log import Topic
 from headrace.log.kafka.rows_avro import AvroRows
@@ -25,6 +22,9 @@ from headrace.log.kafka.rows_bytes import BytesRows
 from headrace.log.kafka.rows_json import JsonRows
 from headrace.log.partitioner import key_bytes
 from headrace.log.settings import TopicSettings
+from headrace.plan.arrow_frames import frame_of
+from headrace.plan.steps import Step, steps_of
+from headrace.runtime.realtime.outlets import Outlet
 from headrace.schema.ddl import parse_schema
 from tests.spark import shared
 

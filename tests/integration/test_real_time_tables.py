@@ -6,8 +6,8 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from headrace import streams as hr
-from headrace.engine.realtime.tables import newest
+import headrace as hr
+from headrace.runtime.realtime.tables import newest
 from tests import spark
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

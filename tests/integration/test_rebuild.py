@@ -10,6 +10,8 @@ import apsw
 import pytest
 
 import headrace as hr
+from headrace.application.rebuild.rebuild import Rebuild
+from headrace.application.run import Run
 from headrace.errors import (
     AlreadyRunning,
     HeadraceError,
@@ -19,11 +21,11 @@ from headrace.errors import (
     UnknownView,
     ViewError,
 )
-from headrace.oracle import events_of, meaning
-from headrace.rebuilding import Rebuild
-from headrace.runner import Run
+from headrace.operators.window.meaning import meaning
+from headrace.oracle.events import events_of
+from headrace.store import open_views
+from headrace.store.sqlite import switching
 from headrace.testing import ScriptedLog, scripted_log
-from headrace.views import open_views, switching
 from tests.property.judging import check_changelog, check_law, check_view
 from tests.recovery.rebuilt import NOW, RIGHT, SECOND, WRONG, Shop, fill
 from tests.spark import shared

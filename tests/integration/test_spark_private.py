@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine.session import SparkSettings, configuration
+from headrace.runtime.session import SparkSettings, configuration
 from tests.spark import shared
 
 pytestmark = pytest.mark.timeout(300)

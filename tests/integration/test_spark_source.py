@@ -11,11 +11,11 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from headrace import streams as hr
-from headrace.engine.frames import Portions
-from headrace.engine.position import Position, beginning, next_cut, position_at
-from headrace.engine.rows import spans
-from headrace.runner import Run
+import headrace as hr
+from headrace.application.run import Run
+from headrace.plan.log_rows import spans
+from headrace.plan.position import Position, beginning, next_cut, position_at
+from headrace.runtime.frames import Portions
 from headrace.testing import ScriptedLog, scripted_log
 from tests.property.judging import check_view
 from tests.spark import shared

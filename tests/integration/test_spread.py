@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from pyspark.sql import functions as F
 
-from headrace.engine.spread import labels, spark_hash
+from headrace.operators.stateful.spread import labels, spark_hash
 from tests.spark import shared
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import headrace as hr
 from headrace.cli.loading import load_app
+from headrace.store import open_views
 from headrace.testing import scripted_log
-from headrace.views import open_views
 from tests.integration.test_cli_running import Cli
 from tests.spark import shared
 

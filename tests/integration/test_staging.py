@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from headrace.engine.staging import stage
+from headrace.plan.staging import stage
 from tests.spark import shared
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace import streams as hr
-from headrace.doctor import examine
-from headrace.engine import keyed
+import headrace as hr
+from headrace.application.doctor import examine
+from headrace.application.preflight import preflight
 from headrace.errors import ChangedPipeline, CrowdedKey, InvalidPipeline, PipelineError
+from headrace.operators.stateful import spark as stateful_spark
 from headrace.testing import ScriptedLog, scripted_log
-from headrace.views.preflight import preflight
 from tests.property import folds
 from tests.spark import shuffling
 
@@ -128,7 +128,7 @@ def test_a_timer_that_a_function_fails_for_is_told_of(log: ScriptedLog) -> None:
 def test_a_bucket_that_grows_too_large_stops_and_says_what_to_do(
     log: ScriptedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keyed, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(stateful_spark, "MOST_BYTES", 10_000)
     app, events = declare(folds.totals, order="arrival")
     write(log, events, *((f"key {n}", n) for n in range(20)))
     write(log, events, *((f"key {n}", n) for n in range(1_000)), second=1)
@@ -141,7 +141,7 @@ def test_a_bucket_that_grows_too_large_stops_and_says_what_to_do(
 def test_a_key_with_too_many_rows_that_wait_is_named(
     log: ScriptedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keyed, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(stateful_spark, "MOST_BYTES", 10_000)
     app, events = declare(folds.totals)
     write(log, events, *((f"key {n}", n) for n in range(20)), *(("hot", n) for n in range(1_000)))
     with pytest.raises(CrowdedKey, match="1,000 of them are of one key, k = 'hot'") as stopped:

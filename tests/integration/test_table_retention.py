@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.testing import scripted_log
 from tests.spark import shared
 

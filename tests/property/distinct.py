@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.clock import to_datetime
-from headrace.oracle.dedup import Distinct, distinct
+from headrace.operators.dedup.meaning import Distinct, distinct
 from headrace.testing import Results
 from tests.property.joining import counted, events_read, frontiers
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.clock import to_datetime
-from headrace.oracle.alerts import Flagged, Judge, Seen, Verdict, flagged
+from headrace.operators.alerts.meaning import Flagged, Judge, Seen, Verdict, flagged
 from headrace.testing import Results
 from tests.property.joining import counted, events_read
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace import streams as hr
-from headrace.oracle.stateful import Folded, folded, told
+import headrace as hr
+from headrace.operators.stateful.meaning import Folded, folded, told
 from headrace.testing import Results
 from tests.property.joining import events_read, frontiers
 

@@ -6,12 +6,12 @@ from collections import Counter
 from datetime import datetime
 from typing import Any
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.clock import to_datetime, to_micros
 from headrace.log import Log
-from headrace.oracle import Event, events_of
-from headrace.oracle.joins import Joined, joined
-from headrace.streams.stream import Stream, sources
+from headrace.operators.stream_join.meaning import Joined, joined
+from headrace.oracle.events import Event, events_of
+from headrace.pipeline.stream import Stream, sources
 from headrace.testing import Results
 from tests.property.judging import advances
 

@@ -10,14 +10,15 @@ from decimal import Decimal
 from typing import Any
 
 from headrace.clock import micros, to_datetime, to_micros
-from headrace.engine.position import Position
 from headrace.log import Log
-from headrace.oracle import Cut, Event, Meaning, Pane, Said, events_of, meaning, published
-from headrace.streams import Aggregation
-from headrace.streams.panes import Output
-from headrace.streams.stream import sources
+from headrace.operators.window.emission.meaning import Cut, Said, published
+from headrace.operators.window.meaning import Meaning, Pane, meaning
+from headrace.oracle.events import Event, events_of
+from headrace.pipeline.output import Output
+from headrace.pipeline.stream import Aggregation, sources
+from headrace.plan.position import Position
+from headrace.store import open_views
 from headrace.testing import Results
-from headrace.views import open_views
 
 Row = dict[str, Any]
 

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.clock import to_datetime
 from headrace.testing import ScriptedLog
 

@@ -8,23 +8,24 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.application.run import StepProgress
 from headrace.clock import to_datetime
-from headrace.engine import places
-from headrace.engine.crash import Reach, nothing
-from headrace.engine.law import Law
-from headrace.engine.position import next_cut, position_at
-from headrace.engine.sink import Portion, Regrouped, Shapes
-from headrace.engine.steps import Step
 from headrace.log import Log
-from headrace.oracle import Event, Pane, events_of, meaning
-from headrace.runner import StepProgress
-from headrace.streams import Aggregation
-from headrace.streams.time import Session, Sliding
+from headrace.operators.window.meaning import Pane, meaning
+from headrace.oracle.events import Event, events_of
+from headrace.pipeline.stream import Aggregation
+from headrace.pipeline.time import Session, Sliding
+from headrace.plan import metadata
+from headrace.plan.batch import Portion, Regrouped, Shapes
+from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.law import Law
+from headrace.plan.position import next_cut, position_at
+from headrace.plan.steps import Step
+from headrace.store.location import views_folder
+from headrace.store.outbox import Outbox
+from headrace.store.sqlite.database import Database
+from headrace.store.sqlite.sink import ViewSink
 from headrace.testing import Results
-from headrace.views.database import Database
-from headrace.views.location import views_folder
-from headrace.views.outbox import Outbox
-from headrace.views.sink import ViewSink
 from tests.property.judging import advances
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -42,7 +43,7 @@ def sink_all(
     aggregation = step.aggregation
     assert aggregation is not None
     times = [("window_start", _TIME), ("window_end", _TIME)]
-    own = [(places.REVISION, pa.int64()), (places.ROWS, pa.int64())]
+    own = [(metadata.REVISION, pa.int64()), (metadata.ROWS, pa.int64())]
     keys = [(name, types[name]) for name in aggregation.by]
     made = [(name, types[name]) for name, _ in aggregation.aggregates]
     schema = pa.schema([*keys, *times, *made, *own])
@@ -115,6 +116,6 @@ def _row(aggregation: Aggregation, key: tuple[Any, ...], pane: Pane) -> dict[str
         "window_start": to_datetime(pane.start),
         "window_end": to_datetime(pane.end),
         **pane.result(aggregation.aggregates),
-        places.REVISION: pane.revision,
-        places.ROWS: len(rows),
+        metadata.REVISION: pane.revision,
+        metadata.ROWS: len(rows),
     }

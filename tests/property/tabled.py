@@ -9,23 +9,23 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from headrace import streams as hr
-from headrace.engine import places
-from headrace.engine.changes import FROM, ORDER
-from headrace.engine.crash import Reach, nothing
-from headrace.engine.law import Law
-from headrace.engine.position import last_commit, position_at
-from headrace.engine.sink import Portion, Shapes
-from headrace.engine.steps import Step
+import headrace as hr
+from headrace.application.run import StepProgress
 from headrace.log import Log
-from headrace.oracle.tables import Version
-from headrace.runner import StepProgress
-from headrace.streams.tables import Table
+from headrace.operators.table_lookup.declare import Table
+from headrace.operators.table_lookup.meaning import Version
+from headrace.plan import metadata
+from headrace.plan.batch import Portion, Shapes
+from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.law import Law
+from headrace.plan.position import last_commit, position_at
+from headrace.plan.steps import Step
+from headrace.plan.table_changes import FROM, ORDER
+from headrace.store.location import database_of
+from headrace.store.outbox import Outbox
+from headrace.store.sqlite.database import Database
+from headrace.store.sqlite.sink import ViewSink
 from headrace.testing import Results, ScriptedLog
-from headrace.views.database import Database
-from headrace.views.location import database_of
-from headrace.views.outbox import Outbox
-from headrace.views.sink import ViewSink
 from tests.property.scripts import BEGIN, ERAS, FAR, SECOND, moved_rows
 from tests.property.tabling import changes_in
 
@@ -143,7 +143,7 @@ def sink_tables(log: Log, step: Step, *, max_commits: int, reach: Reach = nothin
     versions = [changes_in(table, log).versions for table in join.tables]
     schemas = tuple(map(_schema, join.tables))
     fields = [(name, TYPES.get(column, pa.string())) for name, (_, column) in join.origins.items()]
-    shapes = Shapes(pa.schema([*fields, (places.REVISION, pa.int64())]), tables=schemas)
+    shapes = Shapes(pa.schema([*fields, (metadata.REVISION, pa.int64())]), tables=schemas)
     database = Database(Path(database_of(log.url, step.app)), step.app)
     producer = log.producer(id=f"{step.app}.{database.generation}")
     try:
@@ -167,9 +167,9 @@ def sink_tables(log: Log, step: Step, *, max_commits: int, reach: Reach = nothin
 
 
 def _schema(table: Table) -> pa.Schema:
-    own = [(FROM, pa.int64()), *((n, places.TYPES[n]) for n in ORDER[1:])]
+    own = [(FROM, pa.int64()), *((n, metadata.TYPES[n]) for n in ORDER[1:])]
     columns = [(name, TYPES.get(name, pa.string())) for name in table.columns]
-    return pa.schema([*columns, *own, (places.DELETED, pa.bool_())])
+    return pa.schema([*columns, *own, (metadata.DELETED, pa.bool_())])
 
 
 def _table(table: Table, schema: pa.Schema, versions: list[Version]) -> pa.Table:
@@ -179,10 +179,10 @@ def _table(table: Table, schema: pa.Schema, versions: list[Version]) -> pa.Table
             **(v.row or {"product": "p", "supplier": "p", "shout": "x", "amount": 7}),
             **dict(zip(table.key, v.key, strict=True)),
             FROM: v.valid,
-            places.COMMIT: v.commit,
-            places.PARTITION: v.partition,
-            places.OFFSET: v.offset,
-            places.DELETED: v.row is None,
+            metadata.COMMIT: v.commit,
+            metadata.PARTITION: v.partition,
+            metadata.OFFSET: v.offset,
+            metadata.DELETED: v.row is None,
         }
         for v in versions
     ]

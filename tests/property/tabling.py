@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.clock import to_micros
 from headrace.log import Log
-from headrace.oracle import events_of
-from headrace.oracle.table_joins import current, joined_tables
-from headrace.oracle.tables import Changes, changes_of
+from headrace.operators.table_join.meaning import current, joined_tables
+from headrace.operators.table_lookup.meaning import Changes, changes_of
+from headrace.oracle.events import events_of
 from headrace.testing import Results
 from tests.property.judging import advances
 

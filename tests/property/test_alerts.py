@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.testing import scripted_log
 from tests.property.flagging import JUDGES, RULES, check_alerts
 from tests.property.scripts import NOW, SCHEMA, SECOND, Commit, next_era, quickly, scripts, write

@@ -11,17 +11,17 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.clock import micros, to_datetime
-from headrace.engine import places
-from headrace.engine.bucket import NEWEST, WATERMARK, Rules, visit
-from headrace.engine.calling import Signature
 from headrace.log.state import Topic
-from headrace.oracle import Event
-from headrace.oracle.stateful import Folded, folded
-from headrace.oracle.steps import rows_of
+from headrace.operators.stateful.bucket import NEWEST, WATERMARK, Rules, visit
+from headrace.operators.stateful.declare import Stateful
+from headrace.operators.stateful.meaning import Folded, folded
+from headrace.operators.stateful.user_call import Signature
+from headrace.oracle.events import Event
+from headrace.oracle.rows import rows_of
+from headrace.plan import metadata
 from headrace.schema.ddl import parse_schema
-from headrace.streams.stateful import Stateful
 from tests.property import folds
 from tests.property.folding import counted
 
@@ -29,7 +29,13 @@ SECOND = 1_000_000
 DELAY = 20 * SECOND
 TTL = 100 * SECOND
 COLUMNS = parse_schema("k string, n int, at timestamp")
-ORDER = (places.TIME, WATERMARK, places.COMMIT, places.PARTITION, places.OFFSET)
+ORDER = (
+    metadata.TIME,
+    WATERMARK,
+    metadata.COMMIT,
+    metadata.PARTITION,
+    metadata.OFFSET,
+)
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
@@ -99,11 +105,11 @@ def visited(
                 waiting.append(
                     {
                         **row,
-                        places.TIME: event.event_time,
+                        metadata.TIME: event.event_time,
                         WATERMARK: watermark,
-                        places.COMMIT: event.commit,
-                        places.PARTITION: event.partition,
-                        places.OFFSET: event.offset,
+                        metadata.COMMIT: event.commit,
+                        metadata.PARTITION: event.partition,
+                        metadata.OFFSET: event.offset,
                     }
                 )
             frontier = max(event.event_time, frontier or event.event_time)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import streams as hr
-from headrace.streams.dedup import Keep
+import headrace as hr
+from headrace.operators.dedup.declare import Keep
 from headrace.testing import scripted_log
 from tests.property.distinct import check_distinct
 from tests.property.scripts import NOW, SCHEMA, SECOND, Commit, next_era, quickly, scripts, write

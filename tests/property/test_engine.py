@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.clock import micros
-from headrace.oracle import events_of
-from headrace.oracle.steps import rows_of
-from headrace.streams.stream import sources
+from headrace.oracle.events import events_of
+from headrace.oracle.rows import rows_of
+from headrace.pipeline.stream import sources
 from headrace.testing import Results, scripted_log
 from tests.property.judging import (
     advances,

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.clock import micros
-from headrace.oracle.joins import Joined
-from headrace.streams.joins import How
+from headrace.operators.stream_join.declare import How
+from headrace.operators.stream_join.meaning import Joined
 from headrace.testing import scripted_log
 from tests.property.joining import check_join
 from tests.property.scripts import NOW, SCHEMA, SECOND, Commit, next_era, quickly, scripts, write

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from headrace import streams as hr
-from headrace.broker.state import ClusterState
+import headrace as hr
 from headrace.clock import micros, to_datetime
-from headrace.engine.crash import nothing
-from headrace.oracle import Meaning, meaning
+from headrace.operators.window.meaning import Meaning, meaning
+from headrace.plan.crash_points import nothing
+from headrace.servers.kafka.state import ClusterState
 from headrace.testing import POINTS, Crash, Results, crash_at
 from tests.kafka_runs import Runs, runs
 from tests.property.judging import key_of, same_values, state_of

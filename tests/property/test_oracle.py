@@ -13,29 +13,22 @@ from hypothesis import strategies as st
 
 from headrace.clock import VirtualClock, micros, to_datetime, to_micros
 from headrace.log.file.log import FileLog
-from headrace.oracle import Event, Meaning, events_of, meaning
-from headrace.streams import (
-    Aggregation,
-    App,
-    Lateness,
-    Window,
-    aggregate,
+from headrace.operators.window.aggregates import (
     average,
     count,
-    derive,
     distinct,
-    explode,
-    filter,
     first,
-    hopping,
     last,
     max,
-    merge,
     min,
     quantile,
     sum,
-    tumbling,
 )
+from headrace.operators.window.meaning import Meaning, meaning
+from headrace.oracle.events import Event, events_of
+from headrace.pipeline.app import App
+from headrace.pipeline.stream import Aggregation, aggregate, derive, explode, filter, merge
+from headrace.pipeline.time import Lateness, Window, hopping, tumbling
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.clock import to_datetime
 from headrace.log.state import Topic
-from headrace.oracle import Event
-from headrace.oracle.patterns import matched
-from headrace.oracle.stateful import judged, watermark_of
+from headrace.operators.pattern import matching
+from headrace.operators.pattern.meaning import matched
+from headrace.operators.stateful.declare import Stateful
+from headrace.operators.stateful.meaning import judged, watermark_of
+from headrace.oracle.events import Event
 from headrace.schema.ddl import parse_schema
-from headrace.streams import matching
-from headrace.streams.stateful import Stateful
 from tests.property.folding import counted
 from tests.property.test_buckets import SECOND, cuts, logs, visited
 

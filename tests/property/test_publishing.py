@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import streams as hr
-from headrace.engine.steps import Step, steps_of
-from headrace.streams.time import AnyWindow
+import headrace as hr
+from headrace.operators.window.emission.last_published import ToldTable
+from headrace.pipeline.time import AnyWindow
+from headrace.plan.steps import Step, steps_of
+from headrace.store import open_views
 from headrace.testing import POINTS, Crash, Results, crash_at, scripted_log
-from headrace.views import open_views
-from headrace.views.told import ToldTable
 from tests.property.judging import check_changelog, check_published, check_said, check_view
 from tests.property.scripts import (
     CHOICES,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import streams as hr
-from headrace.oracle.stateful import Folded
+import headrace as hr
+from headrace.operators.stateful.meaning import Folded
 from headrace.schema.ddl import parse_schema
 from headrace.testing import scripted_log
 from tests.property import folds

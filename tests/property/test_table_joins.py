@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.crash import nothing
-from headrace.engine.steps import steps_of
+from headrace.plan.crash_points import nothing
+from headrace.plan.steps import steps_of
 from headrace.testing import Crash, crash_at, scripted_log
 from tests.property.scripts import NOW, next_era, quickly
 from tests.property.tabled import KINDS, Change, declare, scripts, sink_tables, write

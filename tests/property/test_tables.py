@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import streams as hr
-from headrace.engine import lookup
+import headrace as hr
 from headrace.log import Record
-from headrace.oracle import events_of
-from headrace.oracle.tables import Changes, Lookups, changes_of, looked_up
+from headrace.operators.table_lookup import lookup
+from headrace.operators.table_lookup.meaning import Changes, Lookups, changes_of, looked_up
+from headrace.oracle.events import events_of
 from headrace.testing import Results, ScriptedLog, scripted_log
 from tests.property.joining import counted, events_read
 from tests.property.judging import advances

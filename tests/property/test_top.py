@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import streams as hr
-from headrace.engine.steps import Step, steps_of
-from headrace.streams.time import AnyWindow
+import headrace as hr
+from headrace.operators.top.state import SlotTable
+from headrace.pipeline.time import AnyWindow
+from headrace.plan.steps import Step, steps_of
 from headrace.testing import POINTS, Crash, crash_at, scripted_log
-from headrace.views.slots import SlotTable
 from tests.property.judging import check_law
 from tests.property.ranking import check_fired, check_ranking
 from tests.property.scripts import (

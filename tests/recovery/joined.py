@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Literal
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.testing import Results, ScriptedLog
 from tests.property.joining import check_join, counted
 from tests.property.test_tables import check, last_of_each

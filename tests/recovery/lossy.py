@@ -118,7 +118,7 @@ class LossyDisk(Disk):
         apsw.connection_hooks.append(lock)
         try:
             with patch.context() as patched:
-                patched.setattr("headrace.views.database.sync_path", self.sync_folder)
+                patched.setattr("headrace.store.sqlite.database.sync_path", self.sync_folder)
                 yield
         finally:
             apsw.connection_hooks.remove(lock)

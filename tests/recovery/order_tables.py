@@ -6,7 +6,7 @@ import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.testing import Results, ScriptedLog
 from tests.property.tabling import check
 

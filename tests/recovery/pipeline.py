@@ -7,9 +7,9 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, get_args
 
-from headrace import streams as hr
+import headrace as hr
+from headrace.operators.dedup.declare import Keep
 from headrace.schema.ddl import parse_schema
-from headrace.streams.dedup import Keep
 from headrace.testing import Results, ScriptedLog
 from tests.property import folds
 from tests.property.distinct import check_distinct

@@ -12,12 +12,12 @@ import os
 import sys
 from pathlib import Path
 
-from headrace import streams as hr
+import headrace as hr
+from headrace.application.run import Run
 from headrace.clock import VirtualClock
-from headrace.engine.frames import Portions
-from headrace.engine.session import SparkSettings
 from headrace.log import open_log
-from headrace.runner import Run
+from headrace.runtime.frames import Portions
+from headrace.runtime.session import SparkSettings
 from headrace.testing import kill_at
 from tests.recovery import joined, order_tables, pipeline
 from tests.recovery.pipeline import NOW

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from headrace import streams as hr
-from headrace.rebuilding import Rebuild
-from headrace.streams.stream import Source
+import headrace as hr
+from headrace.application.rebuild.rebuild import Rebuild
+from headrace.pipeline.stream import Source
+from headrace.store.sqlite.difference import Diff
 from headrace.testing import Results, ScriptedLog
-from headrace.views.difference import Diff
 from tests.property.judging import (
     check_changelog,
     check_dead,

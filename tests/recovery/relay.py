@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from headrace import streams as hr
-from headrace.engine.frames import Portions
-from headrace.engine.session import SparkSettings
+import headrace as hr
+from headrace.application.run import Run
 from headrace.log import Log
-from headrace.runner import Run
-from headrace.streams.stream import Source
+from headrace.pipeline.stream import Source
+from headrace.runtime.frames import Portions
+from headrace.runtime.session import SparkSettings
 from headrace.testing import kill_at
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.safekeeping.backup import backup, restore
+from headrace.application.safekeeping.backup import backup, restore
 from headrace.testing import ScriptedLog, scripted_log
 from tests.recovery.pipeline import NOW, Feed, Which, create_topic, declare, everything, feed, judge
 from tests.spark import shuffling

@@ -9,13 +9,13 @@ from dataclasses import replace
 import apsw
 import pytest
 
-from headrace.engine.law import Law
-from headrace.engine.sink import Portion
 from headrace.errors import LawBroken
+from headrace.operators.alerts.state import AlertKeeper, ToldAlerts
+from headrace.operators.window.emission.policy import Passage
+from headrace.plan.batch import Portion
+from headrace.plan.law import Law
+from headrace.store.location import app_folder
 from headrace.testing import POINTS, ScriptedLog, scripted_log
-from headrace.views.alerts import AlertKeeper, ToldAlerts
-from headrace.views.location import app_folder
-from headrace.views.telling import Passage
 from tests.recovery.pipeline import NOW, Feed, create_topic, feed
 from tests.recovery.test_crashed_pipelines import Case
 

@@ -10,14 +10,14 @@ from typing import Any
 import apsw
 import pytest
 
-from headrace import streams as hr
-from headrace.engine.law import Law
-from headrace.engine.sink import Portion
+import headrace as hr
 from headrace.errors import LawBroken
+from headrace.operators.dedup.state import GroupKeeper, GroupTable
+from headrace.operators.window.emission.policy import Passage
+from headrace.plan.batch import Portion
+from headrace.plan.law import Law
+from headrace.store import open_views
 from headrace.testing import POINTS, Crash, ScriptedLog, crash_at, scripted_log
-from headrace.views import open_views
-from headrace.views.groups import GroupKeeper, GroupTable
-from headrace.views.telling import Passage
 from tests.property.distinct import check_distinct
 from tests.recovery.pipeline import NOW, Feed, create_topic, declare, everything, feed, judge
 from tests.spark import shuffling

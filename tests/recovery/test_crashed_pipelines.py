@@ -11,14 +11,14 @@ from typing import Any
 import apsw
 import pytest
 
-from headrace.engine.accounts import Account
-from headrace.engine.law import Law
-from headrace.engine.sink import Portion
 from headrace.errors import LawBroken, PipelineError
+from headrace.operators.window.emission.policy import Passage
+from headrace.operators.window.state import PaneKeeper
+from headrace.plan.accounting import Account
+from headrace.plan.batch import Portion
+from headrace.plan.law import Law
+from headrace.store.location import app_folder
 from headrace.testing import POINTS, Crash, ScriptedLog, crash_at, scripted_log
-from headrace.views.location import app_folder
-from headrace.views.panes import PaneKeeper
-from headrace.views.telling import Passage
 from tests.recovery.pipeline import (
     NOW,
     Feed,

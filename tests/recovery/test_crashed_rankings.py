@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.testing import Crash, ScriptedLog, crash_at, scripted_log
 from tests.property.ranking import check_fired, check_ranking
 from tests.recovery.pipeline import LATENESS, NOW, SCHEMA, SECOND, TOPIC, Feed, create_topic, feed

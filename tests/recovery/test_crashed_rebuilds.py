@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from headrace import streams as hr
+import headrace as hr
+from headrace.application.preflight import preflight
+from headrace.store.location import build_place, checkpoint_of
 from headrace.testing import POINTS, REBUILD_POINTS, Crash, ScriptedLog, crash_at, scripted_log
-from headrace.views.location import build_place, checkpoint_of
-from headrace.views.preflight import preflight
 from tests.property.judging import check_changelog, check_view
 from tests.recovery.rebuilt import NOW, RIGHT, SECOND, WRONG, Shop, fill, results_of
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.engine.outcome import Outcome
 from headrace.errors import LawBroken
+from headrace.operators.stateful.outcome import Outcome
+from headrace.store.location import app_folder
 from headrace.testing import POINTS, ScriptedLog, scripted_log
-from headrace.views.location import app_folder
 from tests.recovery.pipeline import NOW, Feed, create_topic, feed
 from tests.recovery.test_crashed_pipelines import Case
 

@@ -8,11 +8,11 @@ import apsw
 import pyarrow as pa
 import pytest
 
-from headrace.engine.frames import Portions
+from headrace.application.rebuild.rebuild import Rebuild, rebuild
 from headrace.errors import LawBroken
-from headrace.rebuilding import Rebuild, rebuild
+from headrace.operators.table_join.sides import Side
+from headrace.runtime.frames import Portions
 from headrace.testing import POINTS, Crash, ScriptedLog, crash_at, scripted_log
-from headrace.views.sides import Side
 from tests.recovery.order_tables import NOW, Feed, create_topics, declare, feed, judge
 from tests.spark import shuffling
 

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 
 from headrace import sqlite
-from headrace.broker.state import ClusterState
 from headrace.errors import MisusedHandle
 from headrace.log import open_log
 from headrace.log.file.log import FileLog
 from headrace.log.interface import Log
-from headrace.views.database import Database
-from headrace.views.reading import Views
+from headrace.servers.kafka.state import ClusterState
+from headrace.store.sqlite.database import Database
+from headrace.store.sqlite.reading import Views
 from tests.forking import LIMIT, Child, in_child
 
 pytestmark = [

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker import Cluster
-from headrace.broker.state import ClusterState
 from headrace.clock import SystemClock
-from headrace.engine.kafka import frames
-from headrace.engine.kafka.outlet import Outlet
+from headrace.runtime.kafka import frames
+from headrace.runtime.kafka.outlet import Outlet
+from headrace.servers.kafka import Cluster
+from headrace.servers.kafka.state import ClusterState
 from headrace.testing import Crash, crash_at
 from tests import kafka as brokers
 from tests.kafka_runs import Runs, runs

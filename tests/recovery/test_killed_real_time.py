@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker import ClusterState
 from headrace.log import Log, open_log
-from headrace.streams.stream import sources
+from headrace.pipeline.stream import sources
+from headrace.servers.kafka import ClusterState
 from tests.live import Live, declared, expected, once, rows_in, uses
 from tests.property.flagging import JUDGES
 

@@ -16,8 +16,8 @@ import pytest
 
 from headrace.cli.demonstration.fraud.traffic import traffic
 from headrace.clock import SECOND, to_micros
-from headrace.engine.standalone import Standalone
 from headrace.log import Log, open_log
+from headrace.servers.spark_cluster import Standalone
 from headrace.testing import scripted_log
 from pipelines import fraud
 from tests.integration import processes
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.service, pytest.mark.slow]
 
 ASK = """
 import json, sys
-from headrace.engine.session import SparkSettings, spark_session
+from headrace.runtime.session import SparkSettings, spark_session
 spark = spark_session(SparkSettings(master=sys.argv[1], memory="512m", brief=True))
 asked = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("headrace").__file__)
 print(json.dumps(asked.collect()))
@@ -76,8 +76,8 @@ def test_workers_run_the_headrace_that_was_sent(
 SHARED = """
 import os, sys
 from pathlib import Path
-from headrace.engine import cluster
-from headrace.engine.session import SparkSettings, spark_session
+from headrace.runtime import cluster
+from headrace.runtime.session import SparkSettings, spark_session
 from headrace.errors import Unsupported
 spark = spark_session(SparkSettings(master=sys.argv[1], memory="512m", brief=True))
 cluster.is_ours = lambda host: False  # as if the workers were on other machines

@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from headrace.broker import Cluster
-from headrace.broker.state import PartitionState
+from headrace.servers.kafka import Cluster
+from headrace.servers.kafka.state import PartitionState
 from tests import kafka
 from tests.integration.test_cli_running import wait_until
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.errors import PipelineError
-from headrace.notes import sync_path
+from headrace.files import sync_path
+from headrace.store.location import checkpoint_of
 from headrace.testing import Crash, ScriptedLog, crash_at, scripted_log
-from headrace.views.location import checkpoint_of
 from tests.property.judging import check_view
 from tests.spark import shared
 
@@ -43,7 +43,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> set[Path]:
         sync_path(path)
         found.add(path)
 
-    monkeypatch.setattr("headrace.engine.checkpoint.sync_path", sync)
+    monkeypatch.setattr("headrace.runtime.checkpoint.sync_path", sync)
     return found
 
 

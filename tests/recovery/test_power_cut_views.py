@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.clock import VirtualClock
-from headrace.engine.steps import Step, steps_of
 from headrace.errors import HeadraceError
 from headrace.log import Log
 from headrace.log.file.disk import Disk
 from headrace.log.file.log import FileLog
+from headrace.plan.steps import Step, steps_of
 from headrace.testing import Crash
 from tests.property.judging import check_changelog, check_published, check_view
 from tests.property.scripts import LATENESS, NOW, SCHEMA, SECOND

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from headrace import streams as hr
+import headrace as hr
 
 Span = tuple[int, int]
 

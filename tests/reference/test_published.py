@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.clock import to_micros
 from headrace.errors import InvalidWindow
 from headrace.log import Topic
-from headrace.oracle import Event, meaning
+from headrace.operators.window.meaning import meaning
+from headrace.oracle.events import Event
 from headrace.testing import Results, scripted_log
 from tests.reference.published import FACTS, OVER, OVER_RESULTS, OVER_ROWS, Span, ms
 from tests.spark import shared

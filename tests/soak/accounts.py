@@ -11,12 +11,12 @@ from typing import Any
 import duckdb
 
 from headrace.clock import micros
-from headrace.engine.position import Position
 from headrace.errors import OffsetOutOfRange
 from headrace.log import LATEST, Commit, Log, Record
 from headrace.log.position import Position as Place
+from headrace.plan.position import Position
+from headrace.store import open_views
 from headrace.testing import Results
-from headrace.views import open_views
 from tests.property.judging import (
     check_changelog,
     check_dead,

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from headrace.application.run import Run
 from headrace.clock import SECOND, SystemClock
 from headrace.errors import Fenced, Retryable
 from headrace.log import open_log
-from headrace.runner import Run
 from headrace.testing import Results
 from tests.soak import stage
 from tests.soak.accounts import Accounts, reached

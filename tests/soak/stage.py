@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.clock import SystemClock, to_datetime
 from headrace.log import Log
 

@@ -11,7 +11,8 @@ import pytest
 from headrace.clock import to_datetime
 from headrace.log import Log, open_log
 from headrace.log.state import Receipt
-from headrace.oracle import events_of, meaning
+from headrace.operators.window.meaning import meaning
+from headrace.oracle.events import events_of
 from tests.soak import stage, workers
 from tests.soak.accounts import Accounts, recount
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from headrace.application.rebuild.rebuild import Rebuild
+from headrace.application.run import Run
 from headrace.clock import SECOND, SystemClock
-from headrace.engine.session import SparkSettings
 from headrace.errors import AlreadyRunning, Fenced, Retryable, UnknownView
 from headrace.log import Consumer, Log, Producer, open_log
 from headrace.log.roles import Acks
-from headrace.rebuilding import Rebuild
-from headrace.runner import Run
+from headrace.runtime.session import SparkSettings
 from headrace.schema.ddl import parse_schema
 from tests.soak import stage
 

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from headrace import streams as hr
+import headrace as hr
+from headrace.application.run import StepProgress
 from headrace.cli.step_tables import watermark
 from headrace.clock import micros, to_micros
-from headrace.engine.differences import differences
-from headrace.engine.law import Law
-from headrace.engine.reads import needed_columns
-from headrace.engine.steps import definition_of, fingerprint, steps_of
 from headrace.errors import InvalidPipeline
-from headrace.oracle.alerts import Flagged, Seen, Verdict, flagged
+from headrace.language.differences import differences
+from headrace.operators.alerts.meaning import Flagged, Seen, Verdict, flagged
 from headrace.oracle.events import Event
-from headrace.runner import StepProgress
-from headrace.streams.stream import Source
+from headrace.pipeline.stream import Source
+from headrace.plan.law import Law
+from headrace.plan.reads import needed_columns
+from headrace.plan.steps import definition_of, fingerprint, steps_of
 
 SECOND = timedelta(seconds=1)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from headrace import streams as hr
+import headrace as hr
 
 MINUTE = timedelta(minutes=1)
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker import Cluster
-from headrace.broker.layout import Folder, Layout, Node
-from headrace.broker.properties import properties
-from headrace.broker.reasons import reason
 from headrace.clock import SECOND, SystemClock
 from headrace.errors import InvalidSetting, PortTaken, ServerError
-from headrace.java.ports import HOST, answers, free, require
-from headrace.java.process import Process, start, started_at
+from headrace.servers.java.ports import HOST, answers, free, require
+from headrace.servers.java.process import Process, start, started_at
+from headrace.servers.kafka import Cluster
+from headrace.servers.kafka.layout import Folder, Layout, Node
+from headrace.servers.kafka.properties import properties
+from headrace.servers.kafka.reasons import reason
 from tests.integration.test_cli_running import wait_until
 
 STUBBORN = (

@@ -10,9 +10,9 @@ from typing import NoReturn
 import pyarrow as pa
 import pytest
 
-from headrace.engine.checkpoint import Checkpoint
-from headrace.engine.writer import StreamWriter, Target
 from headrace.log import Log, open_log
+from headrace.runtime.checkpoint import Checkpoint
+from headrace.runtime.data_writer import StreamWriter, Target
 
 OWNER = {"app": "shop", "step": "sales"}
 
@@ -51,7 +51,7 @@ def test_the_plan_of_a_batch_is_synced_with_its_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr("headrace.engine.checkpoint.sync_path", synced.append)
+    monkeypatch.setattr("headrace.runtime.checkpoint.sync_path", synced.append)
     Checkpoint(_planned(tmp_path / "spark", 2)).sync_plan(1)
     found = {str(path.relative_to(tmp_path)) for path in synced}
     assert found == {"spark", "spark/metadata", "spark/offsets", "spark/offsets/1"}
@@ -68,7 +68,7 @@ def test_a_stream_writes_no_rows_before_their_plan_is_synced(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("headrace.engine.checkpoint.sync_path", fail)
+        patch.setattr("headrace.runtime.checkpoint.sync_path", fail)
         with pytest.raises(OSError, match="Input/output"):
             writer.commit([staged], 0)
     assert log.topic("events").records == 0

@@ -28,10 +28,10 @@ from headrace.cli.demonstration.generator import Generator, page_views, plan_liv
 from headrace.cli.demonstration.recount import Recount, Rule, late_rows, recount, stored_rows
 from headrace.cli.loading import load_app
 from headrace.clock import SECOND, VirtualClock, to_datetime, to_micros
-from headrace.engine.law import Law
 from headrace.log import Log, open_log
-from headrace.streams.app import App
-from headrace.views import Result
+from headrace.pipeline.app import App
+from headrace.plan.law import Law
+from headrace.store import Result
 from tests.integration.test_cli_running import Cli, wait_until
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

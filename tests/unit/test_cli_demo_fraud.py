@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console, RenderableType
 
+from headrace.application.run import StepProgress
 from headrace.cli.demonstration.fraud.account import (
     Account,
     Passed,
@@ -37,10 +38,9 @@ from headrace.cli.demonstration.fraud.traffic import SCENARIOS, Incident, distan
 from headrace.cli.demonstration.stage import pipeline_file
 from headrace.cli.loading import load_app
 from headrace.clock import SECOND, VirtualClock, micros, to_datetime
-from headrace.engine.law import Law
 from headrace.log import open_log
-from headrace.runner import StepProgress
-from headrace.streams.alerts import Alerts
+from headrace.operators.alerts.declare import Alerts
+from headrace.plan.law import Law
 
 MINUTE, HOUR = 60 * SECOND, 3600 * SECOND
 START = 1_767_268_800 * SECOND

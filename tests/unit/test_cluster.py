@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine.cluster import archive_of_modules, check_master, is_ours, on_this_machine
-from headrace.engine.session import SparkSettings, configuration
 from headrace.errors import InvalidSetting
+from headrace.runtime.cluster import archive_of_modules, check_master, is_ours, on_this_machine
+from headrace.runtime.session import SparkSettings, configuration
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_workers_get_headrace_and_the_users_own_modules_and_nothing_installed(
         names = set(archive.namelist())
     assert {"shops_alone.py", "shops/__init__.py", "shops/never_loaded.py"} <= names
     assert "shops_apart/part.py" in names
-    assert {"headrace/__init__.py", "headrace/engine/source.py"} <= names
+    assert {"headrace/__init__.py", "headrace/runtime/data_source.py"} <= names
     assert all(name.endswith(".py") for name in names), "something else than code was sent"
     tops = {name.partition("/")[0] for name in names}
     assert not tops & {"pyspark", "pyarrow", "pytest", "json", "typing.py", "__main__.py"}

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace import streams as hr
-from headrace.engine.between import Between
-from headrace.engine.crowds import Crowd
-from headrace.engine.position import Position, position_at
+import headrace as hr
+from headrace.operators.stream_join.hot_keys import Crowd
+from headrace.plan.position import Position, position_at
+from headrace.plan.range_read import Between
 from headrace.testing import scripted_log
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -10,20 +10,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace import streams as hr
+import headrace as hr
+from headrace.application.run import StepProgress
 from headrace.cli.step_tables import Rates, live_table, plain_line, step_json, watermark
 from headrace.clock import VirtualClock, micros
-from headrace.engine.differences import differences
-from headrace.engine.law import Law
-from headrace.engine.places import OPENED
-from headrace.engine.reads import needed_columns
-from headrace.engine.steps import definition_of, fingerprint, steps_of
 from headrace.errors import InvalidPipeline
-from headrace.runner import StepProgress
-from headrace.streams.stream import Source
-from headrace.views.database import Database
-from headrace.views.groups import GroupTable
-from headrace.views.values import table_from
+from headrace.language.differences import differences
+from headrace.operators.dedup.state import GroupTable
+from headrace.pipeline.stream import Source
+from headrace.plan.law import Law
+from headrace.plan.metadata import OPENED
+from headrace.plan.reads import needed_columns
+from headrace.plan.steps import definition_of, fingerprint, steps_of
+from headrace.store.sqlite.database import Database
+from headrace.store.sqlite.values import table_from
 
 HOUR = timedelta(hours=1)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from headrace import streams as hr
-from headrace.engine.definitions import describe
-from headrace.engine.differences import differences
-from headrace.engine.steps import definition_of, steps_of
+import headrace as hr
+from headrace.language.definitions import describe
+from headrace.language.differences import differences
+from headrace.plan.steps import definition_of, steps_of
 
 MINUTE = timedelta(minutes=1)
 

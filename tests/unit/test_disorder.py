@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.clock import to_micros
 from headrace.errors import InvalidSetting
-from headrace.oracle import events_of
+from headrace.oracle.events import events_of
 from headrace.testing import ScriptedLog, scripted_log
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from headrace.doctor.checkpoints import slow_checkpoints
-from headrace.doctor.lag import Skew, growing_lag, skew_of
-from headrace.doctor.sample import Sample
-from headrace.engine.position import Position
-from headrace.engine.timing import Timing
+from headrace.application.doctor.checkpoints import slow_checkpoints
+from headrace.application.doctor.lag import Skew, growing_lag, skew_of
+from headrace.application.doctor.sample import Sample
 from headrace.log import Topic
+from headrace.plan.position import Position
+from headrace.plan.timing import Timing
 
 
 def batches(lags: Sequence[int], rows: int = 10) -> list[Timing]:

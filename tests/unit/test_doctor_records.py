@@ -6,11 +6,11 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from headrace.doctor.records import Records
-from headrace.engine.law import Law
-from headrace.engine.timing import Timing
-from headrace.views.database import Database
-from headrace.views.timings import Timings
+from headrace.application.doctor.records import Records
+from headrace.plan.law import Law
+from headrace.plan.timing import Timing
+from headrace.store.sqlite.database import Database
+from headrace.store.sqlite.timings import Timings
 
 
 def timing(batch: int) -> Timing:

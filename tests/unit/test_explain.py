@@ -8,10 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from headrace import streams as hr
-from headrace.engine.steps import steps_of
-from headrace.streams.stream import Source
-from headrace.streams.time import AnyWindow
+import headrace as hr
+from headrace.pipeline.stream import Source
+from headrace.pipeline.time import AnyWindow
+from headrace.plan.steps import steps_of
 
 MINUTE = timedelta(minutes=1)
 LATENESS = hr.Lateness(delay=timedelta(seconds=10), grace=MINUTE)

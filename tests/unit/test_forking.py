@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine import forking, launch
+from headrace.runtime.prefork import client, starting
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such forks")
 
-LAUNCH = str(Path(launch.__file__))
+LAUNCH = str(Path(client.__file__))
 NOBODY = "/bin/false"
 """What to become if there is no fork: something that says nothing."""
 
@@ -28,7 +28,7 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(place: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with forking._server(place) as process:
+    with starting._server(place) as process:
         yield process
         assert process.stdin is not None
         process.stdin.close()
@@ -72,7 +72,7 @@ def test_what_goes_wrong_in_a_fork_is_told_where_it_was_asked_for(
     assert again.stdout.startswith("The Zen of Python")
 
 
-@pytest.mark.parametrize("said", [b"", b"\0", launch.LENGTH.pack(100) + b'{"wor'])
+@pytest.mark.parametrize("said", [b"", b"\0", client.LENGTH.pack(100) + b'{"wor'])
 def test_whoever_breaks_off_while_asking_leaves_nothing_behind(
     place: Path, server: subprocess.Popen[bytes], said: bytes
 ) -> None:
@@ -105,8 +105,8 @@ def test_after_the_process_was_killed_there_is_python(
 
 
 def test_the_process_ends_with_who_has_started_it(place: Path) -> None:
-    code = f"from pathlib import Path; from headrace.engine import forking; import time\n\
-print(forking._server(Path({str(place)!r})).pid, flush=True); time.sleep(60)"
+    code = f"from pathlib import Path; from headrace.runtime.prefork import starting; import time\n\
+print(starting._server(Path({str(place)!r})).pid, flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as starter:
         assert starter.stdout is not None
         number = int(starter.stdout.readline())

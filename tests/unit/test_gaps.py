@@ -14,20 +14,20 @@ import apsw
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from headrace.application.doctor import examine
+from headrace.application.preflight import preflight
+from headrace.application.rebuild.building import limits_of, make_room
 from headrace.clock import VirtualClock
-from headrace.doctor import examine
-from headrace.engine.crash import Reach, nothing
-from headrace.engine.position import Position, lags_of, position_at, positions_from_json
-from headrace.engine.source import StreamReader
-from headrace.engine.wish import Wish
 from headrace.errors import PipelineError, UnknownTopic
 from headrace.log.file.log import FileLog
 from headrace.log.roles import Acks
+from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.position import Position, lags_of, position_at, positions_from_json
+from headrace.plan.source_options import Wish
+from headrace.runtime.data_source import StreamReader
+from headrace.store.location import build_place, database_of
+from headrace.store.sqlite.stored import steps_in
 from headrace.testing import Results
-from headrace.views.building import limits_of, make_room
-from headrace.views.location import build_place, database_of
-from headrace.views.preflight import preflight
-from headrace.views.stored import steps_in
 from tests.property.driver import Machine
 from tests.property.judging import check_view
 from tests.property.scripts import NOW, SECOND
@@ -232,7 +232,7 @@ def _lose_bytes(home: Home) -> None:
 def _without_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let results be stored of commits that a power cut can take back."""
     monkeypatch.setattr(FileLog, "sync", lambda *_: None)
-    monkeypatch.setattr("headrace.views.outbox.Outbox.send", lambda *_: None)
+    monkeypatch.setattr("headrace.store.outbox.Outbox.send", lambda *_: None)
 
 
 def test_a_step_stops_where_what_it_has_read_was_taken_back(
@@ -330,7 +330,7 @@ def test_commits_are_synced_before_results_of_them_are_stored(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What it sends is synced, and with it all before it.
-    monkeypatch.setattr("headrace.views.outbox.Outbox.send", lambda *_: None)
+    monkeypatch.setattr("headrace.store.outbox.Outbox.send", lambda *_: None)
     seen = []
 
     def reach(point: str) -> None:

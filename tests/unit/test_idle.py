@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from headrace.clock import SECOND, VirtualClock, to_micros
-from headrace.engine.idle import Heart
 from headrace.errors import UnknownTopic
 from headrace.log import Log, open_log
+from headrace.runtime.idle import Heart
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -16,11 +16,11 @@ import pytest
 
 import headrace
 from headrace.errors import InvalidSetting, JarRefused, JarUnavailable, Retryable, ServerError
-from headrace.java import Fetching, Jar, jars, locked
-from headrace.java.jars import cache, fetch
-from headrace.java.lock import FOLDER
-from headrace.java.ports import free
-from headrace.java.repository import CENTRAL, repository
+from headrace.servers.java import Fetching, Jar, jars, locked
+from headrace.servers.java.jars import cache, fetch
+from headrace.servers.java.lock import FOLDER
+from headrace.servers.java.ports import free
+from headrace.servers.java.repository import CENTRAL, repository
 
 SECRET = "hunter2-is-the-secret"
 CONTENT = b"not really a jar" * 100_000
@@ -169,8 +169,8 @@ def test_a_cache_that_cannot_be_used_is_told(jar: Jar, served: Path, tmp_path: P
 
 def test_processes_that_fetch_at_once_all_get_it(jar: Jar, served: Path, tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from headrace.java.jars import fetch;"
-        "from headrace.java import Jar; sys.stdin.read();"
+        "import sys; from pathlib import Path; from headrace.servers.java.jars import fetch;"
+        "from headrace.servers.java import Jar; sys.stdin.read();"
         f"print(fetch([Jar({jar.coordinates!r}, {jar.sha256!r})], Path(sys.argv[1]))[0])"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(headrace.__file__).parents[1])}

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.errors import InvalidPipeline
 from headrace.log import open_log
-from headrace.streams.stream import sources
+from headrace.pipeline.stream import sources
 
 MINUTE = timedelta(minutes=1)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.clock import FIRST_MOMENT, LAST_MOMENT
 from headrace.schema import json_text
-from headrace.views.changelog import key_texts
+from headrace.store.changelog import key_texts
 
 MOMENT = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from headrace.engine.kafka.oldest import KEPT, Oldest
+from headrace.runtime.kafka.oldest import KEPT, Oldest
 
 
 def told(*rows: tuple[int, int, int]) -> Oldest:

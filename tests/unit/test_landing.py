@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.engine.kafka.decode import ROW
-from headrace.landing.landed import Landed, LandingTable
-from headrace.landing.parting import Parted, part
 from headrace.log import Topic
-from headrace.views.database import Database
+from headrace.plan.kafka.decode import ROW
+from headrace.runtime.landing.landed import Landed, LandingTable
+from headrace.runtime.landing.parting import Parted, part
+from headrace.store.sqlite.database import Database
 
 SCHEMA = pa.schema([("id", pa.string()), pa.field("age", pa.int32(), nullable=False)])
 USERS = Topic("users", 1, SCHEMA, key="id")

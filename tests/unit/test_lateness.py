@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.clock import FIRST_MOMENT, LAST_MOMENT, micros
-from headrace.engine.aside import LATE_FIELDS, closing_of, late_pairs
-from headrace.engine.law import Law
-from headrace.engine.places import FRONTIER
 from headrace.errors import LawBroken
 from headrace.log.state import TopicCommit, believed
+from headrace.plan.law import Law
+from headrace.plan.metadata import FRONTIER
+from headrace.plan.uncounted import LATE_FIELDS, closing_of, late_pairs
 
 TICK = timedelta(microseconds=1)
 WINDOWS: list[hr.Window | hr.Sliding | hr.Session] = [

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.engine.law import Law
 from headrace.errors import LawBroken
+from headrace.plan.law import Law
 
 GOOD = Law(
     rows=100, tombstones=1, dead=2, filtered=3, exploded=4, pairs=92, counted=80, late=7,

@@ -28,7 +28,7 @@ def run(*lines: str) -> str:
 
 
 def test_pipelines_run_without_kafkas_client() -> None:
-    modules = ("headrace", "headrace.runner", "headrace.testing", "headrace.cli.running")
+    modules = ("headrace", "headrace.application.run", "headrace.testing", "headrace.cli.running")
     assert run(*(f"import {name}" for name in modules), "print('there')") == "there\n"
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from headrace import streams as hr
-from headrace.doctor import examine
-from headrace.ending import drain
+import headrace as hr
+from headrace.application.doctor import examine
+from headrace.application.drain import drain
+from headrace.application.rebuild.rebuild import Rebuild
 from headrace.errors import Unsupported
 from headrace.log import Log
-from headrace.rebuilding import Rebuild
 from tests.conformance.limited import LimitedLog
 
 MINUTE = timedelta(minutes=1)

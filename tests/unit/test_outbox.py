@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine import places
-from headrace.engine.aside import DEAD_SCHEMA
-from headrace.engine.crash import nothing
 from headrace.errors import RecordTooLarge
-from headrace.landing.parting import Parted
 from headrace.log import Log, Producer
 from headrace.log.file.log import FileLog
 from headrace.log.settings import MAX_RECORD_BYTES
 from headrace.log.split import MAX_COMMIT_BYTES, ranges_of
-from headrace.views import changelog
-from headrace.views.database import Database
-from headrace.views.outbox import Outbox, put
+from headrace.plan import metadata
+from headrace.plan.crash_points import nothing
+from headrace.plan.uncounted import DEAD_SCHEMA
+from headrace.runtime.landing.parting import Parted
+from headrace.store import changelog
+from headrace.store.outbox import Outbox, put
+from headrace.store.sqlite.database import Database
 
 MIB = 1 << 20
 
@@ -143,8 +143,8 @@ def pane(text: str, revision: int) -> pa.Table:
         {
             "k": ["a"],
             "text": [text],
-            places.REVISION: pa.array([revision], pa.int64()),
-            places.ROWS: pa.array([1], pa.int64()),
+            metadata.REVISION: pa.array([revision], pa.int64()),
+            metadata.ROWS: pa.array([1], pa.int64()),
         }
     )
 

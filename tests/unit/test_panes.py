@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from headrace import streams as hr
-from headrace.engine.steps import fingerprint, steps_of
+import headrace as hr
 from headrace.errors import InvalidPipeline
+from headrace.plan.steps import fingerprint, steps_of
 
 MINUTE = timedelta(minutes=1)
 

@@ -16,10 +16,10 @@ import pytest
 
 from headrace.clock import SECOND, Clock, VirtualClock
 from headrace.errors import InvalidQuery
-from headrace.views import Views, open_views
-from headrace.views.asking import answer
-from headrace.views.database import FORMAT, Database
-from headrace.views.location import views_folder
+from headrace.store import Views, open_views
+from headrace.store.location import views_folder
+from headrace.store.sqlite.database import FORMAT, Database
+from headrace.store.sqlite.query_process import answer
 
 COUNTING = (
     "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < {most}) "
@@ -158,7 +158,7 @@ def test_a_view_is_found_whatever_else_the_text_holds(views: Views, sql: str) ->
 
 READER = """
 import json, os, sys
-from headrace.views import open_views
+from headrace.store import open_views
 with open_views(f"file:{sys.argv[1]}") as views:
     views._asker._running()  # nobody may not be allowed to start root's Python
     if os.geteuid() == 0:

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from headrace import streams as hr
+import headrace as hr
+from headrace.application.live import _check_slots
+from headrace.application.run import start
 from headrace.clock import SECOND, VirtualClock
-from headrace.engine.law import Law
-from headrace.engine.realtime.counting import Counting, check
-from headrace.engine.realtime.qualify import check_real_time, why_not_real_time
-from headrace.engine.realtime.settings import WRITING, RealTime
-from headrace.engine.steps import steps_of
 from headrace.errors import InvalidPipeline, InvalidSetting, LawBroken
-from headrace.live import _check_slots
 from headrace.log.kafka import client
 from headrace.log.kafka.configs import to_configs
 from headrace.log.settings import MIB, TopicSettings
-from headrace.runner import start
-from headrace.streams.stream import Source
+from headrace.pipeline.stream import Source
+from headrace.plan.law import Law
+from headrace.plan.steps import steps_of
+from headrace.runtime.realtime.counting import Counting, check
+from headrace.runtime.realtime.qualify import check_real_time, why_not_real_time
+from headrace.runtime.realtime.settings import WRITING, RealTime
 
 MINUTE = timedelta(minutes=1)
 NOW = hr.Lateness(delay=timedelta(0), grace=timedelta(0))

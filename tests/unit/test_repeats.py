@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine import repeats as module
-from headrace.engine.repeats import repeats
+from headrace.operators.dedup import duplicate_groups as module
+from headrace.operators.dedup.duplicate_groups import repeats
 
 TTL = 10
 ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 80)), max_size=40)

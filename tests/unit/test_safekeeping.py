@@ -14,7 +14,10 @@ from typing import Any
 import apsw
 import pytest
 
-from headrace.engine.position import Position
+from headrace.application.safekeeping import backup as backups
+from headrace.application.safekeeping.backup import MANIFEST, backup, restore
+from headrace.application.safekeeping.check import check
+from headrace.application.safekeeping.checkpoints import copy_checkpoint
 from headrace.errors import (
     CorruptSegment,
     HeadraceError,
@@ -29,11 +32,8 @@ from headrace.log.file import copying
 from headrace.log.file.checksums import checked_vfs
 from headrace.log.file.log import FileLog
 from headrace.log.state import Tell
-from headrace.safekeeping import backup as backups
-from headrace.safekeeping.backup import MANIFEST, backup, restore
-from headrace.safekeeping.check import check
-from headrace.safekeeping.checkpoints import copy_checkpoint
-from headrace.views.database import Database
+from headrace.plan.position import Position
+from headrace.store.sqlite.database import Database
 
 SMALL = {"segment_bytes": 1024}
 

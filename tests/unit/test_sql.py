@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.engine.definitions import describe
-from headrace.engine.steps import Step, definition_of, fingerprint
-from headrace.oracle import events_of, meaning
-from headrace.streams.aggregates import Aggregate
-from headrace.streams.stream import Source, Stream
-from headrace.streams.time import AnyWindow
+from headrace.language.definitions import describe
+from headrace.operators.window.aggregates import Aggregate
+from headrace.operators.window.meaning import meaning
+from headrace.oracle.events import events_of
+from headrace.pipeline.stream import Source, Stream
+from headrace.pipeline.time import AnyWindow
+from headrace.plan.steps import Step, definition_of, fingerprint
 from headrace.testing import scripted_log
 
 MINUTE = timedelta(minutes=1)

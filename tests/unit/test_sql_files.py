@@ -9,8 +9,8 @@ import pytest
 
 import headrace as hr
 from headrace.cli.loading import load_app
-from headrace.engine.steps import definition_of, fingerprint, steps_of
 from headrace.errors import HeadraceError, InvalidName, InvalidSchema, InvalidSetting, UserError
+from headrace.plan.steps import definition_of, fingerprint, steps_of
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
 

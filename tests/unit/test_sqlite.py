@@ -26,13 +26,13 @@ from headrace.errors import (
 )
 from headrace.log.file import catalog
 from headrace.log.file.log import FileLog
-from headrace.views.database import Database
-from headrace.views.lock import only_one
-from headrace.views.reading import Views
+from headrace.store.lock import only_one
+from headrace.store.sqlite.database import Database
+from headrace.store.sqlite.reading import Views
 from tests.forking import LIMIT, Child
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["headrace.log.file.log", "headrace.views.database"])
+_context.set_forkserver_preload(["headrace.log.file.log", "headrace.store.sqlite.database"])
 
 HOLD = """
 import sys, apsw

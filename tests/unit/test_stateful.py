@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace import streams as hr
-from headrace.engine.attempts import MOST_FAILURES, Stopped
-from headrace.engine.bucket import Rules, Visit, visit
-from headrace.engine.differences import differences
-from headrace.engine.steps import definition_of, fingerprint, steps_of
+import headrace as hr
 from headrace.errors import InvalidPipeline
-from headrace.streams.stream import Source
+from headrace.language.differences import differences
+from headrace.operators.stateful.bisect import MOST_FAILURES, Stopped
+from headrace.operators.stateful.bucket import Rules, Visit, visit
+from headrace.pipeline.stream import Source
+from headrace.plan.steps import definition_of, fingerprint, steps_of
 from tests.property import folds
 from tests.property.test_buckets import rules_of
 

@@ -10,23 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidPipeline, InvalidWindow
-from headrace.streams import (
-    App,
-    Lateness,
+from headrace.operators.window.aggregates import count, distinct, sum
+from headrace.pipeline.app import App
+from headrace.pipeline.stream import (
+    Source,
     aggregate,
-    count,
     derive,
-    distinct,
     explode,
     filter,
-    hopping,
     merge,
     select,
+    sources,
     split,
-    sum,
-    tumbling,
 )
-from headrace.streams.stream import Source, sources
+from headrace.pipeline.time import Lateness, hopping, tumbling
 
 MINUTE = timedelta(minutes=1)
 LATENESS = Lateness(delay=timedelta(seconds=10), grace=MINUTE)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from headrace import streams as hr
-from headrace.engine.differences import differences
-from headrace.engine.steps import definition_of, fingerprint, steps_of
+import headrace as hr
 from headrace.errors import InvalidPipeline
+from headrace.language.differences import differences
+from headrace.plan.steps import definition_of, fingerprint, steps_of
 
 SCHEMA = "id string, product string, region string, n int, at timestamp"
 

@@ -11,18 +11,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.clock import micros
-from headrace.engine import places
-from headrace.engine.differences import differences
-from headrace.engine.steps import definition_of, steps_of
 from headrace.errors import InvalidPipeline
-from headrace.streams.stream import WINDOW_END, WINDOW_START
-from headrace.views.database import Database
-from headrace.views.slots import SlotTable
-from headrace.views.table import PaneTable
-from headrace.views.telling import Passage, Turn
-from headrace.views.values import insert, ordered, table_from
+from headrace.language.differences import differences
+from headrace.operators.top.state import SlotTable
+from headrace.operators.window.emission.policy import Passage, Turn
+from headrace.operators.window.table import PaneTable
+from headrace.pipeline.stream import WINDOW_END, WINDOW_START
+from headrace.plan import metadata
+from headrace.plan.steps import definition_of, steps_of
+from headrace.store.sqlite.database import Database
+from headrace.store.sqlite.values import insert, ordered, table_from
 
 MINUTE = timedelta(minutes=1)
 
@@ -143,7 +143,7 @@ def board_of(players: int, database: Database) -> tuple[PaneTable, SlotTable]:
     app.view("board", hr.top(totals, 10, by="score"))
     (step,) = steps_of(app)
     moment = pa.timestamp("us", tz="UTC")
-    numbers = ("score", places.REVISION, places.ROWS)
+    numbers = ("score", metadata.REVISION, metadata.ROWS)
     schema = pa.schema(
         [
             ("player", pa.string()),

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.engine import places
-from headrace.engine.lateness import Moments
-from headrace.engine.turns import NEVER, by_turn, turns_of
+from headrace.operators.stateful.expiry import NEVER, by_turn, turns_of
+from headrace.plan import metadata
+from headrace.plan.lateness import Moments
 from headrace.schema.keys import Codes
 
 SECOND = 1_000_000
@@ -33,8 +33,8 @@ def test_a_key_begins_anew_when_it_was_quiet_for_its_time_to_live(apart: int) ->
     codes = np.sort(random.integers(0, 20, 200))
     times = random.integers(-8, 8, 200) * apart
     newest = np.where(random.random(20) < 0.5, NEVER, random.integers(-8, 8, 20) * apart)
-    rows = pa.table({places.TIME: times})
-    turns = turns_of(rows, places.TIME, codes, newest, 3 * apart)
+    rows = pa.table({metadata.TIME: times})
+    turns = turns_of(rows, metadata.TIME, codes, newest, 3 * apart)
     assert turns.tolist() == one_by_one(times, codes, newest, 3 * apart)
     assert turns.max() > 1
 

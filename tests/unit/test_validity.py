@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine import places
-from headrace.engine.changes import FROM, ORDER
-from headrace.engine.validity import SINCE, UNTIL, validity
+from headrace.operators.table_lookup.validity import SINCE, UNTIL, validity
+from headrace.plan import metadata
+from headrace.plan.table_changes import FROM, ORDER
 
 NAN = float("nan")
 
@@ -23,9 +23,9 @@ def table(keys: list[Any], since: list[int | None], type: pa.DataType | None = N
         {
             "k": pa.array(keys, type or pa.string()),
             FROM: pa.array(since, pa.int64()),
-            places.COMMIT: pa.array(range(1, count + 1), pa.int64()),
-            places.PARTITION: pa.array([0] * count, pa.int32()),
-            places.OFFSET: pa.array(range(count), pa.int64()),
+            metadata.COMMIT: pa.array(range(1, count + 1), pa.int64()),
+            metadata.PARTITION: pa.array([0] * count, pa.int32()),
+            metadata.OFFSET: pa.array(range(count), pa.int64()),
         }
     )
 
@@ -52,7 +52,7 @@ def test_the_span_a_moment_is_in_is_of_the_last_version_before_it(
         if row["k"] == key and row[FROM] is not None and row[FROM] <= moment
     ]
     last = sorted(known, key=lambda row: [row[name] for name in ORDER])[-1:]
-    assert [row[places.COMMIT] for row in found] == [row[places.COMMIT] for row in last]
+    assert [row[metadata.COMMIT] for row in found] == [row[metadata.COMMIT] for row in last]
 
 
 def test_the_latest_of_a_key_is_the_last_in_order_known_when_or_not() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from headrace.clock import to_datetime
-from headrace.engine.waiting import NEVER, Ready, Waiting, frontier_after
 from headrace.log import Log
+from headrace.plan.waiting import NEVER, Ready, Waiting, frontier_after
 from headrace.testing import ScriptedLog, scripted_log
 
 HOUR = timedelta(hours=1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace import streams as hr
+import headrace as hr
 from headrace.schema.ddl import parse_schema
 from headrace.testing import Results, ScriptedLog
 from tests.property import tabling, test_tables

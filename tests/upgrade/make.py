@@ -22,11 +22,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.engine.session import SparkSettings, spark_session
 from headrace.log import Log
 from headrace.log.file.catalog import FORMAT
+from headrace.runtime.session import SparkSettings, spark_session
+from headrace.store import open_views
 from headrace.testing import scripted_log
-from headrace.views import open_views
 from tests.upgrade.application import APP, NOW, Feed, declare
 
 FOLDER = Path(__file__).parent

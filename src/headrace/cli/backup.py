@@ -12,7 +12,7 @@ from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app
 from headrace.cli.output import count, many, show_json, size
 
 if TYPE_CHECKING:
-    from headrace.safekeeping.backup import Copied
+    from headrace.application.safekeeping.backup import Copied
 
 app = new_app()
 
@@ -34,8 +34,8 @@ def backup(
     The copy is of one moment. It is read back before it gets its name, so a folder of that name is
     a whole backup. Tiered segments are copied too. `headrace restore` makes a log of it again.
     """
+    from headrace.application.safekeeping.backup import backup as make
     from headrace.cli.progress import bytes_shown
-    from headrace.safekeeping.backup import backup as make
 
     with bytes_shown() as progress:
         made = make(log, target, progress)

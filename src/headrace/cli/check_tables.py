@@ -6,11 +6,11 @@ from typing import Any
 
 from rich.table import Table
 
+from headrace.application.preflight import Preflight, StepCheck
 from headrace.cli.failures import say
 from headrace.cli.output import plain, table
 from headrace.errors import HeadraceError
-from headrace.streams.app import App
-from headrace.views.preflight import Preflight, StepCheck
+from headrace.pipeline.app import App
 
 _STYLES = {"new": "cyan", "changed": "bold red", "refused": "bold red", "undeclared": "yellow"}
 _WORDS = {"undeclared": "no longer declared"}

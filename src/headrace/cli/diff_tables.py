@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.cli.output import count, many, plain, show, table
 from headrace.cli.view_tables import row_json
-from headrace.views.difference import KINDS, Change, Diff
+from headrace.store.sqlite.difference import KINDS, Change, Diff
 
 _STYLES = {"changed": "yellow", "removed": "red", "added": "green"}
 

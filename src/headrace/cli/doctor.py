@@ -33,8 +33,8 @@ def doctor(
     """
     declared = load_app(reference)
     # Only now, when there is something to look at: this brings Arrow and Spark's own modules.
+    from headrace.application.doctor import examine
     from headrace.cli.doctor_tables import checkup_json, show_checkup
-    from headrace.doctor import examine
 
     found = examine(declared, log or declared.log or DEFAULT_LOG, rows=rows)
     if json:

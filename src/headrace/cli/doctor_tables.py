@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
+from headrace.application.doctor import Checkup, Finding, StepCheckup
 from headrace.cli.output import count, many, moment, plain, show, size, table, when
-from headrace.doctor import Checkup, Finding, StepCheckup
 
 
 def checkup_json(found: Checkup) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from headrace.cli.options import DEFAULT_LOG, AppLogUrl, AppReference, AsJson, Y
 from headrace.cli.output import moment, show, show_json
 
 if TYPE_CHECKING:
-    from headrace.runner import StepProgress
+    from headrace.application.run import StepProgress
 
 app = new_app()
 
@@ -38,12 +38,12 @@ def drain(
         yes=yes,
     )
     # Only now, when there is something to run: this brings Spark's own modules.
+    from headrace.application.drain import close_windows
     from headrace.cli.running import run_watched
     from headrace.cli.step_tables import step_json, summary
-    from headrace.ending import close_windows
-    from headrace.engine.frames import Portions
-    from headrace.engine.session import SparkSettings
     from headrace.log import open_log
+    from headrace.runtime.frames import Portions
+    from headrace.runtime.session import SparkSettings
 
     def catch_up() -> list[StepProgress]:
         steps, code = run_watched(

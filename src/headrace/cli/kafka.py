@@ -15,7 +15,7 @@ from headrace.cli.spark_options import Brief, check_memory
 from headrace.errors import InvalidSetting
 
 if TYPE_CHECKING:
-    from headrace.broker.state import ClusterState
+    from headrace.servers.kafka.state import ClusterState
 
 app = new_app()
 
@@ -77,8 +77,8 @@ def up(
 
     Its jars are fetched once, about 45 MB, and verified. What is up already stays as it is.
     """
-    from headrace.broker import Cluster
     from headrace.cli.kafka_watched import up_watched
+    from headrace.servers.kafka import Cluster
 
     check_memory(memory)
     cluster = Cluster(data, brief=brief)
@@ -97,7 +97,7 @@ def up(
 @app.command("status")
 def status(data: Data = DEFAULT_DATA, json: AsJson = False) -> None:
     """Show the brokers of a cluster, and whether every partition is where it should be."""
-    from headrace.broker import Cluster
+    from headrace.servers.kafka import Cluster
 
     state = Cluster(data).state()
     if json:
@@ -140,7 +140,7 @@ def down(
     json: AsJson = False,
 ) -> None:
     """Stop a cluster. Its data stays, and is there again when it is started again."""
-    from headrace.broker import Cluster
+    from headrace.servers.kafka import Cluster
 
     cluster = Cluster(data)
     if remove and cluster.state().nodes:
@@ -170,8 +170,8 @@ def tool(
     All that follows the name goes to the tool. It asks the cluster in FOLDER, unless it is given a
     --bootstrap-server.
     """
-    from headrace.broker import Cluster
-    from headrace.broker.tools import tool_command
+    from headrace.servers.kafka import Cluster
+    from headrace.servers.kafka.tools import tool_command
 
     state = Cluster(data).state()
     command = tool_command(name, ctx.args, state.servers)

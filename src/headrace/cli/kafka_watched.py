@@ -10,9 +10,9 @@ from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
 
-from headrace.broker import Cluster, ClusterState
 from headrace.cli.output import err, many, size
-from headrace.java import Fetching
+from headrace.servers.java import Fetching
+from headrace.servers.kafka import Cluster, ClusterState
 
 
 def up_watched(

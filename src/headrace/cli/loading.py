@@ -12,9 +12,9 @@ from types import ModuleType
 
 import headrace
 from headrace.errors import HeadraceError, UserError
-from headrace.streams.app import App
-from headrace.streams.statements.file import load_sql
-from headrace.streams.where import Where
+from headrace.language.sql.file import load_sql
+from headrace.pipeline.app import App
+from headrace.pipeline.where import Where
 
 _OURS = str(Path(headrace.__file__).parent)
 

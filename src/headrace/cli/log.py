@@ -27,9 +27,9 @@ def check(log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> None:
     the log. Nothing is changed, and the log may be in use. It exits with 1 if there is damage. With
     --json, one object per line and finding.
     """
+    from headrace.application.safekeeping.backup import embedded
+    from headrace.application.safekeeping.check import check as examine
     from headrace.cli.progress import bytes_shown
-    from headrace.safekeeping.backup import embedded
-    from headrace.safekeeping.check import check as examine
 
     folder = embedded(log)
     with bytes_shown() as progress:

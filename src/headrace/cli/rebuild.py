@@ -30,8 +30,8 @@ from headrace.errors import InvalidPosition, UserError
 from headrace.log import Commit, Offset, Time, parse_position
 
 if TYPE_CHECKING:
-    from headrace.rebuilding import Rebuild
-    from headrace.views.difference import Diff
+    from headrace.application.rebuild.rebuild import Rebuild
+    from headrace.store.sqlite.difference import Diff
 
 app = new_app()
 
@@ -162,7 +162,7 @@ def _show(found: Diff, *, switched: bool, lost: int, json: bool) -> None:
 
 def _show_rows(building: Rebuild, limit: int, *, json: bool) -> None:
     from headrace.cli.view_tables import row_json, show_rows
-    from headrace.views import Result
+    from headrace.store import Result
 
     rows = building.rows()
     if json:

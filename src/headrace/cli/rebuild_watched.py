@@ -7,13 +7,13 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 
+from headrace.application.rebuild.rebuild import Rebuild
+from headrace.application.run import StepProgress
 from headrace.cli.failures import INTERRUPTED
 from headrace.cli.running import Asked, shown
-from headrace.engine.frames import Portions
-from headrace.engine.session import SparkSettings
-from headrace.rebuilding import Rebuild
-from headrace.runner import StepProgress
-from headrace.streams.app import App
+from headrace.pipeline.app import App
+from headrace.runtime.frames import Portions
+from headrace.runtime.session import SparkSettings
 
 Tell = Callable[[StepProgress], None]
 Act = Callable[[Rebuild, Tell, Callable[[], None]], None]

@@ -30,8 +30,8 @@ def restore(
     empty. All that is copied is read back and compared before the log is there. The backup stays
     as it is.
     """
+    from headrace.application.safekeeping.backup import restore as make
     from headrace.cli.progress import bytes_shown
-    from headrace.safekeeping.backup import restore as make
 
     with bytes_shown() as progress:
         made = make(source, log, progress)

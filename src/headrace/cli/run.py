@@ -26,7 +26,7 @@ from headrace.cli.spark_options import (
     real_time_of,
     settings_of,
 )
-from headrace.streams.app import App, check_latency
+from headrace.pipeline.app import App, check_latency
 
 app = new_app()
 
@@ -87,10 +87,10 @@ def run(
         _check(declared, url, json=json)
         return
     # Only now, when there is something to run: this brings Spark's own modules.
+    from headrace.application.preflight import preflight
     from headrace.cli.check_tables import tell_news
     from headrace.cli.running import run_watched
     from headrace.cli.step_tables import step_json, summary
-    from headrace.views.preflight import preflight
 
     if not fresh and chosen != "real-time":  # of that, nothing is stored but its checkpoint
         found = preflight(declared, url)
@@ -117,8 +117,8 @@ def run(
 
 def _check(declared: App, url: str, *, json: bool) -> None:
     """Show what a run would find."""
+    from headrace.application.preflight import preflight
     from headrace.cli.check_tables import check_json, check_table, tell_choices
-    from headrace.views.preflight import preflight
 
     found = preflight(declared, url)
     if json:

@@ -14,17 +14,17 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
 
+from headrace.application.run import DEFAULT_LOG, StepProgress, start
 from headrace.cli.failures import INTERRUPTED, say
 from headrace.cli.output import span
 from headrace.cli.step_tables import Rates, live_table, plain_line
 from headrace.clock import SECOND, Clock, SystemClock
-from headrace.engine.frames import Portions
-from headrace.engine.realtime.qualify import check_real_time
-from headrace.engine.realtime.settings import RealTime
-from headrace.engine.session import SparkSettings
-from headrace.engine.steps import steps_of
-from headrace.runner import DEFAULT_LOG, StepProgress, start
-from headrace.streams.app import App, Latency
+from headrace.pipeline.app import App, Latency
+from headrace.plan.steps import steps_of
+from headrace.runtime.frames import Portions
+from headrace.runtime.realtime.qualify import check_real_time
+from headrace.runtime.realtime.settings import RealTime
+from headrace.runtime.session import SparkSettings
 
 _LOOK = 0.25
 _LINE_EVERY = 5 * SECOND

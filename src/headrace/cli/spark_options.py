@@ -11,9 +11,9 @@ from headrace.errors import InvalidSetting
 from headrace.log.settings import parse_span
 
 if TYPE_CHECKING:
-    from headrace.engine.frames import Portions
-    from headrace.engine.realtime.settings import RealTime
-    from headrace.engine.session import SparkSettings
+    from headrace.runtime.frames import Portions
+    from headrace.runtime.realtime.settings import RealTime
+    from headrace.runtime.session import SparkSettings
 
 _MEMORY = re.compile(r"\d+[mg]", re.IGNORECASE)
 
@@ -109,21 +109,21 @@ def settings_of(
     master: str = "",
 ) -> SparkSettings:
     """What was asked of Spark. This brings Spark's own modules, and so takes a moment."""
-    from headrace.engine.session import SparkSettings
+    from headrace.runtime.session import SparkSettings
 
     return SparkSettings(cores, memory, shuffle_partitions, state, brief, master)
 
 
 def real_time_of(checkpoint: str, hold: str) -> RealTime:
     """How a run in real time keeps its place."""
-    from headrace.engine.realtime.settings import RealTime
+    from headrace.runtime.realtime.settings import RealTime
 
     return RealTime(parse_span(checkpoint), parse_span(hold))
 
 
 def portions_of(max_rows: int | None, max_commits: int | None) -> Portions:
     """How much of the log goes into a batch."""
-    from headrace.engine.frames import Portions
+    from headrace.runtime.frames import Portions
 
     usual = Portions()
     return Portions(max_rows or usual.max_rows, max_commits or usual.max_commits)

@@ -9,13 +9,13 @@ from typing import Any
 
 from rich.table import Table
 
+from headrace.application.run import StepProgress
 from headrace.cli.output import count, moment, plain, table, when
 from headrace.clock import SECOND, Clock, micros
-from headrace.runner import StepProgress
-from headrace.streams.alerts import Alerts
-from headrace.streams.app import App
-from headrace.streams.dedup import Deduplicated
-from headrace.streams.joins import Join
+from headrace.operators.alerts.declare import Alerts
+from headrace.operators.dedup.declare import Deduplicated
+from headrace.operators.stream_join.declare import Join
+from headrace.pipeline.app import App
 
 _RATE_OVER = 10 * SECOND
 

@@ -22,9 +22,9 @@ from headrace.cli.output import (
     when,
 )
 from headrace.log import Topic, TopicSettings, TopicState, UpkeepReport
+from headrace.pipeline.disorder import Disorder
+from headrace.pipeline.time import Lateness
 from headrace.schema.ddl import format_schema
-from headrace.streams.disorder import Disorder
-from headrace.streams.time import Lateness
 
 
 def topic_json(topic: Topic) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from headrace.cli.topic_tables import (
 from headrace.clock import to_datetime
 from headrace.errors import InvalidPosition, InvalidSetting, TopicExists
 from headrace.log import Time, open_log, parse_position
-from headrace.streams.disorder import suggest_lateness
+from headrace.pipeline.disorder import suggest_lateness
 
 app = new_app()
 

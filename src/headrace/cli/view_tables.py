@@ -13,8 +13,8 @@ from headrace.cli.failures import say
 from headrace.cli.output import count, many, moment, plain, show, span, table, when
 from headrace.cli.records import finite, text_or_base64
 from headrace.clock import SECOND
-from headrace.views import Result, ViewState
-from headrace.views.database import LIVE
+from headrace.store import Result, ViewState
+from headrace.store.sqlite.database import LIVE
 
 _STATES = {"open": "yellow", "fired": "cyan", "final": "green"}
 

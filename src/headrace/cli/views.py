@@ -13,7 +13,7 @@ from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app, show_help
 from headrace.cli.output import show_json
 from headrace.cli.view_tables import row_json, show_rows, show_view, show_views, view_json
 from headrace.log import open_log
-from headrace.views import Views, open_views
+from headrace.store import Views, open_views
 
 app = new_app()
 

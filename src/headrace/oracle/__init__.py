@@ -1,22 +1,6 @@
-"""The plain-Python meaning of every operator in `headrace.streams`.
+"""The plain-Python meaning of streams: events, expressions and the steps that change rows.
 
-It is written to be read and believed, not to be fast: one row after the other, in the order of the
-log. Tests compare the engine with it, and simulations run on it. It imports nothing of the engine.
+Written to be read and believed, not to be fast: one row after the other, in log order. Each
+operator has a `meaning` module of its own that builds on these, and tests compare Spark with it.
+Nothing here imports Spark.
 """
-
-from headrace.oracle.aggregation import Meaning, Pane, meaning
-from headrace.oracle.events import Event, events_of
-from headrace.oracle.panes import Cut, Said, published
-from headrace.oracle.top import ranking
-
-__all__ = [
-    "Cut",
-    "Event",
-    "Meaning",
-    "Pane",
-    "Said",
-    "events_of",
-    "meaning",
-    "published",
-    "ranking",
-]

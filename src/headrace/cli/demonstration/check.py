@@ -11,9 +11,9 @@ from typing import Any
 
 from headrace.cli.demonstration.recount import Pane, Recount, Rule, late_rows, recount, stored_rows
 from headrace.clock import micros, to_datetime, to_micros
-from headrace.engine.law import Law
-from headrace.streams.app import App
-from headrace.views import Views
+from headrace.pipeline.app import App
+from headrace.plan.law import Law
+from headrace.store import Views
 
 TOPIC, VIEW = "pageviews", "hits_per_minute"
 LATE, DEAD = "pageviews.late", "pageviews.dead"

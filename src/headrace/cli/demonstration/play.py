@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.application.run import Run, StepProgress
 from headrace.cli.demonstration.check import DEAD, LATE, VIEW
 from headrace.cli.demonstration.generator import Generator
 from headrace.cli.running import Asked
 from headrace.cli.step_tables import Rates, watermark
 from headrace.clock import SECOND, SystemClock
-from headrace.engine.session import SparkSettings
 from headrace.log import LATEST, Log, Offset
-from headrace.runner import Run, StepProgress
-from headrace.streams.app import App
-from headrace.views import Views, open_views
+from headrace.pipeline.app import App
+from headrace.runtime.session import SparkSettings
+from headrace.store import Views, open_views
 
 TOP = 10
 _MINUTES = 5

@@ -21,8 +21,8 @@ from headrace.cli.loading import load_app
 from headrace.cli.output import out
 from headrace.clock import SystemClock
 from headrace.log import open_log
-from headrace.views import open_views
-from headrace.views.location import folder_of
+from headrace.store import open_views
+from headrace.store.location import folder_of
 
 S = TypeVar("S")
 """What there is to see."""

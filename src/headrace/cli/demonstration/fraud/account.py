@@ -13,7 +13,7 @@ import numpy as np
 from headrace.cli.demonstration.check import Finding, conserved
 from headrace.cli.demonstration.fraud.recount import FAST, Alert, Recount, Use
 from headrace.cli.demonstration.fraud.traffic import Incident
-from headrace.engine.law import Law
+from headrace.plan.law import Law
 
 _HOUR = 3_600_000_000
 

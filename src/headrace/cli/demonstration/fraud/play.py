@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.application.run import Run, StepProgress
 from headrace.cli.demonstration.generator import Generator
 from headrace.cli.demonstration.play import last_rows
 from headrace.cli.running import Asked
 from headrace.cli.step_tables import Rates, watermark
 from headrace.clock import SECOND, SystemClock
-from headrace.engine.session import SparkSettings
 from headrace.log import Log
-from headrace.runner import Run, StepProgress
-from headrace.streams.app import App
+from headrace.pipeline.app import App
+from headrace.runtime.session import SparkSettings
 
 TRANSACTIONS, PROFILES = "transactions", "profiles"
 ALERTS, LATE = "fraud.alerts", "fraud.late"

@@ -1,0 +1,1 @@
+"""An application as a person uses it: run, rebuild, drain, check, back up."""

@@ -1,0 +1,239 @@
+"""Events that are missing since a commit, because from it on they look different.
+
+The log keeps no history of what producers mean to send, so this goes by what they sent: a column
+that had a value in nearly all rows up to a commit and in hardly any after it, or event times that
+are not believed from a commit on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.application.doctor.finding import Finding
+from headrace.application.doctor.records import Record
+from headrace.application.doctor.sample import Sample
+from headrace.application.doctor.words import many, percent, when
+from headrace.operators.alerts.declare import Alerts
+from headrace.operators.stateful.declare import Stateful
+from headrace.pipeline.expressions import columns_in
+from headrace.pipeline.stream import Aggregation, Explode, Filter, Merge, Project, Stream
+from headrace.plan.reads import needed_columns
+from headrace.plan.steps import Step
+
+_BEFORE, _AFTER = 0.05, 0.9
+_ENOUGH = 10
+"""Rows before and after the change, at least."""
+
+Counts = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """From a commit on, the share of rows with a fault went from one to another."""
+
+    commit: int
+    moment: int
+    before: float
+    after: float
+    rows: int
+    """How many came since."""
+
+
+@dataclass(frozen=True)
+class MissingEvents(Finding):
+    """What happened to a column of a topic, and what became of the step's rows since.
+
+    `instead` is a column that has values since just then, and had none before.
+    """
+
+    name = "events missing after a schema change"
+    topic: str
+    column: str
+    fault: str
+    turn: Turn
+    effects: tuple[str, ...]
+    lost: int
+    """The rows that the step filtered or could not place in time since then."""
+    instead: str | None
+    looked_at: str
+
+    @property
+    def what(self) -> str:
+        return (
+            f"since commit {self.turn.commit} of topic {self.topic}, {self.column!r} {self.fault}"
+        )
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        turn = self.turn
+        change = (
+            f"that is so for {percent(turn.after)} of {many(turn.rows, 'row')} since "
+            f"{when(turn.moment)}, and was for {percent(turn.before)} before ({self.looked_at})"
+        )
+        lost = f"{many(self.lost, 'row')} since then were filtered or dead"
+        instead = f"{self.instead!r} has values since then, and had none before"
+        return (
+            change,
+            *self.effects,
+            *((lost,) if self.lost else ()),
+            *((instead,) if self.instead else ()),
+        )
+
+    @property
+    def remedy(self) -> str:
+        if self.instead:
+            return (
+                f"Was {self.column!r} renamed? Let the producer send both, or declare "
+                f"{self.instead!r} and use coalesce({self.column}, {self.instead}); then "
+                "headrace run --fresh computes everything again"
+            )
+        return (
+            f"Have the producer send {self.column!r} as before; what came meanwhile is in the log, "
+            "and headrace run --fresh computes it again when the pipeline can read it"
+        )
+
+
+def missing_events(
+    step: Step, sample: Sample, record: Record | None, moment: Callable[[int], int]
+) -> list[MissingEvents]:
+    """What a step misses of a topic since its rows look different.
+
+    `moment` gives the time of a commit. A column that was always null, or is null
+    now and then, is none; nor is one that the step has no use for.
+    """
+    topic = sample.topic
+    needed = needed_columns(step.stream).get(topic.name, set())
+    rows, nulls = _counts(sample)
+    turns = {name: _turn(bad, rows, sample, moment) for name, bad in nulls.items()}
+    back = {name: _turn(rows - bad, rows, sample, moment) for name, bad in nulls.items()}
+    found = []
+    for name, turn in turns.items():
+        used = needed is None or name in needed or name == topic.event_time
+        if turn is None or not used:
+            continue
+        instead = next((n for n, t in back.items() if t and t.commit == turn.commit), None)
+        fault = "is null"
+        found.append(_missing(step, sample, record, name, fault, turn, instead))
+    if topic.event_time is not None and turns.get(topic.event_time) is None:
+        misplaced = np.array([commit.misplaced for commit in sample.commits], np.int64)
+        turn = _turn(misplaced, rows, sample, moment)
+        if turn is not None:
+            fault = "is ahead of the clock, as if it had another unit"
+            found.append(_missing(step, sample, record, topic.event_time, fault, turn, None))
+    return found
+
+
+def _missing(
+    step: Step,
+    sample: Sample,
+    record: Record | None,
+    column: str,
+    fault: str,
+    turn: Turn,
+    instead: str | None,
+) -> MissingEvents:
+    topic = sample.topic
+    dead = ["rows without a place in time are dead letters"] * (column == topic.event_time)
+    batches = [] if record is None else record.laws
+    after = [b.law for b in batches if b.commits.get(topic.name, 0) >= turn.commit]
+    return MissingEvents(
+        step.name,
+        topic.name,
+        column,
+        fault,
+        turn,
+        (*dead, *_uses(step.stream, column)),
+        sum(law.filtered + law.dead for law in after),
+        instead,
+        sample.text,
+    )
+
+
+def _counts(sample: Sample) -> tuple[Counts, dict[str, Counts]]:
+    """The rows of each commit, and how many of them are null in each column."""
+    place = {commit.number: index for index, commit in enumerate(sample.commits)}
+    rows = np.zeros(len(place), np.int64)
+    names = sample.topic.schema.names if sample.topic.schema is not None else []
+    nulls = {name: np.zeros(len(place), np.int64) for name in names}
+    for batch in sample.batches:
+        index = place[batch.commit or 0]
+        deleted = 0 if batch.tombstones is None else int(batch.tombstones.sum())
+        rows[index] += len(batch) - deleted
+        for name in names:
+            # All columns of a tombstone are null but its key.
+            empty = deleted if name != sample.topic.key else 0
+            nulls[name][index] += batch.data.column(name).null_count - empty
+    return rows, nulls
+
+
+def _turn(bad: Counts, rows: Counts, sample: Sample, moment: Callable[[int], int]) -> Turn | None:
+    """The commit since which nearly all rows have a fault that hardly any had before."""
+    if len(rows) < 2:
+        return None
+    rows_before, bad_before = np.cumsum(rows)[:-1], np.cumsum(bad)[:-1]
+    rows_after, bad_after = rows.sum() - rows_before, bad.sum() - bad_before
+    before = bad_before / np.maximum(rows_before, 1)
+    after = bad_after / np.maximum(rows_after, 1)
+    enough = (rows_before >= _ENOUGH) & (rows_after >= _ENOUGH)
+    turned = np.flatnonzero(enough & (before <= _BEFORE) & (after >= _AFTER))
+    if not len(turned):
+        return None
+    best = int(turned[np.argmax((after - before)[turned])])
+    commit = sample.commits[best + 1].number
+    return Turn(
+        commit,
+        moment(commit),
+        float(before[best]),
+        float(after[best]),
+        int(rows_after[best]),
+    )
+
+
+def _uses(stream: Stream, column: str) -> list[str]:
+    """What a step does with a column of its topic, as far as it has its name."""
+    match stream:
+        case Filter():
+            said = _names(stream.condition, column, stream)
+            taken = [f"the filter {stream.condition!r} takes rows away where it is null"] * said
+            return [*_uses(stream.input, column), *taken]
+        case Aggregation():
+            by = ["rows are counted by it"] * (column in stream.by)
+            made = [
+                f"{name} is made of it"
+                for name, a in stream.aggregates
+                if _names(a.of, column, stream)
+            ]
+            return [*_uses(stream.input, column), *by, *made]
+        case Stateful():
+            by = ["state is kept by it"] * (column in stream.by)
+            return [*_uses(stream.input, column), *by]
+        case Alerts():
+            by = ["alerts go by it"] * (column in stream.by)
+            made = [
+                f"rule {name!r} looks at it"
+                for name, rule in stream.rules
+                if _names(rule.condition, column, stream)
+            ]
+            return [*_uses(stream.input, column), *by, *made]
+        case Project():
+            made = [
+                f"{name} is made of it"
+                for name, e in stream.expressions
+                if name != column and _names(e, column, stream)
+            ]
+            return [*_uses(stream.input, column), *made]
+        case Explode():
+            return _uses(stream.input, column)
+        case Merge():
+            return [text for part in stream.inputs for text in _uses(part, column)]
+        case _:
+            return []
+
+
+def _names(expression: object, column: str, stream: Stream) -> bool:
+    if not isinstance(expression, str):
+        return False
+    return column.lower() in {name.lower() for name in columns_in(expression, stream.where)}

@@ -1,0 +1,102 @@
+"""Slow checkpoints: batches that take longer to keep what they computed than to compute it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from headrace.application.doctor.finding import Finding
+from headrace.application.doctor.words import percent
+from headrace.plan.timing import Timing
+
+_BATCHES = 20
+_ENOUGH = 3
+_SHARE = 0.5
+_SLOW = 1_000
+"""Milliseconds; what is quicker is no trouble."""
+_PER_ROW = 0.2
+"""Milliseconds. To keep a pane of its own for every row takes less."""
+_WIDE = 10
+_LARGE = 16 << 20
+
+
+@dataclass(frozen=True)
+class SlowCheckpoints(Finding):
+    """The batch in the middle of the last ones, in milliseconds, rows and bytes."""
+
+    name = "slow checkpoints"
+    batches: int
+    total: float
+    files: float
+    state: float
+    stored: float
+    rows: float
+    results: float
+    state_rows: int
+    state_bytes: int
+
+    @property
+    def saving(self) -> float:
+        return self.files + self.state + self.stored
+
+    @property
+    def what(self) -> str:
+        return (
+            f"{percent(self.saving / self.total)} of a batch goes into keeping what it computed, "
+            "and it is not for the number of its rows"
+        )
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        return (
+            f"of {self.total:,.0f} ms in a batch, {self.stored:,.0f} ms went into views and "
+            f"outputs, {self.state:,.0f} ms into Spark's state and {self.files:,.0f} ms into its "
+            f"notes (the last {self.batches} batches)",
+            f"a batch of {self.rows:,.0f} rows changed {self.results:,.0f} results; the state has "
+            f"{self.state_rows:,} rows and {self.state_bytes / (1 << 20):,.1f} MiB",
+        )
+
+    @property
+    def remedy(self) -> str:
+        if self.results >= _WIDE * self.rows:
+            return (
+                "Each row is in many windows: let them be shorter, or begin less often. A batch of "
+                "more rows (headrace run --max-rows) changes each of them once and not again"
+            )
+        if self.stored * 2 >= self.saving and self.state_bytes < _LARGE:
+            return (
+                "What it keeps is small, so the disk is slow, or another process has the database "
+                "of its views locked: close SQLite clients that write to it"
+            )
+        return (
+            "Hold less: shorter windows, less grace, fewer keys, smaller values. Where it has to "
+            "be, headrace run --state rocksdb writes only what has changed"
+        )
+
+
+def slow_checkpoints(step: str, timings: Sequence[Timing]) -> SlowCheckpoints | None:
+    """Whether the last batches of a step took most of their time to keep what they computed.
+
+    A batch that is slow because it has many rows is none.
+    """
+    last = timings[-_BATCHES:]
+    if len(last) < _ENOUGH:
+        return None
+    saving = median(timing.saving for timing in last)
+    rows = median(timing.rows for timing in last)
+    share = median(timing.saving / max(1, timing.total) for timing in last)
+    if saving < _SLOW or share < _SHARE or saving < _PER_ROW * rows:
+        return None
+    return SlowCheckpoints(
+        step,
+        len(last),
+        median(timing.total for timing in last),
+        median(timing.files for timing in last),
+        median(timing.state for timing in last),
+        median(timing.stored for timing in last),
+        rows,
+        median(timing.results for timing in last),
+        last[-1].state_rows,
+        last[-1].state_bytes,
+    )

@@ -1,0 +1,112 @@
+"""Results that come out of order: rows come later than the delay waits for them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.application.doctor.finding import Finding
+from headrace.application.doctor.sample import Sample
+from headrace.application.doctor.words import code, percent, span
+from headrace.clock import micros
+from headrace.pipeline.disorder import Disorder
+from headrace.pipeline.stream import Aggregation
+from headrace.pipeline.time import Lateness
+from headrace.plan.uncounted import closing_of
+
+_SHARE = 0.01
+_ENOUGH = 10
+_TOLERATED = 0.001
+
+
+@dataclass(frozen=True)
+class OutOfOrder(Finding):
+    """Of `rows`, so many came after their window had fired (`amending`) or was closed (`late`)."""
+
+    name = "out-of-order results"
+    topic: str
+    rows: int
+    amending: int
+    late: int
+    most: timedelta
+    delay: timedelta
+    suggestion: Lateness
+    looked_at: str
+
+    @property
+    def what(self) -> str:
+        return (
+            f"results are amended, and rows lost to them, because rows come up to "
+            f"{span(micros(self.most))} late and the delay is {span(micros(self.delay))}"
+        )
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        share = percent((self.amending + self.late) / self.rows)
+        return (
+            f"{self.amending + self.late:,} rows ({share} of {self.looked_at} of {self.topic}) "
+            f"came after their window had fired: {self.amending:,} amended it, "
+            f"{self.late:,} were too late",
+        )
+
+    @property
+    def remedy(self) -> str:
+        found = self.suggestion
+        return (
+            f"Lateness(delay={code(found.delay)}, grace={code(found.grace)}) would fire "
+            f"{percent(1 - _TOLERATED)} right the first time; headrace topics lateness "
+            f"{self.topic} shows what other delays would do"
+        )
+
+
+def out_of_order(step: str, made: Aggregation, samples: Sequence[Sample]) -> OutOfOrder | None:
+    """Whether rows of a topic come so late that windows have fired before. One is enough."""
+    for sample in samples:
+        found = _judged(step, made, sample)
+        if found is not None:
+            return found
+    return None
+
+
+def _judged(step: str, made: Aggregation, sample: Sample) -> OutOfOrder | None:
+    time = sample.topic.event_time
+    if time is None:
+        return None
+    delay = made.lateness.delay
+    fires = closing_of(dataclasses.replace(made, lateness=Lateness(delay, timedelta(0))))
+    closes = closing_of(made)
+    known = {commit.number: commit for commit in sample.commits}
+    rows = fired = late = 0
+    behind = [np.empty(0, np.int64)]
+    for batch in sample.batches:
+        commit = known[batch.commit or 0]
+        column = batch.data.column(time).cast(pa.int64())
+        good = pc.is_valid(column)
+        if commit.bound is not None:
+            good = pc.and_(good, pc.fill_null(pc.less_equal(column, commit.bound), False))
+        times = column.filter(good).to_numpy()
+        rows += len(times)
+        if commit.before is not None:
+            fired += int((times < fires.all_open_from(commit.before)).sum())
+            late += int((times < closes.all_open_from(commit.before)).sum())
+            behind.append(commit.before - times[times < commit.before])
+    if rows < _ENOUGH or fired < _SHARE * rows:
+        return None
+    found = Disorder(sample.topic.name, rows, 0, np.sort(np.concatenate(behind)), None)
+    return OutOfOrder(
+        step,
+        sample.topic.name,
+        rows,
+        fired - late,
+        late,
+        found.most,
+        delay,
+        found.suggestion(_TOLERATED),
+        sample.text,
+    )

@@ -1,0 +1,124 @@
+"""The same event several times in the log, where a producer has sent it again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.application.doctor.finding import Finding
+from headrace.application.doctor.sample import Sample, hashable
+from headrace.application.doctor.words import many, percent, printable
+from headrace.clock import SECOND
+from headrace.plan.uncounted import to_json
+from headrace.schema.python_rows import to_rows
+
+_COMMIT = "_commit"
+_EXAMPLES = 3
+_SHARE, _COARSE_SHARE = 0.002, 0.1
+"""The share of rows from which on it is no accident; of those whose times are whole seconds."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """An event, how often it is there, and the first and the last commit that has it."""
+
+    row: str
+    times: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Duplicates(Finding):
+    """So many `events` of a topic are there again in later commits, `copies` times altogether."""
+
+    name = "duplicates"
+    events: int
+    copies: int
+    rows: int
+    looked_at: str
+    examples: tuple[Example, ...]
+    steps: tuple[str, ...]
+    """Which count them more than once."""
+
+    @property
+    def what(self) -> str:
+        return (
+            f"{many(self.events, 'event')} came more than once, and "
+            f"{', '.join(self.steps)} counts {many(self.copies, 'row')} too many"
+        )
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        share = percent(self.copies / self.rows)
+        return (
+            f"{self.copies:,} rows ({share} of {self.looked_at}) are equal to an earlier one in "
+            "every column, its event time included",
+            *(
+                f"{many(e.times, 'time')}, first in commit {e.first}, last in {e.last}: {e.row}"
+                for e in self.examples
+            ),
+        )
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "Give the producer an id, log.producer(id=...), and each append its sequence: the log "
+            "then takes a repeated one once. Where that cannot be, give events an id of their own "
+            "and count distinct ones"
+        )
+
+
+def duplicates(sample: Sample, steps: Sequence[str]) -> Duplicates | None:
+    """Whether rows of a topic are in it again, in a later commit, equal in every column.
+
+    Equal keys are no duplicates, and neither is what the log took once because it was sent under
+    the same sequence again.
+    """
+    time = sample.topic.event_time
+    table = sample.table()
+    if time is None or not table.num_rows:
+        return None
+    table = table.filter(pc.is_valid(table.column(time)))
+    columns = [name for name in table.column_names if name != _COMMIT]
+    groups = (
+        hashable(table)
+        .group_by(columns)
+        .aggregate([(_COMMIT, "min"), (_COMMIT, "max"), (_COMMIT, "count_distinct")])
+    )
+    times = groups.column(f"{_COMMIT}_count_distinct")
+    again = groups.filter(pc.greater(times, 1))
+    copies = (pc.sum(again.column(f"{_COMMIT}_count_distinct")).as_py() or 0) - again.num_rows
+    if copies <= max(1, _tolerated(table, time) * table.num_rows):
+        return None
+    worst = again.sort_by(
+        [(f"{_COMMIT}_count_distinct", "descending"), (f"{_COMMIT}_min", "ascending")]
+    )
+    examples = tuple(
+        Example(
+            printable(to_json({name: row[name] for name in columns})),
+            row[f"{_COMMIT}_count_distinct"],
+            row[f"{_COMMIT}_min"],
+            row[f"{_COMMIT}_max"],
+        )
+        for row in to_rows(worst.slice(0, _EXAMPLES))
+    )
+    return Duplicates(
+        sample.topic.name,
+        again.num_rows,
+        copies,
+        table.num_rows,
+        sample.text,
+        examples,
+        tuple(steps),
+    )
+
+
+def _tolerated(table: pa.Table, time: str) -> float:
+    """Events that are told apart by the second only may be equal and yet be two."""
+    moments = table.column(time).cast(pa.int64())
+    whole = pc.equal(pc.multiply(pc.divide(moments, SECOND), SECOND), moments)
+    return _COARSE_SHARE if pc.all(whole).as_py() else _SHARE

@@ -1,0 +1,192 @@
+"""What a run has left in the database of an application, read by somebody else."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from headrace.clock import micros
+from headrace.errors import ViewError
+from headrace.pipeline.stream import WINDOW_END
+from headrace.plan import metadata
+from headrace.plan.law import Law
+from headrace.plan.position import Position
+from headrace.plan.steps import Step
+from headrace.plan.timing import Timing
+from headrace.sqlite import Link, connect
+from headrace.store.location import app_folder, views_folder
+from headrace.store.sqlite.database import APPLICATION, PREFIX, failures, rows_of
+from headrace.store.sqlite.stored import read_only
+from headrace.store.sqlite.values import quoted
+
+_PATIENCE = 10.0
+_LAST = 200
+
+
+@dataclass(frozen=True)
+class BatchLaw:
+    """Up to which commit of each topic a batch went, and what became of its rows."""
+
+    commits: dict[str, int]
+    law: Law
+
+
+@dataclass(frozen=True)
+class Record:
+    """How far a step is, what became of all its rows, and how its last batches went."""
+
+    reached: dict[str, Position]
+    frontier: int | None
+    law: Law
+    fingerprint: str
+    laws: tuple[BatchLaw, ...]
+    timings: tuple[Timing, ...]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a step keeps because it may still change. Times are microseconds.
+
+    `oldest` is the end of the oldest window that is open, and `closes` the highest event time at
+    which it is over. `fires` is the end of the next window to fire.
+    """
+
+    panes: int = 0
+    rows: int = 0
+    oldest: int | None = None
+    closes: int | None = None
+    fires: int | None = None
+    shown: int = 0
+    """How many panes a reader of the view can see."""
+    table_bytes: int = 0
+    state_bytes: int = 0
+    """What Spark keeps of them, in its checkpoint."""
+
+
+class Records:
+    """The database of one application, which nothing here can change."""
+
+    def __init__(self, url: str, app: str) -> None:
+        self._path = views_folder(url) / f"{app}.db"
+        self._checkpoints = app_folder(url, app) / "checkpoints"
+        self._failures = failures(self._path, _PATIENCE)
+        self._there = self._path.exists()
+        self._link = Link("The database", self._connect, patience=_PATIENCE)
+        if self._rows("PRAGMA application_id") not in ([], [(APPLICATION,)]):
+            self._link.close()
+            raise ViewError(f"{self._path} does not hold views", hint="Move it away and run again")
+
+    def _connect(self) -> apsw.Connection:
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        return connect(read_only(self._path), _PATIENCE, flags=flags)
+
+    def __enter__(self) -> Records:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._link.close()
+
+    def of(self, step: str) -> Record | None:
+        """What is known of a step; None if it has never run."""
+        found = self._rows(
+            f"SELECT reached, frontier, law, fingerprint FROM {PREFIX}step WHERE name = ?", step
+        )
+        if not found:
+            return None
+        ((reached, frontier, law, fingerprint),) = found
+        return Record(
+            {t: Position.from_json(data) for t, data in json.loads(reached).items()},
+            frontier,
+            Law(**json.loads(law)),
+            fingerprint,
+            tuple(self._laws(step)),
+            tuple(self._timings(step)),
+        )
+
+    def held(self, step: Step, frontier: int | None) -> Held:
+        """What a step holds, seen from a frontier."""
+        if step.table_join is not None:
+            return self._tables(step)
+        table, aggregation = f"{PREFIX}panes_{step.name}", step.aggregation
+        state = _bytes_in(self._checkpoints / step.name / "state")
+        if aggregation is None or not self._has(table):
+            return Held(state_bytes=state)
+        delay = micros(aggregation.lateness.delay)
+        patience = micros(aggregation.patience + aggregation.window.settles)
+        past = -(1 << 62) if frontier is None else frontier
+        ((panes, rows, oldest),) = self._rows(
+            f"SELECT count(*), coalesce(sum({metadata.ROWS}), 0), min({WINDOW_END}) "
+            f"FROM {quoted(table)} WHERE {WINDOW_END} > ?",
+            past - patience,
+        )
+        ((fires,),) = self._rows(
+            f"SELECT min({WINDOW_END}) FROM {quoted(table)} WHERE {WINDOW_END} > ?", past - delay
+        )
+        ((every,),) = self._rows(f"SELECT count(*) FROM {quoted(table)}")
+        ((size,),) = self._rows(
+            "SELECT coalesce(sum(pgsize), 0) FROM dbstat WHERE aggregate = TRUE AND name IN (?, ?)",
+            table,
+            f"{PREFIX}open_{step.name}",
+        )
+        closes = None if oldest is None else oldest + patience
+        shown = every - panes if aggregation.emit == "final" else every
+        return Held(panes, rows, oldest, closes, fires, shown, size, state)
+
+    def _tables(self, step: Step) -> Held:
+        """What is kept of joined tables, none of which is ever over."""
+        if not self._has(rows_of(step.name)):
+            return Held()
+        ((shown,),) = self._rows(f"SELECT count(*) FROM {quoted(rows_of(step.name))}")
+        ((size,),) = self._rows(
+            "SELECT coalesce(sum(s.pgsize), 0) FROM dbstat s JOIN sqlite_schema t USING (name) "
+            "WHERE s.aggregate = TRUE AND t.tbl_name GLOB ?",
+            f"{PREFIX}side[0-9]*_{step.name}",
+        )
+        return Held(shown=shown, table_bytes=size)
+
+    def _laws(self, step: str) -> Iterator[BatchLaw]:
+        for reached, law in reversed(
+            self._rows(
+                f"SELECT reached, law FROM {PREFIX}law WHERE step = ? ORDER BY id DESC LIMIT ?",
+                step,
+                _LAST,
+            )
+        ):
+            commits = {topic: place["commit"] for topic, place in json.loads(reached).items()}
+            yield BatchLaw(commits, Law(**json.loads(law)))
+
+    def _timings(self, step: str) -> Iterator[Timing]:
+        if not self._has(f"{PREFIX}timing"):  # it has not run since there is such a table
+            return
+        for (timing,) in reversed(
+            self._rows(
+                f"SELECT timing FROM {PREFIX}timing WHERE step = ? ORDER BY id DESC LIMIT ?",
+                step,
+                _LAST,
+            )
+        ):
+            yield Timing(**json.loads(timing))
+
+    def _has(self, table: str) -> bool:
+        return bool(self._rows("SELECT 1 FROM sqlite_schema WHERE name = ?", table))
+
+    def _rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        if not self._there:
+            return []
+        with self._failures.translated(), self._link as db:
+            return [tuple(row) for row in db.execute(sql, values)]
+
+
+def _bytes_in(folder: Path) -> int:
+    """The bytes of all files in a folder. Some may go while they are counted."""
+    found = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            found += path.stat().st_size if path.is_file() else 0
+    return found

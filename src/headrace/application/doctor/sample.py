@@ -1,0 +1,88 @@
+"""The newest rows of a topic: as many as can be looked at in a moment, and no more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.application.doctor.words import many
+from headrace.log import Batch, Commit, Log, Topic, TopicCommit
+from headrace.schema.python_rows import to_values
+
+ROWS = 100_000
+_BYTES = 64 << 20
+_COMMITS = 20_000
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The last commits of a topic, and their rows."""
+
+    topic: Topic
+    total: int
+    """How many rows the topic holds."""
+    commits: tuple[TopicCommit, ...]
+    batches: tuple[Batch, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(len(batch) for batch in self.batches)
+
+    @property
+    def text(self) -> str:
+        """What was looked at."""
+        rows = self.rows
+        if rows >= self.total:
+            return f"all {many(rows, 'row')}"
+        return f"the newest {rows:,} of {self.total:,} rows"
+
+    def table(self) -> pa.Table:
+        """The rows that are no tombstones, with the topic's columns and the commit of each."""
+        parts = []
+        for batch in self.batches:
+            data = batch.data.append_column("_commit", pa.repeat(batch.commit, len(batch)))
+            keep = None if batch.tombstones is None else pa.array(~batch.tombstones)
+            parts.append(data if keep is None else data.filter(keep))
+        return pa.Table.from_batches(parts) if parts else pa.table({})
+
+    def __str__(self) -> str:
+        return f"{self.text} of topic {self.topic.name}, in {many(len(self.commits), 'commit')}"
+
+
+def newest(log: Log, name: str, rows: int = ROWS) -> Sample:
+    """The last whole commits of a topic that have no more than so many rows, or 64 MiB."""
+    state = log.topic(name)
+    if state.bytes:
+        rows = min(rows, max(1, state.records * _BYTES // state.bytes))
+    commits = _last(log, name, rows)
+    batches = tuple(
+        log.read(name, start=Commit(commits[0].number - 1), stop=Commit(commits[-1].number))
+        if commits
+        else ()
+    )
+    return Sample(state.topic, state.records, commits, batches)
+
+
+def _last(log: Log, name: str, rows: int) -> tuple[TopicCommit, ...]:
+    head, back = log.head(), 1_024
+    while True:
+        after = max(0, head - back)
+        page = log.commits(name, after, back)
+        if not after or len(page) >= _COMMITS or sum(commit.rows for commit in page) >= rows:
+            break
+        back *= 4
+    left, first = rows, len(page)
+    while first and (page[first - 1].rows <= left or first == len(page)):
+        first -= 1
+        left -= page[first].rows
+    return tuple(page[first:])
+
+
+def hashable(table: pa.Table) -> pa.Table:
+    """The same rows, with what is nested as text, since Arrow cannot group by it."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_nested(field.type):
+            texts = [None if v is None else repr(v) for v in to_values(table.column(place))]
+            table = table.set_column(place, field.name, pa.array(texts, pa.string()))
+    return table

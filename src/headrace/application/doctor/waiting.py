@@ -1,0 +1,146 @@
+"""Why a step has no output yet, or what its next output waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.application.doctor.records import Held, Record
+from headrace.application.doctor.words import many, span, when
+from headrace.clock import micros
+from headrace.log import TopicState
+from headrace.pipeline.stream import Aggregation
+from headrace.plan.steps import Step
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A reason, by a name that stays the same, in words, and with what can be done, if anything."""
+
+    name: str
+    text: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """What a step has not read yet."""
+
+    rows: int
+    commits: int
+
+
+def waits(
+    step: Step,
+    topics: Mapping[str, TopicState | None],
+    record: Record | None,
+    held: Held,
+    backlog: Backlog,
+    *,
+    running: bool,
+) -> list[Wait]:
+    """All reasons, the first one first to look at. A topic that is not there yet is None."""
+    found = [wait for name, state in topics.items() if (wait := _empty(step, name, state))]
+    found += _behind(record, backlog, running=running)
+    if record is None:
+        return found
+    if len(topics) > 1 and step.table_join is None:
+        found += _held_back(topics)
+    law = record.law
+    if law.rows and not law.counted:
+        parts = [("filtered", law.filtered), ("late", law.late), ("dead", law.dead)]
+        parts += [("waiting", law.waiting), ("duplicates", law.duplicates)]
+        told = ", ".join(f"{n:,} {what}" for what, n in parts if n) or "all are tombstones"
+        found.append(
+            Wait(
+                "nothing counts",
+                f"of {many(law.rows, 'row')} none was counted: {told}",
+                _why_not(step, law.filtered, law.late, law.dead),
+            )
+        )
+    if step.aggregation is not None and held.oldest is not None:
+        found += _open(step.aggregation, held, record.frontier, _idle(topics))
+    return found
+
+
+def _empty(step: Step, name: str, state: TopicState | None) -> Wait | None:
+    if state is None:
+        return Wait("no topic", f"topic {name} is not there yet", "The first run makes it")
+    if not state.records and state.frontier is None:
+        return Wait("topic empty", f"topic {name} is empty", f"headrace produce {name}")
+    if state.frontier is None:
+        return Wait(
+            "no event time",
+            f"none of the {state.records:,} rows of topic {name} has an event time "
+            f"({state.topic.event_time}) that can be believed",
+            f"headrace consume {step.dead_letters} shows them, and why",
+        )
+    return None
+
+
+def _behind(record: Record | None, backlog: Backlog, *, running: bool) -> list[Wait]:
+    start = "" if running else "headrace run MODULE:APP"
+    waiting = f"{many(backlog.rows, 'row')} in {many(backlog.commits, 'commit')}"
+    if record is None:
+        return [Wait("never run", f"it has not run yet, and {waiting} wait for it", start)]
+    if not backlog.commits:
+        return []
+    if running:
+        return [Wait("behind", f"it is behind by {waiting}")]
+    return [Wait("not running", f"it is not running, and {waiting} wait for it", start)]
+
+
+def _held_back(topics: Mapping[str, TopicState | None]) -> list[Wait]:
+    """The topic whose event time is furthest behind, if others are ahead of it."""
+    frontiers = {name: state.frontier for name, state in topics.items() if state is not None}
+    known = {name: moment for name, moment in frontiers.items() if moment is not None}
+    if len(known) < 2 or len(set(known.values())) < 2:
+        return []
+    last, first = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
+    return [
+        Wait(
+            "held back by a topic",
+            f"topic {last} is at {when(known[last])} and holds event time back by "
+            f"{span(known[first] - known[last])}: {first} is at {when(known[first])}",
+            f"If {last} is quiet and not slow, headrace topics alter {last} --set idle=30s lets "
+            "its time go on by the clock",
+        )
+    ]
+
+
+def _open(made: Aggregation, held: Held, frontier: int | None, idle: bool) -> list[Wait]:
+    """What the oldest open window waits for."""
+    final = made.emit == "final"
+    delay, grace = micros(made.lateness.delay), micros(made.lateness.grace)
+    end = held.oldest if final else held.fires
+    if end is None or (final and held.closes is None):
+        return []
+    due = held.closes if final else end + delay
+    assert due is not None
+    missing = "not every topic has an event yet" if frontier is None else (
+        f"{span(due - frontier)} of event time missing, the newest event is of {when(frontier)}"
+    )  # fmt: skip
+    fired = final and frontier is not None and end + delay <= frontier
+    because = (
+        f"its grace of {span(grace)} is not over" if fired else "the watermark is before its end"
+    )
+    quiet = "" if idle else (
+        "Newer events bring it; a topic that has gone quiet needs its setting idle, or headrace "
+        "topics advance"
+    )  # fmt: skip
+    word = "final" if final else "fired"
+    text = f"the window up to {when(end)} is not {word}, because {because}: {missing}"
+    return [Wait("grace not over" if fired else "watermark before the window's end", text, quiet)]
+
+
+def _idle(topics: Mapping[str, TopicState | None]) -> bool:
+    """Whether time goes on in every topic by itself."""
+    return all(state is not None and state.topic.settings.idle for state in topics.values())
+
+
+def _why_not(step: Step, filtered: int, late: int, dead: int) -> str:
+    if dead >= max(filtered, late):
+        return f"headrace consume {step.dead_letters} shows dead letters, and why they are"
+    if late >= filtered:
+        return f"headrace topics lateness {step.topics[0]} suggests a delay and a grace"
+    return "Look at its filters: no row has passed them"

@@ -1,0 +1,1 @@
+"""A view computed again beside the live one, compared and switched."""

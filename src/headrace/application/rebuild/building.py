@@ -1,0 +1,188 @@
+"""A version of a view that is built beside the live one: it tells nobody of what it computes."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import apsw
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from headrace.errors import InvalidPipeline, ViewError
+from headrace.log import Log
+from headrace.plan.batch import Portion, Shapes
+from headrace.plan.crash_points import Reach
+from headrace.plan.gaps import Gaps
+from headrace.plan.law import Law
+from headrace.plan.position import Position, position_at
+from headrace.plan.source_options import ANY
+from headrace.plan.steps import Step, fingerprint
+from headrace.runtime.frames import Portions
+from headrace.runtime.running import query_of
+from headrace.store import changelog
+from headrace.store.location import BuildPlace
+from headrace.store.outbox import Outbox
+from headrace.store.sqlite.database import Database
+from headrace.store.sqlite.sink import ViewSink, changelog_topic
+from headrace.store.sqlite.stored import StoredStep, steps_in
+from headrace.store.topics import create_topics
+
+_LOOK = 0.25
+
+
+class BuildSink(ViewSink):
+    """Keeps the results of a step up to a limit, and publishes nothing."""
+
+    def __init__(
+        self, database: Database, log: Log, step: Step, shapes: Shapes, reach: Reach
+    ) -> None:
+        self.limits: Mapping[str, int] = {}
+        """The last commit of each topic that is of interest; all of a topic that is not in it."""
+        self._declared = step
+        self._late_schema = shapes.late
+        super().__init__(
+            database,
+            _NoOutbox(),
+            log,
+            quiet(step),
+            shapes,
+            changelog=False,
+            reach=reach,
+        )
+
+    def limit(self, topic: str) -> int:
+        return self.limits.get(topic, ANY)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that a reader sees, and the rows that each counts."""
+        return self._keeper.schema
+
+    @property
+    def lag(self) -> int:
+        """Rows up to the limit that are not stored."""
+        head = self._log.head()
+        return sum(
+            max(0, position_at(self._log, topic, min(head, self.limit(topic))).rows_after(position))
+            for topic, position in self.reached.items()
+        )
+
+    def store(self, portion: Portion) -> Law:
+        return super().store(replace(portion, dead=None))
+
+    def prepare_changelog(self) -> str:
+        """The changelog of the live view, made if need be. It has to have the same columns.
+
+        So have the topics that the step publishes to, or the next run would be refused.
+        """
+        topic = changelog_topic(self._declared)
+        assert topic is not None
+        create_topics(self._log, self._declared, self.schema, self._late_schema, topic)
+        schema = changelog.envelope_schema(self.schema)
+        there = self._log.topic(topic).topic.schema
+        assert there is not None
+        if _columns(there) != _columns(schema):
+            raise InvalidPipeline(
+                f"The changelog {topic!r} has the columns that view {self._step.name!r} had before",
+                hint=f"Its readers cannot be told of others: headrace topics delete {topic}, and "
+                "the switch writes every row to a new one. Or give the view another name",
+            )
+        return topic
+
+    def _create_topics(self, late_schema: pa.Schema | None, changes: str | None) -> None:
+        """None: those of the live step are there."""
+
+
+class Build:
+    """A step as it is built, in a place of its own."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        log: Log,
+        step: Step,
+        place: BuildPlace,
+        *,
+        portions: Portions | None,
+        reach: Reach,
+    ) -> None:
+        self.place = place
+        self._done: Mapping[str, int] | None = None
+        name = f"{step.app}.{step.name}.rebuild"
+        self._query = query_of(
+            spark, log, step, place.checkpoint, portions=portions, reach=reach, name=name
+        )
+        self._database = Database(place.database, step.app)
+        self.sink = BuildSink(self._database, log, step, self._query.frames.shapes, reach)
+
+    def advance(self, limits: Mapping[str, int], look: Callable[[], None]) -> None:
+        """Compute all up to these commits of its topics, calling `look` meanwhile."""
+        if limits == self._done:
+            return
+        self.sink.limits = limits
+        try:
+            self._query.start(self.sink, until_caught_up=True)
+            while not self._query.wait(_LOOK):
+                look()
+        finally:
+            self._query.stop()
+        look()
+        self._done = limits
+
+    def is_ahead(self, limits: Mapping[str, int]) -> bool:
+        """Whether it has more than is asked for."""
+        return _is_ahead(self.sink.reached, limits)
+
+    def close(self) -> None:
+        """Give everything back. What was built stays."""
+        self._database.close()
+
+
+def limits_of(step: Step, live: StoredStep | None, head: int) -> dict[str, int]:
+    """The last commit of each topic to read: what a live step has of it, or all."""
+    reached = live.reached if live is not None else {}
+    newest = max((position.commit for position in reached.values()), default=head)
+    return {t: reached[t].commit if t in reached else newest for t in step.topics}
+
+
+def make_room(log: Log, place: BuildPlace, step: Step, limits: Mapping[str, int]) -> None:
+    """Remove what was built before, unless it can be gone on with."""
+    before = None
+    with contextlib.suppress(ViewError):
+        before = steps_in(place.database).get(step.name)
+    if (
+        before is None
+        or before.fingerprint != fingerprint(step)
+        or _is_ahead(before.reached, limits)
+        or Gaps(log, step.name, step.topics).found(before.reached) is not None
+    ):
+        shutil.rmtree(place.folder, ignore_errors=True)
+
+
+def _is_ahead(reached: Mapping[str, Position], limits: Mapping[str, int]) -> bool:
+    return any(place.commit > limits.get(topic, 0) for topic, place in reached.items())
+
+
+def quiet(step: Step) -> Step:
+    """A step that computes the same, and publishes nothing."""
+    return replace(step, outputs=(), late=(), choosy=())
+
+
+def _columns(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
+    return [(field.name, field.type) for field in schema.field("after").type]
+
+
+class _NoOutbox(Outbox):
+    """Where nothing is put, nothing is sent."""
+
+    def __init__(self) -> None:
+        pass
+
+    def forget_sent(self, db: apsw.Connection) -> None:
+        pass
+
+    def send(self) -> None:
+        pass

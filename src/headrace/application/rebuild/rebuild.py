@@ -1,0 +1,314 @@
+"""Computing a view again beside the live one: to see what would change, and then to switch.
+
+found = rebuild(app, "sales", "file:./data")
+print(found.diff.changed)
+rebuild(app, "sales", "file:./data", switch=True)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from headrace.application.rebuild.building import Build, limits_of, make_room
+from headrace.application.run import DEFAULT_LOG, StepProgress
+from headrace.clock import SECOND, Clock, SystemClock
+from headrace.errors import MisusedHandle, UnknownView, ViewError
+from headrace.log import Capability, Log, open_log
+from headrace.log.roles import Closing
+from headrace.pipeline.app import App
+from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.gaps import Gaps
+from headrace.plan.inputs import prepare_topics
+from headrace.plan.position import commit_by
+from headrace.plan.steps import Step, steps_of
+from headrace.runtime.cluster import require_local
+from headrace.runtime.frames import Portions
+from headrace.runtime.session import SparkSettings, spark_session
+from headrace.store.location import app_folder, build_place, database_of
+from headrace.store.lock import only_one, only_run
+from headrace.store.sqlite.difference import Comparison, Diff, version_in
+from headrace.store.sqlite.stored import (
+    StoredStep,
+    looking,
+    rows_in,
+    steps_in,
+    stored_steps,
+    switched_in,
+)
+from headrace.store.sqlite.switching import finish_switches, take_over
+
+__all__ = ["Diff", "Rebuild", "Rebuilt", "rebuild"]
+
+Tell = Callable[[StepProgress], None]
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """What came of a rebuild."""
+
+    diff: Diff
+    """What is another than in the live view, at the same place in the log."""
+    switched: bool
+    lost: int
+    """Rows that the live view counts and the log does not have any more."""
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    """The view as of a moment, where it was asked for."""
+
+
+class Rebuild(Closing):
+    """A view that is built beside the live one. What was built is kept, and gone on with.
+
+    With `until`, a moment or the number of a commit, it is built as it was then, and cannot take
+    the place of the live one.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        view: str,
+        log: str | Log | None = None,
+        *,
+        until: datetime | int | None = None,
+        spark: SparkSession | None = None,
+        settings: SparkSettings | None = None,
+        portions: Portions | None = None,
+        clock: Clock | None = None,
+        reach: Reach = nothing,
+    ) -> None:
+        self.app = app
+        self.step = _step_of(app, view)
+        self._spark = spark
+        self._settings = settings
+        self._portions = portions
+        self._clock = clock or SystemClock()
+        self._reach = reach
+        self._stack = contextlib.ExitStack()
+        self._build: Build | None = None
+        try:
+            if isinstance(log, Log):
+                self.log = log
+            else:
+                address = log or app.log or DEFAULT_LOG
+                self.log = self._stack.enter_context(open_log(address, create=False))
+            self.log.require(Capability.COMMITS)
+            self.until = None if until is None else commit_by(self.log, until)
+            """The last commit that it is built of, where that is not for the live view to say."""
+            self._live = database_of(self.log.home, app.name)
+            kind = "rebuild" if until is None else "until"
+            self._place = build_place(self.log.home, app.name, view, kind)
+            busy = f"View {view!r} is being built already"
+            self._stack.enter_context(only_one(self._place.lock, busy, "Wait for it to end"))
+            if view in switched_in(self._live):
+                with only_run(app_folder(self.log.home, app.name), app.name):
+                    finish_switches(self.log.home, app.name)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def build(self, tell: Tell = lambda progress: None) -> None:
+        """Compute it up to where the live view is; without one, up to where the log is now."""
+        self._advance(steps_in(self._live).get(self.step.name), tell)
+        self._reach("built")
+
+    @property
+    def lost(self) -> int:
+        """Rows that the live view counts and the log does not have any more."""
+        live = steps_in(self._live).get(self.step.name)
+        if live is None:
+            return 0
+        begun = self._built.sink.begun
+        return sum(
+            max(0, begun[topic].rows_after(position))
+            for topic, position in live.begun.items()
+            if topic in begun
+        )
+
+    def diff(self, limit: int = 20, tell: Tell = lambda progress: None) -> Diff:
+        """What is another than in the live view, with so many rows of each kind.
+
+        Both are compared at the same place in the log, even where the live one is running.
+        """
+        there = self._live.exists()
+        databases = {"live": self._live} if there else {}
+        with looking(**databases, built=self._built.place.database) as db:
+            # From the first look on, the live view stays as it is, for this connection.
+            db.execute("BEGIN")
+            live = None
+            if there:
+                self._advance(stored_steps(db, "live").get(self.step.name), tell)
+                live = version_in(db, "live", self.step.name)
+            built = version_in(db, "built", self.step.name)
+            assert built is not None
+            return Comparison(db, live, built).diff(self.step.name, limit)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every row of what was built, by its key."""
+        assert self.step.view is not None
+        return rows_in(self._built.place.database, self.step.name, self.step.view.key)
+
+    def switch(
+        self,
+        agree: Callable[[Diff], bool] = lambda diff: True,
+        *,
+        wait: bool = False,
+        accept_loss: bool = False,
+        limit: int = 20,
+        tell: Tell = lambda progress: None,
+    ) -> Diff | None:
+        """Put it into the place of the live view, if `agree` says so; returns what has changed.
+
+        The application must not be running meanwhile; with `wait`, this waits for its end.
+        """
+        if self.until is not None:
+            raise _not_live()
+        hint = (
+            "The new version is built, and kept. Stop the application and rebuild again, which "
+            "goes on from here; or let it wait with --wait"
+        )
+
+        def look_again() -> None:
+            tell(self._progress())
+            self._clock.sleep(SECOND // 4)
+
+        with only_run(
+            app_folder(self.log.home, self.app.name),
+            self.app.name,
+            hint=hint,
+            wait=look_again if wait else None,
+        ):
+            self._check_live(accept_loss)
+            topic, schema = self._built.sink.prepare_changelog(), self._built.sink.schema
+            diff = self.diff(limit, tell)
+            if not agree(diff):
+                return None
+            self._let_go()
+            take_over(self.log, self.step, schema, topic, self._reach)
+            return diff
+
+    def close(self) -> None:
+        """Give everything back. What was built stays."""
+        self._stack.close()
+
+    # Building
+
+    @property
+    def _built(self) -> Build:
+        if self._build is None:
+            raise MisusedHandle("Nothing was built yet", hint="Call build() first")
+        return self._build
+
+    def _advance(self, live: StoredStep | None, tell: Tell) -> None:
+        """Build up to where the live view is, from what was built before if that will do."""
+        if self.until is not None:
+            limits = dict.fromkeys(self.step.topics, self.until)
+        else:
+            if live is not None:
+                Gaps(self.log, live.name, live.reached).check(live.reached)
+            limits = limits_of(self.step, live, self.log.head())
+        if self._build is not None and self._build.is_ahead(limits):
+            self._let_go()
+        if self._build is None:
+            prepare_topics(self.log, self.step)
+            log_file = app_folder(self.log.home, self.app.name) / "rebuild.log"
+            make_room(self.log, self._place, self.step, limits)
+            spark = self._spark or spark_session(self._settings, log_file=log_file)
+            require_local(spark, self.log.url)
+            self._build = Build(
+                spark,
+                self.log,
+                self.step,
+                self._place,
+                portions=self._portions,
+                reach=self._reach,
+            )
+            self._stack.callback(self._let_go)
+        self._build.advance(limits, lambda: tell(self._progress()))
+
+    def _let_go(self) -> None:
+        if self._build is not None:
+            self._build.close()
+            self._build = None
+
+    def _progress(self) -> StepProgress:
+        sink = self._built.sink
+        return StepProgress(self.step.name, sink.law, sink.frontier, sink.lag)
+
+    # Switching
+
+    def _check_live(self, accept_loss: bool) -> None:
+        name = self.step.name
+        if name not in steps_in(self._live):
+            raise UnknownView(
+                f"View {name!r} has no results yet that could be replaced",
+                hint="headrace run computes it, and publishes what it declares",
+            )
+        if self.step.choosy:
+            raise ViewError(
+                f"{self.step.choosy[0].topic!r} is told of view {name!r} with retractions, or not "
+                "of every change, and what it was told last is not what the new version has",
+                hint="Give the new version another name, and publish it to another topic",
+            )
+        if self.lost and not accept_loss:
+            raise ViewError(
+                f"The live view {name!r} counts {self.lost:,} rows that retention has taken from "
+                "the log since, and the new version does not",
+                hint="--diff shows what would be removed; --accept-loss switches all the same",
+            )
+
+
+def rebuild(
+    app: App,
+    view: str,
+    log: str | Log | None = None,
+    *,
+    until: datetime | int | None = None,
+    switch: bool = False,
+    wait: bool = False,
+    accept_loss: bool = False,
+    limit: int = 20,
+    spark: SparkSession | None = None,
+    settings: SparkSettings | None = None,
+    portions: Portions | None = None,
+) -> Rebuilt:
+    """Compute a view again from the log, beside the live one; returns what is another.
+
+    With `switch` it then takes the place of the live one, in one transaction. With `until`, a
+    moment or the number of a commit, it is computed as of then, and its rows are returned. `limit`
+    is how many rows of each kind the diff names.
+    """
+    if switch and until is not None:
+        raise _not_live()
+    with Rebuild(
+        app, view, log, until=until, spark=spark, settings=settings, portions=portions
+    ) as building:
+        building.build()
+        lost = building.lost
+        if switch:
+            diff = building.switch(wait=wait, accept_loss=accept_loss, limit=limit)
+            assert diff is not None
+            return Rebuilt(diff, True, lost)
+        diff = building.diff(limit)
+        return Rebuilt(diff, False, lost, building.rows() if until is not None else [])
+
+
+def _not_live() -> MisusedHandle:
+    return MisusedHandle(
+        "A view as of a moment cannot take the place of the live one",
+        hint="Rebuild it without `until`",
+    )
+
+
+def _step_of(app: App, view: str) -> Step:
+    steps = {step.name: step for step in steps_of(app) if step.view is not None}
+    if view not in steps:
+        raise UnknownView(
+            f"Application {app.name!r} has no view {view!r}",
+            hint=f"There are: {', '.join(sorted(steps))}" if steps else "It has none",
+        )
+    return steps[view]

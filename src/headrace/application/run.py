@@ -1,0 +1,319 @@
+"""Running an application: its steps as queries of one Spark session, its results in its views.
+
+run(app, until_caught_up=True)
+
+with start(app) as running:
+    running.wait()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from headrace.application.live import LiveRun
+from headrace.application.preflight import preflight
+from headrace.clock import SECOND, Clock, SystemClock
+from headrace.errors import LawBroken, PipelineError
+from headrace.log import Capability, Log, open_log
+from headrace.log.roles import Closing
+from headrace.pipeline.app import App, Latency
+from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.gaps import TOPICS, check_known
+from headrace.plan.inputs import prepare_topics, topics_of
+from headrace.plan.kafka.connection import cluster_of
+from headrace.plan.position import lags_of, total_lag
+from headrace.plan.steps import Step, steps_of
+from headrace.runtime.checkpoint import keeps_state
+from headrace.runtime.cluster import is_cluster, require_local, require_shared
+from headrace.runtime.frames import Portions
+from headrace.runtime.idle import Heart
+from headrace.runtime.kafka.direct import why_not_direct
+from headrace.runtime.landing.landings import Landings
+from headrace.runtime.progress import StepProgress
+from headrace.runtime.realtime.qualify import check_real_time
+from headrace.runtime.realtime.settings import RealTime
+from headrace.runtime.running import RunningStep, query_of
+from headrace.runtime.session import SparkSettings, spark_session
+from headrace.runtime.task import Task, died
+from headrace.servers.java import jars
+from headrace.store.location import app_folder, checkpoint_of, database_of, share_folder
+from headrace.store.lock import only_run
+from headrace.store.outbox import Outbox
+from headrace.store.sqlite.database import Database
+from headrace.store.sqlite.sink import ViewSink
+from headrace.store.sqlite.switching import finish_switches
+
+__all__ = ["LiveRun", "Run", "StepProgress", "run", "start"]
+
+DEFAULT_LOG = "file:./data"
+
+
+@dataclass(frozen=True)
+class _Running:
+    query: RunningStep
+    sink: ViewSink
+    log: Log
+    task: Task
+
+
+class Run(Closing):
+    """An application that runs. Closing it stops it, and it can be started again at any time."""
+
+    def __init__(
+        self,
+        app: App,
+        log: str | Log | None = None,
+        *,
+        until_caught_up: bool = False,
+        spark: SparkSession | None = None,
+        settings: SparkSettings | None = None,
+        portions: Portions | None = None,
+        changelogs: bool = True,
+        fresh: bool = False,
+        clock: Clock | None = None,
+        reach: Reach = nothing,
+    ) -> None:
+        self.app = app
+        self._until_caught_up = until_caught_up
+        self._portions = portions or Portions()
+        self._changelogs = changelogs
+        self._clock = clock or SystemClock()
+        self._reach = reach
+        self._stack = contextlib.ExitStack()
+        self._steps = steps_of(app)
+        try:
+            if isinstance(log, Log):
+                self.log = log
+            else:
+                self.log = self._stack.enter_context(open_log(log or app.log or DEFAULT_LOG))
+            self._prepare(spark, settings, fresh=fresh)
+            self._compose()
+            self._begin()
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _prepare(
+        self, spark: SparkSession | None, settings: SparkSettings | None, *, fresh: bool
+    ) -> None:
+        """Look whether it can run, on what there is, and make ready what it runs with."""
+        self._on_kafka = Capability.COMMITS not in self.log.capabilities
+        if self._on_kafka:
+            share_folder(self.log.home, cluster_of(self.log))
+        app, home = self.app.name, self.log.home
+        folder, views = app_folder(home, app), database_of(home, app)
+        self._stack.enter_context(only_run(folder, app))
+        for step in self._steps:
+            prepare_topics(self.log, step)
+        if fresh:
+            _forget(folder, views)
+        else:
+            finish_switches(home, app)
+            preflight(self.app, self.log).require()
+        if self._on_kafka:
+            check_known(self.log, folder / TOPICS, self._steps)
+        self._spark = spark or spark_session(
+            settings,
+            log_file=folder / "spark.log",
+            jars=jars("spark-kafka") if self._on_kafka else (),
+        )
+        require_local(self._spark, self.log.url)
+        if self._on_kafka and any(map(keeps_state, self._steps)):
+            require_shared(self._spark, folder)
+        self._database = Database(views, app)
+        self._stack.callback(self._database.close)
+        producer = self.log.producer(id=f"{app}.{self._database.generation}")
+        self._stack.callback(producer.close)
+        self._outbox = Outbox(self._database, self.log, producer, self._reach)
+
+    def _compose(self) -> None:
+        """Make of each step what runs it and what keeps its results."""
+        landing = [s for s in self._steps if self._on_kafka and why_not_direct(s) is not None]
+        self._landings = self._land(landing)
+        landed = self._landings.log if self._landings is not None else self.log
+        landings = self._landings.tasks if self._landings is not None else []
+        self._tasks = [*landings]
+        self._running = []
+        for step in self._steps:
+            log = landed if step in landing else self.log
+            query = query_of(
+                self._spark,
+                log,
+                step,
+                checkpoint_of(self.log.home, self.app.name, step.name),
+                portions=self._portions,
+                reach=self._reach,
+                clock=self._clock,
+            )
+            sink = ViewSink(
+                self._database,
+                self._outbox,
+                log,
+                step,
+                query.frames.shapes,
+                changelog=self._changelogs,
+                reach=self._reach,
+            )
+            task = Task(
+                partial(query.start, sink, until_caught_up=self._until_caught_up),
+                query.wait,
+                partial(getattr, sink, "reached"),
+                # What is not here yet would not be caught up with.
+                tuple(landings) if step in landing and self._until_caught_up else (),
+                self._by_chance,
+            )
+            self._running.append(_Running(query, sink, log, task))
+            self._tasks.append(task)
+        self._heart = Heart(landed, _with_frontiers(self._running), self._clock)
+
+    def _land(self, steps: Sequence[Step]) -> Landings | None:
+        """What copies from a broker what steps need, if any do."""
+        if not steps:
+            return None
+        topics = {topic.name: topic for step in steps for topic in topics_of(step)}
+        landings = Landings(
+            self._spark,
+            self.app.name,
+            self.log,
+            list(topics.values()),
+            self._database,
+            self._outbox,
+            until_caught_up=self._until_caught_up,
+            portions=self._portions,
+            reach=self._reach,
+        )
+        require_local(self._spark, landings.log.url)
+        self._stack.callback(landings.close)
+        return landings
+
+    def _begin(self) -> None:
+        self._outbox.send()
+        if not self._until_caught_up:
+            self._heart.start()
+            self._stack.callback(self._heart.stop)
+        self._stack.callback(self.stop)
+        queries = {id(running.task): running.query for running in self._running}
+        for task in self._tasks:
+            task.begin()
+            if task.started and id(task) in queries and task is not self._tasks[-1]:
+                queries[id(task)].wait_for_source(self._clock)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Whether all steps ended by themselves within so many seconds. A failure is raised."""
+        until = None if seconds is None else self._clock.monotonic() + int(seconds * SECOND)
+        # Every step is looked at, or the failure of a later one would wait for the first to end.
+        while [task for task in self._tasks if not task.look(self._clock)]:
+            self._heart.check()
+            if until is not None and self._clock.monotonic() >= until:
+                return False
+        return True
+
+    def progress(self) -> list[StepProgress]:
+        """How each step is doing."""
+        return [self._progress(running) for running in self._running]
+
+    @property
+    def queries(self) -> list[RunningStep]:
+        """The streaming query of each step, for what Spark has to tell of it."""
+        return [running.query for running in self._running]
+
+    def stop(self) -> None:
+        """Stop computing. What was stored stays, and `progress` can still be asked for."""
+        for running in self._running:
+            running.query.stop()
+
+    def close(self) -> None:
+        """Stop, and give everything back. The rest of the log is for the next run."""
+        self._stack.close()
+
+    def _by_chance(self, failure: PipelineError) -> bool:
+        """Whether it may not happen again.
+
+        Where a worker of a cluster was lost, Spark does some of its work again and counts its rows
+        twice. Such a batch does not add up, is not stored, and is computed once more.
+        """
+        if isinstance(failure, LawBroken):
+            return is_cluster(self._spark)
+        return died(failure)
+
+    def _progress(self, running: _Running) -> StepProgress:
+        sink = running.sink
+        if self._landings is not None and running.log is self._landings.log:
+            lags = self._landings.lags_of(sink.reached)
+        else:
+            lags = lags_of(running.log, sink.reached)
+        name = running.query.step.name
+        return StepProgress(name, sink.law, sink.frontier, total_lag(lags), lags)
+
+
+def _with_frontiers(steps: Sequence[_Running]) -> set[str]:
+    """The topics whose time can be moved on when they go quiet."""
+    able = [s for s in steps if Capability.FRONTIERS in s.log.capabilities]
+    return {topic for running in able for topic in running.query.step.topics}
+
+
+def start(
+    app: App,
+    log: str | Log | None = None,
+    *,
+    until_caught_up: bool = False,
+    latency: Latency | None = None,
+    spark: SparkSession | None = None,
+    settings: SparkSettings | None = None,
+    portions: Portions | None = None,
+    real_time: RealTime | None = None,
+    fresh: bool = False,
+) -> Run | LiveRun:
+    """Start an application in the background, to go on until it is closed.
+
+    It runs on `spark`, or on this process's session, which is made as `settings` say if there is
+    none yet. `latency` says how, if not as the application itself does: in micro-batches, with
+    `portions` of the log in each, or in real time, with its place kept as `real_time` says.
+    `fresh` forgets what was computed before.
+    """
+    if (latency or app.latency) == "real-time":
+        where = log or app.log or DEFAULT_LOG
+        url = where.url if isinstance(where, Log) else where
+        check_real_time(app, url, until_caught_up=until_caught_up)
+        return LiveRun(app, where, spark=spark, settings=settings, real_time=real_time, fresh=fresh)
+    return Run(
+        app,
+        log,
+        until_caught_up=until_caught_up,
+        spark=spark,
+        settings=settings,
+        portions=portions,
+        fresh=fresh,
+    )
+
+
+def run(
+    app: App,
+    log: str | Log | None = None,
+    *,
+    spark: SparkSession | None = None,
+    settings: SparkSettings | None = None,
+    portions: Portions | None = None,
+) -> list[StepProgress]:
+    """Run an application until it has caught up with the log; returns what became of all rows."""
+    with start(
+        app, log, until_caught_up=True, spark=spark, settings=settings, portions=portions
+    ) as running:
+        running.wait()
+        return running.progress()
+
+
+def _forget(folder: Path, views: Path) -> None:
+    """Remove all that was computed. The log has what it was computed from."""
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{views}{suffix}").unlink(missing_ok=True)
+    (folder / TOPICS).unlink(missing_ok=True)
+    for name in ("checkpoints", "landing"):
+        shutil.rmtree(folder / name, ignore_errors=True)

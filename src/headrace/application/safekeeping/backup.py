@@ -1,0 +1,210 @@
+"""Backups: a log with the views and checkpoints that were derived from it, as of one moment.
+
+A backup is a folder like that of the log, and `backup.json`, which has the digests of what is no
+segment; the records in segments have their own. Whatever is written is written beside its place,
+read back, synced, and only then renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+
+from headrace.application.safekeeping.check import check
+from headrace.application.safekeeping.checkpoints import copy_checkpoint
+from headrace.clock import SystemClock, to_datetime
+from headrace.errors import DiskFull, HeadraceError, LogError, NotALog, Unsupported, UserError
+from headrace.files import sync_path
+from headrace.log import copy_log, folder_of_log, open_log, part_ways
+from headrace.log.state import Tell
+from headrace.plan.position import positions_from_json
+from headrace.store import open_views
+from headrace.store.location import checkpoint_of, database_of
+from headrace.store.sqlite.reading import reading
+
+MANIFEST = "backup.json"
+_SEGMENTS = "segments"
+
+Progress = Callable[[str], Tell]
+"""Gives for what is done next somebody to tell how far it is."""
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A finished copy."""
+
+    folder: Path
+    commit: int
+    bytes: int
+    apps: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    """Steps, as APP/STEP, whose checkpoints did not fit; their state is computed again."""
+
+
+def backup(url: str, target: Path, progress: Progress) -> Copied:
+    """Copy an embedded log with what is derived from it, while everybody goes on using it."""
+    folder = embedded(url)
+    with open_log(url, create=False):  # a log of an older format is upgraded, as ever
+        pass
+    with open_views(f"file:{folder}") as views:
+        apps = views.apps()
+    left_out: list[str] = []
+
+    with _written(target, like=folder) as new:
+        here, there = f"file:{folder}", f"file:{new}"
+
+        def copy_checkpoints() -> None:
+            shutil.rmtree(new / "apps", ignore_errors=True)
+            left_out[:] = [name for app in apps for name in _copy_checkpoints(here, there, app)]
+
+        commit = copy_log(
+            folder,
+            new,
+            beside={database_of(here, app): database_of(there, app) for app in apps},
+            then=copy_checkpoints,
+            tell=progress("copying"),
+        )
+        _verify(new, progress)
+        manifest = {
+            "made": to_datetime(SystemClock().now()).isoformat(),
+            "commit": commit,
+            "apps": apps,
+            "files": _digests(new),
+        }
+        (new / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        size = _size(new)
+    return Copied(target, commit, size, tuple(apps), tuple(left_out))
+
+
+def restore(source: Path, url: str, progress: Progress) -> Copied:
+    """Make a log of a backup, in a folder that is not there or is empty."""
+    folder = embedded(url)
+    try:
+        manifest = json.loads((source / MANIFEST).read_text())
+    except FileNotFoundError:
+        raise NotALog(
+            f"There is no backup in {source}", hint="Name the folder that headrace backup made"
+        ) from None
+    except ValueError as error:
+        raise LogError(f"{source / MANIFEST} is damaged: {error}", hint=_ANOTHER) from None
+    meant: dict[str, str] = manifest["files"]
+    segments = [path for path in _files(source) if path.parent.name == _SEGMENTS]
+    paths = [*(source / name for name in meant if (source / name).exists()), *segments]
+    with _written(folder, like=source) as new:
+        tell, done, total = progress("copying"), 0, sum(path.stat().st_size for path in paths)
+        for path in paths:
+            place = new / path.relative_to(source)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, place)
+            tell(done := done + path.stat().st_size, total)
+        found = _digests(new)
+        if wrong := sorted(name for name in meant if found.get(name) != meant[name]):
+            raise LogError(f"The backup in {source} is damaged: {', '.join(wrong)}", hint=_ANOTHER)
+        _verify(new, progress)
+        part_ways(new)
+    return Copied(folder, manifest["commit"], total, tuple(manifest["apps"]))
+
+
+_ANOTHER = "Nothing was restored. Use another backup"
+
+
+def embedded(url: str) -> Path:
+    """The folder of a log, if it has one."""
+    folder = folder_of_log(url)
+    if folder is None:
+        raise Unsupported(
+            "Only a log in a folder can be copied and checked",
+            hint="Kafka's own tools replicate and mirror what is on Kafka. What is derived from it "
+            "can be computed again: headrace run --fresh",
+            capability="backup",
+        )
+    return folder.absolute()
+
+
+def _copy_checkpoints(here: str, there: str, app: str) -> list[str]:
+    """Copy the checkpoints of an application; returns the steps of which that was not possible."""
+    with reading(database_of(there, app)) as db:
+        steps = list(db.execute("SELECT name, begun, reached FROM _headrace_step"))
+    left_out = []
+    for name, begun, reached in steps:
+        source, target = (checkpoint_of(url, app, str(name)) for url in (here, there))
+        if begun == reached or not source.exists():
+            continue  # it has not read anything, or not by way of Spark's checkpoints
+        if not copy_checkpoint(source, target, positions_from_json(str(reached))):
+            left_out.append(f"{app}/{name}")
+    return left_out
+
+
+def _verify(folder: Path, progress: Progress) -> None:
+    """Read everything back."""
+    flaws = check(folder, progress("checking"))
+    for left in (*folder.rglob("*.db-wal"), *folder.rglob("*.db-shm")):
+        left.unlink()  # which SQLite makes to read, and leaves
+    if damage := [flaw for flaw in flaws if not flaw.harmless]:
+        raise LogError(
+            f"The copy is damaged: {damage[0].what}: {damage[0].problem}",
+            hint="'headrace log check' says whether the log itself is",
+        )
+
+
+@contextlib.contextmanager
+def _written(target: Path, *, like: Path) -> Iterator[Path]:
+    """A new folder, which takes its place when the block has ended well.
+
+    Nobody may look into it who may not look into the one that it is like.
+    """
+    target = target.absolute()
+    if target.is_symlink() or target.is_file() or (target.exists() and any(target.iterdir())):
+        raise UserError(
+            f"{target} is there already, and is not empty",
+            hint="Name another folder, or move this one away",
+        )
+    new = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        new.mkdir(0o700)
+        yield new
+        new.chmod(stat.S_IMODE(like.stat().st_mode))
+        for path in (*_files(new), *(p for p in new.rglob("*") if p.is_dir()), new):
+            sync_path(path)
+        new.rename(target)
+        sync_path(target.parent)
+    except HeadraceError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull(f"No space left for {target}", hint="Nothing was made of it") from error
+        raise LogError(f"{error.filename or target}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """The digests of all files but segments, whose records have checksums, by their path."""
+    found = {}
+    for path in _files(folder):
+        name = path.relative_to(folder)
+        if name.parts[0] != _SEGMENTS:
+            with path.open("rb") as file:
+                digest = xxhash.xxh3_64()
+                while piece := file.read(1 << 20):
+                    digest.update(piece)
+            found[str(name)] = digest.hexdigest()
+    return found
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in _files(folder))

@@ -1,0 +1,1 @@
+"""What speaks about operators: SQL, explanations, definitions and their differences."""

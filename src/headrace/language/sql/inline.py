@@ -1,0 +1,52 @@
+"""`hr.sql`: a query in the middle of Python."""
+
+from __future__ import annotations
+
+from typing import overload
+
+from headrace.errors import InvalidPipeline
+from headrace.language.sql.grouping import Terms
+from headrace.language.sql.query import Scope, stream_of
+from headrace.language.sql.tokens import Script
+from headrace.pipeline.stream import Aggregation, Emit, Stream
+from headrace.pipeline.time import Lateness
+from headrace.pipeline.where import caller
+
+_ADVICE = "Add lateness=Lateness(delay=..., grace=...) to the call"
+
+
+@overload
+def sql(
+    query: str, /, *, lateness: Lateness, emit: Emit = "updates", **streams: Stream
+) -> Aggregation: ...
+@overload
+def sql(
+    query: str, /, *, lateness: None = None, emit: Emit = "updates", **streams: Stream
+) -> Stream: ...
+def sql(
+    query: str,
+    /,
+    *,
+    lateness: Lateness | None = None,
+    emit: Emit = "updates",
+    **streams: Stream,
+) -> Stream:
+    """The stream that a query describes, over streams under the names they are given by.
+
+    It is what `select`, `filter`, `aggregate` and the others make of the same expressions, and no
+    other pipeline. A query with GROUP BY needs a window there, and `lateness` here.
+    """
+    where = caller()
+    script = Script(query, where, is_file=False)
+    statements = script.statements
+    if len(statements) != 1:
+        raise InvalidPipeline(
+            f"sql() takes one query, and here are {len(statements)}", hint=f"See {where}"
+        )
+    made = stream_of(statements[0], Scope(streams, Terms(lateness, emit, _ADVICE)))
+    if isinstance(made, Aggregation) or lateness is None:
+        return made
+    raise InvalidPipeline(
+        "Lateness is about windows, and the query has none",
+        hint=f"Add GROUP BY with a window, or leave lateness out. See {where}",
+    )

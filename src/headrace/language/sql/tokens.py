@@ -1,0 +1,248 @@
+"""SQL as tokens: what is written where, down to the line and column.
+
+sqlglot reads the tokens and says whether they are SQL. The text of an expression is taken from
+here, as the user wrote it, so that Spark gets the same text as from a pipeline in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import pairwise, zip_longest
+from typing import Any, NoReturn
+
+from sqlglot import Token, TokenType, exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ParseError, TokenError
+
+from headrace.errors import InvalidPipeline
+from headrace.pipeline.expressions import bound_names, check_columns
+from headrace.pipeline.where import Where, WhereInText
+
+_OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
+_CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
+
+
+@cache
+def _spark() -> Dialect:
+    """Spark's SQL as sqlglot knows it, which takes a moment to load."""
+    return Dialect.get_or_raise("spark")
+
+
+class Script:
+    """A text of SQL. It is a file, or else stands in a line of Python, which is `where`."""
+
+    def __init__(self, text: str, where: Where, *, is_file: bool) -> None:
+        self.text = text
+        self._where = where
+        self._is_file = is_file
+        try:
+            self.tokens = _with_session_as_function(_spark().tokenize(text))
+        except TokenError:
+            line = _last_line(text)
+            raise InvalidPipeline(
+                "A quote or a comment that begins here does not end",
+                hint=f"Close it. See {self.place_in(line, 1)}",
+            ) from None
+
+    @property
+    def statements(self) -> list[Piece]:
+        """What is between semicolons, if there is anything."""
+        ends = [n for n, t in enumerate(self.tokens) if t.token_type == TokenType.SEMICOLON]
+        cuts = pairwise([-1, *ends, len(self.tokens)])
+        found = [Piece(self, start + 1, stop) for start, stop in cuts if start + 1 < stop]
+        for piece in found:
+            piece.check_brackets()
+        return found
+
+    def place(self, offset: int) -> Where:
+        """The line and column of a character."""
+        before = self.text[:offset]
+        return self.place_in(before.count("\n") + 1, offset - before.rfind("\n"))
+
+    def place_in(self, line: int, column: int) -> Where:
+        lines = self.text.split("\n")
+        quoted = lines[line - 1] if line <= len(lines) else ""
+        if self._is_file:
+            return Where(self._where.file, line, column, quoted)
+        outer = (self._where.file, self._where.line, None, None)
+        return WhereInText(*outer, line, column, quoted)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The tokens of a script from `start` up to, not including, `stop`."""
+
+    script: Script
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @cached_property
+    def tokens(self) -> list[Token]:
+        return self.script.tokens[self.start : self.stop]
+
+    @property
+    def where(self) -> Where:
+        """Where it begins; of an empty piece, where something is missing."""
+        tokens = self.script.tokens
+        if self.start < len(tokens):
+            return self.script.place(tokens[self.start].start)
+        return self.script.place(tokens[-1].end + 1 if tokens else 0)
+
+    @cached_property
+    def text(self) -> str:
+        """What is written, on one line and without comments."""
+        parts: list[str] = []
+        end = self.tokens[0].start - 1 if self.tokens else 0
+        for token in self.tokens:
+            if token.start <= end:  # sqlglot makes a cast, of several tokens, of 10L
+                continue
+            gap = " " if token.start > end + 1 else ""
+            parts.append(gap + self.script.text[token.start : token.end + 1])
+            end = token.end
+        return "".join(parts)
+
+    @property
+    def name(self) -> str | None:
+        """The column that it is, if it is nothing else."""
+        if len(self) != 1 or self.tokens[0].token_type in (TokenType.STRING, TokenType.NUMBER):
+            return None
+        token = self.tokens[0]
+        return token.text if token.token_type == TokenType.IDENTIFIER or _word(token) else None
+
+    def part(self, start: int, stop: int | None = None) -> Piece:
+        """Some of its tokens, counted from its own first."""
+        end = self.stop if stop is None else self.start + stop
+        return Piece(self.script, min(self.start + start, end), end)
+
+    def is_word(self, at: int, *words: str) -> bool:
+        """Whether the token there is one of these words, not in quotes."""
+        if at >= len(self):
+            return False
+        token = self.tokens[at]
+        quoted = token.token_type in (TokenType.STRING, TokenType.IDENTIFIER)
+        return not quoted and token.text.upper() in words
+
+    def find(self, *kinds: TokenType, after: int = 0) -> int | None:
+        """The first token of these kinds that is not in brackets."""
+        return next((at for at, _ in self.outside(kinds) if at >= after), None)
+
+    def outside(self, kinds: Collection[TokenType]) -> Iterator[tuple[int, Token]]:
+        """The tokens of these kinds that are not in brackets, and where."""
+        depth = 0
+        for at, token in enumerate(self.tokens):
+            depth -= token.token_type in _CLOSE
+            if not depth and token.token_type in kinds and not self._is_part_of_a_word(at):
+                yield at, token
+            depth += token.token_type in _OPEN
+
+    def split(self, *kinds: TokenType) -> list[Piece]:
+        """What is between tokens of these kinds that are not in brackets."""
+        cuts = [-1, *(at for at, _ in self.outside(kinds)), len(self)]
+        return [self.part(a + 1, b) for a, b in pairwise(cuts)]
+
+    def brackets(self, at: int) -> Piece | None:
+        """What is in the round brackets that open there."""
+        if at >= len(self) or self.tokens[at].token_type != TokenType.L_PAREN:
+            return None
+        close = self.part(at).find(TokenType.R_PAREN)
+        return None if close is None else self.part(at + 1, at + close)
+
+    def check_brackets(self) -> None:
+        """Return if every bracket is closed, and none that is not open."""
+        opened: list[int] = []
+        for at, token in enumerate(self.tokens):
+            if token.token_type in _OPEN:
+                opened.append(at)
+            elif token.token_type in _CLOSE:
+                if not opened:
+                    self.part(at).refuse("This bracket closes none", "Take it out")
+                opened.pop()
+        if opened:
+            self.part(opened[-1]).refuse("This bracket is not closed", "Close it")
+
+    def tree(self) -> Any:
+        """What sqlglot makes of it."""
+        try:
+            (made,) = _spark().parser().parse(self.tokens, self.script.text)
+        except ParseError as error:
+            self._refuse_syntax(error)
+        return made
+
+    def check_columns(self, columns: Collection[str], prefixes: Collection[str] = ()) -> None:
+        """Return if it names only columns that are there; else refuse the first that is not."""
+        known = {name.lower() for name in columns}
+        tree = self.tree()
+        bound = bound_names(tree)
+        for column in tree.find_all(exp.Column, bfs=False):
+            part = column.parts[0]
+            if part.name.lower() in known or part.name in bound:
+                continue
+            start = part.meta.get("start")
+            where = self.where if start is None else self.script.place(start)
+            if part.name.lower() in prefixes:
+                raise InvalidPipeline(
+                    f"Columns are named without their stream: {column.sql()!r}",
+                    hint=f"Write {column.name}. See {where}",
+                )
+            check_columns(self.text, list(columns), where)
+
+    def refuse(self, message: str, hint: str) -> NoReturn:
+        """Say that what is here cannot be."""
+        stop = "" if hint.endswith(("?", "...")) else "."
+        raise InvalidPipeline(message, hint=f"{hint}{stop} See {self.where}")
+
+    def _is_part_of_a_word(self, at: int) -> bool:
+        """Whether a token only looks like a clause: IS DISTINCT FROM, or a field `a.from`."""
+        before = self.tokens[at - 1].token_type if at else None
+        kind = self.tokens[at].token_type
+        return before == TokenType.DOT or (before == TokenType.DISTINCT and kind == TokenType.FROM)
+
+    def _refuse_syntax(self, error: ParseError) -> NoReturn:
+        said = error.errors[0] if error.errors else {}
+        at = (said.get("line"), said.get("col"))
+        (found, *_) = [n for n, t in enumerate(self.tokens) if (t.line, t.col) == at] or [0]
+        token, what = self.tokens[found], str(said.get("description"))
+        if what.startswith("Expecting "):
+            message = f"{what.removeprefix('Expecting ')!r} is missing before {token.text!r}"
+        elif what.startswith("Required"):
+            message = f"Something is missing after {token.text!r}"
+        else:
+            message = f"{token.text!r} is not expected here"
+        self.part(found).refuse(message, "It has to be Spark SQL")
+
+
+def _with_session_as_function(tokens: list[Token]) -> list[Token]:
+    """The same tokens, but that SESSION( is no word of sqlglot's own any more."""
+    found = []
+    for token, after in zip_longest(tokens, tokens[1:]):
+        if (
+            token.token_type == TokenType.SESSION
+            and after is not None
+            and after.token_type == TokenType.L_PAREN
+        ):
+            place = (token.line, token.col, token.start, token.end)
+            token = Token(TokenType.VAR, token.text, *place)
+        found.append(token)
+    return found
+
+
+def _word(token: Token) -> bool:
+    return token.text.replace("_", "a").isalnum()
+
+
+def _last_line(text: str) -> int:
+    """The line after the last one up to which all is well."""
+    lines = text.split("\n")
+    good = 0
+    for line in range(1, len(lines)):
+        try:
+            _spark().tokenize("\n".join(lines[:line]))
+            good = line
+        except TokenError:
+            continue
+    return good + 1

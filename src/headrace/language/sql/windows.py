@@ -1,0 +1,151 @@
+"""TUMBLE, HOP, SLIDE, SESSION and RUNNING: windows as functions of the event time."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from sqlglot import TokenType
+
+from headrace.errors import InvalidPipeline, InvalidWindow
+from headrace.language.sql.tokens import Piece
+from headrace.pipeline.stream import Explode, Filter, Merge, Project, Source, Stream
+from headrace.pipeline.time import (
+    FOREVER,
+    AnyWindow,
+    hopping,
+    running,
+    session,
+    sliding,
+    tumbling,
+)
+
+FORMS = {
+    "TUMBLE": "TUMBLE(event_time, INTERVAL size [, INTERVAL offset])",
+    "HOP": "HOP(event_time, INTERVAL size, INTERVAL every [, INTERVAL offset])",
+    "SLIDE": "SLIDE(event_time, INTERVAL size)",
+    "SESSION": "SESSION(event_time, INTERVAL gap)",
+    "RUNNING": "RUNNING(event_time, INTERVAL expiry) or RUNNING(event_time, FOREVER)",
+}
+_COUNTS = {"TUMBLE": (1, 2), "HOP": (2, 3), "SLIDE": (1, 1), "SESSION": (1, 1), "RUNNING": (1, 1)}
+_UNITS = {
+    "microsecond": timedelta(microseconds=1), "us": timedelta(microseconds=1),
+    "millisecond": timedelta(milliseconds=1), "ms": timedelta(milliseconds=1),
+    "second": timedelta(seconds=1), "s": timedelta(seconds=1),
+    "minute": timedelta(minutes=1), "m": timedelta(minutes=1),
+    "hour": timedelta(hours=1), "h": timedelta(hours=1),
+    "day": timedelta(days=1), "d": timedelta(days=1),
+    "week": timedelta(weeks=1),
+}  # fmt: skip
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
+
+
+def is_window(piece: Piece) -> bool:
+    """Whether it is the call of a window function, and nothing more."""
+    inside = piece.brackets(1)
+    return piece.is_word(0, *FORMS) and inside is not None and len(inside) + 3 == len(piece)
+
+
+def window_of(piece: Piece, stream: Stream) -> AnyWindow:
+    """The window that a function makes of the event time of a stream."""
+    name = piece.tokens[0].text.upper()
+    inside = piece.brackets(1)
+    assert inside is not None
+    moment, *spans = inside.split(TokenType.COMMA)
+    least, most = _COUNTS[name]
+    if not least <= len(spans) <= most:
+        piece.refuse(f"{piece.text} is no window", f"Write {FORMS[name]}")
+    _check_event_time(moment, stream)
+    if name == "RUNNING" and spans[0].is_word(0, "FOREVER") and len(spans[0]) == 1:
+        return running(FOREVER)
+    lengths = [_interval(span, FORMS[name]) for span in spans]
+    try:
+        return _made(name, lengths)
+    except InvalidWindow as error:
+        hint = f"{error.hint}. " if error.hint else ""
+        raise InvalidWindow(error.message, hint=f"{hint}See {piece.where}") from None
+
+
+def _made(name: str, lengths: list[timedelta]) -> AnyWindow:
+    match name, lengths:
+        case "TUMBLE", [size]:
+            return tumbling(size)
+        case "TUMBLE", [size, offset]:
+            return tumbling(size, offset=offset)
+        case "HOP", [size, every]:
+            return hopping(size, every)
+        case "HOP", [size, every, offset]:
+            return hopping(size, every, offset=offset)
+        case "SLIDE", [size]:
+            return sliding(size)
+        case "SESSION", [gap]:
+            return session(gap)
+        case "RUNNING", [expiry]:
+            return running(expiry)
+    raise AssertionError(name)
+
+
+def span_of(text: str) -> timedelta:
+    """A length of time, as in 10 seconds, 1 hour 30 minutes or 5m."""
+    rest, total = text.lower(), timedelta(0)
+    while rest and (found := _PART.match(rest)):
+        number, unit = found.groups()
+        known = _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s"))
+        if known is None:
+            break
+        total += known * (float(number) if "." in number else int(number))
+        rest = rest[found.end() :]
+    if rest or not text.strip():
+        raise InvalidPipeline(
+            f"{text!r} is not a length of time",
+            hint="Write 10 seconds, 1 hour 30 minutes or 7 days. Months and years differ in length",
+        )
+    return total
+
+
+def _interval(piece: Piece, form: str) -> timedelta:
+    """INTERVAL '1 minute', INTERVAL 1 MINUTE or INTERVAL '1' MINUTE."""
+    if not piece.is_word(0, "INTERVAL"):
+        piece.refuse(f"{piece.text!r} is not an interval", f"Write {form}")
+    text = " ".join(token.text for token in piece.tokens[1:])
+    try:
+        return span_of(text)
+    except InvalidPipeline as error:
+        piece.refuse(error.message, error.hint)
+
+
+def _check_event_time(moment: Piece, stream: Stream) -> None:
+    names = event_times(stream)
+    if moment.name is not None and moment.name.lower() in {name.lower() for name in names}:
+        return
+    if not names:
+        moment.refuse(
+            "The event time of the topic is not among the columns that are left",
+            "Select it as it is, along with the others",
+        )
+    moment.refuse(
+        f"A window goes by the event time of the topic, and {moment.text!r} is not it",
+        f"Write {' or '.join(sorted(names))}",
+    )
+
+
+def event_times(stream: Stream) -> set[str]:
+    """The columns of a stream that are the event time of its topic, unchanged."""
+    match stream:
+        case Source(topic=topic):
+            return {topic.event_time} if topic.event_time is not None else set()
+        case Filter():
+            return event_times(stream.input)
+        case Explode():
+            return event_times(stream.input) - {stream.into}
+        case Project():
+            before = {name.lower() for name in event_times(stream.input)}
+            return {
+                name
+                for name, made in stream.expressions
+                if isinstance(made, str) and made.strip("` ").lower() in before
+            }
+        case Merge():
+            return set.intersection(*(event_times(part) for part in stream.inputs))
+        case _:
+            return set()

@@ -1,0 +1,1 @@
+"""Rules over the recent events of each key, evaluated for every event."""

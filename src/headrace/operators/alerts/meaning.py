@@ -1,0 +1,157 @@
+"""Alerts, one commit after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from headrace.clock import micros, to_datetime, to_micros
+from headrace.operators.alerts.declare import (
+    ALERT,
+    APPENDED,
+    AT,
+    CUT,
+    EVIDENCE,
+    RULE,
+    SINCE,
+    VALUE,
+    Alerts,
+)
+from headrace.oracle.events import Event
+from headrace.oracle.rows import rows_of
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An event that was in time, and when it happened."""
+
+    event: Event
+    number: int
+    """Which of the rows that the event became."""
+    row: Row
+    moment: int
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        event = self.event
+        return (self.moment, event.commit, event.partition, event.offset, self.number)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a rule says of an event that it flags."""
+
+    evidence: Sequence[Seen]
+    value: float | None = None
+
+
+Judge = Callable[[Seen, Sequence[Seen]], Verdict | None]
+"""A rule in Python: what it says of an event, given its recent past with the event as the last."""
+
+
+@dataclass
+class Flagged:
+    """The alerts, in the order in which they are told, and what became of every row."""
+
+    alerts: list[Row] = field(default_factory=list)
+    late: list[tuple[Event, Row, int]] = field(default_factory=list)
+    """Rows that came too late, each with the watermark that it met."""
+    dead: list[tuple[Event, str]] = field(default_factory=list)
+    rows_in: int = 0
+    counted: int = 0
+    again: int = 0
+    """How often an event was looked at once more, because of one before it that came after it."""
+
+
+def flagged(step: Alerts, events: Iterable[Event], judges: Mapping[str, Judge]) -> Flagged:
+    """The alerts of a stream, by rules in Python that mean what those of the step do.
+
+    With each commit, every event is looked at that is new, or that has a new one in its recent
+    past. What an alert says is what was known when it was told first.
+    """
+    found = Flagged()
+    keys: dict[tuple[Any, ...], list[Seen]] = {}
+    told: dict[str, int] = {}
+    delay = micros(step.delay)
+    ordered = sorted(events, key=lambda e: (e.commit, e.partition, e.offset))
+    for _, commit in groupby(ordered, key=lambda e: e.commit):
+        came = _in_time(step, list(commit), found)
+        for seen in came:
+            keys.setdefault(_key(step, seen), []).append(seen)
+        due: list[tuple[Seen, Row]] = []
+        for key in {_key(step, seen) for seen in came}:
+            mine = sorted(keys[key], key=lambda s: s.order)
+            for seen in mine:
+                recent = _recent(step, seen, mine)
+                if any(one in came for one in recent):
+                    found.again += seen not in came
+                    due += [(seen, row) for row in _told(step, seen, recent, judges)]
+        frontier = came[0].event.frontier if came else None
+        for _, alert in sorted(due, key=lambda d: (d[0].order, d[1][ALERT])):
+            known = told.get(alert[ALERT])
+            if known is None or (frontier is not None and known + delay <= frontier):
+                told[alert[ALERT]] = to_micros(alert[AT])
+                found.alerts.append(alert)
+    return found
+
+
+def _in_time(step: Alerts, events: Sequence[Event], found: Flagged) -> list[Seen]:
+    came = []
+    for event in events:
+        found.rows_in += 1
+        if event.dead is not None:
+            found.dead.append((event, event.dead))
+            continue
+        moment = event.event_time
+        assert moment is not None
+        for number, row in enumerate(rows_of(step.input, event)):
+            watermark = None if event.frontier is None else event.frontier - micros(step.delay)
+            if watermark is not None and moment <= watermark:
+                found.late.append((event, row, watermark))
+            else:
+                found.counted += 1
+                came.append(Seen(event, number, row, moment))
+    return came
+
+
+def _key(step: Alerts, seen: Seen) -> tuple[Any, ...]:
+    return tuple(seen.row[name] for name in step.by)
+
+
+def _recent(step: Alerts, seen: Seen, mine: Sequence[Seen]) -> list[Seen]:
+    """The events up to one, both ends of the time included; `mine` are those of its key."""
+    begin = seen.moment - micros(step.within)
+    return [one for one in mine if begin <= one.moment and one.order <= seen.order]
+
+
+def _told(
+    step: Alerts, seen: Seen, recent: Sequence[Seen], judges: Mapping[str, Judge]
+) -> list[Row]:
+    made = []
+    for name, _ in step.rules:
+        verdict = judges[name](seen, recent[-step.limit :])
+        if verdict is not None:
+            event = seen.row[step.event]
+            place = f"{seen.event.partition}/{seen.event.offset}"
+            made.append(
+                {
+                    ALERT: f"{place if event is None else event}:{name}",
+                    RULE: name,
+                    **{key: seen.row[key] for key in (*step.by, step.event)},
+                    AT: to_datetime(seen.moment),
+                    VALUE: verdict.value,
+                    EVIDENCE: [_text(one.row[step.event]) for one in verdict.evidence],
+                    SINCE: to_datetime(min(one.moment for one in verdict.evidence)),
+                    CUT: len(recent) > step.limit,
+                    APPENDED: to_datetime(seen.event.append_time),
+                }
+            )
+    return made
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

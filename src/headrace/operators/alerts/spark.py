@@ -1,0 +1,218 @@
+"""Rules over the recent past of each event, in Spark's own functions.
+
+Spark's state holds the events of each key in overlapping panes, as for sliding windows: there is
+one pane that holds all that a rule may look at of an event. Whatever a pane that has changed comes
+to is then a function of that pane alone, without a window function and without Python, so that it
+is the same in batches and in real time.
+
+An event is looked at when it comes, and once more with each commit that brings an event of its
+recent past after it. Each of these turns sees what the log had by then, and no more. So it makes no
+difference which commits are in one batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headrace.clock import micros
+from headrace.operators.alerts.declare import (
+    ALERT,
+    AT,
+    CUT,
+    EVIDENCE,
+    RECENT,
+    RULE,
+    SINCE,
+    VALUE,
+    Alerts,
+    Rule,
+)
+from headrace.operators.window.sliding import HELD, PANE, hold
+from headrace.plan import metadata
+from headrace.plan.compile import Compiler, checked, column
+from headrace.plan.reads import splits
+from headrace.plan.too_late import late_rows, too_late
+
+ORDER = (
+    metadata.TIME,
+    metadata.COMMIT,
+    metadata.PARTITION,
+    metadata.OFFSET,
+    metadata.TOPIC,
+    metadata.INDEX,
+)
+"""What tells earlier events from later ones, as far as it is there."""
+
+TURN = "_turn"
+"""The arrival, by which an event is looked at: its own, or that of one before it in time."""
+
+_SORTED, _NEW, _EVENT, _PLACE = "_sorted", "_new", "_event", "_place"
+_CUT, _FLAGGED = "_cut", "_flagged"
+
+
+def held(rows: DataFrame, step: Alerts, shift: int) -> DataFrame:
+    """The events of each key, by pane, as Spark's update mode gives them: the panes that changed.
+
+    `rows` have the columns of the step's input, and places: at least TIME, and one by which what
+    is new can be told.
+    """
+    first = [name for name in ORDER if name in rows.columns]
+    rest = [name for name in rows.columns if name not in first]
+    # In this order an array of them can be sorted as it is.
+    in_order = rows.select(*first, *(F.col(f"`{name}`") for name in rest))
+    return hold(in_order, step.by, step.within, shift)
+
+
+def flagged(
+    panes: DataFrame,
+    step: Alerts,
+    *,
+    since: Column,
+    arrival: str = metadata.COMMIT,
+    table: DataFrame | None = None,
+    carried: tuple[str, ...] = (),
+) -> DataFrame:
+    """The alerts of panes that were held: those of all turns after `since`.
+
+    `arrival` is the place that grows as events come, and `since` an expression over a pane: turns
+    up to that were taken before. An alert can be there more than once, for several turns, and then
+    the first of them is meant. `table` has what is known of events, in the columns of its key and
+    those that the step names; `carried` are places of the event that are wanted with its alert.
+    """
+    turns = checked(step.where, _turns, panes, step, since, arrival)
+    events = checked(step.where, _recent, turns, step, arrival)
+    own = events.select(
+        *(F.col(f"`{key}`") for key in step.by),
+        *(F.col(f"{_EVENT}.`{name}`") for name in step.input.columns if name not in step.by),
+        *(F.col(name) for name in (RECENT, _CUT, TURN, _EVENT)),
+    )
+    return _alerts(_looked_up(own, step, table), step, carried)
+
+
+def _turns(panes: DataFrame, step: Alerts, since: Column, arrival: str) -> DataFrame:
+    """A row for each turn: the place of the event in its pane, and what has come by then."""
+    within = micros(step.within)
+    began = F.unix_micros(PANE) - F.lit(within)
+    moment = f"unix_micros({{}}.{metadata.TIME})"
+    new = F.expr(
+        f"filter(transform({_SORTED}, (r, i) -> struct(i AS place, {moment.format('r')} AS moment, "
+        f"r.{arrival} AS arrival)), r -> r.arrival > _since)"
+    )
+    # Before the event, in its recent past, and come with it or after it.
+    touching = (
+        f"filter({_NEW}, r -> r.place <= i AND r.arrival >= e.{arrival} "
+        f"AND r.moment >= {moment.format('e')} - {within})"
+    )
+    turns = F.expr(
+        f"flatten(transform({_SORTED}, (e, i) -> IF({moment.format('e')} >= _began, transform("
+        f"array_distinct(transform({touching}, r -> r.arrival)), t -> struct(i AS {_PLACE}, "
+        f"t AS {TURN})), array())))"
+    )
+    keys = [F.col(f"`{key}`") for key in step.by]
+    return (
+        panes.select(
+            *keys, F.array_sort(HELD).alias(_SORTED), since.alias("_since"), began.alias("_began")
+        )
+        .withColumn(_NEW, new)
+        .select(*keys, _SORTED, F.inline(turns))
+    )
+
+
+def _recent(turns: DataFrame, step: Alerts, arrival: str) -> DataFrame:
+    """The event of each turn, with its recent past as the log had it by then."""
+    keys = [F.col(f"`{key}`") for key in step.by]
+    events = turns.withColumn(_EVENT, F.expr(f"{_SORTED}[{_PLACE}]"))
+    since = f"unix_micros({_EVENT}.{metadata.TIME}) - {micros(step.within)}"
+    past = F.expr(
+        f"filter(slice({_SORTED}, 1, {_PLACE} + 1), "
+        f"r -> unix_micros(r.{metadata.TIME}) >= {since} AND r.{arrival} <= {TURN})"
+    )
+    seen = events.select(*keys, _EVENT, TURN, past.alias(RECENT))
+    newest = F.expr(
+        f"slice({RECENT}, greatest(size({RECENT}) - {step.limit}, 0) + 1, {step.limit})"
+    )
+    return seen.select(
+        *keys, _EVENT, TURN, newest.alias(RECENT), (F.size(RECENT) > step.limit).alias(_CUT)
+    )
+
+
+def _looked_up(events: DataFrame, step: Alerts, table: DataFrame | None) -> DataFrame:
+    """Events with what a table says of them; of those it says nothing of, nulls."""
+    if step.known is None:
+        return events
+    assert table is not None
+    renamed = table.select(
+        *(F.col(f"`{theirs}`").alias(f"_{theirs}") for _, theirs in step.known.on),
+        *(F.col(f"`{name}`").alias(made) for name, made in step.known.from_table),
+    )
+    keys = [F.col(f"_{theirs}") for _, theirs in step.known.on]
+    same = [F.col(f"`{mine}`") == key for (mine, _), key in zip(step.known.on, keys, strict=True)]
+    return events.join(F.broadcast(renamed), same, "left").drop(
+        *(f"_{t}" for _, t in step.known.on)
+    )
+
+
+def _alerts(events: DataFrame, step: Alerts, carried: tuple[str, ...]) -> DataFrame:
+    """A row for each rule that flags an event."""
+    rules = [_told(name, rule, step) for name, rule in step.rules]
+    found = checked(step.where, events.select, "*", F.array(*rules).alias("_rules"))
+    # Of an array that may not be empty, Spark would compute the rules twice to see if it is.
+    found = found.withColumn(_FLAGGED, F.explode_outer("_rules"))
+    found = found.where(F.col(_FLAGGED).isNotNull())
+    there = [name for name in ORDER[2:] if name in events.select(f"{_EVENT}.*").columns]
+    place = [F.col(f"{_EVENT}.{name}").cast("string") for name in there]
+    known = F.coalesce(F.col(f"`{step.event}`").cast("string"), F.concat_ws("/", *place))
+    return found.select(
+        F.concat_ws(":", known, f"{_FLAGGED}.{RULE}").alias(ALERT),
+        F.col(f"{_FLAGGED}.{RULE}").alias(RULE),
+        *(F.col(f"`{name}`") for name in (*step.by, step.event)),
+        F.col(f"{_EVENT}.{metadata.TIME}").alias(AT),
+        *(F.col(f"{_FLAGGED}.{name}").alias(name) for name in (VALUE, EVIDENCE, SINCE)),
+        F.col(_CUT).alias(CUT),
+        F.col(TURN),
+        *(F.col(f"{_EVENT}.{name}").alias(name) for name in carried),
+    )
+
+
+def _told(name: str, rule: Rule, step: Alerts) -> Column:
+    """What a rule says of an event, or null."""
+    evidence = column(rule.evidence, step.where)
+    value = F.lit(None) if rule.value is None else column(rule.value, step.where)
+    told = F.struct(
+        F.lit(name).alias(RULE),
+        value.cast("double").alias(VALUE),
+        F.transform(evidence, lambda r: r[step.event].cast("string")).alias(EVIDENCE),
+        F.array_min(F.transform(evidence, lambda r: r[metadata.TIME])).alias(SINCE),
+    )
+    return F.when(column(rule.condition, step.where), told)
+
+
+@dataclass(frozen=True)
+class Alerting:
+    """The frames of alerts, made by a compiler."""
+
+    step: Alerts
+    compiler: Compiler
+
+    def streamed(self) -> DataFrame:
+        """The panes that events are held in."""
+        rows, counters = self._rows().where(~too_late(self.step.delay)), self.compiler.counters
+        if counters is not None:
+            name = counters.name(counters.taken, "taken")
+            rows = rows.observe(name, F.count(F.lit(1)).alias("n"))
+        return held(rows, self.step, self.compiler.shift)
+
+    def results(self, panes: DataFrame, since: int, table: DataFrame | None) -> DataFrame:
+        """The alerts of a batch, each with its turn and where its event is in the log."""
+        return flagged(panes, self.step, since=F.lit(since), table=table, carried=ORDER[1:4])
+
+    def late(self) -> DataFrame:
+        """The events that came too late, with the watermark they met."""
+        return late_rows(self._rows(), self.step.input.columns, self.step.delay)
+
+    def _rows(self) -> DataFrame:
+        rows = self.compiler.rows(self.step.input).drop(metadata.TOPIC)
+        return rows if splits(self.step.input) else rows.drop(metadata.INDEX)

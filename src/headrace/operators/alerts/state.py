@@ -1,0 +1,107 @@
+"""Publishes alerts, each once, and remembers which were told for as long as they can come again."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import apsw
+import pyarrow as pa
+
+from headrace.clock import micros, to_datetime
+from headrace.log import Log
+from headrace.operators.alerts.declare import ALERT, APPENDED, AT
+from headrace.operators.alerts.spark import TURN
+from headrace.operators.window.emission.policy import Passage
+from headrace.plan import metadata
+from headrace.plan.batch import Portion, Shapes
+from headrace.plan.crash_points import Reach
+from headrace.plan.law import Law
+from headrace.plan.steps import Step
+from headrace.store.keeper import Keeper
+from headrace.store.outbox import put
+from headrace.store.sqlite.database import PREFIX
+from headrace.store.sqlite.values import quoted
+
+_MOMENT = pa.timestamp("us", tz="UTC")
+_DUE = (TURN, AT, metadata.COMMIT, metadata.PARTITION, metadata.OFFSET, ALERT)
+"""The order in which alerts are due."""
+
+_ASKED = 10_000
+"""Commits that are remembered."""
+
+
+class ToldAlerts:
+    """The ids of alerts that were told, with the time of their events."""
+
+    def __init__(self, step: str) -> None:
+        self._name = quoted(f"{PREFIX}alerted_{step}")
+        self._index = quoted(f"{PREFIX}alerted_at_{step}")
+
+    def create(self, db: apsw.Connection) -> None:
+        db.execute(
+            f"CREATE TABLE {self._name} (alert TEXT PRIMARY KEY, at INTEGER NOT NULL) WITHOUT ROWID"
+        )
+        db.execute(f"CREATE INDEX {self._index} ON {self._name} (at)")
+
+    def tell(self, db: apsw.Connection, alert: str, at: int, forgotten: int) -> bool:
+        """Take note of an alert; says if it is new. Events up to a moment are forgotten."""
+        known = db.execute(f"SELECT at FROM {self._name} WHERE alert = ?", (alert,)).get
+        if known is not None and int(str(known)) > forgotten:
+            return False
+        db.execute(f"INSERT OR REPLACE INTO {self._name} VALUES (?, ?)", (alert, at))
+        return True
+
+    def forget(self, db: apsw.Connection, upto: int) -> None:
+        """Remove the alerts of events up to a moment."""
+        db.execute(f"DELETE FROM {self._name} WHERE at <= ?", (upto,))
+
+
+class AlertKeeper(Keeper):
+    """Where the alerts of a step go."""
+
+    def __init__(self, step: Step, shapes: Shapes, log: Log, reach: Reach) -> None:
+        assert step.alerts is not None
+        (self._topic,) = step.outputs
+        (source,) = step.topics
+        self._reach = reach
+        self._delay = micros(step.alerts.delay)
+        self._told = ToldAlerts(step.name)
+        self._appended = lru_cache(_ASKED)(log.commit_time)
+        self._frontier = lru_cache(_ASKED)(lambda commit: log.frontier(source, commit))
+        kinds = {field.name: field.type for field in shapes.rows} | {APPENDED: _MOMENT}
+        self.schema = pa.schema([(name, kinds[name]) for name in step.alerts.columns])
+
+    def create(self, db: apsw.Connection) -> None:
+        self._told.create(db)
+
+    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
+        """Publish the alerts that were not told before, in the order in which they were due."""
+        found = portion.rows.sort_by([(name, "ascending") for name in _DUE])
+        moments = found.column(AT).cast(pa.int64()).to_pylist()
+        new = [
+            self._told.tell(db, alert, at, self._forgotten(turn))
+            for alert, at, turn in zip(
+                found.column(ALERT).to_pylist(),
+                moments,
+                found.column(TURN).to_pylist(),
+                strict=True,
+            )
+        ]
+        told = found.filter(pa.array(new, pa.bool_()))
+        commits = told.column(metadata.COMMIT).to_pylist()
+        appended = [to_datetime(self._appended(commit)) for commit in commits]
+        told = told.append_column(APPENDED, pa.array(appended, _MOMENT)).select(self.schema.names)
+        put(db, self._topic, told)
+        if passage.after is not None:
+            self._told.forget(db, passage.after - self._delay)
+        self._reach("stored panes")
+        return Law(counted=portion.taken)
+
+    def _forgotten(self, turn: int) -> int:
+        """Up to which event time nothing can be looked at again, as of a commit.
+
+        It goes by the log and not by how far the batch is, so that an id that is used again for
+        another event, long after, is told of whatever the batches are.
+        """
+        frontier = self._frontier(turn - 1)
+        return metadata.NO_FRONTIER if frontier is None else frontier - self._delay

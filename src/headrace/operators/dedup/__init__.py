@@ -1,0 +1,1 @@
+"""Deduplication: one of several events with the same key within a time to live."""

@@ -1,0 +1,101 @@
+"""Duplicates dropped, one row after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.clock import micros
+from headrace.operators.dedup.declare import Deduplicated
+from headrace.oracle.events import Event
+from headrace.oracle.rows import rows_of
+from headrace.pipeline.stream import sources
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Group:
+    """Rows of a key that repeat each other: when the first happened, and the one that is kept."""
+
+    opened: int
+    kept: Row
+
+
+@dataclass
+class Distinct:
+    """What is told of a stream, in order, and what became of every row."""
+
+    rows: list[Row] = field(default_factory=list)
+    late: list[tuple[Event, Row, int]] = field(default_factory=list)
+    """Rows that came too late, each with the watermark that it met."""
+    dead: list[tuple[Event, str]] = field(default_factory=list)
+    duplicates: int = 0
+    without_key: int = 0
+    waiting: int = 0
+    """Groups of which the last row is not known yet."""
+
+
+def distinct(
+    step: Deduplicated, events: Iterable[Event], frontiers: dict[str, int | None]
+) -> Distinct:
+    """What a stream comes to without duplicates, once each topic's frontier has come so far.
+
+    A row joins the group of its key that was opened at its own time or less than `ttl` before, or
+    else the one that was opened less than `ttl` after it, or else opens one. So two groups of a
+    key are never less than `ttl` apart, and a row has no more than one to choose in either
+    direction. A group takes in no more rows once the watermark is `ttl` past its opening: a row
+    that would join it is late. Until then its last row may change.
+    """
+    found = Distinct()
+    ttl, delay = micros(step.ttl), micros(step.delay)
+    groups: dict[tuple[Any, ...], list[Group]] = {}
+    for event in sorted(events, key=lambda e: (e.commit, e.topic.name, e.partition, e.offset)):
+        if event.dead is not None:
+            found.dead.append((event, event.dead))
+            continue
+        moment = event.event_time
+        assert moment is not None
+        for row in rows_of(step.input, event):
+            if event.frontier is not None and moment + delay <= event.frontier:
+                found.late.append((event, row, event.frontier - delay))
+                continue
+            key = tuple(row[name] for name in step.by)
+            if None in key:
+                found.without_key += 1
+                found.rows.append(row)
+                continue
+            mine = groups.setdefault(key, [])
+            group = _group_of(moment, mine, ttl)
+            if group is not None:
+                found.duplicates += 1
+                if step.keep == "last":
+                    group.kept = row
+                continue
+            mine.append(Group(moment, row))
+            if step.keep == "first":
+                found.rows.append(row)
+    if step.keep == "last":
+        closed = _watermark(step, frontiers)
+        every = [group for mine in groups.values() for group in mine]
+        over = [g for g in every if closed is not None and g.opened + ttl <= closed]
+        found.rows += [group.kept for group in over]
+        found.waiting = len(every) - len(over)
+    return found
+
+
+def _group_of(moment: int, groups: list[Group], ttl: int) -> Group | None:
+    """The group that a row of that moment is in."""
+    after = [group for group in groups if group.opened <= moment < group.opened + ttl]
+    before = [group for group in groups if moment < group.opened < moment + ttl]
+    assert len(after) <= 1, "no two groups are so near"
+    assert len(before) <= 1, "no two groups are so near"
+    return next(iter(after + before), None)
+
+
+def _watermark(step: Deduplicated, frontiers: dict[str, int | None]) -> int | None:
+    reached = [frontiers[source.topic.name] for source in sources(step)]
+    if None in reached:
+        return None
+    return min(f for f in reached if f is not None) - micros(step.delay)

@@ -1,0 +1,199 @@
+"""Rows without those that repeat another, from one place in the log to another.
+
+What a key has open is looked up for the keys of a batch. Then its rows are taken in the order of
+the log, and each opens a group or is in one that is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.clock import micros
+from headrace.errors import InvalidPipeline
+from headrace.log import Log
+from headrace.operators.dedup.declare import Deduplicated
+from headrace.operators.dedup.duplicate_groups import repeats
+from headrace.plan import metadata
+from headrace.plan.arrow_frames import arrow_schema
+from headrace.plan.batch import Portion, Shapes, Sink
+from headrace.plan.compile import Compiler
+from headrace.plan.counters import Counters, observed
+from headrace.plan.crash_points import Reach
+from headrace.plan.lateness import Moments
+from headrace.plan.law import Law
+from headrace.plan.metadata import OPENED
+from headrace.plan.position import Position
+from headrace.plan.range_read import Between
+from headrace.plan.reads import branches
+from headrace.plan.steps import Step
+from headrace.plan.uncounted import Aside
+from headrace.schema.keys import Codes, as_spark_compares, coded
+
+_AT = "_at"
+_ORDER = (
+    metadata.COMMIT,
+    metadata.TOPIC,
+    metadata.PARTITION,
+    metadata.OFFSET,
+    metadata.INDEX,
+)
+_MOMENT = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What a batch comes to: rows to tell of, groups that are new or another, and how many rows
+    were neither first nor alone."""
+
+    rows: pa.Table
+    groups: pa.Table
+    duplicates: int
+
+
+class Deduplicating:
+    """Computes what lies between two places. Its sink keeps the groups that are open."""
+
+    ahead = False
+
+    def __init__(self, spark: SparkSession, log: Log, step: Step) -> None:
+        assert isinstance(step.stream, Deduplicated)
+        self._spark = spark
+        self._log = log
+        self._step = step
+        self._made: Deduplicated = step.stream
+        self._between = Between(spark, log)
+        self._schema = arrow_schema(self._rows(self._between.nothing(ordered=True)))
+        rows = pa.schema([self._schema.field(name) for name in self._made.columns])
+        for name in self._made.by:
+            if pa.types.is_nested(rows.field(name).type):
+                raise InvalidPipeline(
+                    f"{name!r} is {rows.field(name).type}, by which no duplicates can be told",
+                    hint=f"Go by its parts, or by text made of them. See {self._made.where}",
+                )
+        last = self._made.keep == "last"
+        kept = rows if last else pa.schema([rows.field(name) for name in self._made.by])
+        late = [pa.field("watermark", _MOMENT), pa.field("late_by", pa.float64())]
+        groups = kept.append(pa.field(OPENED, pa.int64()))
+        self.shapes = Shapes(rows, pa.schema([*rows, *late]), groups=groups)
+
+    def begin(self, sink: Sink) -> None:
+        """The sink has everything."""
+
+    def portion(
+        self, sink: Sink, start: Mapping[str, Position], end: Mapping[str, Position], reach: Reach
+    ) -> Portion:
+        """The rows that came between, but for those that repeat another."""
+        counters = Counters()
+        found = self._rows(self._between.compiler(start, end, counters=counters, ordered=True))
+        rows = found.toArrow().cast(self._schema)
+        rows = rows.sort_by([(name, "ascending") for name in _ORDER])
+        late = self._too_late(rows)
+        decided = self._decide(rows.filter(pa.array(~late)), sink)
+        reach("computed")
+        aside = self._between.aside(self._step.name, self._made, start, end)
+        dead = [pa.Table.from_batches([b]) for part in aside.values() for b in part.dead]
+        law = self._law(start, end, aside, observed(found, counters.all), counters)
+        law += Law(late=int(late.sum()), duplicates=decided.duplicates)
+        return Portion(
+            start,
+            end,
+            self._between.frontier(end),
+            decided.rows,
+            self._late(rows.filter(pa.array(late))) if late.any() else None,
+            pa.concat_tables(dead) if dead else None,
+            law,
+            groups=decided.groups,
+        )
+
+    def ended(self) -> None:
+        """Nothing is left open."""
+
+    def _rows(self, compiler: Compiler) -> DataFrame:
+        """The rows of the input, and where each stands in the log."""
+        # Numbers of the same length are in order as text, which Arrow can sort.
+        index = F.transform(F.col(metadata.INDEX).cast("array<int>"), lambda n: F.lpad(n, 10, "0"))
+        return compiler.rows(self._made.input).select(
+            *(F.col(f"`{name}`") for name in self._made.columns),
+            *(F.col(name) for name in _ORDER[:-1]),
+            F.concat_ws("", index).alias(metadata.INDEX),
+            F.unix_micros(metadata.TIME).alias(_AT),
+            F.col(metadata.FRONTIER),
+        )
+
+    def _too_late(self, rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        times, frontiers = (rows.column(name).to_numpy() for name in (_AT, metadata.FRONTIER))
+        late: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
+            times + micros(self._made.delay) <= frontiers
+        )
+        return late
+
+    def _late(self, rows: pa.Table) -> pa.Table:
+        watermark = rows.column(metadata.FRONTIER).to_numpy() - micros(self._made.delay)
+        by = (watermark - rows.column(_AT).to_numpy()) / 1_000_000.0
+        columns = rows.select(list(self._made.columns)).columns
+        moments = pa.array(watermark).cast(_MOMENT)
+        return pa.Table.from_arrays([*columns, moments, pa.array(by)], schema=self.shapes.late)
+
+    def _decide(self, rows: pa.Table, sink: Sink) -> Decided:
+        """What of some rows, which are in the order of the log, is to be told."""
+        by, groups = list(self._made.by), self.shapes.groups
+        assert groups is not None
+        alone = pc.is_null(rows.column(by[0]))
+        for name in by[1:]:
+            alone = pc.or_(alone, pc.is_null(rows.column(name)))
+        told, keyed = (np.flatnonzero(which) for which in (alone, pc.invert(alone)))
+        opened, last, duplicates = self._groups(rows.take(pa.array(keyed)), sink)
+        kept = rows.take(pa.array(keyed[last])).select(groups.names[:-1])
+        made = kept.append_column(groups.field(OPENED), pa.array(opened)).cast(groups)
+        if self._made.keep == "first":
+            told = np.sort(np.concatenate([told, keyed[last]]))
+        columns = list(self._made.columns)
+        return Decided(rows.take(pa.array(told)).select(columns), made, duplicates)
+
+    def _groups(self, rows: pa.Table, sink: Sink) -> tuple[Moments, Codes, int]:
+        """The groups that rows open or are the last of: when each was opened, and which row it is.
+
+        And how many rows have not opened any.
+        """
+        by = list(self._made.by)
+        held = sink.held(rows.group_by(by).aggregate([]).select(by))
+        theirs, mine = (as_spark_compares(table.select(by)) for table in (held, rows))
+        codes, _ = coded([theirs, mine.cast(theirs.schema)], by, in_order=False)
+        times = np.concatenate([held.column(OPENED).to_numpy(), rows.column(_AT).to_numpy()])
+        found = repeats(np.concatenate(codes), times, held.num_rows, micros(self._made.ttl))
+        openers, last = found.last_of_each()
+        if self._made.keep == "first":
+            last = openers
+        order = np.argsort(last)
+        order = order[last[order] >= held.num_rows]
+        duplicates = int(np.count_nonzero(~found.opens))
+        return times[openers[order]], last[order] - held.num_rows, duplicates
+
+    def _law(
+        self,
+        start: Mapping[str, Position],
+        end: Mapping[str, Position],
+        aside: Mapping[str, Aside],
+        counts: Mapping[str, int],
+        counters: Counters,
+    ) -> Law:
+        """What is known of the rows before the sink has them."""
+        rows = {topic: end[topic].rows_after(start[topic]) for topic in end}
+        living = {t: n - aside[t].dead_rows - aside[t].tombstones for t, n in rows.items()}
+        ways = branches(self._made)
+        law = Law(
+            rows=sum(rows.values()),
+            tombstones=sum(found.tombstones for found in aside.values()),
+            dead=sum(found.dead_rows for found in aside.values()),
+            filtered=sum(counts[name] for name in counters.filtered),
+            exploded=sum(counts[name] for name in counters.exploded)
+            + sum(n * (ways[topic] - 1) for topic, n in living.items()),
+        )
+        return law + Law(pairs=law.passed)

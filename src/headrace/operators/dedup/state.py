@@ -1,0 +1,125 @@
+"""Keeps the groups of duplicates that are open, and publishes the row of each that is kept."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import apsw
+import pyarrow as pa
+
+from headrace.clock import micros
+from headrace.operators.window.emission.policy import Passage
+from headrace.plan.batch import Portion, Shapes
+from headrace.plan.crash_points import Reach
+from headrace.plan.law import Law
+from headrace.plan.metadata import OPENED
+from headrace.plan.steps import Step
+from headrace.store.keeper import Keeper
+from headrace.store.outbox import put
+from headrace.store.sqlite.database import PREFIX, groups_of
+from headrace.store.sqlite.values import (
+    check_storable,
+    insert,
+    quoted,
+    sql_type,
+    table_from,
+    to_sqlite,
+)
+
+_ROWS_AT_ONCE = 50_000
+
+
+class GroupTable:
+    """Open groups, by key and by when the first row of each happened."""
+
+    def __init__(self, step: str, by: tuple[str, ...], schema: pa.Schema) -> None:
+        check_storable(schema, f"step {step!r}")
+        self._schema = schema
+        self._by = by
+        self._key = [*by, OPENED]
+        self._name = quoted(groups_of(step))
+        self._index = quoted(f"{PREFIX}groups_opened_{step}")
+        self._wanted = quoted(f"{PREFIX}groups_wanted_{step}")
+
+    def create(self, db: apsw.Connection) -> None:
+        columns = ", ".join(f"{quoted(f.name)} {sql_type(f.type)}" for f in self._schema)
+        key = ", ".join(map(quoted, self._key))
+        db.execute(f"CREATE TABLE {self._name} ({columns}, PRIMARY KEY ({key})) WITHOUT ROWID")
+        db.execute(f"CREATE INDEX {self._index} ON {self._name} ({OPENED})")
+
+    def of(self, db: apsw.Connection, keys: pa.Table) -> pa.Table:
+        """The groups of these keys: what they go by, and when they were opened."""
+        names = ", ".join(map(quoted, self._by))
+        db.execute(f"CREATE TEMP TABLE IF NOT EXISTS {self._wanted} ({names})")
+        db.execute(f"DELETE FROM {self._wanted}")
+        insert(db, self._wanted, keys)
+        found = ", ".join(f"o.{quoted(name)}" for name in self._key)
+        same = " AND ".join(f"o.{quoted(name)} = n.{quoted(name)}" for name in self._by)
+        rows = [
+            tuple(row)
+            for row in db.execute(
+                f"SELECT {found} FROM {self._wanted} n CROSS JOIN {self._name} o ON {same}"
+            )
+        ]
+        db.execute(f"DELETE FROM {self._wanted}")
+        return table_from(rows, pa.schema([self._schema.field(name) for name in self._key]))
+
+    def replace(self, db: apsw.Connection, groups: pa.Table) -> int:
+        """Put in groups, and the last row of those that are there; returns how many are new."""
+        before = db.total_changes()
+        same = " AND ".join(f"{quoted(name)} = ?" for name in self._key)
+        keys = zip(*(to_sqlite(groups.column(name)) for name in self._key), strict=True)
+        db.executemany(f"DELETE FROM {self._name} WHERE {same}", keys)
+        replaced = db.total_changes() - before
+        insert(db, self._name, groups)
+        return int(groups.num_rows) - replaced
+
+    def over(self, db: apsw.Connection, opened: int) -> Iterator[pa.Table]:
+        """The groups that were opened by then, in the order in which they were."""
+        order = ", ".join(map(quoted, [OPENED, *self._by]))
+        rows = db.execute(
+            f"SELECT * FROM {self._name} WHERE {OPENED} <= ? ORDER BY {order}", (opened,)
+        )
+        while some := [tuple(row) for row in itertools.islice(rows, _ROWS_AT_ONCE)]:
+            yield table_from(some, self._schema)
+
+    def forget(self, db: apsw.Connection, opened: int) -> int:
+        """Remove the groups that were opened by then; returns how many there were."""
+        before = db.total_changes()
+        db.execute(f"DELETE FROM {self._name} WHERE {OPENED} <= ?", (opened,))
+        return db.total_changes() - before
+
+
+class GroupKeeper(Keeper):
+    """Groups in a table for as long as a row can be in them, and kept rows in a topic."""
+
+    def __init__(self, step: Step, topic: str, shapes: Shapes, reach: Reach) -> None:
+        assert step.deduplicated is not None
+        assert shapes.groups is not None
+        self.schema = shapes.rows
+        self._topic = topic
+        self._reach = reach
+        self._last = step.deduplicated.keep == "last"
+        self._held_for = micros(step.deduplicated.ttl) + micros(step.deduplicated.delay)
+        self._groups = GroupTable(step.name, step.deduplicated.by, shapes.groups)
+
+    def create(self, db: apsw.Connection) -> None:
+        self._groups.create(db)
+
+    def held(self, db: apsw.Connection, keys: pa.Table) -> pa.Table:
+        return self._groups.of(db, keys)
+
+    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
+        assert portion.groups is not None
+        counted = put(db, self._topic, portion.rows)
+        new, gone = self._groups.replace(db, portion.groups), 0
+        if passage.after is not None:
+            # Whatever would be in one of these now comes too late.
+            opened = passage.after - self._held_for
+            for groups in self._groups.over(db, opened) if self._last else ():
+                counted += put(db, self._topic, groups.select(self.schema.names))
+            gone = self._groups.forget(db, opened)
+        self._reach("stored panes")
+        more = new - gone if self._last else 0
+        return Law(counted=counted, waiting=more, pairs=-more)

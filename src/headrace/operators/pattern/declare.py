@@ -1,0 +1,148 @@
+"""Patterns over a sequence: rows of a key that follow each other, each step so many times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Several
+from datetime import timedelta
+
+from headrace.clock import micros
+from headrace.errors import InvalidPipeline
+from headrace.operators.pattern.matching import ENDED, PLACES, STARTED, Sequence
+from headrace.operators.stateful.declare import Stateful, stateful
+from headrace.pipeline.expressions import Expression, check_columns, not_there
+from headrace.pipeline.stream import (
+    Explode,
+    Filter,
+    Merge,
+    Project,
+    Source,
+    Stream,
+    check_new_names,
+    project,
+)
+from headrace.pipeline.where import Where, caller, declared_at
+
+Step = tuple[str, str] | tuple[str, str, int]
+"""A name, a condition in Spark SQL, and how many times, if more than once."""
+
+_MOST_ROWS = 32
+"""So many rows a sequence may have: what is kept of a key grows with it."""
+
+_TICK = timedelta(microseconds=1)
+
+
+def pattern(
+    stream: Stream,
+    *,
+    by: str | Several[str],
+    steps: Several[Step],
+    within: timedelta,
+    delay: timedelta,
+    strict: bool = False,
+    buckets: int = 8,
+) -> Stateful:
+    """A row for each time that rows of a key follow each other as `steps` say, all `within` a time.
+
+    Rows come in the order of event time, once the highest event time is `delay` past them. Other
+    rows may come in between, unless it is `strict`. No row is in two matches: after one, it begins
+    anew. Of several beginnings, the latest counts. The columns are those of `by`, `started_at` and
+    `ended_at`, and for each step when it was first and last: `NAME_first`, `NAME_last`.
+    """
+    where = caller()
+    keys = (by,) if isinstance(by, str) else tuple(by)
+    names, conditions, times = _read_steps(steps, stream, where)
+    time = time_column(stream)
+    if time is None:
+        raise InvalidPipeline(
+            "A pattern needs the event time of its rows, and the stream has it no more",
+            hint=f"Keep the topic's event time as it is, under its name. See {where}",
+        )
+    for key in keys:
+        if key not in stream.columns:
+            raise not_there(f"There is no column {key!r} to go by", key, stream.columns, where)
+    if within <= timedelta(0):
+        raise InvalidPipeline(f"within has to be more than nothing: {within}", hint=f"See {where}")
+    made = [*keys, STARTED, ENDED]
+    made += [f"{name}_{end}" for name in names for end in ("first", "last")]
+    taken = sorted({name for name in (*keys, time) if name in names})
+    if taken or len(set(made)) != len(made):
+        twice = taken or sorted({name for name in made if made.count(name) > 1})
+        raise InvalidPipeline(
+            f"A step cannot be called so: there are two columns {twice[0]!r}",
+            hint=f"Give the step another name. See {where}",
+        )
+    kept = [(name, f"`{name}`") for name in dict.fromkeys((*keys, time))]
+    truths = [
+        (name, f"coalesce(({condition}), false)")
+        for name, condition in zip(names, conditions, strict=True)
+    ]
+    sequence = Sequence(keys, time, names, times, micros(within), strict)
+    with declared_at(where):
+        return stateful(
+            project(stream, [*kept, *truths], where),
+            sequence,
+            by=keys,
+            state=f"{PLACES} array<bigint>",
+            output=", ".join(f"`{name}` timestamp" for name in made[len(keys) :]),
+            delay=delay,
+            # Rows that are just so far apart may still match.
+            ttl=within + _TICK,
+            buckets=buckets,
+            event_time=ENDED,
+            with_key=True,
+        )
+
+
+def _read_steps(
+    steps: Several[Step], stream: Stream, where: Where
+) -> tuple[tuple[str, ...], tuple[Expression, ...], tuple[int, ...]]:
+    names, conditions, times = [], [], []
+    for step in steps:
+        if not 2 <= len(step) <= 3:
+            raise InvalidPipeline(
+                f"A step cannot be {step!r}",
+                hint=f"A name, a condition, and how many times: ('failed', 'not ok', 3). "
+                f"See {where}",
+            )
+        name, condition, *more = step
+        count = more[0] if more else 1
+        if count < 1:
+            raise InvalidPipeline(
+                f"Step {name!r} cannot come {count!r} times", hint=f"1 or more. See {where}"
+            )
+        check_columns(condition, stream.columns, where)
+        names.append(name)
+        conditions.append(condition)
+        times.append(count)
+    check_new_names(names, where)
+    if not names or len(set(names)) != len(names):
+        raise InvalidPipeline(
+            "The steps of a pattern need a name each", hint=f"steps=[('failed', ...)]. See {where}"
+        )
+    if sum(times) > _MOST_ROWS:
+        raise InvalidPipeline(
+            f"A pattern of {sum(times):,} rows is too long",
+            hint=f"{_MOST_ROWS} are the most; count in a window instead? See {where}",
+        )
+    return tuple(names), tuple(conditions), tuple(times)
+
+
+def time_column(stream: Stream) -> str | None:
+    """The column that has the event time of each row as the topic has it, if there is one."""
+    match stream:
+        case Source():
+            return stream.topic.event_time
+        case Filter():
+            return time_column(stream.input)
+        case Project():
+            time = time_column(stream.input)
+            kept = [name for name, made in stream.expressions if made in (time, f"`{time}`")]
+            return kept[0] if kept and time is not None else None
+        case Explode():
+            time = time_column(stream.input)
+            return None if time == stream.into else time
+        case Merge():
+            times = {time_column(part) for part in stream.inputs}
+            return times.pop() if len(times) == 1 else None
+        case _:
+            return None

@@ -1,0 +1,117 @@
+"""The names with which users declare pipelines."""
+
+from headrace.language.sql.file import load_sql
+from headrace.language.sql.inline import sql
+from headrace.operators.alerts.declare import Alerts, Rule, alerts, rule
+from headrace.operators.dedup.declare import Deduplicated, deduplicate
+from headrace.operators.pattern.declare import pattern
+from headrace.operators.remote_lookup.declare import Remote, remote
+from headrace.operators.stateful.declare import Stateful, stateful
+from headrace.operators.stream_join.declare import Join, join
+from headrace.operators.table_join.declare import TableJoin, join_tables
+from headrace.operators.table_lookup.declare import Enriched, Table, enrich, table
+from headrace.operators.top.declare import top
+from headrace.operators.window.aggregates import (
+    approx_distinct,
+    approx_top,
+    average,
+    count,
+    distinct,
+    expression,
+    first,
+    last,
+    max,
+    min,
+    quantile,
+    sum,
+)
+from headrace.pipeline.app import App
+from headrace.pipeline.arrival import ArrivalTimeWarning
+from headrace.pipeline.disorder import Disorder, suggest_lateness
+from headrace.pipeline.stream import (
+    Aggregation,
+    Stream,
+    Top,
+    aggregate,
+    derive,
+    explode,
+    filter,
+    merge,
+    rekey,
+    select,
+    split,
+)
+from headrace.pipeline.time import (
+    FOREVER,
+    Lateness,
+    Session,
+    Sliding,
+    Window,
+    hopping,
+    running,
+    session,
+    sliding,
+    tumbling,
+)
+
+__all__ = [
+    "FOREVER",
+    "Aggregation",
+    "Alerts",
+    "App",
+    "ArrivalTimeWarning",
+    "Deduplicated",
+    "Disorder",
+    "Enriched",
+    "Join",
+    "Lateness",
+    "Remote",
+    "Rule",
+    "Session",
+    "Sliding",
+    "Stateful",
+    "Stream",
+    "Table",
+    "TableJoin",
+    "Top",
+    "Window",
+    "aggregate",
+    "alerts",
+    "approx_distinct",
+    "approx_top",
+    "average",
+    "count",
+    "deduplicate",
+    "derive",
+    "distinct",
+    "enrich",
+    "explode",
+    "expression",
+    "filter",
+    "first",
+    "hopping",
+    "join",
+    "join_tables",
+    "last",
+    "load_sql",
+    "max",
+    "merge",
+    "min",
+    "pattern",
+    "quantile",
+    "rekey",
+    "remote",
+    "rule",
+    "running",
+    "select",
+    "session",
+    "sliding",
+    "split",
+    "sql",
+    "stateful",
+    "suggest_lateness",
+    "sum",
+    "table",
+    "top",
+    "tumbling",
+]

@@ -1,0 +1,1 @@
+"""State in the user's own Python function, by key."""

@@ -1,0 +1,200 @@
+"""State of the user's own, by key: a function in Python that takes many keys at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+
+from headrace.errors import InvalidPipeline, InvalidSchema
+from headrace.operators.stateful.functions import identity_of
+from headrace.pipeline.arrival import warn_of_arrival
+from headrace.pipeline.expressions import not_there
+from headrace.pipeline.stream import Late, Stream, check_new_names, has_results, sources
+from headrace.pipeline.where import Where, caller
+from headrace.schema.ddl import parse_schema
+
+Function = Callable[[pa.Table, pa.Table], tuple[Any, Any]]
+"""From the state and the new events of some keys to their new state and to output."""
+
+Order = Literal["time", "arrival"]
+OnError = Literal["stop", "dead letter"]
+
+TIMER = "timer"
+"""The column of the state that says when a key is to come again without an event."""
+
+_MOST_BUCKETS = 10_000
+
+
+@dataclass(frozen=True)
+class Stateful(Stream):
+    """What a function makes of the rows of each key and of what it has kept of it.
+
+    `identity` is what tells the function from another; `kept` are the columns of the state, without
+    the key.
+    """
+
+    input: Stream
+    function: Function = field(repr=False)
+    identity: tuple[str, str]
+    by: tuple[str, ...]
+    kept: pa.Schema
+    output: pa.Schema
+    delay: timedelta
+    ttl: timedelta
+    order: Order
+    buckets: int
+    on_error: OnError
+    event_time: str | None
+    with_key: bool
+    """Whether the output has the key in front, of whatever type it is."""
+    is_result = True
+
+    @property
+    def upstream(self) -> tuple[Stream, ...]:
+        return (self.input,)
+
+    def output_of(self, columns: pa.Schema) -> pa.Schema:
+        """The columns of the output, for rows with these columns."""
+        key = [columns.field(name) for name in self.by] if self.with_key else []
+        return pa.schema([*key, *self.output])
+
+    @property
+    def late(self) -> Late:
+        """The rows that came too late, with the watermark they met and how late they were."""
+        return Late((*self.input.columns, "watermark", "late_by"), self.where, self)
+
+
+def stateful(
+    stream: Stream,
+    function: Function,
+    *,
+    by: str | Sequence[str],
+    state: str,
+    output: str,
+    delay: timedelta,
+    ttl: timedelta,
+    order: Order = "time",
+    buckets: int = 8,
+    on_error: OnError = "stop",
+    event_time: str | None = None,
+    version: str | None = None,
+    with_key: bool = False,
+) -> Stateful:
+    """What `function(state, events)` returns as output, called with the rows of many keys at once.
+
+    Both are Arrow tables. `state` has a row for each key that has any: the columns of `by`, and
+    those declared as DDL. `events` are the new rows, those of a key together and in order. The
+    function returns the state to keep, a row for each key, and rows of the declared `output`. A
+    key that it was given and does not return is forgotten.
+
+    With the `order` "time", rows wait until the highest event time is `delay` past them, and come
+    in the order of event time; with "arrival" they come at once, in the order of the log. A row
+    that comes later than `delay` is in `late`. A key is forgotten once the watermark is `ttl` past
+    its newest row. A column `timer` of the state says when the key is to come again by itself.
+
+    State is kept in so many `buckets`, each written whole when it changes. If the function raises,
+    `on_error` says whether the pipeline stops or the rows of that key become dead letters.
+    `event_time` names the column of the output that is its event time. A `version` stands for the
+    function's text in telling whether it has changed. With `with_key`, the columns of `by` come in
+    front of those declared as output.
+    """
+    where = caller()
+    keys = (by,) if isinstance(by, str) else tuple(by)
+    if not keys:
+        raise InvalidPipeline("State needs a key to be kept by", hint=f"by='user'? See {where}")
+    for key in keys:
+        if key not in stream.columns:
+            raise not_there(f"There is no column {key!r} to keep state by", key,
+                            stream.columns, where)  # fmt: skip
+    warn_of_arrival([source.topic for source in sources(stream)], keys, where)
+    if has_results(stream):
+        raise InvalidPipeline(
+            "Results have no event time of their own to keep state by",
+            hint=f"Publish them to a topic and read that. See {where}",
+        )
+    if not callable(function):
+        raise InvalidPipeline(
+            f"{function!r} is no function",
+            hint=f"It takes two tables, the state and the events. See {where}",
+        )
+    _check_choices(delay, ttl, order, buckets, on_error, where)
+    kept, made = _columns("state", state, where), _columns("output", output, where)
+    both = sorted({*kept.names} & {*keys})
+    if both:
+        raise InvalidPipeline(
+            f"The state has a column {both[0]!r}, which is of its key already",
+            hint=f"Leave it out: the key is always there. See {where}",
+        )
+    if TIMER in kept.names and not pa.types.is_timestamp(kept.field(TIMER).type):
+        raise InvalidPipeline(
+            f"The column {TIMER!r} of the state is {kept.field(TIMER).type}, and not a timestamp",
+            hint=f"It says when the key is to come again: {TIMER} timestamp. See {where}",
+        )
+    identity = identity_of(function, version)
+    time = _time_of(made, event_time, stream, where)
+    columns = (*keys, *made.names) if with_key else tuple(made.names)
+    if len(set(columns)) != len(columns):
+        raise InvalidPipeline(
+            f"Two columns of the output have the same name: {', '.join(columns)}",
+            hint=f"The key is in front already. See {where}",
+        )
+    return Stateful(
+        columns, where, stream, function, identity, keys, kept, made, delay, ttl, order, buckets,
+        on_error, time, with_key,
+    )  # fmt: skip
+
+
+def _check_choices(
+    delay: timedelta, ttl: timedelta, order: str, buckets: int, on_error: str, where: Where
+) -> None:
+    if delay < timedelta(0):
+        raise InvalidPipeline(f"delay cannot be negative: {delay}", hint=f"See {where}")
+    if ttl <= timedelta(0):
+        raise InvalidPipeline(
+            f"ttl has to be more than nothing: {ttl}",
+            hint=f"It is how long a key without rows is remembered. See {where}",
+        )
+    for name, value, choices in (("order", order, Order), ("on_error", on_error, OnError)):
+        if value not in get_args(choices):
+            raise InvalidPipeline(
+                f"{name} cannot be {value!r}",
+                hint=f"Use {' or '.join(map(repr, get_args(choices)))}. See {where}",
+            )
+    if buckets < 1:
+        raise InvalidPipeline(f"buckets cannot be {buckets!r}", hint=f"1 or more. See {where}")
+    if buckets > _MOST_BUCKETS:
+        raise InvalidPipeline(
+            f"buckets cannot be {buckets:,}: each is visited in every batch",
+            hint=f"Some for each core are enough. See {where}",
+        )
+
+
+def _columns(what: str, ddl: str, where: Where) -> pa.Schema:
+    try:
+        schema = parse_schema(ddl)
+    except InvalidSchema as error:
+        raise InvalidPipeline(
+            f"The {what} {ddl!r} cannot be read: {error.message}", hint=f"{error.hint} See {where}"
+        ) from None
+    check_new_names(schema.names, where)
+    return pa.schema([field.with_nullable(True) for field in schema])
+
+
+def _time_of(made: pa.Schema, named: str | None, stream: Stream, where: Where) -> str | None:
+    """The column that is the event time of the output, if there is one."""
+    if named is None:
+        times = [source.topic.event_time for source in sources(stream)]
+        named = next((time for time in times if time in made.names), None)
+        return named if named and pa.types.is_timestamp(made.field(named).type) else None
+    if named not in made.names:
+        raise not_there(f"The output has no column {named!r}", named, made.names, where)
+    if not pa.types.is_timestamp(made.field(named).type):
+        raise InvalidPipeline(
+            f"The event time {named!r} of the output is {made.field(named).type}",
+            hint=f"It has to be a timestamp. See {where}",
+        )
+    return named

@@ -1,0 +1,203 @@
+"""State of the user's own as frames of Spark: rows are packed, and a worker visits each bucket."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from headrace.clock import micros
+from headrace.errors import CrowdedKey, InvalidPipeline, PipelineError
+from headrace.operators.pattern.declare import time_column
+from headrace.operators.stateful.bucket import PLACES, WATERMARK, Rules
+from headrace.operators.stateful.declare import Stateful
+from headrace.operators.stateful.outcome import Outcome
+from headrace.operators.stateful.spread import labels
+from headrace.operators.stateful.user_call import Signature
+from headrace.operators.stateful.workers import BUCKET, PACKED, TOLD, Pack, Site, Visitor
+from headrace.pipeline.stream import sources
+from headrace.plan import metadata
+from headrace.plan.compile import Compiler
+from headrace.plan.python_operators import map_in_arrow, transform_with_state
+from headrace.plan.reads import splits
+from headrace.plan.too_late import late_rows, too_late
+
+SETTINGS = {
+    # The only one of Spark's state stores that user-defined state can be kept in.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    # Rows go to Python in fewer and larger batches, and payloads a few at a time.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
+}
+"""What a query with state of the user's own needs of Spark."""
+
+MOST_BYTES = 64 << 20
+"""A bucket is written whole, several times over in memory on its way, so it has a bound."""
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """The frames of a step with state, made by a compiler."""
+
+    step: Stateful
+    compiler: Compiler
+    name: str
+    log: str
+    checkpoint: Path
+    folder: Path
+
+    def streamed(self) -> DataFrame:
+        """What each bucket tells of its visit."""
+        rows = self._rows().where(~too_late(self.step.delay))
+        rules = self._rules(rows)
+        watermark = F.col(metadata.FRONTIER) - F.lit(micros(self.step.delay))
+        made = {
+            metadata.TIME: F.unix_micros(metadata.TIME),
+            WATERMARK: F.greatest(watermark, F.lit(metadata.NO_FRONTIER)),
+            metadata.INDEX: F.col(metadata.INDEX).cast("array<int>"),
+        }
+        keys = [F.col(f"`{key}`") for key in self.step.by]
+        bucket = F.pmod(F.xxhash64(*keys), F.lit(self.step.buckets)).cast("int")
+        # Every column costs as much as a key on its way to Python, so the time goes but once.
+        time = time_column(self.step.input)
+        sent = [name for name in rules.order if name != metadata.TIME or time is None]
+        chosen = rows.select(
+            bucket.alias(BUCKET),
+            *(F.col(f"`{name}`") for name in self.step.input.columns),
+            *(made.get(name, F.col(name)).alias(name) for name in sent),
+        )
+        packed = map_in_arrow(chosen, Pack(rules.rows, self.step.buckets, time), PACKED)
+        site = Site(
+            self.log, str(self.checkpoint), str(self.folder), micros(self.step.delay), MOST_BYTES
+        )
+        _by_value(self.step.function)
+        return transform_with_state(packed, BUCKET, Visitor(rules, site), TOLD)
+
+    def schema(self) -> pa.Schema:
+        """The columns of the output, if state can be kept of these rows."""
+        return self._rules(self._rows()).signature.output
+
+    def late(self) -> DataFrame:
+        """The rows that came too late, with the watermark they met."""
+        return late_rows(self._rows(), self.step.input.columns, self.step.delay)
+
+    def outcome(self, batch: DataFrame) -> Outcome:
+        """What the buckets come to in a batch; raises what stops it."""
+        outcome = Outcome(self.folder, (), (), 0, 0)
+        outcome.remove()
+        told = sorted(batch.toArrow().to_pylist(), key=lambda row: int(row["bucket"]))
+        for row in told:
+            if row["error"]:
+                raise self._error(json.loads(row["error"]))
+        return Outcome(
+            self.folder,
+            tuple(Path(row["output"]) for row in told if row["output"]),
+            tuple(Path(row["failures"]) for row in told if row["failures"]),
+            sum(row["taken"] for row in told),
+            sum(row["failed"] for row in told),
+            sum(row["state_rows"] for row in told),
+            sum(row["state_bytes"] for row in told),
+        )
+
+    def _error(self, told: dict[str, Any]) -> PipelineError:
+        name, step = self.step.identity[0], f"Step {self.name!r}"
+        if "bytes" in told:
+            size, most = told["bytes"] >> 20, MOST_BYTES >> 20
+            bucket = labels(self.step.buckets).index(told["bucket"])
+            much = (
+                f"{step} has {size} MB of {told['what']} in bucket {bucket} of "
+                f"{self.step.buckets}, of {told['rows']:,} rows: more than the {most} MB that are "
+                "written at once"
+            )
+            again = "It is then another step, and is computed again from the log"
+            if 2 * told["of_key"] > told["rows"] > 1:
+                key = " and ".join(f"{name} = {value!r}" for name, value in told["key"].items())
+                return CrowdedKey(
+                    f"{much}. {told['of_key']:,} of them are of one key, {key}",
+                    hint="If the key stands for nothing, filter it out; else keep state by more "
+                    f"columns, or let it have a shorter delay. {again}. See {self.step.where}",
+                    key=told["key"],
+                    rows=told["of_key"],
+                )
+            return PipelineError(
+                much, hint=f"Let it have more buckets, or a shorter ttl or delay. {again}"
+            )
+        at = f" at {told['where']}" if told["where"] else ""
+        row = {k: v for k, v in told["row"].items() if k in self.step.input.columns}
+        if row:
+            of = [
+                told["row"].get(n) for n in (metadata.PARTITION, metadata.OFFSET, metadata.COMMIT)
+            ]
+            about = f"for {told['rows']:,} rows from {row} on, at offset {of[1]} of partition "
+            about += f"{of[0]}, commit {of[2]}"
+        else:
+            about = f"for the timer of {told['state']}"
+        many = " and for many more keys" if told["many"] else ""
+        return PipelineError(
+            f"{step} failed in {name}{at}: {told['reason']}, {about}{many}",
+            hint="Nothing of this batch was stored. With on_error='dead letter' such rows are set "
+            f"aside. See {self.step.where}",
+            where=told["where"],
+            row=row,
+        )
+
+    def _rows(self) -> DataFrame:
+        return self.compiler.rows(self.step.input)
+
+    def _rules(self, rows: DataFrame) -> Rules:
+        step = self.step
+        own = rows.select(*(F.col(f"`{name}`") for name in step.input.columns))
+        events = pa.schema(
+            [field.with_nullable(True) for field in to_arrow_schema(own.schema, timezone="UTC")]
+        )
+        for key in step.by:
+            check_key(key, events.field(key).type, step)
+        topics = tuple(source.topic.name for source in sources(step))
+        wanted = {
+            WATERMARK: step.order == "arrival",
+            metadata.TOPIC: len(topics) > 1,
+            metadata.INDEX: splits(step.input),
+        }
+        order = [name for name in PLACES if wanted.get(name, True)]
+        state = pa.schema([*(events.field(key) for key in step.by), *step.kept])
+        return Rules(
+            self.name,
+            step.function,
+            Signature(step.by, state, step.output_of(events)),
+            events,
+            tuple(order),
+            step.order == "time",
+            micros(step.ttl),
+            step.on_error == "dead letter",
+        )
+
+
+def check_key(name: str, kind: pa.DataType, step: Stateful) -> None:
+    """Return if state can be kept by a column of that type."""
+    if pa.types.is_nested(kind) or pa.types.is_floating(kind):
+        raise InvalidPipeline(
+            f"State cannot be kept by {name!r}, which is {kind}",
+            hint=f"Cast it to a string or a whole number first. See {step.where}",
+        )
+
+
+def _by_value(function: Any) -> None:
+    """Have a function go to workers as it is: they need not find the module it was declared in."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    owner = function if hasattr(function, "__module__") else type(function)
+    module = sys.modules.get(owner.__module__)
+    ours = __name__.partition(".")[0]
+    if module is not None and owner.__module__.partition(".")[0] not in (ours, "__main__"):
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

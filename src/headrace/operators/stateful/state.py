@@ -1,0 +1,81 @@
+"""Publishes what a step with state comes to, and the rows that its function failed for."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import apsw
+import pyarrow as pa
+
+from headrace.log import Log
+from headrace.operators.stateful.outcome import Outcome
+from headrace.operators.stateful.workers import REASON
+from headrace.operators.window.emission.policy import Passage
+from headrace.plan import metadata
+from headrace.plan.batch import Portion, Shapes
+from headrace.plan.crash_points import Reach
+from headrace.plan.law import Law
+from headrace.plan.steps import Step
+from headrace.plan.uncounted import DEAD_SCHEMA, to_json
+from headrace.schema.python_rows import to_rows
+from headrace.store.keeper import Keeper
+from headrace.store.outbox import put
+
+
+class OutcomeKeeper(Keeper):
+    """Where the outcome of a step with state goes."""
+
+    def __init__(self, step: Step, shapes: Shapes, log: Log, reach: Reach) -> None:
+        assert step.stateful is not None
+        (self._topic,) = step.outputs
+        self.schema = shapes.rows
+        self._reach = reach
+        self._step = step
+        self._columns = step.stateful.input.columns
+        self._appended = lru_cache(maxsize=10_000)(log.commit_time)
+
+    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
+        """Publish the output. What failed was counted when it came, and is a dead letter now."""
+        assert portion.outcome is not None
+        for some in portion.outcome.slices():
+            put(db, self._topic, some)
+        self._reach("stored panes")
+        failed = self._store_failed(db, portion.outcome)
+        return Law(counted=portion.outcome.taken - failed, dead=failed, pairs=-failed)
+
+    def _store_failed(self, db: apsw.Connection, outcome: Outcome) -> int:
+        """Publish what failed as dead letters; returns how many rows of the log are among them.
+
+        A timer that failed is told of as well, and has no place in the log.
+        """
+        failed = 0
+        for some in outcome.failed_slices():
+            letters = put(db, self._step.dead_letters, self._letters(some))
+            failed += letters - some.column(metadata.COMMIT).null_count
+        return failed
+
+    def _letters(self, rows: pa.Table) -> pa.Table:
+        count = rows.num_rows
+        topics = rows.column(metadata.TOPIC) if metadata.TOPIC in rows.column_names else None
+        commits = rows.column(metadata.COMMIT).to_pylist()
+        return pa.Table.from_pydict(
+            {
+                "step": [self._step.name] * count,
+                "topic": topics or [self._step.topics[0]] * count,
+                "partition": rows.column(metadata.PARTITION),
+                "offset": rows.column(metadata.OFFSET),
+                "commit_number": rows.column(metadata.COMMIT),
+                "appended": pa.array(
+                    [
+                        moment if commit is None else self._appended(commit)
+                        for commit, moment in zip(
+                            commits, rows.column(metadata.TIME).to_pylist(), strict=True
+                        )
+                    ],
+                    pa.int64(),
+                ).cast(DEAD_SCHEMA.field("appended").type),
+                "reason": rows.column(REASON),
+                "row": [to_json(row) for row in to_rows(rows.select(list(self._columns)))],
+            },
+            schema=DEAD_SCHEMA,
+        )

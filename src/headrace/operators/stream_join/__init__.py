@@ -1,0 +1,1 @@
+"""Stream-stream join within a time bound, inner and outer."""

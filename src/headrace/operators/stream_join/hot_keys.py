@@ -1,0 +1,188 @@
+"""Keys with more rows than a join may hold: found before a batch is joined, and nobody waits.
+
+A row is matched with all that is held of its key, so one key with very many rows on both sides
+comes to more pairs than any disk takes. What is counted are the rows of a key in a period of event
+time, so the log alone says which key has too many. Counting costs reading, and is put off for as
+long as no key could have come to the limit: all new rows together are fewer than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from headrace.clock import micros, to_text
+from headrace.errors import CrowdedKey
+from headrace.log import Log
+from headrace.operators.stream_join.declare import Join
+from headrace.operators.stream_join.spark import too_late
+from headrace.pipeline.stream import Explode, Stream, project, sources
+from headrace.plan import metadata
+from headrace.plan.arrow_frames import arrow_schema
+from headrace.plan.position import Position, beginning, position_at
+from headrace.plan.range_read import Between
+from headrace.plan.reads import branches, contains, needed_columns
+from headrace.plan.waiting import commits_of
+from headrace.schema.python_rows import to_rows
+
+_PERIOD, _COUNT = "_period", "_count"
+
+_HOTTEST = 10_000
+"""So many keys are remembered. One that is forgotten had at most that part of all rows."""
+
+
+class Crowds:
+    """Watches over the keys of a join."""
+
+    def __init__(self, spark: SparkSession, log: Log, step: str, join: Join) -> None:
+        sides = ((join.left, 0, join.after), (join.right, 1, join.before))
+        self._step = step
+        self._join = join
+        self._crowds = [
+            Crowd(Between(spark, log), side, [pair[at] for pair in join.on], wait, join)
+            for side, at, wait in sides
+        ]
+
+    def check(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> None:
+        """Return if no key has too many rows, with those between two places."""
+        for crowd in self._crowds:
+            found = crowd.hottest(start, end)
+            if found is not None and found.rows > self._join.limit:
+                raise self._error(found)
+
+    def _error(self, hot: Hot) -> CrowdedKey:
+        key = " and ".join(f"{name} = {value!r}" for name, value in hot.key.items())
+        return CrowdedKey(
+            f"Step {self._step!r} has {hot.rows:,} rows of {hot.topics} with {key} in the "
+            f"{hot.span} from {to_text(hot.since)} on, and its limit is "
+            f"{self._join.limit:,}",
+            hint="Nothing of this batch was stored. If the key stands for nothing, filter it out; "
+            "else join by more columns, hold rows for a shorter time, or set a higher limit. "
+            f"See {self._join.where}",
+            key=hot.key,
+            rows=hot.rows,
+            limit=self._join.limit,
+        )
+
+
+@dataclass(frozen=True)
+class Hot:
+    """A key, and how many rows it has in a period."""
+
+    key: dict[str, object]
+    rows: int
+    topics: str
+    since: int
+    span: timedelta
+
+
+@dataclass
+class Crowd:
+    """The rows of one side of a join, by key and period."""
+
+    between: Between
+    side: Stream
+    keys: list[str]
+    wait: timedelta
+    join: Join
+    counted: pa.Table | None = None
+    upto: Mapping[str, Position] = field(default_factory=dict)
+
+    @property
+    def span(self) -> int:
+        """How long a period is: as long as a row is held."""
+        return max(micros(self.wait) + micros(self.join.delay), 1)
+
+    def hottest(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> Hot | None:
+        """The key with most rows; nothing if it cannot have more than the limit."""
+        if not self.upto:
+            self.upto = {topic: beginning(self.between.log, topic) for topic in self._topics}
+        if self._possible(end) <= self.join.limit:
+            return None
+        self.upto = {t: _still_there(self.between.log, t, place) for t, place in self.upto.items()}
+        self._go_on(start)
+        if self._possible(end) <= self.join.limit:
+            return None
+        self.counted = self._merged(self._count(end))
+        self.upto = {topic: end[topic] for topic in self._topics}
+        if not self.counted.num_rows:
+            return None
+        (first,) = to_rows(self.counted.slice(0, 1))
+        return Hot(
+            {name: first[name] for name in self.keys},
+            first[_COUNT],
+            " and ".join(self._topics),
+            first[_PERIOD] * self.span,
+            timedelta(microseconds=self.span),
+        )
+
+    def _possible(self, end: Mapping[str, Position]) -> int:
+        """How many rows a key may have: those that were counted, and all that were not."""
+        if contains(self.side, Explode):
+            return self.join.limit + 1  # a row of the log may be any number of rows
+        most = 0 if self.counted is None else pc.max(self.counted.column(_COUNT)).as_py() or 0
+        ways = branches(self.side)
+        new = {topic: end[topic].rows_after(self.upto[topic]) for topic in self._topics}
+        return most + sum(ways[topic] * rows for topic, rows in new.items())
+
+    def _go_on(self, start: Mapping[str, Position]) -> None:
+        """Leave out the periods that no more rows can come for."""
+        log = self.between.log
+        commits = {topic: start[topic].commit for topic in self._topics}
+        found = [
+            log.frontier(topic, commit) if commit else None for topic, commit in commits.items()
+        ]
+        known = [frontier for frontier in found if frontier is not None]
+        if len(known) < len(found):
+            return
+        period = (min(known) - micros(self.join.delay)) // self.span
+        if self.counted is not None:
+            self.counted = self.counted.filter(pc.field(_PERIOD) >= period)
+        for topic, place in self.upto.items():
+            numbers, frontiers = commits_of(log, topic, place.commit, start[topic].commit)
+            over = numbers[frontiers < period * self.span]
+            if len(over):
+                here = _still_there(log, topic, position_at(log, topic, int(over[-1])))
+                self.upto = {**self.upto, topic: here}
+
+    @property
+    def _topics(self) -> list[str]:
+        return [source.topic.name for source in sources(self.side)]
+
+    def _count(self, end: Mapping[str, Position]) -> pa.Table:
+        """How many rows the keys have that have most, of those that were not counted yet."""
+        chosen = project(self.side, [(name, f"`{name}`") for name in self.keys], self.join.where)
+        compiler = self.between.compiler(self.upto, end, needed=needed_columns(chosen))
+        rows = compiler.rows(chosen).where(~too_late(self.join))
+        for name in self.keys:
+            rows = rows.where(F.col(f"`{name}`").isNotNull())
+        # In whole numbers: a double has not all microseconds of the years after 2255.
+        moment, span = F.unix_micros(metadata.TIME), F.lit(self.span)
+        period = F.call_function("div", moment - F.pmod(moment, span), span)
+        found = rows.groupBy(
+            *(F.col(f"`{name}`") for name in self.keys), period.alias(_PERIOD)
+        ).agg(F.count(F.lit(1)).alias(_COUNT))
+        hottest = found.orderBy(F.col(_COUNT).desc()).limit(_HOTTEST)
+        return hottest.toArrow().cast(arrow_schema(hottest))
+
+    def _merged(self, new: pa.Table) -> pa.Table:
+        """What was counted, together with what is new, the hottest first."""
+        if self.counted is not None:
+            both = pa.concat_tables([self.counted, new])
+            by = [*self.keys, _PERIOD]
+            made = both.group_by(by).aggregate([(_COUNT, "sum")])
+            new = made.rename_columns([*by, _COUNT]).select(new.column_names)
+        return new.sort_by([(_COUNT, "descending")]).slice(0, _HOTTEST)
+
+
+def _still_there(log: Log, topic: str, place: Position) -> Position:
+    """A place, or a later one where retention has taken the rows after it."""
+    kept = beginning(log, topic)
+    offsets = (max(kept_at, at) for at, kept_at in place.ranges(kept))
+    return Position(place.commit, tuple(offsets))

@@ -1,0 +1,124 @@
+"""Two streams joined, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.clock import micros, to_datetime
+from headrace.operators.stream_join.declare import JOINED_AT, Join
+from headrace.oracle.events import Event
+from headrace.oracle.rows import rows_of
+from headrace.pipeline.stream import Stream, sources
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Side:
+    """A row of one side, with its event time and the watermark that it met."""
+
+    event: Event
+    row: Row
+    moment: int
+    watermark: int | None
+
+
+@dataclass
+class Joined:
+    """What a join of some events is, and what became of every row."""
+
+    pairs: list[Row] = field(default_factory=list)
+    unmatched: list[Row] = field(default_factory=list)
+    late: list[tuple[str, Side]] = field(default_factory=list)
+    dead: list[tuple[Event, str]] = field(default_factory=list)
+    rows_in: int = 0
+    counted: int = 0
+
+    @property
+    def rows(self) -> list[Row]:
+        return [*self.pairs, *self.unmatched]
+
+
+def joined(join: Join, events: Iterable[Event], frontiers: dict[str, int | None]) -> Joined:
+    """The rows of a join, once the frontier of each topic has come so far."""
+    found = Joined()
+    sides: dict[str, list[Side]] = {"left": [], "right": []}
+    for event in sorted(events, key=lambda e: (e.commit, e.topic.name, e.partition, e.offset)):
+        found.rows_in += 1
+        if event.dead is not None:
+            found.dead.append((event, event.dead))
+            continue
+        moment = event.event_time
+        assert moment is not None
+        watermark = None if event.frontier is None else event.frontier - micros(join.delay)
+        for name, stream in (("left", join.left), ("right", join.right)):
+            for row in rows_of(stream, event):
+                side = Side(event, row, moment, watermark)
+                if watermark is not None and moment <= watermark:
+                    found.late.append((name, side))
+                else:
+                    sides[name].append(side)
+                    found.counted += 1
+    lonely_left, lonely_right = list(sides["left"]), list(sides["right"])
+    for left in sides["left"]:
+        for right in sides["right"]:
+            if _match(join, left, right):
+                lonely_left = [side for side in lonely_left if side is not left]
+                lonely_right = [side for side in lonely_right if side is not right]
+                if join.how != "anti":
+                    found.pairs.append(_pair(join, left, right))
+    after, before = micros(join.after), micros(join.before)
+    if join.keeps_left:
+        closed = _watermark(join, join.right, frontiers)
+        found.unmatched += [
+            _alone(join, left=side, known=side.moment + after)
+            for side in lonely_left
+            if closed is not None and side.moment + after <= closed
+        ]
+    if join.keeps_right:
+        closed = _watermark(join, join.left, frontiers)
+        found.unmatched += [
+            _alone(join, right=side, known=side.moment + before)
+            for side in lonely_right
+            if closed is not None and side.moment + before <= closed
+        ]
+    return found
+
+
+def _match(join: Join, left: Side, right: Side) -> bool:
+    within = -micros(join.before) <= right.moment - left.moment <= micros(join.after)
+    return within and all(
+        left.row[mine] is not None and left.row[mine] == right.row[theirs]
+        for mine, theirs in join.on
+    )
+
+
+def _watermark(join: Join, stream: Stream, frontiers: dict[str, int | None]) -> int | None:
+    """Up to when no row of a stream can come any more that would count."""
+    reached = [frontiers[source.topic.name] for source in sources(stream)]
+    if None in reached:
+        return None
+    return min(frontier for frontier in reached if frontier is not None) - micros(join.delay)
+
+
+def _pair(join: Join, left: Side, right: Side) -> Row:
+    known = to_datetime(max(left.moment, right.moment))
+    return {**left.row, **_renamed(join, right.row), JOINED_AT: known}
+
+
+def _alone(join: Join, *, left: Side | None = None, right: Side | None = None, known: int) -> Row:
+    """A row without another. A column that has to be equal has the value of the row there is."""
+    if left is not None:
+        row = dict(left.row)
+        nulls = {} if join.how == "anti" else {name: None for _, name in join.from_right}
+        return {**row, **nulls, JOINED_AT: to_datetime(known)}
+    assert right is not None
+    row = dict.fromkeys(join.left.columns)
+    row |= {mine: right.row[theirs] for mine, theirs in join.on}
+    return {**row, **_renamed(join, right.row), JOINED_AT: to_datetime(known)}
+
+
+def _renamed(join: Join, row: Row) -> Row:
+    return {name: row[column] for column, name in join.from_right}

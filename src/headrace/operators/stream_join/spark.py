@@ -1,0 +1,138 @@
+"""Two streams joined by Spark's own operator.
+
+Rows that the log calls late do not come to Spark, so Spark's watermark passes no row that is still
+to come, and all pairs are found whatever the batches are. Spark does not say which rows are left
+without another in a way that a replay would repeat, so of an outer join the rows themselves come
+along, each known by its place in the log, and who keeps them strikes out those that have matched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headrace.clock import micros
+from headrace.operators.stream_join.declare import JOINED_AT, SIDE, Join
+from headrace.pipeline.stream import Stream
+from headrace.plan import metadata
+from headrace.plan.compile import Compiler, checked
+from headrace.plan.identity import row_place
+from headrace.plan.watermark import unshifted
+
+KIND = "_kind"
+PAIR, LEFT, RIGHT = 0, 1, 2
+"""What a row of the joined stream is: a pair, or a row of one side by itself."""
+
+LEFT_ROW, RIGHT_ROW = "_left_row", "_right_row"
+"""Which rows a pair is made of, or which one it is."""
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True)
+class Joining:
+    """The frames of a join, made by a compiler."""
+
+    join: Join
+    compiler: Compiler
+
+    def streamed(self) -> DataFrame:
+        """Pairs, and of an outer join the rows of the sides that are told of alone."""
+        join = self.join
+        left, right = self._side(join.left, "left"), self._side(join.right, "right")
+        made = self._pairs(left, right)
+        if join.keeps_left:
+            made = made.unionByName(self._alone(left, LEFT), allowMissingColumns=True)
+        if join.keeps_right:
+            made = made.unionByName(self._alone(right, RIGHT), allowMissingColumns=True)
+        return made
+
+    def late(self) -> DataFrame:
+        """The rows of both sides that came too late, with the watermark they met."""
+        join, parts = self.join, []
+        for side, stream in (("left", join.left), ("right", join.right)):
+            rows = self.compiler.rows(stream).where(too_late(join))
+            watermark = F.col(metadata.FRONTIER) - F.lit(micros(join.delay))
+            by = (watermark - F.unix_micros(metadata.TIME)) / F.lit(1_000_000.0)
+            parts.append(
+                rows.select(
+                    *(column.alias(name) for name, column in self._own(side, "")),
+                    F.lit(side).alias(SIDE),
+                    F.timestamp_micros(watermark).alias("watermark"),
+                    by.alias("late_by"),
+                )
+            )
+        made = parts[0].unionByName(parts[1], allowMissingColumns=True)
+        return made.select(*(F.col(f"`{name}`") for name in join.late.columns))
+
+    def _side(self, stream: Stream, side: str) -> DataFrame:
+        """The rows of a side that are in time, under names that the other side has not."""
+        rows = self.compiler.rows(stream)
+        counters = self.compiler.counters
+        rows = rows.where(~too_late(self.join))
+        if counters is not None:
+            name = counters.name(counters.taken, "taken")
+            rows = rows.observe(name, F.count(F.lit(1)).alias("n"))
+        kept = [F.col(f"`{name}`").alias(f"_{side}_{name}") for name in stream.columns]
+        # Only a stream has a watermark; all else is looked at for its columns.
+        met = metadata.MET if metadata.MET in rows.columns else metadata.TIME
+        time = F.col(met).alias(f"_{side}_time")
+        if self.join.how != "inner":
+            kept.append(row_place().alias(f"_{side}_row"))
+        return rows.select(*kept, time)
+
+    def _pairs(self, left: DataFrame, right: DataFrame) -> DataFrame:
+        join = self.join
+        lower, upper = (_interval(span) for span in (join.before, join.after))
+        match = F.expr(
+            f"_right_time >= _left_time - {lower} AND _right_time <= _left_time + {upper}"
+        )
+        for mine, theirs in join.on:
+            match = match & (F.col(f"`_left_{mine}`") == F.col(f"`_right_{theirs}`"))
+        pairs = checked(join.where, left.join, right, match, "inner")
+        known = self._moment(F.greatest("_left_time", "_right_time")).alias(JOINED_AT)
+        if join.how == "anti":
+            return pairs.select(F.lit(PAIR).alias(KIND), LEFT_ROW)
+        columns = self._own("left", "_left_") + self._own("right", "_right_", keys=False)
+        ids = [] if join.how == "inner" else [LEFT_ROW, RIGHT_ROW]
+        made = (column.alias(name) for name, column in columns)
+        return pairs.select(F.lit(PAIR).alias(KIND), *ids, *made, known)
+
+    def _alone(self, rows: DataFrame, kind: int) -> DataFrame:
+        side = "left" if kind == LEFT else "right"
+        wait = self.join.after if kind == LEFT else self.join.before
+        known = self._moment(F.col(f"_{side}_time"), micros(wait))
+        own = [column.alias(name) for name, column in self._own(side, f"_{side}_")]
+        return rows.select(F.lit(kind).alias(KIND), f"_{side}_row", *own, known.alias(JOINED_AT))
+
+    def _moment(self, time: Column, later: int = 0) -> Column:
+        """A time of the join's rows as it is, or so much later."""
+        return F.timestamp_micros(unshifted(time, self.compiler.shift) + F.lit(later))
+
+    def _own(self, side: str, prefix: str, *, keys: bool = True) -> list[tuple[str, Column]]:
+        """The columns that a side gives to a result, from columns of its own with that prefix."""
+        join = self.join
+        if side == "left":
+            names = [(name, name) for name in join.left.columns]
+        else:
+            names = [(theirs, mine) for mine, theirs in join.on] if keys else []
+            names += join.from_right
+        return [(made, F.col(f"`{prefix}{name}`")) for name, made in names]
+
+
+def too_late(join: Join) -> Column:
+    """Whether a row came too late to be joined."""
+    late = F.unix_micros(metadata.TIME) + F.lit(micros(join.delay))
+    return late <= F.col(metadata.FRONTIER)
+
+
+def held_for(join: Join) -> timedelta:
+    """The delay of Spark's watermark. Spark cuts the bounds of a join down to milliseconds."""
+    return join.delay + _MILLISECOND
+
+
+def _interval(span: timedelta) -> str:
+    return f"INTERVAL '{micros(span) / 1_000_000:.6f}' SECOND"

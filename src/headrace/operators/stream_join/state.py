@@ -1,0 +1,120 @@
+"""The rows of an outer join that may be without another: kept until one comes, or none can."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+import apsw
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.clock import micros
+from headrace.log import Log
+from headrace.operators.stream_join.declare import JOINED_AT, Join
+from headrace.operators.stream_join.spark import KIND, LEFT, LEFT_ROW, PAIR, RIGHT, RIGHT_ROW
+from headrace.operators.window.emission.policy import Passage
+from headrace.pipeline.stream import Stream, sources
+from headrace.plan.batch import Portion, Shapes
+from headrace.plan.crash_points import Reach
+from headrace.plan.law import Law
+from headrace.plan.position import Position
+from headrace.plan.staging import Staged
+from headrace.plan.steps import Step
+from headrace.store.keeper import Keeper
+from headrace.store.outbox import put
+from headrace.store.sqlite.database import PREFIX
+from headrace.store.sqlite.values import check_storable, insert, quoted, sql_type, table_from
+
+_ROWS_AT_ONCE = 50_000
+
+
+class AloneTable:
+    """Rows by the side they are of and their place in the log."""
+
+    def __init__(self, step: Step, schema: pa.Schema) -> None:
+        check_storable(schema, f"step {step.name!r}")
+        self._schema = schema
+        self._name = quoted(f"{PREFIX}alone_{step.name}")
+        self._index = quoted(f"{PREFIX}alone_known_{step.name}")
+
+    def create(self, db: apsw.Connection) -> None:
+        columns = ", ".join(f"{quoted(f.name)} {sql_type(f.type)}" for f in self._schema)
+        db.execute(
+            f"CREATE TABLE {self._name} (kind INTEGER NOT NULL, row TEXT NOT NULL, {columns}, "
+            "PRIMARY KEY (kind, row)) WITHOUT ROWID"
+        )
+        db.execute(f"CREATE INDEX {self._index} ON {self._name} (kind, {JOINED_AT})")
+
+    def add(self, db: apsw.Connection, kind: int, places: pa.ChunkedArray, rows: pa.Table) -> None:
+        """Keep rows of a side."""
+        kinds = pa.repeat(kind, rows.num_rows)
+        insert(db, self._name, rows.add_column(0, "row", places).add_column(0, "kind", kinds))
+
+    def strike(self, db: apsw.Connection, kind: int, places: pa.Array) -> None:
+        """Forget rows of a side that have matched."""
+        db.executemany(
+            f"DELETE FROM {self._name} WHERE kind = ? AND row = ?",
+            ((kind, place) for place in places.to_pylist()),
+        )
+
+    def leaving(self, db: apsw.Connection, kind: int, known: int) -> Iterator[pa.Table]:
+        """Take out the rows of a side that are known by then to be without another."""
+        names = ", ".join(quoted(name) for name in self._schema.names)
+        where = f"kind = ? AND {JOINED_AT} <= ?"
+        rows = db.execute(
+            f"SELECT {names} FROM {self._name} WHERE {where} ORDER BY {JOINED_AT}, row",
+            (kind, known),
+        )
+        while some := [tuple(row) for row in itertools.islice(rows, _ROWS_AT_ONCE)]:
+            yield table_from(some, self._schema)
+        db.execute(f"DELETE FROM {self._name} WHERE {where}", (kind, known))
+
+
+class JoinKeeper(Keeper):
+    """Publishes what a join comes to, and keeps what it has to remember for it."""
+
+    def __init__(self, step: Step, shapes: Shapes, log: Log, reach: Reach) -> None:
+        assert step.join is not None
+        (self._topic,) = step.outputs
+        self._join: Join = step.join
+        self.schema = shapes.rows
+        self._log = log
+        self._reach = reach
+        self._alone = AloneTable(step, self.schema) if step.join.how != "inner" else None
+
+    def create(self, db: apsw.Connection) -> None:
+        if self._alone is not None:
+            self._alone.create(db)
+
+    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
+        """Publish pairs, and rows that are without another by now."""
+        assert portion.joined is not None
+        rows = portion.joined.rows
+        if self._join.how != "anti":
+            for some in rows.slices(pc.field(KIND) == PAIR):
+                put(db, self._topic, some.select(self.schema.names))
+        if self._alone is not None:
+            self._settle(db, self._alone, rows, portion.end)
+        self._reach("stored panes")
+        return Law(counted=portion.joined.taken)
+
+    def _settle(
+        self, db: apsw.Connection, alone: AloneTable, rows: Staged, end: Mapping[str, Position]
+    ) -> None:
+        sides = [(LEFT, LEFT_ROW, self._join.right)] * self._join.keeps_left
+        sides += [(RIGHT, RIGHT_ROW, self._join.left)] * self._join.keeps_right
+        for kind, place, other in sides:
+            for some in rows.slices(pc.field(KIND) == kind):
+                alone.add(db, kind, some.column(place), some.select(self.schema.names))
+            for some in rows.slices(pc.field(KIND) == PAIR):
+                alone.strike(db, kind, some.column(place).unique())
+            reached = [self._log.frontier(t, end[t].commit) for t in _topics(other)]
+            if None not in reached:
+                known = min(f for f in reached if f is not None) - micros(self._join.delay)
+                for some in alone.leaving(db, kind, known):
+                    put(db, self._topic, some)
+
+
+def _topics(stream: Stream) -> list[str]:
+    return [source.topic.name for source in sources(stream)]

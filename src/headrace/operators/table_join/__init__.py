@@ -1,0 +1,1 @@
+"""Table-table join: a live view of joined tables."""

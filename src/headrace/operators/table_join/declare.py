@@ -1,0 +1,180 @@
+"""Tables joined: a live table, whose rows change as those of its tables do.
+
+The first table is the one whose rows are told of. Those of the others are found by columns that are
+equal: by their key, which columns of the first name, or, of two tables, by any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from headrace.errors import InvalidPipeline
+from headrace.operators.stream_join.declare import On, check_apart, equal_columns
+from headrace.operators.table_lookup.declare import Table
+from headrace.pipeline.stream import Stream, check_new_names
+from headrace.pipeline.where import Where, caller
+
+TableHow = Literal["inner", "left", "right", "full"]
+
+_TAKEN = "revision"
+"""What a changelog calls a column of its own."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A table, and how its rows are found: columns known so far, each with one of the table's."""
+
+    table: Table
+    on: tuple[tuple[str, str], ...]
+    prefix: str
+
+    @property
+    def by_key(self) -> bool:
+        """Whether there is one row at most for each that looks for it."""
+        return {theirs for _, theirs in self.on} == set(self.table.key)
+
+    @property
+    def from_table(self) -> tuple[tuple[str, str], ...]:
+        """The columns that a row gets of the table, and what they are called there."""
+        equal = {theirs for _, theirs in self.on}
+        return tuple((n, self.prefix + n) for n in self.table.columns if n not in equal)
+
+
+@dataclass(frozen=True)
+class TableJoin(Stream):
+    """Rows of tables that belong together, as they are now."""
+
+    first: Table
+    links: tuple[Link, ...]
+    how: TableHow
+    is_result = True
+
+    @property
+    def upstream(self) -> tuple[Stream, ...]:
+        return self.tables
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        return self.first, *(link.table for link in self.links)
+
+    @property
+    def keeps_first(self) -> bool:
+        """Whether a row of the first table is told of that finds no other."""
+        return self.how in ("left", "full")
+
+    @property
+    def keeps_other(self) -> bool:
+        return self.how in ("right", "full")
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether each row of the first table is told of once at most, and nothing else is."""
+        return not self.keeps_other and all(link.by_key for link in self.links)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What makes a row unique. Of a row that has no other, the other's part is null."""
+        if self.looks_up:
+            return self.first.key
+        (link,) = self.links
+        named = {theirs: mine for mine, theirs in link.on} | dict(link.from_table)
+        return tuple(dict.fromkeys((*self.first.key, *(named[name] for name in link.table.key))))
+
+    @property
+    def origins(self) -> dict[str, tuple[int, str]]:
+        """By column, the table that it is of, 0 for the first, and what it is called there."""
+        found = {name: (0, name) for name in self.first.columns}
+        for number, link in enumerate(self.links, 1):
+            found |= {name: (number, column) for column, name in link.from_table}
+        return found
+
+    def looked_up_from(self, link: Link) -> int:
+        """The number of the table that has the columns by which those of a link are found."""
+        return self.origins[link.on[0][0]][0]
+
+
+def join_tables(
+    first: Table,
+    *others: Table,
+    on: On | Sequence[On],
+    how: TableHow = "inner",
+    prefix: str | Sequence[str] = "",
+) -> TableJoin:
+    """A live table of rows that belong together: it changes whenever one of its tables does.
+
+    `on={"product": "id"}` finds the row of the second table whose `id` is the `product` of the
+    first. `how` says which rows without another are told of: none, those of the first (`left`), of
+    the second (`right`), or of both (`full`). A null is equal to nothing.
+
+    The columns are those of the first table and, with `prefix` in front, of the second, which lacks
+    those that are equal. With more tables, `on` and `prefix` have an entry for each, and each is
+    found by its key from columns of one table before it.
+    """
+    where = caller()
+    for table in (first, *others):
+        if not isinstance(table, Table):
+            raise InvalidPipeline(
+                "Tables are joined with tables",
+                hint=f"table(orders, key='id') makes one of a topic; enrich() joins a stream with "
+                f"a table, and join() two streams. See {where}",
+            )
+    if not others:
+        raise InvalidPipeline(
+            "A join needs two tables", hint=f"join_tables(orders, products, on=...). See {where}"
+        )
+    if how not in get_args(TableHow):
+        raise InvalidPipeline(
+            f"how cannot be {how!r}", hint=f"Use {', '.join(get_args(TableHow))}. See {where}"
+        )
+    prefixes = [prefix] if isinstance(prefix, str) and len(others) == 1 else prefix
+    wanted: Any = [on] if len(others) == 1 else on
+    for name, value in (("on", wanted), ("prefix", prefixes)):
+        if isinstance(value, str | Mapping) or len(value) != len(others):
+            raise InvalidPipeline(
+                f"{len(others)} tables are joined to the first, and `{name}` is not for each",
+                hint=f"{name}=[...] with {len(others)} entries, in order. See {where}",
+            )
+    made = TableJoin(first.columns, where, first, (), how)
+    for table, equal, before in zip(others, wanted, prefixes, strict=True):
+        pairs = equal_columns(equal, made.columns, table.columns, where)
+        link = Link(table, pairs, before)
+        _check_link(made, link, how, len(others), where)
+        names = [name for _, name in link.from_table]
+        check_new_names(names, where)
+        check_apart([*made.columns, *names], where)
+        made = TableJoin((*made.columns, *names), where, first, (*made.links, link), how)
+    if _TAKEN in made.columns:
+        raise InvalidPipeline(
+            f"A column of joined tables cannot be called {_TAKEN!r}, as the changelog has its own",
+            hint=f"Rename it: table(derive(...), ...), or give a prefix. See {where}",
+        )
+    return made
+
+
+def made_of_tables(stream: Stream) -> bool:
+    """Whether a stream is made of joined tables."""
+    return isinstance(stream, TableJoin) or any(map(made_of_tables, stream.upstream))
+
+
+def _check_link(made: TableJoin, link: Link, how: str, others: int, where: Where) -> None:
+    """Return if a table can be joined to those before it."""
+    if others == 1:
+        return
+    if how not in ("inner", "left"):
+        raise InvalidPipeline(
+            f"More than two tables cannot be joined with how={how!r}",
+            hint=f"Use inner or left. See {where}",
+        )
+    if not link.by_key:
+        raise InvalidPipeline(
+            f"Of more than two tables, each is found by its key, {', '.join(link.table.key)}",
+            hint=f"Name these, and no others, in `on`. See {where}",
+        )
+    if len({made.origins[mine][0] for mine, _ in link.on}) > 1:
+        raise InvalidPipeline(
+            "The columns that find a row of a table are of several others: "
+            f"{', '.join(mine for mine, _ in link.on)}",
+            hint=f"They have to be of one table. See {where}",
+        )

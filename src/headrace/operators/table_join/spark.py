@@ -1,0 +1,133 @@
+"""What tables bring between two places in the log. To join them is for whoever keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+from pyarrow import types
+from pyspark.sql import SparkSession
+
+from headrace.errors import InvalidPipeline
+from headrace.log import Log
+from headrace.operators.table_join.declare import TableJoin
+from headrace.operators.table_lookup.declare import Table
+from headrace.plan import metadata
+from headrace.plan.arrow_frames import arrow_schema
+from headrace.plan.batch import Portion, Shapes, Sink
+from headrace.plan.crash_points import Reach
+from headrace.plan.law import Law
+from headrace.plan.position import Position
+from headrace.plan.range_read import Between
+from headrace.plan.reads import branches
+from headrace.plan.steps import Step
+from headrace.plan.table_changes import TOMBSTONE, Changes, change_rows
+from headrace.plan.uncounted import Aside
+
+ROUND_ROWS = 500_000
+"""What a round takes of a topic: who joins it holds it, and the rows it touches, in memory."""
+
+
+class TableJoining:
+    """Reads the versions that are new of each table, and holds nothing."""
+
+    ahead = True
+
+    def __init__(self, spark: SparkSession, log: Log, step: Step) -> None:
+        assert isinstance(step.stream, TableJoin)
+        self._log = log
+        self._step = step
+        self._join: TableJoin = step.stream
+        self._between = Between(spark, log)
+        nothing = self._between.nothing(metadata.DELETED)
+        self._schemas = tuple(
+            arrow_schema(change_rows(table, nothing).drop(TOMBSTONE)) for table in self._join.tables
+        )
+        self._rows = self._row_schema()
+        self.shapes = Shapes(self._rows, tables=self._schemas)
+
+    def begin(self, sink: Sink) -> None:
+        """Make ready: all there is to know is with the sink."""
+
+    def portion(
+        self, sink: Sink, start: Mapping[str, Position], end: Mapping[str, Position], reach: Reach
+    ) -> Portion:
+        """The versions from one place up to another."""
+        while True:
+            there = self._there(start, end)
+            found = [
+                self._changes(number, table, start, end)
+                for number, table in enumerate(self._join.tables)
+            ]
+            # What compaction takes away meanwhile was read by some, and by others not.
+            if there == self._there(start, end):
+                break
+        reach("computed")
+        aside = self._between.aside(self._step.name, self._join, start, end)
+        dead = [pa.Table.from_batches([b]) for part in aside.values() for b in part.dead]
+        dead += [changes.dead for changes in found if changes.dead is not None]
+        return Portion(
+            start,
+            end,
+            self._between.frontier(end),
+            self._rows.empty_table(),
+            None,
+            pa.concat_tables(dead) if dead else None,
+            self._law(there, aside, found),
+            tables=tuple(changes.versions for changes in found),
+        )
+
+    def ended(self) -> None:
+        """Nothing is left open."""
+
+    def _there(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> dict[str, int]:
+        return {
+            topic: self._between.rows(self._log.topic(topic).topic, start[topic], end[topic])
+            for topic in end
+        }
+
+    def _changes(
+        self,
+        number: int,
+        table: Table,
+        start: Mapping[str, Position],
+        end: Mapping[str, Position],
+    ) -> Changes:
+        schema = self._schemas[number]
+        if not end[table.topic].rows_after(start[table.topic]):
+            return Changes(schema.empty_table(), None, 0)
+        rows = change_rows(table, self._between.compiler(start, end, metadata.DELETED)).toArrow()
+        return Changes.of(rows, table, schema, self._step.name, self._log)
+
+    def _law(
+        self, rows: Mapping[str, int], aside: Mapping[str, Aside], found: list[Changes]
+    ) -> Law:
+        """What is known of the rows before the sink has them."""
+        ways = branches(self._join)
+        law = Law(
+            rows=sum(rows.values()),
+            tombstones=sum(changes.tombstones for changes in found),
+            dead=sum(part.dead_rows for part in aside.values())
+            + sum(changes.dead.num_rows for changes in found if changes.dead is not None),
+            # A table that is joined with itself reads each row twice.
+            exploded=sum((rows[t] - aside[t].dead_rows) * (ways[t] - 1) for t in rows),
+        )
+        return law + Law(pairs=law.passed)
+
+    def _row_schema(self) -> pa.Schema:
+        """The columns of a row, once it is seen that those can be equal that have to."""
+        join, kinds = self._join, self._schemas
+        fields = [
+            kinds[number].field(column).with_name(name)
+            for name, (number, column) in join.origins.items()
+        ]
+        for number, link in enumerate(join.links, 1):
+            for mine, theirs in link.on:
+                from_, column = join.origins[mine]
+                one, other = kinds[from_].field(column).type, kinds[number].field(theirs).type
+                if one != other and not (types.is_integer(one) and types.is_integer(other)):
+                    raise InvalidPipeline(
+                        f"{mine!r} is {one} and {theirs!r} is {other}: they are never equal",
+                        hint=f"Cast one of them with derive(). See {join.where}",
+                    )
+        return pa.schema([*fields, pa.field(metadata.REVISION, pa.int64())])

@@ -1,0 +1,132 @@
+"""Keeps the tables of a join, shows their rows joined, and tells which of these have changed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import apsw
+import pyarrow as pa
+
+from headrace.log import Log
+from headrace.operators.table_join.joined import joined_of
+from headrace.operators.table_join.sides import Side
+from headrace.operators.window.emission.policy import Passage
+from headrace.plan import metadata
+from headrace.plan.batch import Portion, Shapes
+from headrace.plan.crash_points import Reach
+from headrace.plan.law import Law
+from headrace.plan.position import last_commit
+from headrace.plan.steps import Step
+from headrace.store import changelog
+from headrace.store.keeper import Keeper
+from headrace.store.outbox import put
+from headrace.store.sqlite.database import PREFIX, rows_of
+from headrace.store.sqlite.values import quoted, shown, table_from
+
+_ROWS_AT_ONCE = 100_000
+
+
+class TableJoinKeeper(Keeper):
+    """The tables as they are now. Their rows are joined when somebody reads the view.
+
+    So a change writes the rows of its own table, however many others it touches; these are read,
+    as they were and as they are, to be told of in the changelog, if there is one.
+    """
+
+    def __init__(
+        self, step: Step, shapes: Shapes, log: Log, changes: str | None, reach: Reach
+    ) -> None:
+        assert step.table_join is not None
+        assert step.view is not None
+        self.schema = shapes.rows
+        self._step = step
+        self._view = step.view
+        self._log = log
+        self._changelog = changes
+        self._reach = reach
+        join = step.table_join
+        pairs = zip(join.tables, shapes.tables, strict=True)
+        self._sides = [Side(step.name, n, table, s) for n, (table, s) in enumerate(pairs)]
+        self._joined = joined_of(step.name, join, self._sides)
+        self._before, self._after = (
+            f"temp.{quoted(f'{PREFIX}{when}_{step.name}')}" for when in ("before", "after")
+        )
+
+    def create(self, db: apsw.Connection) -> None:
+        for side in self._sides:
+            side.create(db)
+        self._joined.create(db)
+        rows = quoted(rows_of(self._step.name))
+        db.execute(f"CREATE VIEW {rows} AS {self._joined.all_rows()}")
+        columns = ", ".join(
+            f"{shown(quoted(f.name), f.type)} AS {quoted(f.name)}" for f in self.schema
+        )
+        # What may change at any time is never final.
+        db.execute(
+            f"CREATE VIEW {quoted(self._view.name)} AS "
+            f"SELECT {columns}, 'open' AS _state FROM {rows}"
+        )
+
+    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
+        pairs = zip(self._sides, portion.tables, strict=True)
+        before = sum(side.take_in(db, versions) for side, versions in pairs)
+        if self._changelog is not None:
+            self._joined.touch(db)
+            self._remember(db, self._before)
+        after = sum(side.apply(db) for side in self._sides)
+        self._reach("stored panes")
+        if self._changelog is not None:
+            self._remember(db, self._after)
+            moment = self._log.commit_time(last_commit(portion.end)) // 1_000
+            self._tell(db, self._changelog, moment)
+        return Law(counted=after - before)
+
+    def _remember(self, db: apsw.Connection, table: str) -> None:
+        """Put the rows that a change has to do with aside, as they are at the time."""
+        columns = ", ".join(map(quoted, self.schema.names))
+        key = ", ".join(map(quoted, self._view.key))
+        schema, name = table.split(".", 1)
+        db.execute(
+            f"CREATE TABLE IF NOT EXISTS {table} ({columns}); DELETE FROM {table}; "
+            f"DROP INDEX IF EXISTS {schema}.{_index(name)}"
+        )
+        db.execute(f"INSERT INTO {table} ({columns}) {self._joined.touched_rows()}")
+        db.execute(f"CREATE INDEX {schema}.{_index(name)} ON {name} ({key})")
+
+    def _tell(self, db: apsw.Connection, topic: str, moment: int) -> None:
+        """Put what became of these rows into the outbox: first what is gone, then what is new."""
+        who, key = (self._step.app, self._view.name), self._view.key
+        match = " AND ".join(f"a.{quoted(k)} IS b.{quoted(k)}" for k in key)
+        order = ", ".join(map(quoted, key))
+        gone = (
+            f"SELECT {self._listed('b')} FROM {self._before} b "
+            f"WHERE NOT EXISTS (SELECT 1 FROM {self._after} a WHERE {match}) ORDER BY {order}"
+        )
+        for rows in self._slices(db, gone, self.schema):
+            put(db, topic, changelog.deletions(*who, key, rows, moment))
+        names = self.schema.names
+        both = pa.schema([*self.schema, *(f.with_name(f"{f.name} before") for f in self.schema)])
+        # A row with the revision it had counts nothing that it did not count before.
+        changed = (
+            f"SELECT {self._listed('a')}, {self._listed('b')} FROM {self._after} a "
+            f"LEFT JOIN {self._before} b ON {match} "
+            f"WHERE a.{metadata.REVISION} IS NOT b.{metadata.REVISION} "
+            f"ORDER BY {', '.join(f'a.{quoted(k)}' for k in key)}"
+        )
+        for rows in self._slices(db, changed, both):
+            was = rows.select(both.names[len(names) :]).rename_columns(names)
+            put(db, topic, changelog.changes(*who, key, rows.select(names), was, moment))
+
+    def _listed(self, side: str) -> str:
+        return ", ".join(f"{side}.{quoted(name)}" for name in self.schema.names)
+
+    def _slices(self, db: apsw.Connection, sql: str, schema: pa.Schema) -> Iterator[pa.Table]:
+        """The rows of a query in portions that Python can hold."""
+        found = db.execute(sql)
+        while some := list(itertools.islice(found, _ROWS_AT_ONCE)):
+            yield table_from([tuple(row) for row in some], schema)
+
+
+def _index(table: str) -> str:
+    return quoted(f"{table[1:-1]} by key")

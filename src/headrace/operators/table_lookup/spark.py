@@ -1,0 +1,214 @@
+"""Rows of a stream with what a table says of each, from one place in the log to another.
+
+Rows wait in the log until the table has come as far as they have. A version that came after a row
+was ready is not looked at: the log says which do, so that a replay finds the same versions.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from headrace.clock import micros
+from headrace.log import Commit, Log
+from headrace.operators.table_lookup.declare import Enriched
+from headrace.operators.table_lookup.lookup import Lookup
+from headrace.pipeline.stream import sources
+from headrace.plan import metadata
+from headrace.plan.arrow_frames import arrow_schema
+from headrace.plan.batch import Portion, Shapes, Sink
+from headrace.plan.counters import Counters
+from headrace.plan.crash_points import Reach
+from headrace.plan.law import Law
+from headrace.plan.log_rows import event_times, in_time
+from headrace.plan.position import Commits, Position, last_commit, position_at
+from headrace.plan.range_read import PLACES, Between
+from headrace.plan.reads import branches
+from headrace.plan.staging import stage
+from headrace.plan.steps import Step
+from headrace.plan.table_changes import TOMBSTONE, Changes, change_rows
+from headrace.plan.uncounted import Aside
+from headrace.plan.waiting import Ready, Waiting, frontier_after
+
+
+@dataclass(frozen=True)
+class Held:
+    """What there is after a portion: the versions, and how many rows wait, all after a commit."""
+
+    versions: pa.Table
+    low: int = 0
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    frontiers: Mapping[str, int] = field(default_factory=dict)
+    """The frontier of each topic by then."""
+
+
+class Enriching:
+    """Computes what lies between two places. Its sink keeps the versions of the table."""
+
+    ahead = True
+
+    def __init__(self, spark: SparkSession, log: Log, step: Step, staging: Path) -> None:
+        assert isinstance(step.stream, Enriched)
+        self._spark = spark
+        self._log = log
+        self._step = step
+        self._staging = staging
+        self._enriched: Enriched = step.stream
+        self._between = Between(spark, log)
+        self._topics = {s.topic.name: s.topic for s in sources(self._enriched.input)}
+        (table,) = sources(self._enriched.table)
+        self._table = table.topic
+        self._waits = self._enriched.mode == "as_of"
+        self._amends = self._enriched.amend is not None
+        changes = change_rows(
+            self._enriched.table, self._between.nothing(metadata.DELETED), self._enriched.amend
+        )
+        self._versions_schema = arrow_schema(changes.drop(TOMBSTONE))
+        self._lookup = Lookup(spark, self._enriched)
+        nothing = self._between.nothing(metadata.READY, ordered=self._amends)
+        rows = nothing.rows(self._enriched.input)
+        versions = self._versions_schema.empty_table()
+        self._schema = arrow_schema(self._lookup.found(rows, versions))
+        public = pa.schema([self._schema.field(name) for name in self._enriched.columns])
+        self.shapes = Shapes(public, versions=self._versions_schema, told=self._schema)
+        self._held = Held(versions)
+
+    def begin(self, sink: Sink) -> None:
+        """Find the versions there are, and the rows that wait."""
+        self._lookup.forget()
+        shutil.rmtree(self._staging, ignore_errors=True)
+        begun, reached = last_commit(sink.begun), last_commit(sink.reached)
+        known = sink.frontiers()
+        frontiers = {
+            topic: known.get(topic, frontier_after(self._log, topic, reached))
+            for topic in (self._table.name, *self._topics)
+        }
+        ready = self._ready(begun, reached, reached, frontiers)
+        self._held = self._still(sink.versions(), ready, reached)
+
+    def portion(
+        self, sink: Sink, start: Mapping[str, Position], end: Mapping[str, Position], reach: Reach
+    ) -> Portion:
+        """The rows that are ready by then and were not, each looked up."""
+        upto = last_commit(end)
+        changes = self._changes(start, end)
+        versions = self._held.versions
+        if changes.versions.num_rows:
+            versions = pa.concat_tables([versions, changes.versions]).combine_chunks()
+        ready = self._ready(self._held.low, last_commit(start), upto, self._held.frontiers)
+        counters = Counters()
+        settled = ready.earliest if ready is not None else None
+        timely = ready is None or self._lookup.settles(versions, settled)
+        compiler = self._between.compiler(
+            {topic: position_at(self._log, topic, self._held.low) for topic in self._topics}
+            if ready is not None
+            else start,
+            end,
+            *([] if timely else [metadata.READY]),
+            beside=PLACES if self._amends else (),
+            ordered=self._amends,
+            waiting=ready.waiting if ready is not None else None,
+            counters=counters,
+        )
+        rows = compiler.rows(self._enriched.input)
+        found = self._lookup.found(rows, versions, counters, settled)
+        # As many as have waited, which may be any number.
+        results = stage(found, self._staging / str(upto), self._schema, counters.all)
+        reach("computed")
+        held = self._still(versions, ready, upto)
+        more = {t: held.waiting.get(t, 0) - self._held.waiting.get(t, 0) for t in self._topics}
+        self._held = held
+        aside = self._between.aside(self._step.name, self._enriched, start, end)
+        dead = [pa.Table.from_batches([b]) for part in aside.values() for b in part.dead]
+        dead += [changes.dead] if changes.dead is not None else []
+        law = self._law(start, end, aside, changes, more)
+        law += _counted(results.counts, counters)
+        return Portion(
+            start,
+            end,
+            self._between.frontier(end),
+            self._schema.empty_table(),
+            None,
+            pa.concat_tables(dead) if dead else None,
+            law + Law(pairs=law.passed),
+            staged=results,
+            versions=changes.versions,
+            frontiers=held.frontiers,
+        )
+
+    def ended(self) -> None:
+        """No more portions are asked for."""
+        self._lookup.forget()
+        shutil.rmtree(self._staging, ignore_errors=True)
+
+    def _changes(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> Changes:
+        table, topic = self._enriched.table, self._table.name
+        if not end[topic].rows_after(start[topic]):
+            return Changes(self._versions_schema.empty_table(), None, 0)
+        compiler = self._between.compiler(start, end, metadata.DELETED)
+        rows = change_rows(table, compiler, self._enriched.amend).toArrow()
+        return Changes.of(rows, table, self._versions_schema, self._step.name, self._log)
+
+    def _ready(self, low: int, after: int, upto: int, frontiers: Mapping[str, int]) -> Ready | None:
+        if not self._waits:
+            return None
+        patience = micros(self._enriched.wait)
+        table, topics = self._table.name, tuple(self._topics)
+        return Ready(self._log, Waiting(table, topics, patience, low, after, upto, frontiers))
+
+    def _still(self, versions: pa.Table, ready: Ready | None, upto: int) -> Held:
+        """What is held after a commit; the rows that wait are counted by the log's own times."""
+        if ready is None:
+            return Held(versions, upto)
+        low, found = ready.first_waiting(self._log), {}
+        for name, topic in self._topics.items():
+            assert topic.event_time is not None
+            commits, count = Commits(self._log, name), 0
+            for batch in self._log.read(
+                name, start=Commit(low), stop=Commit(upto), columns=[topic.event_time]
+            ):
+                assert batch.commit is not None
+                late = ready.at(batch.commit, event_times(batch, topic)) > upto
+                count += int((late & in_time(batch, topic, commits)).sum())
+            found[name] = count
+        return Held(versions, low, found, ready.frontiers)
+
+    def _law(
+        self,
+        start: Mapping[str, Position],
+        end: Mapping[str, Position],
+        aside: Mapping[str, Aside],
+        changes: Changes,
+        more: Mapping[str, int],
+    ) -> Law:
+        """What the log knows of the rows; `more` wait in each topic than before."""
+        rows = {topic: end[topic].rows_after(start[topic]) for topic in end}
+        ways = branches(self._enriched.input)
+        came = {
+            topic: rows[topic] - aside[topic].dead_rows - aside[topic].tombstones - more[topic]
+            for topic in self._topics
+        }
+        return Law(
+            rows=sum(rows.values()),
+            tombstones=changes.tombstones + sum(aside[t].tombstones for t in self._topics),
+            dead=sum(found.dead_rows for found in aside.values())
+            + (changes.dead.num_rows if changes.dead is not None else 0),
+            exploded=sum(n * (ways[topic] - 1) for topic, n in came.items()),
+            waiting=sum(more.values()),
+            compacted=self._between.compacted(
+                self._table, start[self._table.name], end[self._table.name]
+            ),
+        )
+
+
+def _counted(counts: Mapping[str, int], counters: Counters) -> Law:
+    """What Spark has counted of the rows."""
+    return Law(
+        filtered=sum(counts[name] for name in counters.filtered),
+        exploded=sum(counts[name] for name in counters.exploded),
+    )

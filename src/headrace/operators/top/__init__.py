@@ -1,0 +1,1 @@
+"""The top N of each window, ranked in the store."""

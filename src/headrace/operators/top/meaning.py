@@ -1,0 +1,43 @@
+"""The highest of each window, from the panes of an aggregation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.operators.window.meaning import Meaning, Pane, PaneKey
+from headrace.pipeline.stream import Top
+
+Place = tuple[Any, ...]
+"""The values of `within`, the window's start if each window is ranked by itself, and the rank."""
+
+
+def ranking(top: Top, found: Meaning, frontier: int | None) -> dict[Place, tuple[PaneKey, Pane]]:
+    """Which pane has which rank, once the frontier has come so far.
+
+    Of a live board, what is final has left. Of one that is emitted when it is final, only what is
+    final is there.
+    """
+    final = found.final(top.of, frontier)
+    panes: Mapping[PaneKey, Pane] = found.panes if top.emit == "updates" else final
+    groups: dict[Place, list[tuple[PaneKey, Pane]]] = {}
+    for key, pane in panes.items():
+        if not (top.live and key in final):
+            named = dict(zip(top.of.by, key, strict=False))
+            group = tuple(named[name] for name in top.within)
+            group = group if top.live else (*group, pane.start)
+            groups.setdefault(group, []).append((key, pane))
+    return {
+        (*group, rank): one
+        for group, rows in groups.items()
+        for rank, one in enumerate(_highest(top, rows), 1)
+    }
+
+
+def _highest(top: Top, rows: list[tuple[PaneKey, Pane]]) -> list[tuple[PaneKey, Pane]]:
+    """The first of a group. What is null comes last, among values as among keys."""
+    by_key = sorted(rows, key=lambda row: [(1,) if part is None else (0, part) for part in row[0]])
+    values = {key: pane.result(top.of.aggregates)[top.by] for key, pane in rows}
+    some = [row for row in by_key if values[row[0]] is not None]
+    none = [row for row in by_key if values[row[0]] is None]
+    return [*sorted(some, key=lambda row: values[row[0]], reverse=True), *none][: top.n]

@@ -1,0 +1,166 @@
+"""The highest of what was counted: a table with a row for each rank, kept beside the panes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import apsw
+import pyarrow as pa
+
+from headrace.errors import InvalidPipeline
+from headrace.operators.window.emission.policy import Turn
+from headrace.operators.window.table import PaneTable
+from headrace.pipeline.stream import RANK, WINDOW_END, WINDOW_START, Top
+from headrace.plan import metadata
+from headrace.plan.steps import Step
+from headrace.store.sqlite.database import PREFIX
+from headrace.store.sqlite.values import insert, ordered, quoted, table_from
+
+_ANY = "_any"
+"""A column that is the same everywhere: without others there is one ranking of everything."""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The ranks whose row has changed, each as it was before, and those that nobody has any more.
+
+    Where nobody had a rank before, all columns are null.
+    """
+
+    rows: pa.Table
+    before: pa.Table
+    gone: pa.Table
+
+
+class SlotTable(PaneTable):
+    """The rows that have a rank, by group and rank. A reader sees these, and not the panes."""
+
+    def __init__(self, step: Step, panes: PaneTable) -> None:
+        assert step.top is not None
+        self._top = step.top
+        # No name has a space in it, so this is none of another step's tables.
+        super().__init__(
+            step, _schema(self._top, panes.schema), name=f"slots {step.name}", key=self._top.key
+        )
+        self._panes = panes
+        self._group = [quoted(name) for name in self._top.group]
+        self._same_group = " AND ".join(["true", *(f"t.{g} IS o.{g}" for g in self._group)])
+        self._groups = quoted(f"{PREFIX}groups {step.name}")
+        self._touched = quoted(f"{PREFIX}touched {step.name}")
+        self._ranked = quoted(f"{PREFIX}ranked {step.name}")
+
+    def create(self, db: apsw.Connection) -> None:
+        """Make the table, what a reader sees of it, and a way from a group to its first panes.
+
+        The index has the panes of a group in the very order of their ranks, so that to find the
+        first of them takes as long among a million as among a thousand.
+        """
+        super().create(db)
+        columns = ", ".join([*self._group, *self._order("")])
+        db.execute(f"CREATE INDEX {self._groups} ON {self._panes.name} ({columns})")
+
+    @property
+    def is_shown(self) -> bool:
+        return True
+
+    def touch(self, db: apsw.Connection, panes: pa.Table) -> None:
+        """Remember that panes have changed, or are no more: their groups are ranked anew."""
+        self._prepare(db)
+        if panes.num_rows:
+            groups = panes.select(list(self._top.group))
+            groups = groups.append_column(_ANY, pa.repeat(1, groups.num_rows))
+            insert(db, self._touched, groups.group_by(groups.column_names).aggregate([]))
+
+    def rank(self, db: apsw.Connection, turn: Turn) -> Ranked:
+        """Rank the groups that were touched since the last time."""
+        self._prepare(db)
+        if self._top.live:
+            self._touch_closed(db, turn)
+        self._select_highest(db, turn)
+        gone = self._take_gone(db)
+        same = " AND ".join(f"o.{c} IS n.{c}" for c in self._columns)
+        match = f"{self._ranked} n JOIN {self.name} o ON {self._match}"
+        db.execute(
+            f"DELETE FROM {self._ranked} WHERE rowid IN (SELECT n.rowid FROM {match} WHERE {same})"
+        )
+        found = [
+            tuple(row)
+            for row in db.execute(
+                f"SELECT n.*, o.* FROM {self._ranked} n LEFT JOIN {self.name} o ON {self._match} "
+                f"ORDER BY {', '.join(f'n.{quoted(k)}' for k in self.key)}"
+            )
+        ]
+        db.execute(f"DELETE FROM {self.name} WHERE rowid IN (SELECT o.rowid FROM {match})")
+        db.execute(f"INSERT INTO {self.name} SELECT * FROM {self._ranked}")
+        db.execute(f"DELETE FROM {self._ranked}; DELETE FROM {self._touched}")
+        width = len(self.schema)
+        rows, before = (
+            table_from([row[part] for row in found], self.schema)
+            for part in (slice(width), slice(width, None))
+        )
+        return Ranked(rows, before, gone)
+
+    def _touch_closed(self, db: apsw.Connection, turn: Turn) -> None:
+        """What is final now was ranked until now."""
+        before, after = turn.closed.span
+        if after is not None:
+            group = ", ".join([*self._group, "1"])
+            db.execute(
+                f"INSERT INTO {self._touched} SELECT DISTINCT {group} FROM {self._panes.name} "
+                f"WHERE {WINDOW_END} > ? AND {WINDOW_END} <= ?",
+                (-(1 << 62) if before is None else before, after),
+            )
+
+    def _select_highest(self, db: apsw.Connection, turn: Turn) -> None:
+        """Put the first of each group that was touched where they can be compared."""
+        top, panes = self._top, self._panes.name
+        order = ", ".join(self._order("o."))
+        group = ", ".join(f"o.{g}" for g in self._group) or "1"
+        there = self._same_group
+        if top.live and turn.closed.after is not None:
+            # What is final is not to be looked for by its end, which would be all of the rest.
+            there += f" AND +o.{WINDOW_END} > {turn.closed.after}"
+        first = f"SELECT o.rowid FROM {panes} o WHERE {there} ORDER BY {order} LIMIT {top.n}"
+        db.execute(
+            f"INSERT INTO {self._ranked} SELECT {', '.join(self._columns)} FROM "
+            f"(SELECT o.*, row_number() OVER (PARTITION BY {group} ORDER BY {order}) AS {RANK} "
+            f"FROM (SELECT DISTINCT * FROM {self._touched}) t "
+            f"CROSS JOIN {panes} o ON o.rowid IN ({first}))"
+        )
+
+    def _order(self, prefix: str) -> list[str]:
+        """What panes are ranked by: the value, and then the key. What is null comes last."""
+        kinds = self._panes.schema
+        found = [f"{ordered(prefix + quoted(self._top.by), kinds.field(self._top.by).type)} DESC"]
+        for name in self._panes.key:
+            column = prefix + quoted(name)
+            found += [] if name == WINDOW_START else [f"{column} IS NULL"]
+            found.append(ordered(column, kinds.field(name).type))
+        return found
+
+    def _take_gone(self, db: apsw.Connection) -> pa.Table:
+        rows = db.execute(
+            f"DELETE FROM {self.name} WHERE rowid IN (SELECT o.rowid "
+            f"FROM (SELECT DISTINCT * FROM {self._touched}) t "
+            f"CROSS JOIN {self.name} o ON {self._same_group} "
+            f"WHERE NOT EXISTS (SELECT 1 FROM {self._ranked} n WHERE {self._match})) RETURNING *"
+        )
+        return table_from([tuple(row) for row in rows], self.schema)
+
+    def _prepare(self, db: apsw.Connection) -> None:
+        group, columns = ", ".join([*self._group, _ANY]), ", ".join(self._columns)
+        db.execute(f"CREATE TEMP TABLE IF NOT EXISTS {self._touched} ({group})")
+        db.execute(f"CREATE TEMP TABLE IF NOT EXISTS {self._ranked} ({columns})")
+
+
+def _schema(top: Top, panes: pa.Schema) -> pa.Schema:
+    """The columns of a ranking of such panes."""
+    if pa.types.is_nested(panes.field(top.by).type):
+        raise InvalidPipeline(
+            f"{top.by!r} is {panes.field(top.by).type}, by which nothing can be ranked",
+            hint=f"Rank by a number, a time or a text. See {top.where}",
+        )
+    fields = [
+        pa.field(RANK, pa.int64()) if name == RANK else panes.field(name) for name in top.columns
+    ]
+    return pa.schema([*fields, panes.field(metadata.REVISION), panes.field(metadata.ROWS)])

@@ -1,0 +1,1 @@
+"""Windowed aggregation: tumbling, hopping, sliding and session windows."""

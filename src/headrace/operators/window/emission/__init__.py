@@ -1,0 +1,1 @@
+"""Emission of windows: which changes are published, and as what."""

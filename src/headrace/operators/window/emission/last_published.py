@@ -1,0 +1,107 @@
+"""What was last said in a topic of each pane that is not final yet, and when."""
+
+from __future__ import annotations
+
+import apsw
+import numpy as np
+import pyarrow as pa
+
+from headrace.operators.window.table import PaneTable
+from headrace.pipeline.stream import WINDOW_END
+from headrace.plan.steps import Step
+from headrace.store.sqlite.database import PREFIX
+from headrace.store.sqlite.values import insert, quoted, table_from
+
+_ROWS_AT_ONCE = 100_000
+
+_TOLD, _WAITING = "_told", "_waiting"
+_OWN = [pa.field(_TOLD, pa.int64()), pa.field(_WAITING, pa.bool_())]
+"""When it was said, by the log's time, and whether the pane has changed since."""
+
+
+class ToldTable(PaneTable):
+    """For one topic, the rows of a table as the topic has them. A row is there once it was told."""
+
+    def __init__(self, step: Step, topic: str, of: PaneTable) -> None:
+        # No name has a space in it, so this is none of a step's own tables.
+        super().__init__(step, pa.schema([*of.schema, *_OWN]), name=f"told {topic}", key=of.key)
+        self._of = of
+        self._asked = quoted(f"{PREFIX}asked {topic}")
+        self._waits = quoted(f"{PREFIX}waiting {topic}")
+
+    def enter(self, db: apsw.Connection, closed: int | None, *, spoken: bool) -> None:
+        """Make the table if it is not there.
+
+        In a topic that was `spoken` to without one, every change was told as it came, so what was
+        said last is what the panes are now.
+        """
+        if self._exists(db):
+            return
+        self._create_table(db)
+        db.execute(f"CREATE INDEX {self._waits} ON {self.name} ({_TOLD}) WHERE {_WAITING}")
+        if spoken:
+            open_ones = "" if closed is None else f"WHERE {WINDOW_END} > {closed}"
+            db.execute(f"INSERT INTO {self.name} SELECT *, 0, 0 FROM {self._of.name} {open_ones}")
+
+    def drop(self, db: apsw.Connection) -> None:
+        """Remove the table: from now on it would not be kept."""
+        db.execute(f"DROP TABLE IF EXISTS {self.name}")
+
+    def find(self, db: apsw.Connection, panes: pa.Table) -> pa.Table:
+        """For each pane what was last told of it; nulls where nothing was."""
+        self._ask(db, panes)
+        there = [
+            tuple(row)
+            for row in db.execute(
+                f"SELECT n.rowid, o.* FROM {self._asked} n JOIN {self.name} o ON {self._match}"
+            )
+        ]
+        found = np.full(panes.num_rows, -1)
+        found[[row[0] - 1 for row in there]] = range(len(there))
+        return table_from([row[1:] for row in there], self.schema).take(
+            pa.array(found, mask=found < 0)
+        )
+
+    def tell(self, db: apsw.Connection, panes: pa.Table, now: int) -> None:
+        """Remember that these were told now."""
+        count = panes.num_rows
+        rows = pa.Table.from_arrays(
+            [*panes.columns, pa.repeat(now, count), pa.repeat(False, count)], schema=self.schema
+        )
+        self.merge(db, rows, remember=False)
+
+    def wait(self, db: apsw.Connection, panes: pa.Table) -> None:
+        """Remember that these have changed, and were not told."""
+        self._ask(db, panes)
+        db.execute(
+            f"UPDATE {self.name} SET {_WAITING} = 1 WHERE rowid IN "
+            f"(SELECT o.rowid FROM {self._asked} n JOIN {self.name} o ON {self._match})"
+        )
+
+    def waiting(self, db: apsw.Connection, since: int, end_after: int) -> pa.Table:
+        """Some of the panes of windows that end after a moment that wait, told `since` or before.
+
+        They are as they are now. There are none only if none are left.
+        """
+        columns = ", ".join(f"n.{quoted(name)}" for name in self._of.schema.names)
+        rows = db.execute(
+            f"SELECT {columns} FROM {self.name} o JOIN {self._of.name} n ON {self._match} "
+            f"WHERE o.{_WAITING} AND o.{_TOLD} <= ? AND n.{WINDOW_END} > ? LIMIT {_ROWS_AT_ONCE}",
+            (since, end_after),
+        )
+        return table_from([tuple(row) for row in rows], self._of.schema)
+
+    def forget(self, db: apsw.Connection, closed: int | None) -> None:
+        """Remove what can change no more. A rank of a live board goes on with another's row."""
+        if self._step.top is None or not self._step.top.live:
+            super().forget(db, closed)
+
+    def _exists(self, db: apsw.Connection) -> bool:
+        found = "SELECT count(*) FROM sqlite_schema WHERE name = ?"
+        return bool(db.execute(found, (self.name.strip('"'),)).get)
+
+    def _ask(self, db: apsw.Connection, panes: pa.Table) -> None:
+        names = ", ".join(map(quoted, self.key))
+        db.execute(f"CREATE TEMP TABLE IF NOT EXISTS {self._asked} ({names})")
+        db.execute(f"DELETE FROM {self._asked}")
+        insert(db, self._asked, panes.select(list(self.key)))

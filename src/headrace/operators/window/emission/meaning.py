@@ -1,0 +1,88 @@
+"""What is published of panes, one batch after the other.
+
+What a pane is does not depend on how the log is cut into batches. What is said of it before its
+window ends does, so that the cuts are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from headrace.clock import micros
+from headrace.operators.window.meaning import Pane, PaneKey, meaning
+from headrace.oracle.events import Event
+from headrace.pipeline.output import Output
+from headrace.pipeline.stream import Aggregation
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The end of a batch: its last commit of each topic, the frontier there, and the log's time."""
+
+    commits: Mapping[str, int]
+    frontier: int | None
+    now: int
+
+
+@dataclass(frozen=True)
+class Said:
+    """A row that is published: a pane as it was then, and why."""
+
+    key: PaneKey
+    pane: Pane
+    why: str
+
+
+def published(output: Output, events: Iterable[Event], cuts: Sequence[Cut]) -> list[Said]:
+    """What an output of updates says, in order. Within a batch, panes have no order."""
+    aggregation = output.stream
+    assert isinstance(aggregation, Aggregation)
+    events, delay = list(events), micros(aggregation.lateness.delay)
+    found: list[Said] = []
+    told: dict[PaneKey, tuple[Pane, int]] = {}
+    before: Mapping[PaneKey, Pane] = {}
+    fired: int | None = None
+    for cut in cuts:
+        read = [event for event in events if event.commit <= cut.commits[event.topic.name]]
+        panes = meaning(aggregation, read).panes
+        for key in before.keys() - panes.keys():
+            if key in told:
+                found.append(Said(key, told.pop(key)[0], "retracted"))
+        watermark = None if cut.frontier is None else cut.frontier - delay
+        for key, pane in panes.items():
+            changed = key not in before or before[key].revision != pane.revision
+            if watermark is None or pane.end > watermark:
+                due = _due(output, pane, told.get(key), cut.now, changed=changed)
+                why = "early" if due else None
+            elif fired is None or pane.end > fired:
+                why = "on time"
+            else:
+                why = "late" if changed else None
+            if why is None:
+                continue
+            if output.retractions and key in told:
+                found.append(Said(key, told[key][0], "retracted"))
+            found.append(Said(key, pane, why))
+            told[key] = (pane, cut.now)
+        before, fired = panes, watermark
+    return found
+
+
+def _due(
+    output: Output, pane: Pane, told: tuple[Pane, int] | None, now: int, *, changed: bool
+) -> bool:
+    """Whether something is to be said of a window that is open."""
+    match output.early:
+        case "batch":
+            return changed
+        case "never":
+            return False
+        case timedelta() as pause:
+            if told is None:
+                return changed
+            return told[0].revision != pane.revision and now - told[1] >= micros(pause)
+        case rows:
+            known = 0 if told is None else len(told[0].rows)
+            return changed and len(pane.rows) - known >= rows

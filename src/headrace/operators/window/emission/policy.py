@@ -1,0 +1,150 @@
+"""What one topic is told of panes: of all that have changed, or as its output has chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import apsw
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.clock import micros
+from headrace.operators.window.emission.last_published import ToldTable
+from headrace.operators.window.table import PaneTable
+from headrace.pipeline.output import Output
+from headrace.plan import metadata
+from headrace.plan.steps import Step
+from headrace.store import changelog
+from headrace.store.outbox import put
+
+PANE = "pane"
+"""The column that says why a row is there: whether its window was still open, and so on."""
+
+NEVER = -(1 << 62)
+
+
+@dataclass(frozen=True)
+class Passage:
+    """How far event time has come with a batch: the frontier before it and after it."""
+
+    before: int | None
+    after: int | None
+
+    @property
+    def span(self) -> tuple[int | None, int | None]:
+        return self.before, self.after
+
+    def less(self, span: int) -> Passage:
+        """Both, so much earlier."""
+        return Passage(*(None if f is None else f - span for f in (self.before, self.after)))
+
+
+@dataclass(frozen=True)
+class Turn:
+    """When a batch is stored: which windows it fires and closes, and the log's own time."""
+
+    watermark: Passage
+    closed: Passage
+    now: int
+
+    @property
+    def ts_ms(self) -> int:
+        return self.now // 1_000
+
+
+class Teller:
+    """Tells a topic of every change."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+
+    def changed(self, db: apsw.Connection, early: pa.Table, late: pa.Table, turn: Turn) -> None:
+        """Tell of panes that have changed, of windows that are open and that have fired."""
+        self._say(db, early, "early", turn)
+        self._say(db, late, "late", turn)
+
+    def fired(self, db: apsw.Connection, panes: pa.Table, turn: Turn) -> None:
+        """Tell of panes whose windows fire now."""
+        self._say(db, panes, "on time", turn)
+
+    def final(self, db: apsw.Connection, panes: pa.Table, turn: Turn) -> None:
+        """Tell of panes that nothing can change any more."""
+        self._say(db, panes, "final", turn)
+
+    def gone(self, db: apsw.Connection, panes: pa.Table, turn: Turn) -> None:
+        """Tell that panes are no more."""
+        self._say(db, panes, "retracted", turn)
+
+    def _say(self, db: apsw.Connection, panes: pa.Table, pane: str, turn: Turn) -> None:
+        if panes.num_rows:
+            put(db, self.topic, named(panes, pane))
+
+
+class ChoosyTeller(Teller):
+    """Tells a topic when its output wants to be told, and remembers what it has said."""
+
+    def __init__(self, output: Output, step: Step, table: PaneTable) -> None:
+        super().__init__(output.topic)
+        self._output = output
+        self._kinds = table.schema
+        self.told = ToldTable(step, output.topic, table)
+
+    def changed(self, db: apsw.Connection, early: pa.Table, late: pa.Table, turn: Turn) -> None:
+        match self._output.early:
+            case "never":
+                pass
+            case "batch":
+                self._say(db, early, "early", turn)
+            case rule:
+                self._choose(db, early, rule, turn)
+        self._say(db, late, "late", turn)
+
+    def gone(self, db: apsw.Connection, panes: pa.Table, turn: Turn) -> None:
+        told = self.told.remove(db, panes)
+        super()._say(db, told.select(self._kinds.names), "retracted", turn)
+
+    def overdue(self, db: apsw.Connection, turn: Turn) -> None:
+        """Tell of what has changed, and could not be told before."""
+        if not isinstance(self._output.early, timedelta):
+            return
+        since = turn.now - micros(self._output.early)
+        after = NEVER if turn.watermark.after is None else turn.watermark.after
+        while (panes := self.told.waiting(db, since, after)).num_rows:
+            self._say(db, panes, "early", turn)
+
+    def forget(self, db: apsw.Connection, turn: Turn) -> None:
+        """Forget what was said of panes that can change no more."""
+        self.told.forget(db, turn.closed.after)
+
+    def _choose(
+        self, db: apsw.Connection, panes: pa.Table, rule: int | timedelta, turn: Turn
+    ) -> None:
+        """Tell of those that have enough new rows, or that nothing was told of for long enough."""
+        if not panes.num_rows:
+            return
+        told = self.told.find(db, panes)
+        if isinstance(rule, timedelta):
+            new = pc.is_null(told.column(metadata.REVISION))
+            self._say(db, panes.filter(new), "early", turn)
+            # Of the rest, those whose time has come are overdue.
+            self.told.wait(db, panes.filter(pc.invert(new)))
+        else:
+            known = pc.fill_null(told.column(metadata.ROWS), 0)
+            more = pc.subtract(panes.column(metadata.ROWS), known)
+            self._say(db, panes.filter(pc.greater_equal(more, rule)), "early", turn)
+
+    def _say(self, db: apsw.Connection, panes: pa.Table, pane: str, turn: Turn) -> None:
+        if not panes.num_rows:
+            return
+        if self._output.retractions:
+            told = self.told.find(db, panes)
+            known = told.filter(pc.is_valid(told.column(metadata.REVISION)))
+            super()._say(db, known.select(self._kinds.names), "retracted", turn)
+        self.told.tell(db, panes, turn.now)
+        super()._say(db, panes, pane, turn)
+
+
+def named(panes: pa.Table, pane: str) -> pa.Table:
+    """Panes as a topic has them, each with what it is."""
+    return changelog.publish(panes).append_column(PANE, pa.repeat(pane, panes.num_rows))

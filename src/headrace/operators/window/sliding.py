@@ -1,0 +1,76 @@
+"""Sliding windows: for each event, the last while before it.
+
+Spark's state holds the rows of each key in overlapping panes of twice the size, one beginning
+every size. So for each row there is one pane, the one that it is in the second half of, which holds
+all of its window. What has changed in a batch is then an ordinary window function over the panes'
+rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import Window as Over
+from pyspark.sql import functions as F
+
+from headrace.clock import micros
+from headrace.operators.window.columns import each, evicted_by, window_columns, window_ends
+from headrace.pipeline.stream import Aggregation
+from headrace.pipeline.time import Sliding, Window
+from headrace.plan import metadata
+from headrace.plan.watermark import unshifted
+
+PANE = "_pane"
+"""The end of a pane, as a time."""
+
+HELD = "_held"
+"""The rows of a pane, as an array."""
+
+_MOMENT = "_moment"
+
+Aggregates = Callable[[Callable[[Column], Column]], list[Column]]
+"""The aggregates of a step under their names, given what to do to what Spark aggregates of each."""
+
+
+def hold(rows: DataFrame, by: Sequence[str], size: timedelta, shift: int) -> DataFrame:
+    """The rows of each key, by pane, as Spark's update mode gives them: the panes that changed."""
+    panes = Window(2 * size, size)
+    kept = [name for name in rows.columns if name not in (*by, metadata.FRONTIER, metadata.MET)]
+    keys = [F.col(f"`{key}`") for key in by]
+    row = F.struct(*(F.col(f"`{name}`") for name in kept))
+    held = rows.select(*keys, row.alias(HELD), each(window_ends(panes)).alias(PANE))
+    panes_of = evicted_by(held, PANE, shift).groupBy(PANE, *keys)
+    made = panes_of.agg(F.collect_list(HELD).alias(HELD))
+    return made.withColumn(PANE, F.timestamp_micros(unshifted(PANE, shift)))
+
+
+def slide(held: DataFrame, step: Aggregation, made: Aggregates, since: int) -> DataFrame:
+    """The windows of all rows that were held, but for those with nothing new since a commit."""
+    assert isinstance(step.window, Sliding)
+    size = micros(step.window.size)
+    keys = [F.col(f"`{key}`") for key in step.by]
+    rows = held.select(*keys, F.unix_micros(PANE).alias(PANE), F.inline(HELD))
+    rows = rows.withColumn(_MOMENT, F.unix_micros(metadata.TIME))
+    here = Over.partitionBy(*keys, PANE)
+    window = here.orderBy(_MOMENT).rangeBetween(-size, 0)
+    same = Over.partitionBy(*keys, PANE, _MOMENT)
+    results = rows.select(
+        *keys,
+        PANE,
+        _MOMENT,
+        *made(lambda column: column.over(window)),
+        F.max(metadata.COMMIT).over(window).alias(metadata.REVISION),
+        F.count(F.lit(1)).over(same).alias(metadata.ROWS),
+        F.row_number().over(same.orderBy(_MOMENT)).alias("_number"),
+    )
+    # Rows of one key and moment have one window. In the first half of a pane it is not whole.
+    mine = (F.col("_number") == 1) & (F.col(_MOMENT) >= F.col(PANE) - F.lit(size))
+    return results.where(mine & (F.col(metadata.REVISION) > since)).select(
+        *keys,
+        *window_columns(step.window, F.col(_MOMENT)),
+        *(F.col(f"`{name}`") for name, _ in step.aggregates),
+        metadata.REVISION,
+        metadata.ROWS,
+    )

@@ -1,0 +1,47 @@
+"""What the stateless steps do to one row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from headrace.operators.remote_lookup.declare import Fetched
+from headrace.oracle.events import Event
+from headrace.oracle.expressions import compile_sql
+from headrace.pipeline.stream import Explode, Filter, Merge, Project, Source, Stream
+
+Row = dict[str, Any]
+
+
+def rows_of(stream: Stream, event: Event) -> Iterator[Row]:
+    """The rows that an event becomes on its way to a stream: none, one or several."""
+    match stream:
+        case Source():
+            if stream.topic.name == event.topic.name:
+                yield dict(event.row)
+        case Filter():
+            condition = compile_sql(stream.condition)
+            yield from (row for row in rows_of(stream.input, event) if condition(row) is True)
+        case Project():
+            made = [(name, compile_sql(text)) for name, text in stream.expressions]
+            for row in rows_of(stream.input, event):
+                yield {name: value(row) for name, value in made}
+        case Explode():
+            array = compile_sql(stream.array)
+            for row in rows_of(stream.input, event):
+                yield from ({**row, stream.into: item} for item in array(row) or ())
+        case Fetched():
+            for row in rows_of(stream.input, event):
+                yield from _fetched(stream, row)
+        case Merge():
+            for part in stream.inputs:
+                yield from rows_of(part, event)
+        case _:
+            raise TypeError(f"not a stateless step: {stream}")
+
+
+def _fetched(stream: Fetched, row: Row) -> Iterator[Row]:
+    key = row[stream.on[0]]
+    there = None if key is None else stream.remote.fetch([key]).get(key)
+    if there is not None or stream.how == "left":
+        yield {**row, **{made: (there or {}).get(name) for name, made in stream.from_remote}}

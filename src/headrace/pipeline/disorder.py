@@ -1,0 +1,137 @@
+"""How late the rows of a topic really were, and what a delay would have made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.clock import micros
+from headrace.errors import InvalidSetting
+from headrace.log import Batch, Commit, Log, TopicCommit, open_log
+from headrace.pipeline.time import Lateness
+
+_PAGE = 10_000
+_ROUND = [timedelta(seconds=n) for n in (0, 1, 5, 10, 30, 60, 300, 900, 3600, 21600, 86400)]
+
+Micros = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A delay: how many rows would be late with it, if no grace were given."""
+
+    delay: timedelta
+    late: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Disorder:
+    """By how much rows came behind the highest event time before their commit.
+
+    `behind` has those that did, in order, in microseconds; `arrival` is the median time from event
+    to append. `dead` rows have no event time that is to be believed.
+    """
+
+    topic: str
+    rows: int
+    dead: int
+    behind: Micros
+    arrival: timedelta | None
+
+    def late(self, delay: timedelta) -> int:
+        """How many rows a watermark with that delay has passed when they come.
+
+        So many can be late. Those whose window goes on after them are in time nevertheless.
+        """
+        return len(self.behind) - int(np.searchsorted(self.behind, micros(delay), side="right"))
+
+    @property
+    def most(self) -> timedelta:
+        """How much the latest row was behind."""
+        return timedelta(microseconds=int(self.behind[-1])) if len(self.behind) else timedelta(0)
+
+    def choices(self) -> list[Choice]:
+        """Round delays up to the first with which no row would be late."""
+        found = []
+        for delay in [*_ROUND, _rounded_up(self.most)]:
+            late = self.late(delay)
+            found.append(Choice(delay, late, late / self.rows if self.rows else 0.0))
+            if not late:
+                break
+        return found
+
+    def suggestion(self, tolerated: float = 0.001) -> Lateness:
+        """A delay with which few rows would be late, and a grace in which these still count."""
+        if not 0 <= tolerated < 1:
+            raise InvalidSetting(f"A share of {tolerated} cannot be tolerated", hint="Use 0.001")
+        delay = next(c.delay for c in self.choices() if c.share <= tolerated)
+        return Lateness(delay, max(_rounded_up(self.most) - delay, timedelta(0)))
+
+
+def suggest_lateness(topic: str, log: Log | str = "file:./data") -> Disorder:
+    """Measure how late the rows of a topic were. Its `suggestion()` is a start for `Lateness`."""
+    if isinstance(log, str):
+        with open_log(log, create=False) as opened:
+            return _measured(opened, topic)
+    return _measured(log, topic)
+
+
+def _measured(log: Log, name: str) -> Disorder:
+    topic = log.topic(name).topic
+    if topic.event_time is None:
+        raise InvalidSetting(
+            f"Topic {name!r} has no event time", hint="Name a column when you create it"
+        )
+    rows = dead = 0
+    behind: list[Micros] = []
+    arrival: list[Micros] = []
+    for batch, commit in _batches(log, name, topic.event_time):
+        times, bad = _times(batch, topic.event_time, commit)
+        rows, dead = rows + len(times), dead + bad
+        arrival.append(batch.timestamp - times)
+        if commit.before is not None:
+            late = commit.before - times
+            behind.append(late[late > 0])
+    every = np.concatenate(arrival) if arrival else np.empty(0, np.int64)
+    return Disorder(
+        name,
+        rows,
+        dead,
+        np.sort(np.concatenate(behind)) if behind else np.empty(0, np.int64),
+        timedelta(microseconds=int(np.median(every))) if len(every) else None,
+    )
+
+
+def _times(batch: Batch, event_time: str, commit: TopicCommit) -> tuple[Micros, int]:
+    """The event times that are to be believed, and how many rows have none."""
+    column = batch.data.column(event_time).cast(pa.int64())
+    good = pc.is_valid(column)
+    if commit.bound is not None:
+        good = pc.and_(good, pc.fill_null(pc.less_equal(column, commit.bound), False))
+    times: Micros = column.filter(good).to_numpy()
+    deleted = 0 if batch.tombstones is None else int(batch.tombstones.sum())
+    return times, len(batch) - len(times) - deleted
+
+
+def _batches(log: Log, topic: str, column: str) -> Iterator[tuple[Batch, TopicCommit]]:
+    """What a topic holds, in stretches of commits, and what is known of the commit of each."""
+    after = 0
+    while page := log.commits(topic, after, _PAGE):
+        known = {commit.number: commit for commit in page}
+        upto = page[-1].number
+        for batch in log.read(topic, start=Commit(after), stop=Commit(upto), columns=[column]):
+            assert batch.commit is not None
+            yield batch, known[batch.commit]
+        after = upto
+
+
+def _rounded_up(span: timedelta) -> timedelta:
+    """The next whole second."""
+    return timedelta(seconds=-(-span // timedelta(seconds=1)) if span else 0)

@@ -1,0 +1,1 @@
+"""Kafka topics in a Spark plan: connection, source, decoding, dead letters."""

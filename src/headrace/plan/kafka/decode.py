@@ -1,0 +1,227 @@
+"""Kafka's bytes as columns, by Spark's own functions, and what is to be said of those that are not.
+
+A row has a place in time if its value decodes, has an event time in the years 1 to 9999, and is not
+ahead of the clock by more than the topic's skew. The clock is the record's own timestamp: on topics
+that headrace makes it is when the broker appended it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+
+from headrace.clock import FIRST_MOMENT, LAST_MOMENT, micros
+from headrace.log import Topic
+from headrace.log.kafka.avro import avro_schema
+from headrace.log.kafka.rows_bytes import own_bytes
+from headrace.plan import metadata
+from headrace.plan.uncounted import AHEAD, NO_TIME, OUTSIDE
+from headrace.schema.ddl import format_schema
+
+UNREADABLE = "does not decode"
+
+REASON = "_reason"
+TEXT = "_text"
+ROW = "row"
+KEY, VALUE, STAMP = "_key", "_value", "_timestamp"
+"""A record's own bytes, and its timestamp."""
+
+_ROW = "_row"
+_MORE = "_more"
+_BROKEN = "_broken"
+_KEPT = (metadata.FRONTIER, metadata.PARTITION, metadata.OFFSET)
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Decodes a topic. Columns that nobody reads are not looked at, and so need not be right."""
+
+    topic: Topic
+    columns: tuple[str, ...]
+
+    @staticmethod
+    def of(topic: Topic, needed: Collection[str] | None = None) -> Decoder:
+        """A decoder of the columns that are needed, and of the event time."""
+        assert topic.schema is not None
+        if needed is None:
+            return Decoder(topic, tuple(topic.schema.names))
+        wanted = {*needed, topic.event_time}
+        if topic.settings.format == "bytes":
+            wanted.add(own_bytes(topic.schema).name)  # which tells whether it is text
+        return Decoder(topic, tuple(name for name in topic.schema.names if name in wanted))
+
+    def placed(
+        self,
+        records: DataFrame,
+        beside: Sequence[str] = (),
+        shown: Sequence[str] = (),
+        *,
+        raw: bool = False,
+    ) -> DataFrame:
+        """The rows that have a place in time, with it, and with these places beside it.
+
+        Columns that are `shown` and were not needed are not judged by: what is wrong is null.
+        Those that are `raw` have their bytes and their timestamp with them.
+        """
+        more = [name for name in shown if name not in self.columns]
+        rows = self._decoded(records, "timestamp", "partition", "offset", "value")
+        # Spark would push the filter below the projection and decode everything twice, unless
+        # what it filters by is not the same each time that it is computed.
+        only_once = F.spark_partition_id() >= 0
+        # Of Avro that does not decode the time is null as well, and need not be asked twice.
+        readable = self._decodes if not self._avro or self._by_arrival else F.lit(True)
+        time = F.when(only_once & readable & ~self._ahead & ~self._outside, self._time)
+        columns = [self._column(name).alias(name) for name in self.columns]
+        if more:
+            lenient = Decoder.of(self.topic, more)._row()
+            rows = rows.withColumn(_MORE, lenient)
+            columns += [F.col(f"{_MORE}.`{name}`").alias(name) for name in more]
+        where = [_place(name).alias(name) for name in beside]
+        where += [F.col("value").alias(VALUE), F.col("timestamp").alias(STAMP)] if raw else []
+        placed = rows.select(*columns, time.alias(metadata.TIME), *where)
+        return placed.where(F.col(metadata.TIME).isNotNull())
+
+    def whole(self, records: DataFrame) -> DataFrame:
+        """All records as they are, each with its `row`, which is null if it does not decode."""
+        rows = self._decoded(records, "key", "value", "partition", "offset", "timestamp")
+        names = [F.col(f"{_ROW}.`{name}`").alias(name) for name in self.columns]
+        row = F.when(self._decodes, F.struct(*names))
+        return rows.select("key", "value", "partition", "offset", "timestamp", row.alias(ROW))
+
+    def misplaced(self, records: DataFrame) -> DataFrame:
+        """The records that have none, as they are, and why; tombstones have no reason."""
+        rows = self._decoded(records, "value", "partition", "offset", "timestamp")
+        kept = ("value", "partition", "offset", "timestamp")
+        found = rows.select(*kept, self._text.alias(TEXT), self._reason.alias(REASON))
+        return found.where(F.coalesce(REASON, F.lit("tombstone")) != F.lit(""))
+
+    def judged(self, records: DataFrame, *, tombstones: bool = False) -> DataFrame:
+        """All records, as rows, as bytes, and what is wrong with each, or ''.
+
+        Tombstones are left out unless they are asked for, and have no reason.
+        """
+        there = records if tombstones else records.where(F.col("value").isNotNull())
+        rows = self._decoded(there, "key", "value", "partition", "offset", "timestamp")
+        return rows.select(
+            *(self._column(name).alias(name) for name in self.columns),
+            self._time.alias(metadata.TIME),
+            *(_place(name).alias(name) for name in _KEPT),
+            F.col("key").alias(KEY),
+            F.col("value").alias(VALUE),
+            self._text.alias(TEXT),
+            self._reason.alias(REASON),
+        )
+
+    @property
+    def _reason(self) -> Column:
+        return (
+            F.when(F.col("value").isNull(), F.lit(None))
+            .when(~self._decodes, F.lit(UNREADABLE))
+            .when(self._time.isNull(), F.lit(NO_TIME))
+            .when(self._ahead, F.lit(AHEAD))
+            .when(self._outside, F.lit(OUTSIDE))
+            .otherwise(F.lit(""))
+        )
+
+    @property
+    def _schema(self) -> pa.Schema:
+        assert self.topic.schema is not None
+        return pa.schema([self.topic.schema.field(name) for name in self.columns])
+
+    def _decoded(self, records: DataFrame, *kept: str) -> DataFrame:
+        return records.select(*kept, self._row().alias(_ROW))
+
+    def _row(self) -> Column:
+        if self._avro:
+            assert self.topic.schema is not None
+            # What was written tells by itself only together with all of its columns.
+            written, read = avro_schema(self.topic.schema), avro_schema(self._schema)
+            return from_avro("value", written, {"mode": "PERMISSIVE", "avroSchema": read})
+        if self._bytes:
+            return F.struct(*map(self._own, self._schema))
+        text = F.col("value").cast("string")
+        schema = f"{format_schema(self._schema)}, {_BROKEN} string"
+        return F.from_json(text, schema, {"columnNameOfCorruptRecord": _BROKEN})
+
+    def _own(self, field: pa.Field) -> Column:
+        """A column of rows that are bytes as they are."""
+        if pa.types.is_timestamp(field.type):
+            made = F.lit(None).cast("timestamp")
+        elif pa.types.is_string(field.type):
+            made = F.when(F.is_valid_utf8("value"), F.col("value").cast("string"))
+        else:
+            made = F.col("value")
+        return made.alias(field.name)
+
+    def _column(self, name: str) -> Column:
+        if name == self.topic.event_time:
+            return self._time
+        return F.col(f"{_ROW}.`{name}`")
+
+    @property
+    def _text(self) -> Column:
+        """A row as people read it, where its bytes are not that already."""
+        return F.to_json(_ROW) if self._avro else F.lit(None).cast("string")
+
+    @property
+    def _avro(self) -> bool:
+        return self.topic.settings.format == "avro"
+
+    @property
+    def _bytes(self) -> bool:
+        return self.topic.settings.format == "bytes"
+
+    @property
+    def _by_arrival(self) -> bool:
+        return self.topic.settings.missing_time == "arrival"
+
+    @property
+    def _decodes(self) -> Column:
+        if self._avro or self._bytes:  # every column of what is none is null
+            null = [F.col(f"{_ROW}.`{name}`").isNull() for name in self.columns]
+            return ~functools.reduce(Column.__and__, null)
+        # Spark would read what is no UTF-8 with other characters in its place.
+        whole = F.col(_ROW).isNotNull() & F.col(f"{_ROW}.{_BROKEN}").isNull()
+        return whole & F.is_valid_utf8("value")
+
+    @property
+    def _time(self) -> Column:
+        time = F.col(f"{_ROW}.`{self.topic.event_time}`")
+        if self._by_arrival:
+            return F.coalesce(time, F.col("timestamp"))
+        return time
+
+    @property
+    def _outside(self) -> Column:
+        """True if Spark has a time that its type does not have: it reads the year 20000 as such."""
+        inside = F.unix_micros(self._time).between(FIRST_MOMENT, LAST_MOMENT)
+        return F.coalesce(~inside, F.lit(False))
+
+    @property
+    def _ahead(self) -> Column:
+        skew = self.topic.settings.skew
+        if skew is None:
+            return F.lit(False)
+        bound = F.unix_micros("timestamp") + F.lit(micros(skew))
+        return F.coalesce(F.unix_micros(self._time) > bound, F.lit(False))
+
+
+def _place(name: str) -> Column:
+    """A place as Kafka knows it. By `arrival`, the frontier that a row met is its own timestamp."""
+    match name:
+        case metadata.COMMIT:
+            return F.lit(0).cast("bigint")
+        case metadata.FRONTIER:
+            return F.unix_micros("timestamp")
+        case metadata.PARTITION:
+            return F.col("partition")
+        case metadata.OFFSET:
+            return F.col("offset")
+        case _:
+            raise ValueError(name)

@@ -1,0 +1,209 @@
+"""Rows of the log as Spark reads them: spans of offsets, cleaned, with their places beside them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import InputPartition
+
+from headrace.errors import OffsetOutOfRange
+from headrace.log import Batch, Log, Offset, Topic, open_log
+from headrace.log.state import believed
+from headrace.plan import metadata
+from headrace.plan.lateness import Closing, Mask, Moments
+from headrace.plan.position import Commits, Position
+from headrace.plan.source_options import Wish
+from headrace.plan.waiting import Ready
+
+_ARROW_ROWS = 65_536
+_SPLIT_ROWS = 32_768
+"""A task reads at least so many rows, if there are so many."""
+
+_RUN = 1_000
+"""Rows that are copied in one piece, on average, before that is faster than to choose each."""
+
+_logs: dict[tuple[int, str], Log] = {}
+
+
+def opened(url: str) -> Log:
+    """This process's log at a URL: Spark's Python workers live on from batch to batch."""
+    key = (os.getpid(), url)
+    if key not in _logs:
+        _logs[key] = open_log(url, create=False)
+    return _logs[key]
+
+
+@dataclass
+class Span(InputPartition):
+    """The offsets that one task reads of one partition."""
+
+    partition: int
+    start: int
+    end: int
+
+
+def spans(start: Position, end: Position, tasks: int) -> list[Span]:
+    """The work between two positions, shared out: a topic of one partition keeps all cores busy."""
+    found = []
+    for partition, (first, last) in enumerate(start.ranges(end)):
+        parts = min(tasks, max(1, (last - first) // _SPLIT_ROWS))
+        cuts = [first + (last - first) * part // parts for part in range(parts + 1)]
+        found += [Span(partition, a, b) for a, b in itertools.pairwise(cuts) if a < b]
+    return found
+
+
+def read_rows(wish: Wish, span: Span) -> Iterator[pa.RecordBatch]:
+    """The rows of a span, in record batches of a size that suits Spark."""
+    if span.start == span.end:
+        return
+    log = opened(wish.log)
+    topic = log.topic(wish.topic).topic
+    schema = wish.schema(topic)
+    names = schema.names[: len(schema) - len(wish.places)]
+    time = topic.event_time
+    extra = [time] if wish.clean and time is not None and time not in names else []
+    commits = Commits(log, wish.topic)
+    deleted = metadata.DELETED in wish.places
+    ready = Ready(log, wish.waiting) if wish.waiting is not None else None
+    waiting: list[Batch] = []
+
+    def merged(batches: Sequence[Batch]) -> pa.RecordBatch:
+        parts = [batch.data.select(names) for batch in batches]
+        data = pa.concat_batches(parts) if len(parts) > 1 else parts[0]
+        beside = [
+            place_column(name, batches, commits)
+            if name != metadata.READY or ready is None
+            else ready.column((batch.commit or 0, event_times(batch, topic)) for batch in batches)
+            for name in wish.places
+        ]
+        return pa.RecordBatch.from_arrays([*data.columns, *beside], schema=schema)
+
+    for batch in read_span(log, wish.topic, span, [*names, *extra]):
+        if wish.clean:
+            batch = cleaned(batch, topic, commits, wish.closing, deleted=deleted)
+        if ready is not None:
+            batch = chosen(batch, ready.now(batch.commit or 0, event_times(batch, topic)))
+        if len(batch):
+            waiting.append(batch)
+        if sum(map(len, waiting)) >= _ARROW_ROWS:
+            yield merged(waiting)
+            waiting = []
+    if waiting:
+        yield merged(waiting)
+
+
+def read_span(log: Log, topic: str, span: Span, columns: Sequence[str]) -> Iterator[Batch]:
+    """The rows of a span as the log has them; rows that are gone are an error."""
+    try:
+        yield from log.read(
+            topic,
+            start=Offset(span.start),
+            stop=Offset(span.end),
+            partitions=[span.partition],
+            columns=list(columns) or None,
+        )
+    except OffsetOutOfRange as error:
+        raise OffsetOutOfRange(
+            f"Topic {topic!r} no longer has the rows from offset {span.start} of partition "
+            f"{span.partition} that have not been read yet: its retention took them away",
+            hint="Let it keep rows for longer than a pipeline may stand still",
+            **error.details,
+        ) from None
+
+
+def cleaned(
+    batch: Batch,
+    topic: Topic,
+    commits: Commits,
+    closing: Closing | None,
+    *,
+    deleted: bool = False,
+) -> Batch:
+    """The rows that have a place in time. Only where the log knows of others is it looked at.
+
+    `deleted` leaves tombstones where they are.
+    """
+    assert batch.commit is not None
+    if deleted and batch.tombstones is not None:
+        good = in_time(batch, topic, commits) | batch.tombstones
+        return replace(
+            batch,
+            offsets=batch.offsets[good],
+            data=batch.data.filter(pa.array(good)),
+            tombstones=batch.tombstones[good],
+        )
+    commit = commits[batch.commit]
+    late = closing is not None and closing.touches(commit)
+    if batch.tombstones is None and not commit.misplaced and not late:
+        return batch
+    good = in_time(batch, topic, commits)
+    if late:
+        assert closing is not None
+        assert commit.before is not None
+        good = good & (event_times(batch, topic) >= closing.first_open(commit.before))
+    return chosen(batch, good)
+
+
+def chosen(batch: Batch, rows: Mask) -> Batch:
+    """Some rows of a batch, of which none is a tombstone."""
+    return replace(
+        batch, offsets=batch.offsets[rows], data=_filtered(batch.data, rows), tombstones=None
+    )
+
+
+def _filtered(data: pa.RecordBatch, rows: Mask) -> pa.RecordBatch:
+    """Some rows. Where nearly all are wanted, to copy what lies between the others is faster."""
+    unwanted = np.flatnonzero(~rows)
+    if len(unwanted) * _RUN > len(rows):
+        return data.filter(pa.array(rows))
+    ends = [-1, *unwanted.tolist(), len(rows)]
+    runs = [data.slice(a + 1, b - a - 1) for a, b in itertools.pairwise(ends)]
+    return pa.concat_batches(runs)
+
+
+def event_times(batch: Batch, topic: Topic) -> Moments:
+    """The event time of each row; 0 where there is none."""
+    times = batch.data.column(topic.event_time).cast(pa.int64())
+    moments: Moments = (pc.fill_null(times, 0) if times.null_count else times).to_numpy()
+    return moments
+
+
+def in_time(batch: Batch, topic: Topic, commits: Commits) -> Mask:
+    """For each row, whether it has an event time that is to be believed."""
+    assert batch.commit is not None
+    if batch.tombstones is None and not commits[batch.commit].misplaced:
+        return np.ones(len(batch), np.bool_)
+    times = batch.data.column(topic.event_time).cast(pa.int64())
+    first, last = believed(commits[batch.commit].bound)
+    good = pc.and_(pc.less_equal(first, times), pc.less_equal(times, last))
+    mask: Mask = pc.fill_null(good, False).to_numpy(zero_copy_only=False)
+    return mask if batch.tombstones is None else mask & ~batch.tombstones
+
+
+def place_column(name: str, batches: Sequence[Batch], commits: Commits) -> pa.Array:
+    """One of the places of all the rows in some batches."""
+    if name == metadata.OFFSET:
+        return pa.array(np.concatenate([batch.offsets for batch in batches]))
+    if name == metadata.DELETED:
+        none = (
+            np.zeros(len(b), np.bool_) if b.tombstones is None else b.tombstones for b in batches
+        )
+        return pa.array(np.concatenate(list(none)))
+    match name:
+        case metadata.COMMIT:
+            values = [batch.commit for batch in batches]
+        case metadata.PARTITION:
+            values = [batch.partition for batch in batches]
+        case metadata.FRONTIER:
+            before = [commits[batch.commit or 0].before for batch in batches]
+            values = [metadata.NO_FRONTIER if moment is None else moment for moment in before]
+        case _:
+            raise ValueError(name)
+    column = np.array(values, dtype=metadata.TYPES[name].to_pandas_dtype())
+    return pa.array(np.repeat(column, [len(batch) for batch in batches]))

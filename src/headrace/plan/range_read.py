@@ -1,0 +1,132 @@
+"""What lies between two places in the log: as frames of Spark, and what of it is not counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.log import Commit, Log, Topic
+from headrace.pipeline.stream import Source, Stream, sources
+from headrace.plan import metadata
+from headrace.plan.arrow_frames import frame_of
+from headrace.plan.compile import Compiler
+from headrace.plan.counters import Counters
+from headrace.plan.position import Position
+from headrace.plan.source_options import FORMAT, Wish
+from headrace.plan.uncounted import Aside, set_aside
+from headrace.plan.waiting import Waiting
+
+PLACES = (metadata.COMMIT, metadata.FRONTIER, metadata.PARTITION, metadata.OFFSET)
+
+
+@dataclass(frozen=True)
+class Between:
+    """Reads topics from one place to another. Places are by topic."""
+
+    spark: SparkSession
+    log: Log
+
+    def compiler(
+        self,
+        start: Mapping[str, Position],
+        end: Mapping[str, Position],
+        *extra: str,
+        beside: tuple[str, ...] = PLACES,
+        ordered: bool = False,
+        waiting: Waiting | None = None,
+        counters: Counters | None = None,
+        needed: Mapping[str, set[str] | None] | None = None,
+    ) -> Compiler:
+        """Makes streams of what is there, with places beside each row.
+
+        `beside` are these places, of which each costs as much as a column, and `extra` others.
+        `ordered` adds what tells rows apart that were made of one record. `needed` are the columns
+        of each topic that are made use of.
+        """
+
+        def load(source: Source) -> DataFrame:
+            topic = source.topic.name
+            wish = Wish(
+                self.log.url,
+                topic,
+                _columns(source, None if needed is None else needed[topic]),
+                (*beside, *extra),
+                clean=True,
+                start=start[topic],
+                tasks=self.spark.sparkContext.defaultParallelism,
+                until=end[topic].commit,
+                waiting=waiting,
+            )
+            rows = self.spark.read.format(FORMAT).options(**wish.options()).load()
+            return _timed(rows, source, ordered=ordered)
+
+        return Compiler(load, ordered, counters=counters)
+
+    def nothing(self, *extra: str, ordered: bool = False) -> Compiler:
+        """Makes streams without rows: enough to learn what becomes of them."""
+
+        def load(source: Source) -> DataFrame:
+            assert source.topic.schema is not None
+            columns = [field.with_nullable(True) for field in source.topic.schema]
+            beside = [(name, metadata.type_of(name)) for name in (*PLACES, *extra)]
+            empty = pa.schema([*columns, *beside]).empty_table()
+            return _timed(frame_of(self.spark, empty), source, ordered=ordered)
+
+        return Compiler(load, ordered)
+
+    def aside(
+        self,
+        step: str,
+        stream: Stream,
+        start: Mapping[str, Position],
+        end: Mapping[str, Position],
+    ) -> dict[str, Aside]:
+        """Dead letters and tombstones, by topic."""
+        return {
+            source.topic.name: set_aside(
+                self.log,
+                step,
+                source.topic,
+                start[source.topic.name],
+                end[source.topic.name],
+                None,
+            )
+            for source in sources(stream)
+        }
+
+    def compacted(self, topic: Topic, start: Position, end: Position) -> int:
+        """How many rows of a topic are no longer there, because newer ones have their key."""
+        if not topic.settings.compacts:
+            return 0
+        rows = self.log.read(
+            topic.name,
+            start=Commit(start.commit),
+            stop=Commit(end.commit),
+            columns=[topic.key] if topic.key is not None else None,
+        )
+        return end.rows_after(start) - sum(map(len, rows))
+
+    def rows(self, topic: Topic, start: Position, end: Position) -> int:
+        """How many rows there are. Where a topic is compacted, fewer than it had."""
+        return end.rows_after(start) - self.compacted(topic, start, end)
+
+    def frontier(self, end: Mapping[str, Position]) -> int | None:
+        """The lowest of the frontiers of all topics; none before each of them has one."""
+        found = [self.log.frontier(topic, position.commit) for topic, position in end.items()]
+        return min((f for f in found if f is not None), default=None) if None not in found else None
+
+
+def _columns(source: Source, needed: set[str] | None) -> tuple[str, ...] | None:
+    """The columns to read of a topic; None means all."""
+    if needed is None:
+        return None
+    return tuple(name for name in source.columns if name in {*needed, source.topic.event_time})
+
+
+def _timed(rows: DataFrame, source: Source, *, ordered: bool) -> DataFrame:
+    rows = rows.withColumn(metadata.TIME, F.col(f"`{source.topic.event_time}`"))
+    return rows.withColumn(metadata.TOPIC, F.lit(source.topic.name)) if ordered else rows

@@ -1,0 +1,142 @@
+"""What Spark asks of a topic, and how a user says it: the options of the format `headrace`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import astuple, dataclass
+
+import pyarrow as pa
+
+from headrace.errors import InvalidSetting, UnknownColumn
+from headrace.log import Topic
+from headrace.plan import metadata
+from headrace.plan.lateness import Closing
+from headrace.plan.position import Position
+from headrace.plan.waiting import Waiting
+
+FORMAT = "headrace"
+
+MAX_ROWS = 4_000_000
+"""Rows in a batch, unless one commit alone has more. A batch costs half a second whatever is in it,
+and what is held of it in memory are its results."""
+
+ANY = 1 << 60
+"""More than there are: no limit."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked of a topic: its columns, the places to go with them, and in what portions.
+
+    `clean` leaves out rows whose event time is missing or not to be believed, and tombstones unless
+    it is asked which rows are any; `closing` those that are too late for all of their windows, and
+    `waiting` those that have to wait or had not to.
+    """
+
+    log: str
+    topic: str
+    columns: tuple[str, ...] | None = None
+    places: tuple[str, ...] = ()
+    clean: bool = False
+    start: Position | None = None
+    max_rows: int = MAX_ROWS
+    max_commits: int = ANY
+    tasks: int = 2
+    closing: Closing | None = None
+    seam: int = 0
+    """A commit that a batch from before it does not go beyond: up to there all is stored."""
+    until: int = ANY
+    """The last commit that is read."""
+    waiting: Waiting | None = None
+    ticks: bool = False
+    """Whether there is a task for each batch, also if it has no rows and only time has gone on."""
+
+    @staticmethod
+    def from_options(options: Mapping[str, str]) -> Wish:
+        """What a user wrote after `.option`; Spark has made the names lower case."""
+        known = {"log", "topic", "columns", "places", "clean", "start", "max_rows", "max_commits"}
+        ours = {"tasks", "closing", "seam", "until", "waiting", "ticks", "path"}
+        check_options("source", options, known, ours)
+        columns, start = options.get("columns"), options.get("start")
+        return Wish(
+            options["log"],
+            options["topic"],
+            tuple(json.loads(columns)) if columns else None,
+            tuple(json.loads(options.get("places", "[]"))),
+            options.get("clean", "false") == "true",
+            Position.from_json(json.loads(start)) if start else None,
+            _number(options, "max_rows", MAX_ROWS),
+            _number(options, "max_commits", ANY),
+            _number(options, "tasks", 2),
+            Closing(*json.loads(options["closing"])) if "closing" in options else None,
+            int(options.get("seam", "0")),
+            int(options.get("until", str(ANY))),
+            Waiting.from_json(json.loads(options["waiting"])) if "waiting" in options else None,
+            options.get("ticks") == "true",
+        )
+
+    def options(self) -> dict[str, str]:
+        """The wish as options, for `.options(**wish.options())`."""
+        made = {
+            "log": self.log,
+            "topic": self.topic,
+            "places": json.dumps(self.places),
+            "clean": "true" if self.clean else "false",
+            "max_rows": str(self.max_rows),
+            "max_commits": str(self.max_commits),
+            "tasks": str(self.tasks),
+            "seam": str(self.seam),
+            "until": str(self.until),
+            "ticks": "true" if self.ticks else "false",
+        }
+        if self.columns is not None:
+            made["columns"] = json.dumps(self.columns)
+        if self.closing is not None:
+            made["closing"] = json.dumps(astuple(self.closing))
+        if self.waiting is not None:
+            made["waiting"] = json.dumps(self.waiting.to_json())
+        if self.start is not None:
+            made["start"] = json.dumps(self.start.to_json())
+        return made
+
+    def schema(self, topic: Topic) -> pa.Schema:
+        """The columns that the rows have, and their places."""
+        if topic.schema is None:
+            raise InvalidSetting(
+                f"Topic {topic.name!r} holds raw bytes and has no columns for Spark",
+                hint="Create it with a schema",
+            )
+        names = topic.schema.names if self.columns is None else self.columns
+        for name in names:
+            if name not in topic.schema.names:
+                raise UnknownColumn(
+                    f"Topic {topic.name!r} has no column {name!r}",
+                    hint=f"There are: {', '.join(topic.schema.names)}",
+                )
+        fields = [topic.schema.field(name).with_nullable(True) for name in names]
+        return pa.schema([*fields, *((name, metadata.type_of(name)) for name in self.places)])
+
+
+def _number(options: Mapping[str, str], name: str, default: int) -> int:
+    text = options.get(name, str(default))
+    if not text.isdigit() or int(text) < 1:
+        raise InvalidSetting(f"{name} cannot be {text!r}", hint="It is a number, 1 or more")
+    return int(text)
+
+
+def check_options(
+    what: str, options: Mapping[str, str], known: Collection[str], ours: Collection[str]
+) -> None:
+    """Return if these are the known ones, or headrace's own or Spark's, and what is needed."""
+    if unknown := {name.lower() for name in options}.difference(known, ours):
+        raise InvalidSetting(
+            f"The {what} {FORMAT!r} has no option {min(unknown)!r}",
+            hint=f"There are: {', '.join(sorted(known))}",
+        )
+    for needed in ("log", "topic"):
+        if needed not in options:
+            raise InvalidSetting(
+                f"The {what} {FORMAT!r} needs the option {needed!r}",
+                hint='.option("log", "file:./data").option("topic", "orders")',
+            )

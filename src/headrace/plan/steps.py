@@ -1,0 +1,185 @@
+"""An application as steps: each is one streaming query, with a name that its state hangs on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from headrace.errors import InvalidPipeline
+from headrace.language.definitions import describe
+from headrace.operators.alerts.declare import Alerts
+from headrace.operators.dedup.declare import Deduplicated
+from headrace.operators.stateful.declare import Stateful
+from headrace.operators.stream_join.declare import Join
+from headrace.operators.table_join.declare import TableJoin
+from headrace.operators.table_lookup.declare import Enriched, Table
+from headrace.pipeline.app import App, View
+from headrace.pipeline.output import Output
+from headrace.pipeline.stream import (
+    Aggregation,
+    Late,
+    Source,
+    Stream,
+    Top,
+    sources,
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One query: what it computes, the view it keeps, and the topics it writes to.
+
+    `choosy` are those of its outputs that do not simply get all that a batch has changed.
+    """
+
+    app: str
+    name: str
+    stream: Stream
+    view: View | None = None
+    outputs: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
+    choosy: tuple[Output, ...] = ()
+
+    @property
+    def aggregation(self) -> Aggregation | None:
+        return self.computed if isinstance(self.computed, Aggregation) else None
+
+    @property
+    def join(self) -> Join | None:
+        return self.stream if isinstance(self.stream, Join) else None
+
+    @property
+    def enriched(self) -> Enriched | None:
+        return self.stream if isinstance(self.stream, Enriched) else None
+
+    @property
+    def table_join(self) -> TableJoin | None:
+        return self.stream if isinstance(self.stream, TableJoin) else None
+
+    @property
+    def deduplicated(self) -> Deduplicated | None:
+        return self.stream if isinstance(self.stream, Deduplicated) else None
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether its state is kept with its results, and Spark has none."""
+        return any((self.enriched, self.table_join, self.deduplicated))
+
+    @property
+    def stateful(self) -> Stateful | None:
+        return self.stream if isinstance(self.stream, Stateful) else None
+
+    @property
+    def alerts(self) -> Alerts | None:
+        return self.stream if isinstance(self.stream, Alerts) else None
+
+    @property
+    def top(self) -> Top | None:
+        """What is shown of the aggregation, if not all of it."""
+        return self.stream if isinstance(self.stream, Top) else None
+
+    @property
+    def computed(self) -> Stream:
+        """What Spark computes. To rank it is for whoever keeps it."""
+        return self.stream.of if isinstance(self.stream, Top) else self.stream
+
+    @property
+    def delay(self) -> timedelta:
+        """How far its watermark is behind the frontier."""
+        if self.aggregation is not None:
+            return self.aggregation.lateness.delay
+        made = self.join or self.deduplicated or self.stateful or self.alerts
+        return timedelta(0) if made is None else made.delay
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics it reads."""
+        return tuple(source.topic.name for source in sources(self.stream))
+
+    @property
+    def dead_letters(self) -> str:
+        return dead_letters_of(self.app)
+
+
+def inputs_of(step: Step) -> tuple[Source, ...]:
+    """The topics that it has to do with: those it reads, and one it looks things up in."""
+    known = step.alerts.known if step.alerts is not None else None
+    return sources(step.stream) + (sources(known.table) if known is not None else ())
+
+
+def dead_letters_of(app: str) -> str:
+    """The topic that an application's dead letters go to."""
+    return f"{app}.dead"
+
+
+def steps_of(app: App) -> list[Step]:
+    """The steps of an application: a view each, and the streams that are only published."""
+    steps = []
+    published = {topic: output.stream for topic, output in app.outputs.items()}
+    taken: set[str] = set()
+    for view in app.views.values():
+        mine = [t for t, s in published.items() if t not in taken and s == view.stream]
+        late = [
+            t for t, s in published.items() if t not in taken and _is_late_of(s, view.aggregation)
+        ]
+        taken |= {*mine, *late}
+        choosy = _choosy(app, mine)
+        steps.append(Step(app.name, view.name, view.stream, view, tuple(mine), tuple(late), choosy))
+    for topic, stream in published.items():
+        if topic not in taken and not isinstance(stream, Late):
+            late = [t for t, s in published.items() if t not in taken and _is_late_of(s, stream)]
+            taken |= {topic, *late}
+            choosy = _choosy(app, [topic])
+            steps.append(Step(app.name, topic, stream, None, (topic,), tuple(late), choosy))
+    if not steps:
+        raise InvalidPipeline(
+            f"Application {app.name!r} does nothing",
+            hint="Declare a view, app.view(...), or an output, app.publish(...)",
+        )
+    for step in steps:
+        _check_inputs(step)
+    return steps
+
+
+def _is_late_of(stream: Stream, other: Stream | None) -> bool:
+    return isinstance(stream, Late) and stream.of == other
+
+
+def _choosy(app: App, topics: Iterable[str]) -> tuple[Output, ...]:
+    return tuple(app.outputs[topic] for topic in topics if app.outputs[topic].remembers)
+
+
+def _check_inputs(step: Step) -> None:
+    for source in inputs_of(step):
+        if source.topic.name in (*step.outputs, *step.late, step.dead_letters):
+            raise InvalidPipeline(
+                f"Step {step.name!r} would read what it writes to {source.topic.name!r}",
+                hint=f"Write to another topic. See {step.stream.where}",
+            )
+        if source.topic.settings.compacts and source.topic.name not in _tables(step.stream):
+            raise InvalidPipeline(
+                f"Topic {source.topic.name!r} is compacted, so a replay would find fewer rows",
+                hint=f"Let its cleanup be `delete`. See {source.where}",
+            )
+
+
+def _tables(stream: Stream) -> set[str]:
+    """The topics that a stream has tables of. What compaction leaves of one is still a table."""
+    mine = {stream.topic} if isinstance(stream, Table) else set()
+    if isinstance(stream, Alerts) and stream.known is not None:
+        mine |= {stream.known.table.topic}
+    return mine.union(*map(_tables, stream.upstream))
+
+
+def fingerprint(step: Step) -> str:
+    """A digest of what the step computes. Where it was declared makes no difference."""
+    return hashlib.sha256(json.dumps(definition_of(step), sort_keys=True).encode()).hexdigest()
+
+
+def definition_of(step: Step) -> dict[str, Any]:
+    """What a step computes and by which key it is kept, as plain data."""
+    return {**describe(step.stream), "key": step.view.key if step.view else None}

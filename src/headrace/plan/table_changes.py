@@ -1,0 +1,96 @@
+"""The changes of a table: a row for each version, in the order in which versions are valid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headrace.clock import micros, to_datetime
+from headrace.log import Log
+from headrace.operators.table_lookup.declare import Table
+from headrace.plan import metadata
+from headrace.plan.compile import Compiler, column
+from headrace.plan.uncounted import DEAD_SCHEMA, to_json
+from headrace.schema.python_rows import to_rows
+
+FROM = "_from"
+"""The moment from which on a version is valid, in microseconds."""
+
+ORDER = (FROM, metadata.COMMIT, metadata.PARTITION, metadata.OFFSET)
+"""What tells an older version of a key from a newer one."""
+
+TOMBSTONE = "_tombstone"
+"""Whether it is a record without a value."""
+
+NO_KEY = "no key"
+
+
+AMENDS = "_amends"
+"""Whether it may correct what was told without it."""
+
+
+def change_rows(table: Table, compiler: Compiler, amend: timedelta | None = None) -> DataFrame:
+    """The versions of a table: its columns, what they are in order by, and whether it ends."""
+    rows = compiler.rows(table.input)
+    ended = F.col(metadata.DELETED)
+    if table.deleted is not None:
+        ended = ended | F.coalesce(column(table.deleted, table.where), F.lit(False))
+    # A tombstone has no time of its own: it counts from where the topic had come to before it.
+    valid = F.when(F.col(metadata.DELETED), F.col(metadata.FRONTIER))
+    valid = valid.otherwise(F.unix_micros(metadata.TIME))
+    made = rows.select(
+        *(F.col(f"`{name}`") for name in table.columns),
+        valid.alias(FROM),
+        *(F.col(name) for name in ORDER[1:]),
+        ended.alias(metadata.DELETED),
+        F.col(metadata.DELETED).alias(TOMBSTONE),
+        *([metadata.FRONTIER] if amend is not None else []),
+    )
+    if amend is None:
+        return made
+    in_time = F.col(FROM) + F.lit(micros(amend)) > F.col(metadata.FRONTIER)
+    return made.withColumn(AMENDS, in_time).drop(metadata.FRONTIER)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a batch brought of a table: versions, and what no key can find."""
+
+    versions: pa.Table
+    dead: pa.Table | None
+    tombstones: int
+
+    @staticmethod
+    def of(rows: pa.Table, table: Table, schema: pa.Schema, step: str, log: Log) -> Changes:
+        """Rows of changes, taken apart; versions get the types of a schema."""
+        lost = pc.is_null(rows.column(table.key[0]))
+        for name in table.key[1:]:
+            lost = pc.or_(lost, pc.is_null(rows.column(name)))
+        tombstone = rows.column(TOMBSTONE)
+        kept = rows.filter(pc.invert(lost)).drop_columns([TOMBSTONE]).cast(schema)
+        others = rows.filter(pc.and_(lost, pc.invert(tombstone)))
+        ignored = pc.sum(pc.and_(lost, tombstone)).as_py() or 0
+        letters = _letters(others, table, step, log) if others.num_rows else None
+        return Changes(kept, letters, ignored)
+
+
+def _letters(rows: pa.Table, table: Table, step: str, log: Log) -> pa.Table:
+    found = [
+        {
+            "step": step,
+            "topic": table.topic,
+            "partition": row[metadata.PARTITION],
+            "offset": row[metadata.OFFSET],
+            "commit_number": row[metadata.COMMIT],
+            "appended": to_datetime(log.commit_time(row[metadata.COMMIT])),
+            "reason": NO_KEY,
+            "row": to_json({name: row[name] for name in table.columns}),
+        }
+        for row in to_rows(rows)
+    ]
+    return pa.Table.from_pylist(found, DEAD_SCHEMA)

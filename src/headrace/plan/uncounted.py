@@ -1,0 +1,232 @@
+"""The rows that a batch does not count: late ones, dead ones, tombstones.
+
+The log knows for each commit how far back its event times reach and how many of its rows have
+none, so only the few commits that can hold such rows are read a second time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.clock import micros, to_datetime
+from headrace.log import Batch, Commit, Log, Topic, TopicCommit
+from headrace.operators.alerts.declare import Alerts
+from headrace.operators.stateful.declare import Stateful
+from headrace.operators.stream_join.declare import Join
+from headrace.pipeline.stream import WINDOW_END, WINDOW_START, Aggregation
+from headrace.pipeline.time import AnyWindow, Window
+from headrace.plan import metadata
+from headrace.plan.lateness import Closing, Mask, Moments
+from headrace.plan.log_rows import chosen, event_times, in_time, place_column
+from headrace.plan.position import Commits, Position
+from headrace.schema.python_rows import to_rows
+
+DEAD_SCHEMA = pa.schema(
+    [
+        ("step", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("commit_number", pa.int64()),
+        ("appended", pa.timestamp("us", tz="UTC")),
+        ("reason", pa.string()),
+        ("row", pa.string()),
+    ]
+)
+"""A dead letter: where the row is in the log, why it cannot be counted, and the row as JSON."""
+
+_MOMENT = pa.timestamp("us", tz="UTC")
+
+LATE_FIELDS = [
+    pa.field(WINDOW_START, _MOMENT),
+    pa.field(WINDOW_END, _MOMENT),
+    pa.field("watermark", _MOMENT),
+    pa.field("late_by", pa.float64()),
+]
+"""What is told of a late row beside its own columns."""
+
+NO_TIME = "no event time"
+AHEAD = "ahead of the clock"
+OUTSIDE = "outside of the years 1 to 9999"
+
+_PAGE = 10_000
+
+
+@dataclass
+class Aside:
+    """What was found in one topic: rows that may be late, dead letters, and tombstones."""
+
+    candidates: list[pa.RecordBatch] = field(default_factory=list)
+    dead: list[pa.RecordBatch] = field(default_factory=list)
+    tombstones: int = 0
+
+    @property
+    def dead_rows(self) -> int:
+        return sum(batch.num_rows for batch in self.dead)
+
+
+def closing_of(step: Aggregation | Join | Stateful | Alerts) -> Closing:
+    """When the windows of a row are closed to it; where there are none, it has its own moment."""
+    if isinstance(step, Join | Stateful | Alerts):
+        return Closing(1, 1, 0, micros(step.delay) - 1)
+    window, patience = step.window, micros(step.patience)
+    if isinstance(window, Window):
+        size, every, offset = map(micros, (window.size, window.every, window.offset))
+        return Closing(size, every, offset, patience)
+    # A row has one window of its own, which ends so long after it. On a grid of microseconds that
+    # is the window of its moment, which ends one later.
+    (after,) = window.ends(0)
+    return Closing(1, 1, 0, patience + after - 1)
+
+
+def set_aside(
+    log: Log,
+    step: str,
+    topic: Topic,
+    start: Position,
+    end: Position,
+    closing: Closing | None,
+) -> Aside:
+    """What the rows of a topic between two positions hold beside those that count."""
+    found = Aside()
+    commits = Commits(log, topic.name)
+    for first, last in _suspects(log, topic.name, start.commit, end.commit, closing):
+        for batch in log.read(
+            topic.name,
+            start=Commit(first - 1),
+            stop=Commit(last),
+            columns=topic.schema.names if topic.schema is not None else None,
+        ):
+            assert batch.commit is not None
+            good = in_time(batch, topic, commits)
+            if batch.tombstones is not None:
+                found.tombstones += int(batch.tombstones.sum())
+            if not good.all():
+                letters = _dead_letters(step, topic, batch, good, commits[batch.commit].bound)
+                found.dead += [letters] if letters.num_rows else []
+            if closing is not None and closing.touches(commits[batch.commit]):
+                rows = _candidates(topic, batch, good, commits, closing)
+                found.candidates += [rows] if rows.num_rows else []
+    return found
+
+
+def _suspects(
+    log: Log, topic: str, after: int, upto: int, closing: Closing | None
+) -> Iterator[tuple[int, int]]:
+    """Runs of commits, first and last, that may hold rows which are not counted."""
+    run: tuple[int, int] | None = None
+    for commit in _commits(log, topic, after, upto):
+        if commit.misplaced or (closing is not None and closing.touches(commit)):
+            run = (run[0] if run else commit.number, commit.number)
+        elif run:
+            yield run
+            run = None
+    if run:
+        yield run
+
+
+def _commits(log: Log, topic: str, after: int, upto: int) -> Iterator[TopicCommit]:
+    while page := log.commits(topic, after, _PAGE):
+        for commit in page:
+            if commit.number > upto:
+                return
+            yield commit
+        after = page[-1].number
+
+
+def _candidates(
+    topic: Topic,
+    batch: Batch,
+    good: Mask,
+    commits: Commits,
+    closing: Closing,
+) -> pa.RecordBatch:
+    """The rows that are too late for at least the first of their windows, with their places."""
+    assert batch.commit is not None
+    times = event_times(batch, topic)
+    before = commits[batch.commit].before
+    assert before is not None
+    rows = chosen(batch, good & (times < closing.all_open_from(before)))
+    return pa.RecordBatch.from_arrays(
+        [*rows.data.columns, *(place_column(name, [rows], commits) for name in metadata.TYPES)],
+        names=[*rows.data.schema.names, *metadata.TYPES],
+    )
+
+
+def late_pairs(candidates: pa.Table, step: Aggregation, time: str, schema: pa.Schema) -> pa.Table:
+    """The late pairs of rows that go into the windows as they are, without asking Spark."""
+    patience = micros(step.patience)
+    delay, length = micros(step.lateness.delay), micros(step.window.length)
+    times = candidates.column(time).cast(pa.int64()).to_numpy()
+    frontiers = candidates.column(metadata.FRONTIER).to_numpy()
+    parts = []
+    for ends, there in _window_ends(step.window, times):
+        late = np.flatnonzero(there & (ends + patience <= frontiers))
+        watermark, end = frontiers[late] - delay, ends[late]
+        rows = candidates.select(list(step.input.columns)).take(pa.array(late))
+        moments = [pa.array(moment).cast(_MOMENT) for moment in (end - length, end, watermark)]
+        late_by = pa.array((frontiers[late] - patience - end) / 1_000_000.0)
+        parts.append(pa.Table.from_arrays([*rows.columns, *moments, late_by], schema=schema))
+    return pa.concat_tables(parts)
+
+
+def _window_ends(window: AnyWindow, times: Moments) -> Iterator[tuple[Moments, Mask]]:
+    """The ends of the windows that moments may be in, and for which of them that is so."""
+    if not isinstance(window, Window):
+        (after,) = window.ends(0)
+        yield times + after, np.ones(len(times), np.bool_)
+        return
+    size, every, offset = map(micros, (window.size, window.every, window.offset))
+    last = (times - offset) // every * every + offset
+    for number in range(-(-size // every)):
+        ends = last + size - number * every
+        yield ends, ends > times
+
+
+def _dead_letters(
+    step: str, topic: Topic, batch: Batch, good: Mask, bound: int | None
+) -> pa.RecordBatch:
+    dead = ~good if batch.tombstones is None else ~good & ~batch.tombstones
+    letters = chosen(batch, dead)
+    data = letters.data
+    # Python's dates end with the year 9999, and a dead letter may be further ahead than that.
+    readable = [c.cast(pa.string()) if pa.types.is_timestamp(c.type) else c for c in data.columns]
+    rows = to_rows(pa.RecordBatch.from_arrays(readable, names=data.schema.names))
+    count = len(rows)
+    return pa.RecordBatch.from_pydict(
+        {
+            "step": [step] * count,
+            "topic": [topic.name] * count,
+            "partition": [batch.partition] * count,
+            "offset": letters.offsets,
+            "commit_number": [batch.commit] * count,
+            "appended": [to_datetime(batch.timestamp)] * count,
+            "reason": [_reason(t, bound) for t in data.column(topic.event_time).cast(pa.int64())],
+            "row": [to_json(row) for row in rows],
+        },
+        schema=DEAD_SCHEMA,
+    )
+
+
+def _reason(time: pa.Scalar, bound: int | None) -> str:
+    """Why a row with this event time is a dead letter."""
+    if not time.is_valid:
+        return NO_TIME
+    return AHEAD if bound is not None and time.as_py() > bound else OUTSIDE
+
+
+def to_json(row: Mapping[str, Any]) -> str:
+    """A row as people read it. Bytes that are no text are written as hex."""
+    return json.dumps(row, default=_readable, ensure_ascii=False)
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -1,0 +1,156 @@
+"""What Spark remembers of a step: a folder of its own files, and beside them whose it is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import ForeignCheckpoint, PipelineError
+from headrace.files import sync_path, write_note
+from headrace.pipeline.time import Session
+from headrace.plan.position import Position, batch_end, behind, commits_told
+from headrace.plan.steps import Step, fingerprint
+
+_IDENTITY = "headrace.json"
+_SCHEMA_PATH = re.compile(r'"file:[^"]*(/state/\d+/_stateSchema/[^"]*)"')
+"""The one kind of absolute path that Spark keeps in a checkpoint."""
+_SHIFT = "shift"
+
+SHIFT = 63_113_904_000_000_000
+"""2,000 years in microseconds: they put the year 1 after 1970, and 9999 far from any limit."""
+
+
+def owner_of(step: Step, begun: Mapping[str, Position]) -> dict[str, Any]:
+    """Whose a checkpoint is: a step's as it is declared, from where it began."""
+    return {
+        "app": step.app,
+        "step": step.name,
+        "fingerprint": fingerprint(step),
+        "begun": {topic: position.to_json() for topic, position in begun.items()},
+    }
+
+
+class Checkpoint:
+    """The checkpoint of one step."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was remembered."""
+        return (self.path / _IDENTITY).exists() or (self.path / "offsets").exists()
+
+    def claim(self, owner: Mapping[str, Any]) -> None:
+        """Enter an owner, its `app` and `step` and more, if it is new; else compare them."""
+        if self.exists:
+            self.check_owner(owner)
+            self._sweep()
+            self._relocate()
+            return
+        write_note(self.path / _IDENTITY, json.dumps({**owner, _SHIFT: SHIFT}))
+
+    @property
+    def shift(self) -> int:
+        """The shift of times where Spark compares them with its watermark.
+
+        A checkpoint of a version that did not move them goes on as it began: its state and its
+        watermark are in true times.
+        """
+        return int(self._identity().get(_SHIFT, 0)) if self.exists else SHIFT
+
+    def check_owner(self, owner: Mapping[str, Any]) -> None:
+        """Return if it is this owner's."""
+        found = self._identity()
+        found.pop(_SHIFT, None)
+        if found != owner:
+            whose = f"step {found['step']!r} of {found['app']!r}" if found else "something else"
+            raise ForeignCheckpoint(
+                f"The checkpoint in {self.path} belongs to {whose}, as it was declared then, and "
+                "not to this pipeline",
+                hint="Remove it and the pipeline is computed again from the log; or give the "
+                "changed pipeline another name",
+            )
+
+    def _identity(self) -> dict[str, Any]:
+        """The owner as it is written; nothing if that cannot be read."""
+        found = None
+        with contextlib.suppress(json.JSONDecodeError, FileNotFoundError):
+            found = json.loads((self.path / _IDENTITY).read_text())
+        return found if isinstance(found, dict) else {}
+
+    def _sweep(self) -> None:
+        """Remove what Spark was about to write when it was killed. It counts the files that it has
+        written so far, these as well, and does not begin with its first batch if there are any."""
+        for folder in ("offsets", "commits"):
+            for left in (self.path / folder).glob(".*.tmp*"):
+                left.unlink(missing_ok=True)
+
+    def _relocate(self) -> None:
+        """Rewrite the absolute paths in Spark's metadata of state, if the folder was moved."""
+        here = f"file:{self.path.absolute()}"
+        for file in self.path.glob("state/*/_metadata/v2/[0-9]*"):
+            text = file.read_text()
+            moved = _SCHEMA_PATH.sub(lambda found: f'"{here}{found[1]}"', text)
+            if moved != text:
+                file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+                write_note(file, moved)
+
+    def check(
+        self, step: Step, begun: Mapping[str, Position], reached: Mapping[str, Position]
+    ) -> None:
+        """Return if Spark can go on with it, and the results have all that was done with it."""
+        last = self.last_done()
+        done = begun if last < 0 else self.end_of(last)
+        if behind(reached, done):
+            raise PipelineError(
+                f"Step {step.name!r} has stored results up to {commits_told(reached)}, and "
+                f"its checkpoint goes on from {commits_told(done)}",
+                hint=f"Remove {self.path}; what is missing is then computed again",
+            )
+        if last >= 0 and keeps_state(step) and not self.has_state(last + 1):
+            raise self._damaged(f"the state of its {last + 1:,} batches is not there")
+
+    def last_done(self) -> int:
+        """The number of the last batch that Spark believes to be done; -1 if there is none."""
+        names = [path.name for path in (self.path / "commits").glob("[0-9]*")]
+        return max((int(name) for name in names if name.isdigit()), default=-1)
+
+    def end_of(self, number: int) -> dict[str, Position]:
+        """Up to where a batch goes, as Spark has written it down before it began."""
+        try:
+            return batch_end(self.path, number)
+        except (OSError, ValueError, KeyError) as error:
+            raise self._damaged(f"where batch {number} ends is not to be read") from error
+
+    def sync_plan(self, number: int) -> None:
+        """Return when a power cut cannot take back where a batch ends. Spark does not see to it.
+
+        What a batch has written stays, so after a power cut it must not be cut anew.
+        """
+        for path in (self.path / "metadata", self.path / "offsets" / str(number)):
+            sync_path(path)
+            sync_path(path.parent)
+
+    def has_state(self, version: int) -> bool:
+        """Whether every part of the state has been written in a version."""
+        parts = [path for path in self.path.glob("state/*/[0-9]*") if path.is_dir()]
+        return bool(parts) and all(any(part.rglob(f"{version}[._]*")) for part in parts)
+
+    def _damaged(self, how: str) -> PipelineError:
+        return PipelineError(
+            f"The checkpoint in {self.path} is damaged: {how}",
+            hint="Remove it. Spark's state is then computed again from the log, and what is "
+            "stored stays as it is",
+        )
+
+
+def keeps_state(step: Step) -> bool:
+    """Whether Spark keeps anything of a step from one batch to the next."""
+    if step.stateful is not None or step.alerts is not None:
+        return True
+    return step.aggregation is not None and not isinstance(step.aggregation.window, Session)

@@ -1,0 +1,151 @@
+"""A topic of the embedded log as a source of Spark, batch and streaming, and as a sink.
+
+    spark.dataSource.register(LogSource)
+    spark.read.format("headrace").option("log", "file:./data").option("topic", "orders").load()
+
+A streaming reader's position is a commit, and a batch is made of whole commits, as many as
+`max_rows` and `max_commits` allow. Executors read Arrow record batches straight from the segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from headrace.plan.gaps import Gaps
+from headrace.plan.log_rows import Span, opened, read_rows, spans
+from headrace.plan.position import Position, beginning, next_cut, position_at
+from headrace.plan.source_options import ANY, FORMAT, Wish
+from headrace.runtime.data_writer import JobWriter, StreamWriter, Target
+from headrace.schema.ddl import format_schema
+
+_ANEW = "Without its checkpoint, the stream reads the topic anew as it is now"
+
+
+class LogSource(DataSource):
+    """`spark.dataSource.register(LogSource)` makes the format `headrace` known."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        wish = Wish.from_options(self.options)
+        return format_schema(wish.schema(opened(wish.log).topic(wish.topic).topic))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(Wish.from_options(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(Wish.from_options(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return JobWriter(self._target(schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        target = self._target(schema, overwrite)
+        return StreamWriter(target, self.options.get("checkpointLocation"))
+
+    def _target(self, schema: StructType, overwrite: bool) -> Target:
+        target = Target.from_options(self.options)
+        target.check(schema, overwrite=overwrite)
+        return target
+
+
+class BatchReader(DataSourceReader):
+    """Everything that a topic holds now."""
+
+    def __init__(self, wish: Wish) -> None:
+        self._wish = wish
+
+    def partitions(self) -> Sequence[Span]:
+        log, topic = opened(self._wish.log), self._wish.topic
+        start = self._wish.start or beginning(log, topic)
+        end = position_at(log, topic, min(log.head(), self._wish.until))
+        # Without any, Spark would ask for all there is.
+        return spans(start, end, self._wish.tasks) or [Span(0, 0, 0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Span)
+        return read_rows(self._wish, partition) if partition.end else iter(())
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What is committed to a topic, batch by batch of whole commits."""
+
+    def __init__(self, wish: Wish) -> None:
+        self._wish = wish
+        self._until: int | None = None
+        self._idle: tuple[int, int] | None = None
+        """The log's head and a position, when there was nothing new for it: Spark asks often."""
+
+    def initialOffset(self) -> dict[str, Any]:
+        start = self._wish.start or beginning(opened(self._wish.log), self._wish.topic)
+        return self._offset(start)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._wish.max_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._until = opened(self._wish.log).head()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        wish, log, after = self._wish, opened(self._wish.log), start["commit"]
+        head = log.head()
+        if (head, after) == self._idle:
+            return start
+        self._idle = None
+        self._check(start)
+        everything = isinstance(limit, ReadAllAvailable)
+        upto = min(wish.until, ANY if self._until is None else self._until)
+        commit = next_cut(
+            log,
+            wish.topic,
+            after,
+            rows=ANY if everything else wish.max_rows,
+            commits=ANY if everything else wish.max_commits,
+            upto=min(upto, wish.seam) if after < wish.seam else upto,
+        )
+        if commit > after:
+            # What is made of it may outlast a power cut, so it must itself.
+            log.sync(commit)
+            return self._offset(position_at(log, wish.topic, commit))
+        self._idle = (head, after)
+        return start
+
+    def _offset(self, position: Position) -> dict[str, Any]:
+        """A position as Spark writes it into its checkpoint, from where a sink reads it."""
+        return {"topic": self._wish.topic, **position.to_json()}
+
+    def _check(self, *places: dict[str, Any]) -> None:
+        """Return if the log still has what Spark's checkpoint speaks of."""
+        topic = self._wish.topic
+        gaps = Gaps(opened(self._wish.log), f"stream of {topic}", [topic], fresh=_ANEW)
+        for place in places:
+            gaps.check({topic: Position.from_json(place)})
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Span]:
+        self._check(start, end)
+        found = spans(Position.from_json(start), Position.from_json(end), self._wish.tasks)
+        return [Span(0, 0, 0)] if self._wish.ticks and not found else found
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Span)
+        return read_rows(self._wish, partition)

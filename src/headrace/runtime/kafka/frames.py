@@ -1,0 +1,164 @@
+"""The data frames of a step whose topics are Kafka's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headrace.clock import micros
+from headrace.log import Topic
+from headrace.log.kafka.log import KafkaLog
+from headrace.pipeline.stream import Source
+from headrace.plan import metadata
+from headrace.plan.batch import Sink
+from headrace.plan.compile import Compiler, Load
+from headrace.plan.counters import Counters
+from headrace.plan.kafka.decode import Decoder
+from headrace.plan.kafka.source import between, stream
+from headrace.plan.position import Position
+from headrace.plan.python_operators import map_in_arrow
+from headrace.plan.uncounted import closing_of
+from headrace.plan.watermark import watermarked
+from headrace.runtime.frames import Frames, Portions, Results
+from headrace.runtime.kafka.oldest import Oldest, watched
+from headrace.runtime.kafka.outlet import DELIVERED, Outlet
+
+Range = tuple[Position, Position]
+
+
+class KafkaFrames(Frames):
+    """Makes the frames of a step. Rows have no commits, and Spark's watermark judges them."""
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Spark is to go by one watermark, for what is too late and for what can be forgotten."""
+        return {"spark.sql.streaming.statefulOperator.allowMultiple": "false"}
+
+    def judged(self, batch: DataFrame, sink: Sink, revision: int, frontier: int | None) -> Results:
+        """The results of a batch. Spark has no state of sessions, so it has judged none of them."""
+        if self.delivers:
+            return self.deliver(batch, sink.generation, revision)
+        step = self._step.aggregation
+        if self._sessions is not None and step is not None and frontier is not None:
+            (after,) = step.window.ends(0)
+            closed = F.unix_micros(metadata.TIME) + F.lit(after + micros(step.patience))
+            batch = batch.where(closed > F.lit(frontier))
+        return self.results(batch, sink, revision)
+
+    def late_between(
+        self,
+        ranges: Mapping[str, Range],
+        frontier: int,
+        oldest: Mapping[str, Oldest],
+        arrived: int,
+    ) -> pa.Table:
+        """The pairs that were too late by a frontier, or by their own arrival if that counts.
+
+        Of each topic, only rows that are among its `oldest` are looked at, if those are known.
+        The last has `arrived` when it was so late.
+        """
+        step = self._step.aggregation
+        assert step is not None
+        assert self.late_schema is not None
+        highest = max(frontier, arrived) if self._by_frontier else frontier
+        suspect = closing_of(step).all_open_from(highest)
+
+        def load(source: Source) -> DataFrame:
+            name = source.topic.name
+            if name not in oldest:
+                return self._empty(source)
+            records = self._suspects(name, ranges[name], oldest[name].before(suspect))
+            decoder = Decoder.of(self._topic(name), self._needed[name])
+            rows = decoder.placed(records, tuple(metadata.TYPES), source.columns)
+            rows = rows.withColumn(metadata.FRONTIER, self._met(F.lit(frontier)))
+            return rows.withColumn(metadata.TOPIC, F.lit(name)) if self._ordered else rows
+
+        return Compiler(load, self._ordered).late(step).toArrow().cast(self.late_schema)
+
+    def _suspects(self, topic: str, range: Range, only: Oldest | None) -> DataFrame:
+        """Some records of a topic, or if nobody knows which, all."""
+        if only is not None and (kept := only.records(self._spark)) is not None:
+            return kept
+        records = between(self._spark, self._log, topic, *range)
+        assert records is not None
+        return records if only is None else only.among(records)
+
+    def misplaced(self, topic: str, start: Position, end: Position) -> pa.Table:
+        """The records of a topic between two places that have no place in time."""
+        records = between(self._spark, self._log, topic, start, end)
+        assert records is not None
+        decoder = Decoder.of(self._topic(topic), self._needed[topic])
+        return decoder.misplaced(records).orderBy("partition", "offset").toArrow()
+
+    @property
+    def delivers(self) -> bool:
+        """Whether results go from where rows are read straight to their topic."""
+        return self._step.aggregation is None
+
+    def deliver(self, batch: DataFrame, generation: str, commit: int) -> Results:
+        """Write the rows of a batch to their topic, and count them."""
+        assert isinstance(self._log, KafkaLog)
+        (topic,) = self._step.outputs
+        writer = f"{self._step.app}.{generation}.{self._step.name}"
+        outlet = Outlet(self._log.address, topic, writer, commit)
+        told = map_in_arrow(batch, outlet, DELIVERED).toArrow()
+        rows = pc.sum(told.column("rows")).as_py() or 0
+        return Results(self.schema.empty_table(), delivered=rows)
+
+    def _streamed(self, compiler: Compiler) -> DataFrame:
+        if compiler.numbered or not self.delivers:
+            return super()._streamed(compiler)
+        columns = (
+            *self._step.computed.columns,
+            metadata.TOPIC,
+            metadata.PARTITION,
+            metadata.OFFSET,
+        )
+        return compiler.rows(self._step.computed).select(*(F.col(f"`{n}`") for n in columns))
+
+    def _met(self, frontier: Column) -> Column:
+        return F.greatest(F.col(metadata.FRONTIER), frontier) if self._by_frontier else frontier
+
+    def _compiler(self, load: Load, counters: Counters) -> Compiler:
+        return Compiler(
+            load,
+            self._ordered,
+            counters=counters,
+            judged=self._by_frontier,
+            numbered=False,
+            shift=self._shift,
+        )
+
+    def _load_stream(self, source: Source, sink: Sink, portions: Portions) -> DataFrame:
+        name = source.topic.name
+        # A task that delivers what it reads has all of a partition.
+        tasks = None if self.delivers else self._spark.sparkContext.defaultParallelism
+        records = stream(self._spark, self._log, name, sink.reached[name], portions, tasks)
+        step = self._step.aggregation
+        decoder = Decoder.of(self._topic(name), self._needed[name])
+        rows = decoder.placed(records, self._places(), raw=step is not None)
+        if step is not None:
+            rows = watched(rows, name)
+        if self._ordered or self.delivers:
+            rows = rows.withColumn(metadata.TOPIC, F.lit(name))
+        # A step that Spark keeps nothing of has a watermark too: it is where times are looked at.
+        patience = f"{micros(step.patience) if step is not None else 0} microseconds"
+        moment = F.col(metadata.FRONTIER) if self._by_frontier else F.unix_micros(metadata.TIME)
+        return watermarked(rows, moment, patience, self._shift)
+
+    def _places(self) -> tuple[str, ...]:
+        if self._ordered:
+            return tuple(metadata.TYPES)
+        found = (metadata.PARTITION, metadata.OFFSET)
+        if self.delivers:
+            return found
+        if self._sessions is not None:
+            return (metadata.COMMIT, *found)
+        return (metadata.FRONTIER, *found) if self._by_frontier else found
+
+    def _topic(self, name: str) -> Topic:
+        return self._log.topic(name).topic

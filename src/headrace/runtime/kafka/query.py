@@ -1,0 +1,262 @@
+"""One step as a streaming query over Kafka: each of its batches is a commit of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from headrace.clock import MILLISECOND, micros
+from headrace.errors import (
+    HeadraceError,
+    LawBroken,
+    PipelineError,
+    PipelineFailed,
+    Retryable,
+)
+from headrace.plan.accounting import Account
+from headrace.plan.batch import Sink
+from headrace.plan.kafka.connection import Tell, group_of
+from headrace.plan.kafka.letters import letters
+from headrace.plan.law import NOT_STORED
+from headrace.plan.position import START, Position, started_at
+from headrace.plan.uncounted import Aside
+from headrace.runtime.checkpoint import keeps_state
+from headrace.runtime.frames import Results
+from headrace.runtime.kafka.frames import KafkaFrames
+from headrace.runtime.kafka.oldest import Oldest, metric_of
+from headrace.runtime.kafka.seen import NOTHING, Seen, SeenBatch, seen_by
+from headrace.runtime.query import Query
+
+
+class KafkaQuery(Query):
+    """Runs one step straight from Kafka. What is too late is decided by the batches it makes."""
+
+    frames: KafkaFrames
+
+    def _frames(self, staging: Path) -> KafkaFrames:
+        return KafkaFrames(self._spark, self._log, self.step, self._checkpoint.path, staging)
+
+    def start(self, sink: Sink, *, until_caught_up: bool) -> None:
+        self._newest: dict[str, int] = {}
+        """The newest time of each topic since the start, which is as much as Spark remembers."""
+        self._frontier = sink.frontier
+        self._tell: Tell | None = group_of(self._log, f"{self.step.app}.{self.step.name}")
+        super().start(sink, until_caught_up=until_caught_up)
+
+    def stop(self) -> None:
+        super().stop()
+        self._tell = None
+
+    # A batch
+
+    def _set_aside(
+        self, start: Mapping[str, Position], end: Mapping[str, Position]
+    ) -> dict[str, Aside]:
+        self._stopwatch.tell(self._sink, self.progress, last=False)
+        return {}
+
+    def _run_again(self, frame: DataFrame) -> None:
+        super()._run_again(frame)
+        self._frontier = self._passed(self._seen())
+
+    def _results(self, number: int, frame: DataFrame, sink: Sink) -> Results:
+        self._check_watermark(number)
+        revision = max(position.commit for position in self._end_of(number).values())
+        return self.frames.judged(frame, sink, revision, self._frontier)
+
+    def _account(
+        self,
+        number: int,
+        start: Mapping[str, Position],
+        end: Mapping[str, Position],
+        aside: Mapping[str, Aside],
+    ) -> Account:
+        seen = self._seen()
+        for topic in end:
+            self._check_span(topic, seen.topics[topic].rows, end[topic].rows_after(start[topic]))
+        aside = {
+            topic: self._misplaced(topic, seen.topics[topic], start[topic], end[topic])
+            for topic in end
+        }
+        late = self._too_late(number, seen, start, end)
+        self._check_late(seen.dropped, late.num_rows if late is not None else 0)
+        rows = {topic: seen.topics[topic].rows for topic in end}
+        self._frontier = self._passed(seen)
+        made = self._told(number)["batchTimestampMs"] * MILLISECOND
+        return Account(rows, aside, late, self._frontier, made)
+
+    def _misplaced(self, topic: str, seen: Seen, start: Position, end: Position) -> Aside:
+        """Dead letters and tombstones, read again if there are any."""
+        wanted = seen.rows - seen.placed
+        if not wanted:
+            return Aside()
+        found = letters(self.step, topic, end.commit, self.frames.misplaced(topic, start, end))
+        if found.dead_rows + found.tombstones != wanted:
+            raise LawBroken(
+                f"Step {self.step.name!r} left out {wanted:,} rows of {topic!r}, and read again "
+                f"they are {found.dead_rows:,} dead letters and {found.tombstones:,} tombstones",
+                hint=NOT_STORED,
+            )
+        return found
+
+    def _too_late(
+        self,
+        number: int,
+        seen: SeenBatch,
+        start: Mapping[str, Position],
+        end: Mapping[str, Position],
+    ) -> pa.Table | None:
+        """The late pairs, read again if there can be any."""
+        step = self.step.aggregation
+        if step is None:
+            return None
+        if self.frames.session_schema is None:
+            observed = self._observed()
+            if not seen.dropped and not any(observed[name] for name in self._counters.late):
+                return None
+            frontier = self._watermark(number) + micros(step.patience)
+        else:
+            times = [t.oldest for t in seen.topics.values() if t.oldest is not None]
+            if not times or self._frontier is None:
+                return None
+            (closed,) = step.window.ends(min(times))
+            if closed + micros(step.patience) > self._frontier:
+                return None
+            frontier = self._frontier
+        ranges = {topic: (start[topic], end[topic]) for topic in end}
+        return self.frames.late_between(ranges, frontier, self._oldest(seen), _newest(seen))
+
+    def _stored(self, end: Mapping[str, Position]) -> None:
+        if self._tell is not None:
+            self._tell(end)
+
+    def _failure(self, error: Exception) -> HeadraceError:
+        """As for any step. But a broker may come back: that is by chance."""
+        found = super()._failure(error)
+        if isinstance(found, Retryable):
+            message = f"Step {self.step.name!r} failed: {found.message}"
+            return PipelineFailed(message, hint=found.hint, by_chance=True)
+        return found
+
+    # Time
+
+    def _passed(self, seen: SeenBatch) -> int | None:
+        """The frontier after a batch: the lowest of all topics' newest times, once each has one.
+
+        It is what Spark makes of the same times for its watermark.
+        """
+        for topic, found in seen.topics.items():
+            if found.newest is not None:
+                self._newest[topic] = max(found.newest, self._newest.get(topic, found.newest))
+        if set(self._newest) != set(seen.topics):
+            return self._frontier
+        lowest = min(self._newest.values())
+        return lowest if self._frontier is None else max(lowest, self._frontier)
+
+    def _watermark(self, number: int) -> int:
+        """Spark's watermark in a batch, as it was written down before it began."""
+        return int(self._told(number)["batchWatermarkMs"]) * MILLISECOND - self._shift
+
+    def _check_watermark(self, number: int) -> None:
+        """Return if Spark's watermark in a batch, where it judges, is what is stored comes to."""
+        step = self.step.aggregation
+        if step is None or not keeps_state(self.step):
+            return
+        patience = micros(step.patience) // MILLISECOND * MILLISECOND
+        first = -self._shift  # where Spark's watermark begins, and what it never goes below
+        mine = first if self._frontier is None else max(first, self._frontier - patience)
+        if (sparks := self._watermark(number)) != mine:
+            raise LawBroken(
+                f"Spark's watermark in batch {number} of step {self.step.name!r} is {sparks:,} "
+                f"microseconds, and by what is stored it should be {mine:,}",
+                hint=NOT_STORED,
+            )
+
+    # What Spark knows
+
+    @property
+    def plan(self) -> str:
+        """How Spark went about its last batch."""
+        return str(self._executed().toString())
+
+    def _executed(self) -> Any:
+        return self._execution.executedPlan()
+
+    def _seen(self) -> SeenBatch:
+        found = seen_by(self._executed(), self._shift)
+        return replace(found, topics=dict.fromkeys(self.step.topics, NOTHING) | found.topics)
+
+    def _oldest(self, seen: SeenBatch) -> dict[str, Oldest]:
+        """The oldest rows of each topic that has any in the batch that was just computed."""
+        metrics = self._execution.observedMetrics()
+        return {
+            topic: Oldest.from_json(metrics.apply(metric_of(topic)).json())
+            for topic, found in seen.topics.items()
+            if found.placed
+        }
+
+    def _told(self, number: int) -> dict[str, Any]:
+        """What Spark wrote of a batch before it began, beside where it ends."""
+        lines = (self._checkpoint.path / "offsets" / str(number)).read_text().splitlines()
+        told: dict[str, Any] = json.loads(lines[1])
+        return told
+
+    def _check_span(self, topic: str, rows: int, span: int) -> None:
+        # There may be fewer: the ends of transactions take offsets, and so do those given up.
+        if rows > span:
+            raise PipelineFailed(
+                f"Spark read {rows:,} rows of {topic!r} in step {self.step.name!r}, and there are "
+                f"{span:,}: a worker was lost, and what it had read was counted twice",
+                hint="Nothing of this batch was stored. Run it again to go on from there",
+                by_chance=True,
+            )
+
+    def _check_dropped(self) -> None:
+        """Spark is who decides what is late: it is compared with the late rows that are found."""
+
+    def _check_late(self, dropped: int, late: int) -> None:
+        """Spark counts what it drops in groups, of which a late row is one at most."""
+        if dropped > late:
+            raise LawBroken(
+                f"Spark dropped {dropped:,} groups of step {self.step.name!r} as late, and "
+                f"only {late:,} late rows were found",
+                hint=NOT_STORED,
+            )
+
+    # Checkpoints
+
+    def _end_of(self, number: int) -> Mapping[str, Position]:
+        """Up to where a batch goes; before a checkpoint's first, from where it went on."""
+        assert self._sink is not None
+        if number < 0 and started_at(self._checkpoint.path):
+            return self._sink.reached
+        return super()._end_of(number)
+
+    def _claim_checkpoint(self, sink: Sink) -> None:
+        """Claim it, or where it is lost begin another with what comes after all that is stored.
+
+        If Spark had state, that is lost too.
+        """
+        stored = max(position.commit for position in sink.reached.values())
+        if stored and not self._checkpoint.exists and not keeps_state(self.step):
+            self._checkpoint.path.mkdir(parents=True, exist_ok=True)
+            (self._checkpoint.path / START).write_text(str(stored))
+        elif stored and not self._checkpoint.exists:
+            raise PipelineError(
+                f"Step {self.step.name!r} has stored results of {stored:,} batches, and its "
+                "checkpoint is gone. What is late on Kafka depends on how batches were cut, so "
+                "they cannot be computed again as they were",
+                hint="headrace run --fresh computes everything anew",
+            )
+        super()._claim_checkpoint(sink)
+
+
+def _newest(seen: SeenBatch) -> int:
+    """The newest time of all topics that have any."""
+    return max(found.newest for found in seen.topics.values() if found.newest is not None)

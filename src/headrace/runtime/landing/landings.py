@@ -1,0 +1,105 @@
+"""All that an application needs copied from a broker, and the log it is then read from."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import zip_longest
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from headrace.log import Log, Topic, TopicSettings, open_log
+from headrace.log.landed import LandedLog
+from headrace.log.roles import Closing
+from headrace.log.settings import MAX_RECORD_BYTES
+from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.kafka.connection import group_of
+from headrace.plan.position import Position, lags_of
+from headrace.runtime.frames import Portions
+from headrace.runtime.landing.landing import Into, Landing
+from headrace.runtime.task import Task
+from headrace.store.location import checkpoint_of, landing_of
+from headrace.store.outbox import Outbox
+from headrace.store.sqlite.database import Database
+
+
+class Landings(Closing):
+    """The landings of an application, as tasks, and the `log` that they make."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        app: str,
+        broker: Log,
+        topics: Sequence[Topic],
+        database: Database,
+        outbox: Outbox,
+        *,
+        until_caught_up: bool,
+        portions: Portions,
+        reach: Reach = nothing,
+    ) -> None:
+        self._stack = contextlib.ExitStack()
+        self.log = self._stack.enter_context(landed_log(broker, app, topics))
+        inside = self.log.inside
+        self.tasks = []
+        self._landings: dict[str, Landing] = {}
+        # Kafka's own tools see how far it is.
+        tell = group_of(broker, f"{app}.landing")
+        for topic in topics:
+            landing = Landing(
+                spark,
+                app,
+                topic,
+                broker,
+                checkpoint_of(broker.home, app, f"landing.{topic.name}"),
+                Into(inside, database, outbox),
+                tell,
+                max_rows=portions.max_rows,
+                reach=reach,
+            )
+            self._stack.callback(landing.close)
+            self._landings[topic.name] = landing
+            start = partial(landing.start, until_caught_up=until_caught_up)
+            place = partial(getattr, landing, "landed")
+            self.tasks.append(Task(start, landing.wait, place))
+
+    def lags_of(self, reached: Mapping[str, Position]) -> dict[str, tuple[int, ...]]:
+        """How many rows of each partition are behind a place here, or not here yet, by topic."""
+        return {
+            topic: tuple(map(sum, zip_longest(here, self._landings[topic].lags(), fillvalue=0)))
+            for topic, here in lags_of(self.log, reached).items()
+        }
+
+    def close(self) -> None:
+        """Stop copying. It goes on from there the next time."""
+        for landing in self._landings.values():
+            landing.stop()
+        self._stack.close()
+
+
+def landed_log(broker: Log, app: str, topics: Iterable[Topic]) -> LandedLog:
+    """The log that an application's landings make, with these topics of a broker in it."""
+    inside = open_log(f"file:{landing_of(broker.home, app)}")
+    names = [inside.ensure_topic(_landed(topic)).name for topic in topics]
+    return LandedLog(inside, broker, names)
+
+
+def _landed(topic: Topic) -> Topic:
+    """A topic as it is kept here. What does not fit its columns was told apart before."""
+    assert topic.schema is not None
+    schema = pa.schema([field.with_nullable(True) for field in topic.schema])
+    declared = topic.settings
+    settings = TopicSettings(
+        retention=declared.retention,
+        # What the broker has taken is not refused here for its size.
+        max_record_bytes=MAX_RECORD_BYTES,
+        skew=declared.skew,
+        frontier=declared.frontier,
+        missing_time=declared.missing_time,
+        idle=declared.idle,
+    )
+    return replace(topic, schema=schema, settings=settings)

@@ -1,0 +1,120 @@
+"""Records of a broker told apart: rows of the topic, tombstones among them, and dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.log import Topic
+from headrace.log.partitioner import key_of_bytes
+from headrace.log.roles import Flags
+from headrace.log.split import MAX_COMMIT_BYTES, ranges_of
+from headrace.plan.kafka.decode import ROW, UNREADABLE
+from headrace.plan.uncounted import DEAD_SCHEMA
+
+NO_KEY = "no key"
+NO_VALUE = "no value"
+
+_PART_BYTES = 8 << 20
+"""About what one commit of a landing holds."""
+
+
+@dataclass(frozen=True)
+class Parted:
+    """What a batch of records holds. `tombstones` says which of the rows are any."""
+
+    rows: pa.Table
+    tombstones: Flags
+    dead: pa.Table
+
+    def parts(self) -> Iterator[tuple[pa.Table, Flags]]:
+        """The rows in pieces that each fit one commit, cut in the same way whenever it is done.
+
+        They are of as many rows each, and of fewer where some are much larger than others.
+        """
+        size = max(1, self.rows.nbytes)
+        step = max(1, self.rows.num_rows * _PART_BYTES // size)
+        for start in range(0, self.rows.num_rows, step):
+            rows = self.rows.slice(start, step)
+            for first, end in ranges_of(rows, MAX_COMMIT_BYTES):
+                flags = self.tombstones[start + first : start + end]
+                yield rows.slice(first, end - first), flags
+
+
+def part(records: pa.Table, topic: Topic, step: str) -> Parted:
+    """The records of a topic told apart. They have their `key`, `value` and place, and a `row`."""
+    assert topic.schema is not None
+    records = records.combine_chunks()
+    deleted = _flags(pc.is_null(records.column("value")))
+    decoded = records.column(ROW)
+    reasons = np.full(records.num_rows, "", object)
+    reasons[_flags(pc.is_null(decoded)) & ~deleted] = UNREADABLE
+    columns = []
+    for field in topic.schema:
+        column = pc.struct_field(decoded, field.name).cast(field.type)
+        if field.name == topic.key:
+            keys = _keys(records.column("key").filter(pa.array(deleted)), field.type)
+            column = pc.replace_with_mask(column.combine_chunks(), pa.array(deleted), keys)
+        elif not field.nullable:
+            empty = _flags(pc.is_null(column)) & ~deleted & (reasons == "")
+            reasons[empty] = f"no {field.name}"
+        columns.append(column)
+    rows = pa.table(columns, names=topic.schema.names)
+    if topic.key is not None:
+        reasons[_flags(pc.is_null(rows.column(topic.key))) & (reasons == "")] = NO_KEY
+    else:
+        reasons[deleted] = NO_VALUE
+    good = reasons == ""
+    return Parted(
+        rows.filter(pa.array(good)),
+        deleted[good],
+        _letters(records.filter(pa.array(~good)), list(reasons[~good]), topic, step),
+    )
+
+
+def _keys(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """The keys of tombstones, which have nothing else; null where one is none of the topic's."""
+    found = []
+    for data in column.to_pylist():
+        try:
+            found.append(None if data is None else key_of_bytes(data, kind))
+        except (ValueError, pa.ArrowException):
+            found.append(None)
+    return pa.array(found, kind)
+
+
+def _letters(records: pa.Table, reasons: list[str], topic: Topic, step: str) -> pa.Table:
+    count = records.num_rows
+    return pa.table(
+        {
+            "step": [step] * count,
+            "topic": [topic.name] * count,
+            "partition": records.column("partition"),
+            "offset": records.column("offset"),
+            "commit_number": pa.nulls(count, pa.int64()),
+            "appended": records.column("timestamp").cast(pa.timestamp("us", tz="UTC")),
+            "reason": reasons,
+            "row": [_readable(value) for value in records.column("value").to_pylist()],
+        },
+        schema=DEAD_SCHEMA,
+    )
+
+
+def _readable(value: bytes | None) -> str | None:
+    """A record's bytes as text, or where they are none as hex."""
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.hex()
+
+
+def _flags(column: Any) -> Flags:
+    found: Flags = column.to_numpy(zero_copy_only=False).astype(np.bool_)
+    return found

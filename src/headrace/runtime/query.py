@@ -1,0 +1,317 @@
+"""One step as a streaming query of Spark: from the log, through native operators, to a sink."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.clock import SECOND, Clock
+from headrace.errors import HeadraceError, LawBroken, PipelineError
+from headrace.log import Log
+from headrace.operators.stream_join.hot_keys import Crowds
+from headrace.pipeline.stream import sources
+from headrace.plan.accounting import Account
+from headrace.plan.batch import Joined, Portion, Sink
+from headrace.plan.counters import Counters, observed_by
+from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.law import NOT_STORED
+from headrace.plan.position import Position, behind, commits_told, lowest_frontier
+from headrace.plan.staging import staging_of
+from headrace.plan.steps import Step
+from headrace.plan.uncounted import Aside, closing_of, set_aside
+from headrace.runtime.checkpoint import Checkpoint, owner_of
+from headrace.runtime.failures import answering, failure_of, java_is_gone
+from headrace.runtime.frames import Frames, Portions, Results
+from headrace.runtime.session import set_meanwhile
+from headrace.runtime.spark_internals import dropped, execution_of, nodes
+from headrace.runtime.stopwatch import Stopwatch
+
+_STARTING = "Initializing"
+_SOURCE_STARTS = 10 * SECOND
+
+
+class Query:
+    """Runs one step. Its checkpoint remembers where Spark is, its sink what has been stored."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        log: Log,
+        step: Step,
+        checkpoint: Path,
+        *,
+        portions: Portions | None = None,
+        reach: Reach = nothing,
+        name: str | None = None,
+    ) -> None:
+        self._spark = spark
+        self._log = log
+        self.step = step
+        self._name = name or f"{step.app}.{step.name}"
+        self._checkpoint = Checkpoint(checkpoint)
+        self._portions = portions or Portions()
+        self._reach = reach
+        self.frames = self._frames(staging_of(checkpoint))
+        self._counters = Counters()
+        self._query: StreamingQuery | None = None
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="headrace-aside")
+        self._started = threading.Event()
+        self._sink: Sink | None = None
+        self._error: BaseException | None = None
+        self._stopwatch = Stopwatch(log)
+        self._crowds = Crowds(spark, log, step.name, step.join) if step.join is not None else None
+
+    def _frames(self, staging: Path) -> Frames:
+        return Frames(self._spark, self._log, self.step, self._checkpoint.path, staging)
+
+    # Running
+
+    def start(self, sink: Sink, *, until_caught_up: bool) -> None:
+        """Start in the background, to go on and on, or until what is in the log now is done."""
+        self._sink = sink
+        self._error = None
+        self._stopwatch.reset()
+        if (gap := sink.gap()) is not None:
+            raise gap
+        self._claim_checkpoint(sink)
+        self._shift = self._checkpoint.shift
+        self._started.clear()
+        try:
+            streamed, self._counters = self.frames.stream(sink, self._portions, self._shift)
+            writer = (
+                streamed.writeStream.outputMode(self.frames.mode)
+                .queryName(self._name)
+                .option("checkpointLocation", str(self._checkpoint.path))
+                .foreachBatch(self._batch)
+            )
+            if until_caught_up:
+                writer = writer.trigger(availableNow=True)
+            with set_meanwhile(self._spark, self.frames.settings):
+                self._query = writer.start()
+        except (Py4JError, PySparkException) as error:
+            raise self._failure(error) from None
+        self._started.set()
+
+    def wait_for_source(self, clock: Clock) -> None:
+        """Return when its source has answered, or soon after.
+
+        Each source is a process of its own, which Spark gives ten seconds to start. Many at once
+        would not make it.
+        """
+        assert self._query is not None
+        until = clock.monotonic() + _SOURCE_STARTS
+        with contextlib.suppress(PySparkException, Py4JError, OSError):
+            while self._query.status["message"].startswith(_STARTING):
+                if clock.monotonic() >= until:
+                    return
+                clock.sleep(SECOND // 50)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has ended by itself within so many seconds; its failure is raised."""
+        assert self._query is not None
+        try:
+            ended = bool(self._query._jsq.awaitTermination(int(seconds * 1000)))
+        except StreamingQueryException as error:
+            raise self._failure(error) from self._error
+        except (Py4JError, OSError) as error:
+            raise java_is_gone(self.step.name) from error
+        if ended:
+            self._stopwatch.tell(self._sink, self.progress, last=True)
+        return ended
+
+    def stop(self) -> None:
+        """Stop, once the batch under way is done or given up."""
+        if self._query is not None:
+            with contextlib.suppress(PySparkException, Py4JError, OSError):
+                self._query.stop()
+                self._stopwatch.tell(self._sink, self.progress, last=True)
+
+    @property
+    def progress(self) -> Mapping[str, Any]:
+        """What Spark says of its last batch."""
+        last = self._query.lastProgress if self._query is not None else None
+        return json.loads(last.json) if last is not None else {}
+
+    # A batch
+
+    def _batch(self, frame: DataFrame, number: int) -> None:
+        with answering(self._note):
+            self._reach("batch began")
+            self._started.wait()
+            assert self._sink is not None
+            begin, end = self._end_of(number - 1), self._end_of(number)
+            self._store(self._sink, number, frame, begin, end)
+            self._reach("batch ended")
+
+    def _note(self, error: BaseException) -> None:
+        self._error = error
+
+    def _run_again(self, frame: DataFrame) -> None:
+        """The sink has it, and yet Spark has to compute it: its own state is not written yet."""
+        frame.write.format("noop").mode("overwrite").save()
+        self._check_dropped()
+        self.frames.clear()
+
+    def _store(
+        self,
+        sink: Sink,
+        number: int,
+        frame: DataFrame,
+        begin: Mapping[str, Position],
+        end: Mapping[str, Position],
+    ) -> None:
+        reached = sink.reached
+        if not behind(reached, end):
+            self._run_again(frame)
+            return
+        if begin != reached:
+            raise PipelineError(
+                f"Step {self.step.name!r} has stored results up to {commits_told(reached)}, and "
+                f"the batch from {commits_told(begin)} to {commits_told(end)} lies before and "
+                "after that",
+                hint="A step with several topics cannot go on without its checkpoint. Remove the "
+                "application's views and checkpoints, and they are computed again from the log",
+            )
+        if self._crowds is not None:
+            self._crowds.check(reached, end)
+        self._checkpoint.sync_plan(number)
+        looking = self._beside.submit(self._set_aside, reached, end)
+        try:
+            results = self._results(number, frame, sink)
+            self._reach("computed")
+        finally:
+            wait_for([looking])
+        self._check_dropped()
+        account = self._account(number, reached, end, looking.result())
+        portion = Portion(
+            reached,
+            end,
+            account.frontier,
+            results.rows,
+            account.late,
+            account.dead,
+            account.law(self.step, self._counters, self._observed()),
+            results.sessions,
+            self._joined(results),
+            results.staged if self.step.join is None else None,
+            outcome=results.outcome,
+            delivered=results.delivered,
+            made=account.made,
+            taken=self._taken() if self.step.alerts is not None else 0,
+        )
+        self._reach("set aside")
+        with self._stopwatch.storing(number, portion):
+            sink.store(portion)
+        self._stored(end)
+        if results.staged is not None:
+            results.staged.remove()
+        if results.outcome is not None:
+            results.outcome.remove()
+
+    def _stored(self, end: Mapping[str, Position]) -> None:
+        """Called when a batch up to there has been stored."""
+
+    def _results(self, number: int, frame: DataFrame, sink: Sink) -> Results:
+        return self.frames.results(frame, sink)
+
+    def _joined(self, results: Results) -> Joined | None:
+        if self.step.join is None or results.staged is None:
+            return None
+        return Joined(results.staged, self._taken())
+
+    def _taken(self) -> int:
+        """How many rows were not too late."""
+        counts = self._observed()
+        return sum(counts[name] for name in self._counters.taken)
+
+    def _set_aside(
+        self, start: Mapping[str, Position], end: Mapping[str, Position]
+    ) -> dict[str, Aside]:
+        """What is not counted, read from the log while Spark counts the rest."""
+        self._stopwatch.tell(self._sink, self.progress, last=False)
+        step = self.step
+        judge = step.aggregation or step.join or step.stateful or step.alerts
+        closing = closing_of(judge) if judge is not None else None
+        return {
+            topic.name: set_aside(
+                self._log,
+                self.step.name,
+                topic,
+                start[topic.name],
+                end[topic.name],
+                closing,
+            )
+            for topic in (source.topic for source in sources(self.step.stream))
+        }
+
+    def _account(
+        self,
+        number: int,
+        start: Mapping[str, Position],
+        end: Mapping[str, Position],
+        aside: Mapping[str, Aside],
+    ) -> Account:
+        """What is to be said of a batch that was computed, given what was found meanwhile."""
+        rows = {topic: end[topic].rows_after(start[topic]) for topic in end}
+        return Account(rows, aside, self.frames.late(aside), lowest_frontier(self._log, end))
+
+    # What Spark knows
+
+    def _observed(self) -> dict[str, int]:
+        """The counters of the batch that was just computed, which Spark reports only later."""
+        if not self._counters:
+            return {}
+        return observed_by(self._execution, self._counters.all)
+
+    @property
+    def _execution(self) -> Any:
+        assert self._query is not None
+        return execution_of(self._query)
+
+    def _check_dropped(self) -> None:
+        """Return if Spark has dropped nothing of the batch that was computed and is not stored yet.
+
+        What is late, the log has decided. The law does not see all that Spark drops: a join counts
+        its rows before.
+        """
+        found = sum(dropped(node) for _, node in nodes(self._execution.executedPlan()))
+        if not found:
+            return
+        what = f"Spark dropped {found:,} rows of step {self.step.name!r} as late, which the log"
+        if self._shift:
+            raise LawBroken(f"{what} had let pass", hint=NOT_STORED)
+        raise PipelineError(
+            f"{what} had let pass: an earlier version of headrace began its checkpoint, in which "
+            "no time before 1970 counts",
+            hint=f"Nothing of this batch was stored. Remove {self._checkpoint.path}: Spark's state "
+            "is then computed again from the log, and what is stored stays as it is",
+        )
+
+    def _end_of(self, number: int) -> Mapping[str, Position]:
+        """Up to where a batch goes; before the first, where the step began."""
+        assert self._sink is not None
+        return self._checkpoint.end_of(number) if number >= 0 else self._sink.begun
+
+    def _claim_checkpoint(self, sink: Sink) -> None:
+        """Return if the checkpoint is this step's, and the sink has all that was done with it."""
+        self._checkpoint.claim(owner_of(self.step, sink.begun))
+        self._checkpoint.check(self.step, sink.begun, sink.reached)
+
+    def _failure(self, error: Exception) -> HeadraceError:
+        """The failure, or the gap that caused it."""
+        if self._error is not None and not isinstance(self._error, Exception):
+            raise self._error
+        found = failure_of(self.step.name, self._checkpoint.path, self._error, error)
+        assert self._sink is not None
+        return self._sink.gap() or found

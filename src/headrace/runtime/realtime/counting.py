@@ -1,0 +1,81 @@
+"""What Spark counts on the way of rows through a query in real time, and what it comes to.
+
+Each term is counted at another place: rows by the source itself, tombstones where they are left
+out, what filters and explosions do at each of them, and the rest at the very end. A batch in which
+they do not add up stops the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headrace.errors import LawBroken
+from headrace.plan import metadata
+from headrace.plan.counters import Counters
+from headrace.plan.law import Law
+
+_JUDGED = "judged"
+
+
+class Counting:
+    """The counters of one query."""
+
+    def __init__(self) -> None:
+        self.counters = Counters()
+        self._read: list[str] = []
+
+    def read(self, records: DataFrame) -> DataFrame:
+        """Records as they come from a topic."""
+        self._read.append(f"read-{len(self._read)}")
+        tombstones = F.count_if(F.col("value").isNull()).alias("n")
+        return records.observe(self._read[-1], tombstones)
+
+    def judged(self, rows: DataFrame, late: Column) -> DataFrame:
+        """Rows of which it is known by now what becomes of them."""
+        dead = F.col(metadata.BESIDE).isNotNull()
+        return rows.observe(
+            _JUDGED,
+            F.count_if(dead).alias("dead"),
+            F.count_if(~dead & late).alias("late"),
+            F.count_if(~dead & ~late).alias("counted"),
+        )
+
+    def law(self, progress: Mapping[str, Any]) -> Law:
+        """What became of the rows of a batch, by what Spark says of it."""
+        observed = progress.get("observedMetrics") or {}
+
+        def added_up(names: list[str]) -> int:
+            return sum(int(observed.get(name, {}).get("n") or 0) for name in names)
+
+        judged = observed.get(_JUDGED, {})
+        dead, late, counted = (int(judged.get(n) or 0) for n in ("dead", "late", "counted"))
+        return Law(
+            rows=sum(source["numInputRows"] for source in progress["sources"]),
+            tombstones=added_up(self._read),
+            dead=dead,
+            filtered=added_up(self.counters.filtered),
+            exploded=added_up(self.counters.exploded),
+            pairs=late + counted,
+            counted=counted,
+            late=late,
+        )
+
+
+def check(step: str, law: Law, progress: Mapping[str, Any]) -> None:
+    """Return if every row of a batch is accounted for, and Spark itself has dropped none."""
+    if law.pairs != law.passed:
+        raise LawBroken(
+            f"Step {step!r} cannot account for every row: {law}",
+            hint="This is a fault of headrace: please report it, with the pipeline",
+        )
+    for operator in progress.get("stateOperators", ()):
+        if dropped := operator["numRowsDroppedByWatermark"]:
+            raise LawBroken(
+                f"Spark dropped {dropped:,} rows of step {step!r} as late, which were not",
+                hint="The clock of this machine was set back by more than a minute, or this is a "
+                "fault of headrace: then please report it, with the pipeline",
+            )

@@ -1,0 +1,194 @@
+"""The topics that a query in real time writes to, and how a row becomes a record of each.
+
+A record has its topic's key and format, in the very bytes that the rest of headrace writes. With
+these Java's producer chooses the partition that headrace's own would choose, so a key is in one
+partition, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyarrow import types
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import to_avro
+
+from headrace.errors import InvalidPipeline
+from headrace.log import Topic
+from headrace.log.conform import null_key
+from headrace.log.kafka.avro import avro_schema
+from headrace.log.kafka.rows_bytes import own_bytes
+from headrace.plan.steps import Step
+from headrace.runtime.realtime.qualify import Reason, refusal
+from headrace.runtime.realtime.side_outputs import as_json
+from headrace.schema.ddl import format_type
+
+_INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
+_PLAIN_SCALE = 6
+"""A decimal with more digits after its point may be written with an exponent."""
+
+_ELSEWHERE = "Publish to a topic of another name"
+
+
+class Outlet:
+    """One topic that a step writes to, as it is. What cannot be written there is refused.
+
+    A topic that is not there yet is made as steps make theirs: of JSON, and without a key.
+    """
+
+    def __init__(self, step: Step, name: str, there: Mapping[str, Topic]) -> None:
+        self._step = step
+        self._topic = there.get(name) or Topic(name, 1)
+        if self._topic.settings.compacts and self._topic.key is None:
+            raise self._refusal(
+                f"topic {name!r} is compacted and has no key, so Kafka takes no record of it",
+                f"Use cleanup=delete there. {_ELSEWHERE}, and it is made",
+            )
+
+    def record(
+        self, schema: pa.Schema, columns: Sequence[Column], origin: Column | None = None
+    ) -> Column:
+        """A row as Spark's Kafka sink takes it; `columns` are those of `schema`, in its order.
+
+        Rows without a key stay in order if it is known which partition was their `origin`.
+        """
+        topic = self._topic
+        given = dict(zip(schema.names, columns, strict=True))
+        if topic.schema is not None:
+            given = {
+                field.name: self._fitted(field, schema.field(field.name), given[field.name])
+                for field in topic.schema
+                if self._has(field, given)
+            }
+            schema = pa.schema([topic.schema.field(name) for name in given])
+        place = F.lit(None)
+        if topic.key is None and origin is not None and topic.partitions > 1:
+            place = origin % F.lit(topic.partitions)
+        return F.struct(
+            F.lit(topic.name).alias("topic"),
+            self._key(schema, given).cast("binary").alias("key"),
+            self._value(schema, given).cast("binary").alias("value"),
+            place.cast("int").alias("partition"),
+        )
+
+    def _value(self, schema: pa.Schema, given: Mapping[str, Column]) -> Column:
+        topic = self._topic
+        if topic.settings.format == "bytes" and topic.schema is not None:
+            return given[own_bytes(topic.schema).name]
+        if topic.settings.format == "avro" and topic.schema is not None:
+            nothing = {f.name: F.lit(None).cast(format_type(f.type)) for f in topic.schema}
+            row = F.struct(*(c.alias(name) for name, c in {**nothing, **given}.items()))
+            return to_avro(row, avro_schema(topic.schema))
+        return as_json(*(_told(field, given[field.name]).alias(field.name) for field in schema))
+
+    def _key(self, schema: pa.Schema, given: Mapping[str, Column]) -> Column:
+        name = self._topic.key
+        if name is None:
+            return F.lit(None)
+        if name not in given:
+            raise self._refusal(f"it does not write {name!r}, the key of {self._topic.name!r}")
+        made = _key_bytes(given[name], schema.field(name).type)
+        if made is None:
+            raise self._refusal(
+                f"Spark cannot write {name!r}, the key of {self._topic.name!r}, as it is written "
+                f"elsewhere: it is {format_type(schema.field(name).type)}",
+                f"{_ELSEWHERE}, with another key. In micro-batches it can be written",
+            )
+        return _or_fail(made, null_key(self._topic).message)
+
+    def _has(self, field: pa.Field, given: Mapping[str, Column]) -> bool:
+        """Whether a step writes a column of the topic: else it is null, if it may be."""
+        if field.name not in given and not field.nullable:
+            raise self._refusal(
+                f"it does not write {field.name!r}, which is never null in {self._topic.name!r}"
+            )
+        return field.name in given
+
+    def _fitted(self, wanted: pa.Field, given: pa.Field, column: Column) -> Column:
+        """A column as the topic has it."""
+        name, its, mine = wanted.name, _nullable(wanted.type), _nullable(given.type)
+        if not _fits(mine, its):
+            raise self._refusal(
+                f"its {name!r} is {format_type(mine)}, and in topic {self._topic.name!r} it is "
+                f"{format_type(its)}",
+                f"{_ELSEWHERE}, or cast it in hr.select(...)",
+            )
+        if mine != its:
+            column = column.cast(format_type(its))
+        if wanted.nullable or name == self._topic.key:
+            return column
+        why = f"Column {name!r} of topic {self._topic.name!r} is not null, and a row has a null"
+        return _or_fail(column, why)
+
+    def _refusal(self, why: str, instead: str = _ELSEWHERE) -> InvalidPipeline:
+        return refusal(self._step.name, Reason(why, instead, self._step.stream.where))
+
+
+def _or_fail(column: Column, why: str) -> Column:
+    """A column that stops the step where it is null."""
+    return F.when(column.isNull(), F.raise_error(F.lit(why))).otherwise(column)
+
+
+def _told(field: pa.Field, column: Column) -> Column:
+    """A column as it is told in a text: a number there may be read as a float, which money must
+    not be."""
+    return column.cast("string") if types.is_decimal(field.type) else column
+
+
+def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether each value of a type is one of another type too."""
+    if given in _INTEGERS and wanted in _INTEGERS:
+        return _INTEGERS.index(given) <= _INTEGERS.index(wanted)
+    if types.is_floating(given) and types.is_floating(wanted):
+        return bool(given.bit_width <= wanted.bit_width)
+    if types.is_decimal(given) and types.is_decimal(wanted):
+        return bool(given.scale == wanted.scale and given.precision <= wanted.precision)
+    if types.is_list(given) and types.is_list(wanted):
+        return _fits(given.value_type, wanted.value_type)
+    if types.is_map(given) and types.is_map(wanted):
+        same = _fits(given.key_type, wanted.key_type)
+        return same and _fits(given.item_type, wanted.item_type)
+    if types.is_struct(given) and types.is_struct(wanted):
+        return [field.name for field in given] == [field.name for field in wanted] and all(
+            _fits(mine.type, its.type) for mine, its in zip(given, wanted, strict=True)
+        )
+    return bool(given.equals(wanted))
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    """A type in which whatever is inside of it may be null: Spark knows more of that than a topic
+    says, and not the same in every plan."""
+    if types.is_list(kind):
+        return pa.list_(_nullable(kind.value_type))
+    if types.is_map(kind):
+        return pa.map_(kind.key_type, _nullable(kind.item_type))
+    if types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _nullable(field.type)) for field in kind])
+    return kind
+
+
+def _key_bytes(column: Column, kind: pa.DataType) -> Column | None:
+    """What `key_bytes` of the log's partitioner makes of a column; None if Spark cannot."""
+    if types.is_string(kind) or types.is_binary(kind):
+        return column.cast("binary")
+    if types.is_decimal(kind) and 0 <= kind.scale <= _PLAIN_SCALE:
+        return column.cast("string").cast("binary")
+    if types.is_boolean(kind):
+        return _big_endian(column.cast("int"), 1)
+    if kind in _INTEGERS:
+        return _big_endian(column, kind.bit_width // 8)
+    if types.is_date(kind):
+        return _big_endian(F.unix_date(column), 4)
+    if types.is_timestamp(kind) and kind.tz is not None:
+        return _big_endian(F.unix_micros(column), 8)
+    if types.is_timestamp(kind):
+        epoch = F.lit("1970-01-01").cast("timestamp_ntz")
+        return _big_endian(F.timestamp_diff("MICROSECOND", epoch, column), 8)
+    return None
+
+
+def _big_endian(number: Column, width: int) -> Column:
+    digits = F.lpad(F.hex(number.cast("bigint")), 16, "0")
+    return F.unhex(F.substring(digits, 17 - 2 * width, 2 * width))

@@ -1,0 +1,80 @@
+"""Topics as a query in real time reads them: every record, with what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.clock import micros
+from headrace.pipeline.stream import Source
+from headrace.plan import metadata
+from headrace.plan.kafka.decode import KEY, REASON, TEXT, UNREADABLE, VALUE, Decoder
+from headrace.plan.steps import Step
+from headrace.plan.uncounted import DEAD_SCHEMA
+from headrace.runtime.realtime.outlets import Outlet
+from headrace.runtime.realtime.side_outputs import as_json
+
+READING = {
+    # Nothing of a transaction that was given up, and never a jump over what is gone.
+    "kafka.isolation.level": "read_committed",
+    "failOnDataLoss": "true",
+    "startingOffsets": "earliest",
+}
+
+
+def records_of(spark: SparkSession, connection: Mapping[str, str], topic: str) -> DataFrame:
+    """What is in a topic and what comes to it, as bytes."""
+    reader = spark.readStream.format("kafka").options(**connection, **READING)
+    return reader.option("subscribe", topic).load()
+
+
+def rows_of(
+    records: DataFrame, source: Source, step: Step, hold: timedelta, dead: Outlet
+) -> DataFrame:
+    """The rows of a topic with their places. Those that cannot count are records for `dead`.
+
+    The frontier that a row has met is the moment at which the broker appended it: that is known of
+    each row by itself, whoever reads it and when. Only of rows that were not read for so long as
+    `hold` says it is later, for what they would count with is forgotten.
+    """
+    rows = Decoder.of(source.topic).judged(records)
+    appended = F.timestamp_micros(metadata.FRONTIER)
+    remembered = F.unix_micros(now()) - F.lit(micros(hold))
+    return rows.withColumns(
+        {
+            metadata.BESIDE: F.when(F.col(REASON) != F.lit(""), _letter(source, step, dead)),
+            metadata.APPENDED: appended,
+            # The clock of a broker may be ahead of ours, and Spark's watermark must not be.
+            metadata.MET: F.least(appended, now()),
+            metadata.FRONTIER: F.greatest(metadata.FRONTIER, remembered),
+        }
+    ).drop(REASON, TEXT, KEY, VALUE)
+
+
+def now() -> Column:
+    """When the batch began: Spark takes the same moment for all of its rows."""
+    return F.current_timestamp()
+
+
+def _letter(source: Source, step: Step, dead: Outlet) -> Column:
+    """A dead letter: where the record is, why it cannot be counted, and what it was."""
+    text = F.col(VALUE).cast("string")
+    unread = F.when(F.is_valid_utf8(VALUE), as_json(text.alias("value"))).otherwise(
+        as_json(F.lower(F.hex(VALUE)).alias("bytes"))
+    )
+    row = F.when(F.col(REASON) == F.lit(UNREADABLE), unread).otherwise(F.coalesce(TEXT, text))
+    letter = {
+        "step": F.lit(step.name),
+        "topic": F.lit(source.topic.name),
+        "partition": F.col(metadata.PARTITION),
+        "offset": F.col(metadata.OFFSET),
+        "appended": F.timestamp_micros(metadata.FRONTIER),
+        "reason": F.col(REASON),
+        "row": row,
+    }
+    schema = pa.schema([DEAD_SCHEMA.field(name) for name in letter])
+    return dead.record(schema, list(letter.values()))

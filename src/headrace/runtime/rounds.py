@@ -1,0 +1,194 @@
+"""Runs a step whose state its sink keeps: round by round, each up to one commit of the whole log.
+
+Spark's streams keep a state of their own, and read each topic up to a place of its own. What joins
+tables has its state beside its results, and has to know that it has read all topics up to the same
+moment. So it needs no checkpoint: the place in the log is stored with the results, and a round that
+was not stored is computed again. Where a round does not have to ask the sink, it is computed while
+the one before it is stored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from headrace.clock import SECOND, Clock, SystemClock
+from headrace.errors import HeadraceError, PipelineFailed
+from headrace.log import Log
+from headrace.plan.batch import Portion, Shapes, Sink
+from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.position import Position, next_cut, position_at
+from headrace.plan.steps import Step
+from headrace.runtime.failures import failure_of
+from headrace.runtime.frames import Portions
+
+_POLL = SECOND // 20
+
+
+class Plan(Protocol):
+    """What a step computes between two places in the log."""
+
+    shapes: Shapes
+    ahead: bool
+    """Whether a portion can be computed before the one before it is stored."""
+
+    def begin(self, sink: Sink) -> None:
+        """Make ready to go on from where a sink is."""
+
+    def portion(
+        self, sink: Sink, start: Mapping[str, Position], end: Mapping[str, Position], reach: Reach
+    ) -> Portion:
+        """The results from one place up to another."""
+
+    def ended(self) -> None:
+        """No more portions are asked for."""
+
+
+class Rounds:
+    """Runs one step. Its sink remembers everything."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        log: Log,
+        step: Step,
+        frames: Plan,
+        *,
+        portions: Portions | None = None,
+        reach: Reach = nothing,
+        clock: Clock | None = None,
+        name: str | None = None,
+    ) -> None:
+        self._spark = spark
+        self._log = log
+        self.step = step
+        self.frames = frames
+        self._portions = portions or Portions()
+        self._reach = reach
+        self._clock = clock or SystemClock()
+        self._name = f"headrace-{name or f'{step.app}.{step.name}'}"
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def start(self, sink: Sink, *, until_caught_up: bool) -> None:
+        """Start in the background, to go on and on, or until what is in the log now is done."""
+        until = self._log.head() if until_caught_up else None
+        if (gap := sink.gap()) is not None:
+            raise gap
+        self._sink = sink
+        self._error = None
+        self._stopping.clear()
+        run = threading.Thread(target=self._run, args=(sink, until), name=self._name, daemon=True)
+        self._thread = run
+        run.start()
+
+    def wait_for_source(self, clock: Clock) -> None:
+        """Return when others may start: there is nothing to wait for."""
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has ended by itself within so many seconds; its failure is raised."""
+        assert self._thread is not None
+        self._thread.join(seconds)
+        if self._error is not None:
+            raise self._failure() from self._error
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Stop, once the round under way is done or given up."""
+        self._stopping.set()
+        if self._thread is not None and self._thread.is_alive():
+            with contextlib.suppress(PySparkException, Py4JError, OSError):
+                self._spark.sparkContext.cancelJobGroup(self._name)
+            self._thread.join()
+
+    @property
+    def progress(self) -> Mapping[str, Any]:
+        """What Spark says of its last batch: it has none of its own."""
+        return {}
+
+    def _run(self, sink: Sink, until: int | None) -> None:
+        try:
+            self._spark.sparkContext.setJobGroup(self._name, self._name, interruptOnCancel=True)
+            self.frames.begin(sink)
+            with ThreadPoolExecutor(1, thread_name_prefix=f"{self._name}-storing") as storing:
+                self._go_on(sink, until, storing)
+        except BaseException as error:
+            # What was given up because it had to stop is no failure.
+            if not (self._stopping.is_set() and isinstance(error, PySparkException | Py4JError)):
+                self._error = error
+        finally:
+            with contextlib.suppress(PySparkException, Py4JError, OSError):
+                self.frames.ended()
+
+    def _go_on(self, sink: Sink, until: int | None, storing: ThreadPoolExecutor) -> None:
+        stored: Future[None] = storing.submit(lambda: None)
+        reached = sink.reached
+        while not self._stopping.is_set():
+            cut = self._cut(sink, reached, until)
+            if cut is None or not self.frames.ahead:
+                stored.result()
+            if cut is not None:
+                portion = self._round(sink, reached, cut)
+                stored.result()
+                stored, reached = storing.submit(self._store, sink, portion), portion.end
+            elif until is not None:
+                return
+            else:
+                self._clock.sleep(_POLL)
+        stored.result()
+
+    def _round(self, sink: Sink, start: Mapping[str, Position], cut: int) -> Portion:
+        self._reach("batch began")
+        end = {topic: position_at(self._log, topic, cut) for topic in self.step.topics}
+        portion = self.frames.portion(sink, start, end, self._reach)
+        self._reach("set aside")
+        return portion
+
+    def _store(self, sink: Sink, portion: Portion) -> None:
+        sink.store(portion)
+        if portion.staged is not None:
+            portion.staged.remove()
+        self._reach("batch ended")
+
+    def _cut(self, sink: Sink, start: Mapping[str, Position], until: int | None) -> int | None:
+        """The commit up to which the next round goes, if there is anything new for it."""
+        head = self._log.head() if until is None else until
+        head = min(head, *map(sink.limit, self.step.topics))
+        reached = max(position.commit for position in start.values())
+        ends = {topic: self._next(topic, reached, head) for topic in self.step.topics}
+        new = [end for end in ends.values() if end > reached]
+        if not new:
+            return None
+        # Where not all fits, what comes after it in other topics has to wait as well.
+        full = [
+            end
+            for topic, end in ends.items()
+            if any(commit.number <= head for commit in self._log.commits(topic, end, 1))
+        ]
+        return min([*full, max(new)])
+
+    def _next(self, topic: str, reached: int, upto: int) -> int:
+        rows, commits = self._portions.max_rows, self._portions.max_commits
+        return next_cut(self._log, topic, reached, rows=rows, commits=commits, upto=upto)
+
+    def _failure(self) -> BaseException:
+        """The failure, or the gap that caused it."""
+        error = self._error
+        assert error is not None
+        if not isinstance(error, Exception):
+            return error
+        if (gap := self._sink.gap()) is not None:
+            return gap
+        if isinstance(error, HeadraceError):
+            return error
+        if isinstance(error, Py4JError | PySparkException):
+            return failure_of(self.step.name, None, error, error)
+        return PipelineFailed(f"Step {self.step.name!r} failed: {error!r}")

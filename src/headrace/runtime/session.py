@@ -1,0 +1,199 @@
+"""A Spark session fit for the machine: no more partitions than cores, and a quiet console."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from headrace.errors import InvalidSetting, NoJava
+from headrace.runtime.cluster import check_master, is_cluster, on_this_machine, ship
+from headrace.runtime.data_source import LogSource
+from headrace.runtime.prefork import starting
+from headrace.servers.java.home import BRIEF, java_home
+
+_RETRIES = 3
+"""A task whose Python worker was killed is tried again."""
+
+_DRIVER = ("spark.driver.host", "spark.driver.bindAddress")
+
+STATE_STORES = {
+    "memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
+    "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+}
+
+
+@dataclass(frozen=True)
+class SparkSettings:
+    """How much of the machine Spark may have.
+
+    `state` is where open windows are kept between batches: in `memory`, which is faster, or in
+    `rocksdb`, which may be larger than memory.
+    """
+
+    cores: int = 0
+    """0 means all there are."""
+    memory: str = "2g"
+    shuffle_partitions: int = 0
+    """0 means one for each core. It is fixed when a pipeline first runs."""
+    state: Literal["memory", "rocksdb"] = "memory"
+    brief: bool = False
+    """For a run of minutes: Java compiles less, so it starts in half the time and stays slower."""
+    master: str = ""
+    """A cluster, as spark://HOST:PORT. Without one, Spark runs in this process."""
+    slots: int = 0
+    """How many tasks may run at once, where that is more than there are cores for: those of a query
+    in real time all run as long as it does, and mostly wait."""
+
+    def __post_init__(self) -> None:
+        if self.master:
+            check_master(self.master)
+        if self.state not in STATE_STORES:
+            raise InvalidSetting(
+                f"state cannot be {self.state!r}", hint=f"Use {' or '.join(STATE_STORES)}"
+            )
+
+    @property
+    def remote(self) -> bool:
+        """Whether workers may be on other machines."""
+        return bool(self.master) and not on_this_machine(self.master)
+
+    @property
+    def tasks(self) -> int:
+        return self.cores or len(os.sched_getaffinity(0))
+
+
+def configuration(settings: SparkSettings) -> dict[str, str]:
+    """What is set differently from Spark's defaults, and why. `bench` gives peers the same."""
+    return {
+        # 200 partitions are for a cluster; adaptive execution does not apply to streams.
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions or settings.tasks),
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.memory": settings.memory,
+        # Nothing listens where others could reach it, unless workers elsewhere have to.
+        **({} if settings.remote else dict.fromkeys(_DRIVER, "127.0.0.1")),
+        # Nor can another user of this machine connect: Spark makes up a secret and keeps it in its
+        # memory. A cluster has one of its own, which whoever runs it sets on every machine.
+        **({} if settings.master else {"spark.authenticate": "true"}),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # The log says when a window is final, so no batch is needed to let Spark know.
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        # A checkpoint's files are written with java.io and a rename, and without forking a
+        # process for each to ask for its permissions.
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing."
+            "FileSystemBasedCheckpointFileManager"
+        ),
+        "spark.sql.streaming.stateStore.providerClass": STATE_STORES[settings.state],
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Spark would note where each column was made, at the cost of half of making it; headrace
+        # tells a user's mistake at the user's own line already.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+    }
+
+
+def spark_session(
+    settings: SparkSettings | None = None,
+    *,
+    log_file: Path | None = None,
+    jars: Sequence[Path] = (),
+) -> SparkSession:
+    """The session of this process, made if there is none yet. What Spark says goes to `log_file`.
+
+    An existing session is used as it is: a notebook may have brought its own. `jars` are what a
+    session that is made has beside Spark's own.
+    """
+    settings = settings or SparkSettings()
+    spark = SparkSession.getActiveSession()
+    if spark is None:
+        _find_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        log_file = log_file or Path(tempfile.mkdtemp(prefix="headrace-")) / "spark.log"
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        tasks = max(settings.tasks, settings.slots)
+        quiet = Path(__file__).with_name("log4j2.properties")
+        master = settings.master or f"local[{tasks},{_RETRIES}]"
+        builder = SparkSession.builder.master(master)
+        for name, value in (configuration(settings) | _of_cluster(settings)).items():
+            builder = builder.config(name, value)
+        if jars:
+            builder = builder.config("spark.jars", ",".join(map(str, jars)))
+        java = f"-Dlog4j2.configurationFile={quiet} -Dheadrace.spark.log={log_file.resolve()}"
+        if settings.brief:
+            java += f" {' '.join(BRIEF)}"
+        builder = builder.config("spark.driver.extraJavaOptions", java)
+        try:
+            with _stderr_to(log_file):
+                spark = builder.appName("headrace").getOrCreate()
+        except PySparkRuntimeError as error:
+            raise NoJava(
+                f"Spark did not start: {error}",
+                hint=f"It needs Java 17 or newer, at JAVA_HOME or on the PATH. See {log_file}",
+            ) from None
+        # These would print a traceback if Java were killed, which a pipeline tells of by itself.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        if (server := getattr(spark.sparkContext, "_accumulatorServer", None)) is not None:
+            server.handle_error = lambda *_: None
+    if is_cluster(spark):
+        ship(spark)
+    elif spark.sparkContext.pythonExec == sys.executable:
+        spark.sparkContext.pythonExec = starting.python()
+    spark.dataSource.register(LogSource)
+    return spark
+
+
+def _of_cluster(settings: SparkSettings) -> dict[str, str]:
+    """What is set for a cluster besides."""
+    if not settings.master:
+        return {}
+    found = {"spark.executor.memory": settings.memory}
+    if settings.cores:
+        found["spark.cores.max"] = str(settings.cores)
+    if settings.brief:
+        found["spark.executor.extraJavaOptions"] = " ".join(BRIEF)
+    return found
+
+
+@contextlib.contextmanager
+def set_meanwhile(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Let a query that is started meanwhile have settings of its own, which it then keeps."""
+    before = {name: str(spark.conf.get(name)) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+@contextlib.contextmanager
+def _stderr_to(file: Path) -> Iterator[None]:
+    """Let a process started meanwhile inherit another stderr: the JVM talks before it is told."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with file.open("ab") as log:
+            os.dup2(log.fileno(), 2)
+            yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _find_java() -> None:
+    """Point JAVA_HOME to the Java that setup brought, where the machine has none of its own."""
+    if (home := java_home()) is not None:
+        os.environ["JAVA_HOME"] = str(home)

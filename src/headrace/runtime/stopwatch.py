@@ -1,0 +1,92 @@
+"""Takes the time of each batch, for the sink to keep.
+
+Half of it is known when the results are stored. The rest is what Spark says of the batch, and it
+says so when the batch is over: when the next one begins, or the query has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.errors import HeadraceError
+from headrace.log import Log
+from headrace.plan.batch import Portion, Sink
+from headrace.plan.position import lag_of
+from headrace.plan.timing import Timing
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A batch whose results are stored, which took so many milliseconds."""
+
+    batch: int
+    rows: int
+    lag: int
+    results: int
+    took: int
+    state: tuple[int, int] | None
+    """The rows and bytes of state, where Spark cannot tell."""
+
+
+class Stopwatch:
+    """That of one query."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._stored: _Stored | None = None
+
+    def reset(self) -> None:
+        """Forget the batch that was under way."""
+        self._stored = None
+
+    @contextlib.contextmanager
+    def storing(self, batch: int, portion: Portion) -> Iterator[None]:
+        """Take the time of the block, which stores a batch's results."""
+        began = time.perf_counter()
+        yield
+        took = int((time.perf_counter() - began) * 1_000)
+        rows, lag = portion.law.rows, lag_of(self._log, portion.end)
+        made = portion.outcome
+        held = (made.state_rows, made.state_bytes) if made is not None else None
+        results = portion.rows.num_rows
+        self._stored = _Stored(batch, rows, lag, results, took, held)
+
+    def tell(self, sink: Sink | None, progress: Mapping[str, Any], *, last: bool) -> None:
+        """Tell the sink of the last batch, if `progress` is Spark's report on it."""
+        stored = self._stored
+        if stored is None or sink is None or progress.get("batchId") != stored.batch:
+            return
+        self._stored = None
+        # Nothing depends on it, and so nothing fails for it either.
+        with contextlib.suppress(HeadraceError):
+            sink.timed(_timing(stored, progress), last=last)
+
+
+def _timing(stored: _Stored, progress: Mapping[str, Any]) -> Timing:
+    took, operators = progress.get("durationMs", {}), progress.get("stateOperators", [])
+    held = stored.state or (
+        sum(int(operator.get("numRowsTotal", 0)) for operator in operators),
+        sum(int(operator.get("memoryUsedBytes", 0)) for operator in operators),
+    )
+    return Timing(
+        stored.batch,
+        stored.rows,
+        stored.lag,
+        stored.results,
+        int(took.get("triggerExecution", 0)),
+        int(took.get("walCommit", 0)) + int(took.get("commitOffsets", 0)),
+        sum(_state_time(operator) for operator in operators),
+        stored.took,
+        *held,
+    )
+
+
+def _state_time(operator: Mapping[str, Any]) -> int:
+    """How long a task took to bring its part of the state up to date and to write it down."""
+    tasks = max(1, int(operator.get("numShufflePartitions", 1)))
+    parts = ("allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs")
+    return sum(int(operator.get(part, 0)) for part in parts) // tasks  # Spark adds up all tasks

@@ -1,0 +1,199 @@
+"""A Kafka cluster in a folder: started, asked how it is, and stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import shutil
+import signal
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+
+from headrace.clock import MILLISECOND, SECOND, Clock, SystemClock
+from headrace.errors import BrokerFailed, ServerError
+from headrace.servers.java import Fetching, class_path
+from headrace.servers.java.ports import answers
+from headrace.servers.java.process import Process
+from headrace.servers.kafka.admin import Admin
+from headrace.servers.kafka.layout import Folder, Layout, Node
+from headrace.servers.kafka.reasons import reason
+from headrace.servers.kafka.starting import Started, format_data, planned, start_node
+from headrace.servers.kafka.state import ClusterState, NodeState
+
+_POLL = 50 * MILLISECOND
+_READY_WITHIN = 90 * SECOND
+_END_WITHIN = 20 * SECOND
+
+Say = Callable[[str], None]
+"""Told what is being done, for a person who waits."""
+
+
+class Cluster:
+    """One broker or several on loopback, which live on when this process ends.
+
+    Ports and data stay as they were when the cluster is stopped and started again. Those that run
+    for minutes can be `brief`: they start sooner, and are slower afterwards.
+    """
+
+    def __init__(
+        self, folder: Path | str, *, brief: bool = False, clock: Clock | None = None
+    ) -> None:
+        self._folder = Folder(Path(folder).expanduser().resolve())
+        self._brief = brief
+        self._clock = clock or SystemClock()
+
+    @property
+    def folder(self) -> Path:
+        return self._folder.path
+
+    def up(
+        self,
+        brokers: int | None = None,
+        port: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        *,
+        memory: str = "512m",
+        only: Collection[int] = (),
+        told: Fetching | None = None,
+        say: Say | None = None,
+    ) -> ClusterState:
+        """Start every node that is not running, and return when all of them answer.
+
+        `port` is where the first one listens, and the others after it; 0 means any that are free.
+        With `only`, these nodes and no others are started; they answer when a majority is there.
+        """
+        say = say or (lambda _: None)
+        with self._alone():
+            known = self._folder.layout()
+            running = {n.id for n in known.nodes if self._folder.process(n)} if known else set()
+            layout = planned(known, running, self.folder, brokers, port, settings or {})
+            missing = [
+                node
+                for node in layout.nodes
+                if node.id not in running and (not only or node.id in only)
+            ]
+            if missing:
+                path = class_path("kafka", told)
+                self._folder.write_layout(layout)
+                self._start(layout, missing, path, memory, say)
+        return self.state()
+
+    def state(self) -> ClusterState:
+        """How the cluster is now. One that was never started has no nodes."""
+        layout = self._folder.layout()
+        nodes = layout.nodes if layout else []
+        processes = {node.id: self._folder.process(node) for node in nodes}
+        listening = [n.port for n in nodes if processes[n.id] and answers(n.port)]
+        admin = Admin(listening) if listening else None
+        joined = admin.brokers() if admin else set()
+        partitions = (admin.partitions() if admin else None) or []
+        return ClusterState(
+            self.folder,
+            tuple(
+                NodeState(
+                    node.id,
+                    node.port,
+                    process.pid if (process := processes[node.id]) else None,
+                    process is not None,
+                    node.id in joined,
+                    sum(one.leader == node.id for one in partitions),
+                    sum(node.id in one.in_sync for one in partitions),
+                )
+                for node in nodes
+            ),
+            tuple(partitions),
+        )
+
+    def down(self, *, remove: bool = False) -> bool:
+        """Stop every node; with `remove`, forget all data too. Whether any was running."""
+        if self._folder.layout() is None:
+            return False
+        with self._alone():
+            layout = self._folder.layout()
+            nodes = layout.nodes if layout else []
+            processes = [process for node in nodes if (process := self._folder.process(node))]
+            _end(processes, self._clock)
+            if remove and layout:
+                for node in layout.nodes:
+                    shutil.rmtree(self._folder.node(node), ignore_errors=True)
+                self._folder.forget()
+        return bool(processes)
+
+    def signal(self, node: int, number: int) -> None:
+        """Send a signal to the process of a node, as kill does: SIGKILL, SIGSTOP, SIGCONT."""
+        layout = self._folder.layout()
+        for one in layout.nodes if layout else []:
+            if one.id == node and (process := self._folder.process(one)):
+                process.signal(number)
+
+    def kill(self, node: int) -> None:
+        """End a node at once, as a power cut would, and return when it is gone."""
+        self.signal(node, signal.SIGKILL)
+        layout = self._folder.layout()
+        for one in layout.nodes if layout else []:
+            while one.id == node and self._folder.process(one):
+                self._clock.sleep(_POLL)
+
+    def _start(self, layout: Layout, nodes: list[Node], path: str, memory: str, say: Say) -> None:
+        new = [n for n in nodes if not (self._folder.data(n) / "meta.properties").exists()]
+        if new:
+            say("Making the data folders")
+            format_data(self._folder, layout, new, path)
+        say("Waiting for Kafka to answer")
+        started: list[Started] = []
+        try:
+            for node in nodes:
+                begun = start_node(self._folder, layout, node, path, memory, brief=self._brief)
+                started.append(begun)
+                self._folder.write_process(node, begun.process)
+            self._wait(started)
+        except BaseException:
+            _end([one.process for one in started], self._clock)
+            raise
+
+    def _wait(self, started: list[Started]) -> None:
+        """Return when all of them answer, and the cluster has let them in."""
+        wanted = {one.node.id for one in started}
+        ports = [one.node.port for one in started]
+        until = self._clock.monotonic() + _READY_WITHIN
+        admin = None
+        while True:
+            for one in started:
+                if not one.process.alive():
+                    raise BrokerFailed(
+                        f"Kafka's node {one.node.id} did not start: {reason(*one.written)}",
+                        hint=f"All it said is in {one.written[-1][0]}",
+                    )
+            if all(map(answers, ports)):
+                admin = admin or Admin(ports)
+                if admin.brokers(timeout=1) >= wanted:
+                    return
+            if self._clock.monotonic() > until:
+                raise BrokerFailed(
+                    f"Kafka did not answer for {_READY_WITHIN // SECOND} s, and was stopped",
+                    hint=f"What it said is in {started[0].written[-1][0]}",
+                )
+            self._clock.sleep(_POLL)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let nobody else start or stop nodes of this folder meanwhile."""
+        self._folder.claim()
+        try:
+            with (self.folder / "up.lock").open("w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                yield
+        except OSError as error:
+            raise ServerError(
+                f"The folder of the cluster cannot be used: {error.strerror} at {error.filename}",
+                hint="Make room or put it right, or choose another folder with --data",
+            ) from None
+
+
+def _end(processes: list[Process], clock: Clock) -> None:
+    """Return when all of them have ended; they do so at the same time."""
+    for process in processes:
+        process.signal(signal.SIGCONT)
+        process.signal(signal.SIGTERM)
+    for process in processes:
+        process.end(clock, _END_WITHIN)

@@ -1,0 +1,134 @@
+"""What has to be written to topics of the log, kept with the results until it is there.
+
+A batch puts its output into the outbox in the transaction that stores its results. Each entry has
+the sequence number under which it is then appended to its topic, so that sending it again after a
+crash adds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import apsw
+import pyarrow as pa
+
+from headrace.errors import RecordTooLarge, TransactionTooLarge
+from headrace.log import Log, Producer
+from headrace.log.conform import row_sizes
+from headrace.log.settings import MAX_RECORD_BYTES
+from headrace.log.split import ranges_of
+from headrace.plan.crash_points import Reach
+from headrace.plan.uncounted import DEAD_SCHEMA
+from headrace.store.sqlite.database import Database
+
+_ENTRY_BYTES = 8 << 20
+"""The limit of one entry, and so of one commit of the log, unless it is one row."""
+
+
+def put(db: apsw.Connection, topic: str, rows: pa.Table) -> int:
+    """Put rows into the outbox, in a transaction; returns how many are in it now."""
+    stored = 0
+    for part in _parts(topic, rows):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, part.schema) as writer:
+            writer.write_table(part)
+        sequence = db.execute("SELECT sequence FROM _headrace_outbox_end").get
+        db.execute(
+            "INSERT INTO _headrace_outbox VALUES (?, ?, ?)",
+            (sequence, topic, memoryview(sink.getvalue())),
+        )
+        db.execute("UPDATE _headrace_outbox_end SET sequence = sequence + 1")
+        stored += part.num_rows
+    return stored
+
+
+def _parts(topic: str, rows: pa.Table) -> Iterator[pa.Table]:
+    for first, end in ranges_of(rows, _ENTRY_BYTES):
+        part = rows.slice(first, end - first)
+        yield part if end - first > 1 or part.nbytes <= MAX_RECORD_BYTES else _fitted(topic, part)
+
+
+def _fitted(topic: str, row: pa.Table) -> pa.Table:
+    """One row, if a record can hold it. A dead letter that is larger has its place all the same."""
+    size = max(int(row_sizes(batch).max()) for batch in row.to_batches())
+    if size <= MAX_RECORD_BYTES:
+        return row
+    if not row.schema.equals(DEAD_SCHEMA):
+        raise RecordTooLarge(
+            f"A row for topic {topic!r} has {size:,} bytes, and no topic takes more than "
+            f"{MAX_RECORD_BYTES:,} in one record",
+            hint="Have the step write less of each row, as with hr.select(...)",
+            topic=topic,
+            size=size,
+        )
+    text = pa.array([f'{{"bytes_left_out": {size}}}'], pa.string())
+    return row.set_column(DEAD_SCHEMA.get_field_index("row"), "row", text)
+
+
+class Outbox:
+    """Sends what is in the outbox. What is sent goes with the next transaction."""
+
+    def __init__(self, database: Database, log: Log, producer: Producer, reach: Reach) -> None:
+        self._database = database
+        self._log = log
+        self._producer = producer
+        self._reach = reach
+        # What the log has under this producer's name was sent, whatever has become of its topic.
+        self._sent = producer.next_sequence - 1
+
+    def forget_sent(self, db: apsw.Connection) -> None:
+        """Remove what is in the log, in a transaction."""
+        db.execute("DELETE FROM _headrace_outbox WHERE sequence <= ?", (self._sent,))
+
+    def send(self) -> None:
+        """Append all entries to their topics, in order."""
+        while True:
+            with self._database.reading() as db:
+                rows = list(
+                    db.execute(
+                        "SELECT sequence, topic, data FROM _headrace_outbox WHERE sequence > ? "
+                        "ORDER BY sequence LIMIT 1",
+                        (self._sent,),
+                    )
+                )
+                if not rows:
+                    return
+                ((sequence, topic, data),) = rows
+                self._reach("before sending")
+                table = pa.ipc.open_stream(data).read_all()
+                try:
+                    self._append(str(topic), table, int(sequence))
+                except TransactionTooLarge:
+                    if self._cut_again(int(sequence)):
+                        continue
+                    raise
+                self._sent = int(sequence)
+                self._reach("sent")
+
+    def _append(self, topic: str, rows: pa.Table, sequence: int) -> None:
+        try:
+            self._producer.append(topic, rows, sequence=sequence)
+        except RecordTooLarge:
+            # What is stored cannot be made smaller, and everything after it has to wait for it.
+            self._log.alter_topic(topic, settings={"max_record_bytes": MAX_RECORD_BYTES})
+            self._producer.append(topic, rows, sequence=sequence)
+
+    def _cut_again(self, first: int) -> bool:
+        """Cut what waits into smaller entries, and say if there are more now.
+
+        An earlier headrace cut them by the average size of rows.
+        """
+        with self._database.writing() as db:
+            waiting = list(
+                db.execute(
+                    "SELECT topic, data FROM _headrace_outbox WHERE sequence >= ? "
+                    "ORDER BY sequence",
+                    (first,),
+                )
+            )
+            db.execute("DELETE FROM _headrace_outbox WHERE sequence >= ?", (first,))
+            db.execute("UPDATE _headrace_outbox_end SET sequence = ?", (first,))
+            for topic, data in waiting:
+                put(db, str(topic), pa.ipc.open_stream(data).read_all())
+            end = db.execute("SELECT sequence FROM _headrace_outbox_end").get
+        return int(end) > first + len(waiting)

@@ -1,0 +1,1 @@
+"""Views and operator state in SQLite, stored with their position in the log."""

@@ -1,0 +1,292 @@
+"""Keeps a step's results in SQLite: its view, its outputs and its place in the log, all at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import apsw
+import pyarrow as pa
+
+from headrace.clock import micros
+from headrace.errors import ChangedPipeline, PipelineError
+from headrace.language.differences import differences
+from headrace.log import Capability, Log
+from headrace.operators.alerts.state import AlertKeeper
+from headrace.operators.dedup.state import GroupKeeper
+from headrace.operators.stateful.state import OutcomeKeeper
+from headrace.operators.stream_join.state import JoinKeeper
+from headrace.operators.table_join.state import TableJoinKeeper
+from headrace.operators.table_lookup.state import EnrichKeeper
+from headrace.operators.window.emission.policy import Passage
+from headrace.operators.window.state import PaneKeeper
+from headrace.plan import metadata
+from headrace.plan.batch import Portion, Shapes, Sink
+from headrace.plan.crash_points import Reach
+from headrace.plan.gaps import Gaps
+from headrace.plan.law import Law
+from headrace.plan.position import (
+    Position,
+    beginning,
+    identity_of,
+    last_commit,
+    positions_from_json,
+)
+from headrace.plan.steps import Step, definition_of, fingerprint
+from headrace.plan.timing import Timing
+from headrace.store import changelog
+from headrace.store.keeper import Keeper, RowKeeper
+from headrace.store.outbox import Outbox, put
+from headrace.store.sqlite.database import LIVE, Database
+from headrace.store.sqlite.timings import Timings
+from headrace.store.topics import create_topics
+
+_LAWS_KEPT = 1_000
+
+
+class ViewSink(Sink):
+    """Where one step's results go."""
+
+    def __init__(
+        self,
+        database: Database,
+        outbox: Outbox,
+        log: Log,
+        step: Step,
+        shapes: Shapes,
+        *,
+        changelog: bool,
+        reach: Reach,
+    ) -> None:
+        self._database = database
+        self._outbox = outbox
+        self._log = log
+        self._step = step
+        self._reach = reach
+        told = changelog_topic(step) if changelog else None
+        self._keeper = keeper_of(step, shapes, log, told, reach)
+        self._create_topics(shapes.late, told)
+        self._timings = Timings(database, step.name)
+        self._begun: Mapping[str, Position]
+        self._reached: Mapping[str, Position]
+        self._frontier: int | None
+        self._law: Law
+        self._gaps = Gaps(log, step.name, step.topics)
+        self._enter()
+        self._enter_outputs()
+
+    def _create_topics(self, late_schema: pa.Schema | None, changes: str | None) -> None:
+        create_topics(self._log, self._step, self._keeper.schema, late_schema, changes)
+
+    @property
+    def begun(self) -> Mapping[str, Position]:
+        return self._begun
+
+    @property
+    def reached(self) -> Mapping[str, Position]:
+        return self._reached
+
+    @property
+    def frontier(self) -> int | None:
+        return self._frontier
+
+    @property
+    def generation(self) -> str:
+        return self._database.generation
+
+    @property
+    def law(self) -> Law:
+        """What became of all rows since the step began."""
+        return self._law
+
+    def overlapping(self, sessions: pa.Table) -> pa.Table:
+        with self._database.reading() as db:
+            return self._keeper.overlapping(db, sessions)
+
+    def versions(self) -> pa.Table:
+        with self._database.reading() as db:
+            return self._keeper.versions(db)
+
+    def frontiers(self) -> Mapping[str, int]:
+        with self._database.reading() as db:
+            return self._keeper.frontiers(db)
+
+    def held(self, keys: pa.Table) -> pa.Table:
+        with self._database.reading() as db:
+            return self._keeper.held(db, keys)
+
+    def gap(self) -> PipelineError | None:
+        return self._gaps.found(self._reached)
+
+    def store(self, portion: Portion) -> Law:
+        frontier = _later(self._frontier, portion.frontier)
+        self._gaps.check_topics(self._reached, portion.end)
+        # What is stored outlasts a power cut, and so must the commits that it was computed from.
+        self._log.sync(last_commit(portion.end))
+        with self._database.writing() as db:
+            kept = self._keeper.store(db, portion, Passage(self._frontier, frontier))
+            for topic in self._step.late:
+                if portion.late is not None:
+                    put(db, topic, portion.late)
+            if portion.dead is not None:
+                put(db, self._step.dead_letters, portion.dead)
+            self._reach("stored outputs")
+            law = portion.law + kept
+            law.check(self._step.name)
+            total = self._law + law
+            self._outbox.forget_sent(db)
+            self._record(db, portion, law, total, frontier)
+            self._timings.write(db)
+            self._reach("before commit")
+        self._reached, self._frontier, self._law = portion.end, frontier, total
+        self._reach("committed")
+        self._outbox.send()
+        return law
+
+    def timed(self, timing: Timing, *, last: bool) -> None:
+        self._timings.note(timing, last=last)
+
+    # Bookkeeping
+
+    def _record(
+        self, db: apsw.Connection, portion: Portion, law: Law, total: Law, frontier: int | None
+    ) -> None:
+        step, reached = self._step.name, _positions(portion.end)
+        moment = portion.moment(self._log)
+        db.execute(
+            "UPDATE _headrace_step SET reached = ?, frontier = ?, law = ?, updated = ? "
+            "WHERE name = ?",
+            (reached, frontier, json.dumps(asdict(total)), moment, step),
+        )
+        db.execute(
+            "INSERT INTO _headrace_law (step, reached, law) VALUES (?, ?, ?)",
+            (step, reached, json.dumps(asdict(law))),
+        )
+        db.execute(
+            "DELETE FROM _headrace_law WHERE step = ? AND id <= "
+            "(SELECT max(id) FROM _headrace_law) - ?",
+            (step, _LAWS_KEPT),
+        )
+
+    def _enter(self) -> None:
+        """Find where the step is, or enter it as a new one."""
+        step, mine = self._step, fingerprint(self._step)
+        with self._database.writing() as db:
+            found = list(
+                db.execute(
+                    "SELECT fingerprint, definition, begun, reached, frontier, law "
+                    "FROM _headrace_step "
+                    "WHERE name = ?",
+                    (step.name,),
+                )
+            )
+            if not found:
+                begun = {topic: beginning(self._log, topic) for topic in step.topics}
+                text = _positions(begun)
+                db.execute(
+                    "INSERT INTO _headrace_step VALUES (?, ?, ?, ?, ?, NULL, ?, 0)",
+                    (
+                        step.name, mine, json.dumps(_as_stored(step)), text, text,
+                        json.dumps(asdict(Law())),
+                    ),
+                )  # fmt: skip
+                self._keeper.create(db)
+                self._enter_view(db)
+                found = [(mine, "", text, text, None, json.dumps(asdict(Law())))]
+        ((theirs, definition, begun_text, reached, frontier, law),) = found
+        if theirs != mine:
+            changes = differences(json.loads(str(definition)), _as_stored(step))
+            raise ChangedPipeline(
+                f"Step {step.name!r} has stored results of another declaration than this one: "
+                f"{'; '.join(changes)}",
+                hint="Give it another name, or run it with --fresh: then everything is computed "
+                "again from the log",
+            )
+        self._begun = positions_from_json(str(begun_text))
+        self._reached = positions_from_json(str(reached))
+        self._gaps.check(self._reached)
+        if Capability.COMMITS in self._log.capabilities:
+            self._adopt()
+        self._frontier = None if frontier is None else int(str(frontier))
+        self._law = Law(**json.loads(str(law)))
+
+    def _adopt(self) -> None:
+        """Take positions that were stored before topics had ids for those of the topics of now."""
+        if all(place.id is not None for place in self._reached.values()):
+            return
+        self._reached = {
+            topic: Position(place.commit, place.offsets, *identity_of(self._log, topic))
+            for topic, place in self._reached.items()
+        }
+        with self._database.writing() as db:
+            db.execute(
+                "UPDATE _headrace_step SET reached = ? WHERE name = ?",
+                (_positions(self._reached), self._step.name),
+            )
+
+    def _enter_outputs(self) -> None:
+        with self._database.writing() as db:
+            waiting = {str(topic) for (topic,) in db.execute("SELECT topic FROM _headrace_outbox")}
+            spoken = [
+                topic
+                for topic in self._step.outputs
+                if topic in waiting or any(p.end for p in self._log.topic(topic).partitions)
+            ]
+            self._keeper.enter(db, self._frontier, spoken)
+
+    def _enter_view(self, db: apsw.Connection) -> None:
+        view, aggregation = self._step.view, self._step.aggregation
+        if view is None:
+            return
+        terms: tuple[str, int, int] = (LIVE, 0, 0)
+        if aggregation is not None:
+            delay, grace = aggregation.lateness.delay, aggregation.lateness.grace
+            terms = (aggregation.emit, micros(delay), micros(grace))
+        columns = [[f.name, str(f.type)] for f in self._keeper.schema if f.name != metadata.ROWS]
+        db.execute(
+            "INSERT INTO _headrace_view VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                view.name, self._step.name, json.dumps(view.key), json.dumps(columns), *terms,
+            ),
+        )  # fmt: skip
+
+
+def keeper_of(step: Step, shapes: Shapes, log: Log, changes: str | None, reach: Reach) -> Keeper:
+    """What keeps the results of such a step."""
+    if step.aggregation is not None:
+        return PaneKeeper(step, shapes, log, changes, reach)
+    if step.table_join is not None:
+        return TableJoinKeeper(step, shapes, log, changes, reach)
+    if step.join is not None:
+        return JoinKeeper(step, shapes, log, reach)
+    if step.stateful is not None:
+        return OutcomeKeeper(step, shapes, log, reach)
+    if step.alerts is not None:
+        return AlertKeeper(step, shapes, log, reach)
+    if step.enriched is not None:
+        return EnrichKeeper(step, shapes, log, reach)
+    (topic,) = step.outputs
+    if step.deduplicated is not None:
+        return GroupKeeper(step, topic, shapes, reach)
+    return RowKeeper(topic, shapes.rows, reach)
+
+
+def changelog_topic(step: Step) -> str | None:
+    """The changelog of a step's view, if it has one."""
+    return changelog.topic_of(step.app, step.view.name) if step.view is not None else None
+
+
+def _as_stored(step: Step) -> dict[str, Any]:
+    """What a step computes, as plain data that JSON gives back as it was."""
+    told: dict[str, Any] = json.loads(json.dumps(definition_of(step)))
+    return told
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    return max((moment for moment in (one, other) if moment is not None), default=None)
+
+
+def _positions(positions: Mapping[str, Position]) -> str:
+    return json.dumps({topic: position.to_json() for topic, position in positions.items()})

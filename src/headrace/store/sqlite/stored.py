@@ -1,0 +1,128 @@
+"""What an application's database says of its steps, for whoever only looks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from headrace.errors import ViewError
+from headrace.plan.position import Position, positions_from_json
+from headrace.sqlite import Link, connect
+from headrace.store.sqlite.database import APPLICATION, FORMAT, failures
+from headrace.store.sqlite.values import quoted
+
+_PATIENCE = 10.0
+SWITCHES = "_headrace_switch"
+"""The table of steps whose results were switched, and whose checkpoints have yet to be."""
+
+
+@dataclass(frozen=True)
+class StoredStep:
+    """A step as its results were stored. `updated` is when its newest commit was made."""
+
+    name: str
+    fingerprint: str
+    definition: Mapping[str, Any]
+    begun: Mapping[str, Position]
+    reached: Mapping[str, Position]
+    frontier: int | None
+    updated: int
+
+
+def in_memory(patience: float) -> apsw.Connection:
+    """A connection to nothing yet, to attach databases to."""
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI
+    return connect(":memory:", patience, flags=flags)
+
+
+def read_only(path: Path) -> str:
+    """The URI under which SQLite opens a file that it must not change.
+
+    Without a WAL nothing changes it, and SQLite may read it without the shared memory that it
+    cannot make in a folder where it may not write.
+    """
+    still = not path.with_name(f"{path.name}-wal").exists() and not os.access(
+        path.parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids
+    )
+    return path.resolve().as_uri() + ("?immutable=1" if still else "?mode=ro")
+
+
+@contextlib.contextmanager
+def looking(**databases: Path) -> Iterator[apsw.Connection]:
+    """A connection that cannot write, with these databases attached under their names."""
+    (first, *_) = databases.values()
+    link = Link("The database", lambda: in_memory(_PATIENCE), patience=_PATIENCE)
+    with contextlib.closing(link), failures(first, _PATIENCE).translated(), link as db:
+        for name, path in databases.items():
+            db.execute(f"ATTACH ? AS {name}", (read_only(path),))
+        yield db
+
+
+def steps_in(path: Path) -> dict[str, StoredStep]:
+    """The steps that have results in a database, by name; none if it is not there."""
+    if not path.exists():
+        return {}
+    with looking(live=path) as db:
+        found = (
+            db.execute("PRAGMA live.application_id").get,
+            db.execute("PRAGMA live.user_version").get,
+        )
+        if found == (0, 0) and not db.execute("SELECT count(*) FROM live.sqlite_schema").get:
+            return {}  # it is being made
+        if found != (APPLICATION, FORMAT):
+            raise ViewError(
+                f"{path} does not hold views that this headrace knows",
+                hint="Move it away; views are computed again from the log",
+            )
+        return stored_steps(db, "live")
+
+
+def stored_steps(db: apsw.Connection, schema: str) -> dict[str, StoredStep]:
+    """The steps that have results in an attached database."""
+    rows = db.execute(
+        "SELECT name, fingerprint, definition, begun, reached, frontier, updated "
+        f"FROM {quoted(schema)}._headrace_step"
+    )
+    return {
+        str(name): StoredStep(
+            str(name),
+            str(fingerprint),
+            json.loads(str(definition)),
+            positions_from_json(str(begun)),
+            positions_from_json(str(reached)),
+            None if frontier is None else int(str(frontier)),
+            int(str(updated)),
+        )
+        for name, fingerprint, definition, begun, reached, frontier, updated in rows
+    }
+
+
+def switched_in(path: Path) -> set[str]:
+    """The steps whose checkpoint has still to follow their results."""
+    if not path.exists():
+        return set()
+    with looking(live=path) as db:
+        there = db.execute("SELECT 1 FROM live.sqlite_schema WHERE name = ?", (SWITCHES,)).get
+        return (
+            {str(name) for (name,) in db.execute(f"SELECT step FROM live.{SWITCHES}")}
+            if there
+            else set()
+        )
+
+
+def rows_in(path: Path, view: str, key: Sequence[str]) -> list[dict[str, Any]]:
+    """Every row of a view in a database, by its key."""
+    order = ", ".join(map(quoted, key))
+    with looking(live=path) as db:
+        cursor = db.cursor()
+        cursor.row_trace = lambda cursor, row: dict(
+            zip((name for name, *_ in cursor.get_description()), row, strict=True)
+        )
+        return list(cursor.execute(f"SELECT * FROM live.{quoted(view)} ORDER BY {order}"))

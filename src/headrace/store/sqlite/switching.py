@@ -1,0 +1,169 @@
+"""Puts a version of a view that was built beside the live one into its place.
+
+First the results, in one transaction of the live database, then the checkpoint. In between, a note
+in the database says so: whoever comes next, a run or another rebuild, finishes it. The order is
+the one that is safe: a checkpoint can be put in place again and again, until the note is gone, and
+until then the results of before are either all there or all replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pyarrow as pa
+
+from headrace.log import Log
+from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.steps import Step
+from headrace.store import changelog
+from headrace.store.location import build_place, checkpoint_of, database_of
+from headrace.store.outbox import Outbox, put
+from headrace.store.sqlite.database import OWN_TABLES, PREFIX, Database, rows_of, slots_of
+from headrace.store.sqlite.difference import Comparison, version_in
+from headrace.store.sqlite.stored import SWITCHES, stored_steps, switched_in
+from headrace.store.sqlite.values import quoted, table_from
+
+_BUILT = "built"
+_ROWS_AT_ONCE = 100_000
+
+
+def take_over(log: Log, step: Step, schema: pa.Schema, topic: str, reach: Reach) -> None:
+    """Switch to what was built of a step, and bring its changelog, `topic`, up to date."""
+    place = build_place(log.home, step.app, step.name)
+    with contextlib.ExitStack() as stack:
+        path = database_of(log.home, step.app)
+        database = stack.enter_context(contextlib.closing(Database(path, step.app)))
+        producer = stack.enter_context(log.producer(id=f"{step.app}.{database.generation}"))
+        outbox = Outbox(database, log, producer, reach)
+        outbox.send()  # what a crash has left: what the changelog has decides what it needs
+        told = any(state.end for state in log.topic(topic).partitions)
+        with attached(database, place.database):
+            switch(database, step, schema, topic, told=told, reach=reach)
+        finish_switches(log.home, step.app, reach)
+        outbox.send()
+
+
+@contextlib.contextmanager
+def attached(database: Database, built: Path) -> Iterator[None]:
+    """While it lasts, the version that was built can be read beside the live one."""
+    # One bracket for it all: a connection that was opened again has nothing attached.
+    with database.reading() as db:
+        db.execute(f"ATTACH ? AS {_BUILT}", (str(built),))
+        try:
+            yield
+        finally:
+            db.execute(f"DETACH {_BUILT}")
+
+
+def switch(
+    database: Database, step: Step, schema: pa.Schema, topic: str, *, told: bool, reach: Reach
+) -> None:
+    """Put the attached version of a step's view into the place of the live one, in a transaction.
+
+    Its changelog is put into the outbox with it: the differences where it was `told` of what was
+    there, or else every row.
+    """
+    with database.writing() as db:
+        _announce(db, step, schema, topic, told=told)
+        _drop(db, step.name)
+        _copy(db, step.name)
+        db.execute(f"CREATE TABLE IF NOT EXISTS {SWITCHES} (step TEXT PRIMARY KEY)")
+        db.execute(f"INSERT OR IGNORE INTO {SWITCHES} VALUES (?)", (step.name,))
+        reach("before switch")
+    reach("switched")
+
+
+def finish_switches(url: str, app: str, reach: Reach = nothing) -> None:
+    """Let checkpoints follow the results that were switched, if any have still to."""
+    path = database_of(url, app)
+    if not (steps := switched_in(path)):
+        return
+    with contextlib.closing(Database(path, app)) as database:
+        for step in sorted(steps):
+            place, live = build_place(url, app, step), checkpoint_of(url, app, step)
+            if place.checkpoint.exists():
+                shutil.rmtree(live, ignore_errors=True)
+                reach("checkpoint removed")
+                live.parent.mkdir(parents=True, exist_ok=True)
+                place.checkpoint.rename(live)
+            reach("checkpoint moved")
+            shutil.rmtree(place.folder, ignore_errors=True)
+            reach("place cleared")
+            with database.writing() as db:
+                db.execute(f"DELETE FROM {SWITCHES} WHERE step = ?", (step,))
+            reach("switch finished")
+
+
+def _announce(
+    db: apsw.Connection, step: Step, schema: pa.Schema, topic: str, *, told: bool
+) -> None:
+    """Put what changes for readers of the changelog into the outbox."""
+    view, built = step.view, version_in(db, _BUILT, step.name)
+    assert view is not None
+    assert built is not None
+    live = version_in(db, "main", step.name) if told else None
+    comparison = Comparison(db, live, built)
+    names = schema.names
+    moment = stored_steps(db, _BUILT)[step.name].updated // 1_000
+    who = (step.app, view.name)
+    if live is not None:
+        gone = comparison.stored("removed", names)
+        for rows in _tables(gone, schema):
+            put(db, topic, changelog.deletions(*who, live.key, rows, moment))
+        both = pa.schema([*schema, *(f.with_name(f"{f.name} before") for f in schema)])
+        for rows in _tables(comparison.stored("changed", names), both):
+            now = rows.select(names)
+            before = rows.select(both.names[len(names) :]).rename_columns(names)
+            put(db, topic, changelog.changes(*who, view.key, now, before, moment))
+    for rows in _tables(comparison.stored("added", names), schema):
+        put(db, topic, changelog.changes(*who, view.key, rows, None, moment))
+
+
+def _tables(rows: Iterator[tuple[object, ...]], schema: pa.Schema) -> Iterator[pa.Table]:
+    while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+        yield table_from(some, schema)
+
+
+def _drop(db: apsw.Connection, step: str) -> None:
+    """Remove all that there is of a step."""
+    steps = [str(name) for (name,) in db.execute("SELECT name FROM main._headrace_step")]
+    for (view,) in list(db.execute("SELECT name FROM main._headrace_view WHERE step = ?", (step,))):
+        db.execute(f"DROP VIEW IF EXISTS main.{quoted(str(view))}")
+    db.execute(f"DROP VIEW IF EXISTS main.{quoted(rows_of(step))}")
+    tables = db.execute("SELECT name FROM main.sqlite_schema WHERE type = 'table'")
+    for table in {str(name) for (name,) in tables} - OWN_TABLES - {SWITCHES}:
+        # The name of a step may be the end of another's.
+        whose = [s for s in steps if table.startswith(PREFIX) and table.endswith(f"_{s}")]
+        if table == slots_of(step) or max(whose, key=len, default=None) == step:
+            db.execute(f"DROP TABLE main.{quoted(table)}")
+    db.execute("DELETE FROM main._headrace_view WHERE step = ?", (step,))
+    db.execute("DELETE FROM main._headrace_law WHERE step = ?", (step,))
+    db.execute("DELETE FROM main._headrace_step WHERE name = ?", (step,))
+
+
+def _copy(db: apsw.Connection, step: str) -> None:
+    """Take over all that the attached database has of its only step."""
+    made = list(
+        db.execute(
+            f"SELECT type, name, sql FROM {_BUILT}.sqlite_schema WHERE sql IS NOT NULL "
+            "AND name NOT IN (SELECT name FROM main.sqlite_schema) AND name NOT LIKE 'sqlite_%' "
+            "ORDER BY type = 'view', type = 'index'"
+        )
+    )
+    for kind, name, sql in made:
+        db.execute(str(sql))
+        if kind == "table":
+            table = quoted(str(name))
+            db.execute(f"INSERT INTO main.{table} SELECT * FROM {_BUILT}.{table}")
+    for table in ("step", "view"):
+        db.execute(f"INSERT INTO main.{PREFIX}{table} SELECT * FROM {_BUILT}.{PREFIX}{table}")
+    db.execute(
+        f"INSERT INTO main.{PREFIX}law (step, reached, law) "
+        f"SELECT step, reached, law FROM {_BUILT}.{PREFIX}law WHERE step = ? ORDER BY id",
+        (step,),
+    )

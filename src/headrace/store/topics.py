@@ -1,0 +1,80 @@
+"""The topics that a step writes to, made before it does."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from headrace.errors import InvalidPipeline
+from headrace.log import Log, Topic, TopicSettings
+from headrace.log.settings import MAX_RECORD_BYTES
+from headrace.operators.alerts.declare import AT
+from headrace.operators.stream_join.declare import JOINED_AT
+from headrace.operators.window.emission.policy import PANE
+from headrace.pipeline.stream import WINDOW_START, sources
+from headrace.plan.steps import Step
+from headrace.plan.uncounted import DEAD_SCHEMA
+from headrace.store import changelog
+
+_SETTINGS = TopicSettings(max_record_bytes=MAX_RECORD_BYTES)
+"""A step writes no row that is larger than those it reads by much, and has to write each."""
+
+
+def create_topics(
+    log: Log,
+    step: Step,
+    schema: pa.Schema,
+    late_schema: pa.Schema | None,
+    changes: str | None,
+) -> None:
+    """Make the topics of a step with results of that schema, or compare those that are there."""
+    # A key may be null, and then it is none to a topic: outputs have one partition, in order.
+    times = [source.topic.event_time for source in sources(step.stream)]
+    _create_topic(log, step, step.dead_letters, DEAD_SCHEMA, "appended")
+    for topic in step.late:
+        assert late_schema is not None
+        other = WINDOW_START if WINDOW_START in late_schema.names else "watermark"
+        time = next((t for t in times if t in late_schema.names), other)
+        # Of a late row of a join, either side is null, but not what it met; of one that state was
+        # to be kept of, the time may have been left out.
+        by_watermark = step.join is not None or step.stateful is not None
+        _create_topic(log, step, topic, late_schema, "watermark" if by_watermark else time)
+    for topic in step.outputs:
+        if step.join is not None:
+            _create_topic(log, step, topic, schema, JOINED_AT)
+        elif step.stateful is not None:
+            _create_topic(log, step, topic, schema, step.stateful.event_time)
+        elif step.alerts is not None:
+            _create_topic(log, step, topic, schema, AT)
+        elif step.aggregation is None:
+            time = next((t for t in times if t in schema.names), None)
+            _create_topic(log, step, topic, schema, time)
+        else:
+            told = changelog.published(schema).append(pa.field(PANE, pa.string()))
+            _create_topic(log, step, topic, told, WINDOW_START)
+    if changes is not None:
+        _create_topic(log, step, changes, changelog.envelope_schema(schema), None, key="key")
+
+
+def _create_topic(
+    log: Log,
+    step: Step,
+    name: str,
+    schema: pa.Schema,
+    event_time: str | None,
+    key: str | None = None,
+) -> None:
+    for field in schema:
+        if field.name.startswith("_"):
+            raise InvalidPipeline(
+                f"Topic {name!r} cannot have a column {field.name!r}",
+                hint="Names with an underscore in front are the log's own",
+            )
+    nullable = pa.schema([field.with_nullable(True) for field in schema])
+    declared = Topic(name, 1, nullable, key, event_time, _SETTINGS)
+    there = log.ensure_topic(declared).schema
+    if there is None or not set(nullable.names) <= set(there.names):
+        raise InvalidPipeline(
+            f"Topic {name!r} is there already and has not the columns that step "
+            f"{step.name!r} writes: {', '.join(nullable.names)}",
+            hint="Publish to a topic of another name",
+        )

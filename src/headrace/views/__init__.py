@@ -1,5 +1,0 @@
-"""Derived tables: views of the log that pipelines keep, in SQLite by default."""
-
-from headrace.views.reading import Result, Views, ViewState, open_views
-
-__all__ = ["Result", "ViewState", "Views", "open_views"]
