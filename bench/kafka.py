@@ -33,7 +33,7 @@ from headrace.application.run import Run
 from headrace.log import open_log
 from headrace.log.kafka.avro import avro_schema
 from headrace.plan.kafka.source import READING
-from headrace.runtime.frames import Portions
+from headrace.plan.source_options import Portions
 from headrace.runtime.session import STATE_STORES, set_meanwhile, spark_session
 from headrace.schema.ddl import parse_schema
 from headrace.servers.java import jars

@@ -31,7 +31,7 @@ from bench.measure import Progress, Result, best_of, cost, rate, report, seconds
 from headrace.application.run import Run
 from headrace.log import open_log
 from headrace.operators.stateful.declare import Order
-from headrace.runtime.frames import Portions
+from headrace.plan.source_options import Portions
 from headrace.runtime.session import spark_session
 from headrace.store import open_views
 

@@ -24,8 +24,8 @@ from bench.baselines import own_windows
 from bench.measure import Progress, Result, best_of, cost, rate, seconds
 from headrace.application.run import Run
 from headrace.log import open_log
-from headrace.pipeline.time import AnyWindow
-from headrace.runtime.frames import Portions
+from headrace.operators.window.windows import AnyWindow
+from headrace.plan.source_options import Portions
 from headrace.store.location import views_folder
 from headrace.store.sqlite.stored import looking
 

@@ -29,7 +29,7 @@ from bench.measure import Progress, Result, cost, report
 from headrace.application.run import Run
 from headrace.clock import to_datetime
 from headrace.log import open_log
-from headrace.runtime.frames import Portions
+from headrace.plan.source_options import Portions
 from headrace.runtime.session import spark_session
 from headrace.store import open_views
 from headrace.store.location import views_folder

@@ -18,7 +18,7 @@ from bench.measure import Progress, Result, best_of, rate, seconds
 from headrace.application.run import Run
 from headrace.clock import to_datetime
 from headrace.log import Log, open_log
-from headrace.runtime.frames import Portions
+from headrace.plan.source_options import Portions
 
 DELAY = timedelta(seconds=10)
 AFTER = timedelta(minutes=10)

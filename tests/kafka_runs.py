@@ -21,7 +21,7 @@ from headrace.oracle.events import Event
 from headrace.pipeline.stream import Source, sources
 from headrace.plan.crash_points import Reach, nothing
 from headrace.plan.position import Position, batch_end
-from headrace.runtime.frames import Portions
+from headrace.plan.source_options import Portions
 from headrace.store.location import checkpoint_of
 from headrace.testing import Results
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from headrace.application.preflight import Preflight, StepCheck, preflight
     from headrace.application.rebuild.rebuild import Diff, Rebuild, Rebuilt, rebuild
     from headrace.application.run import Run, run, start
+    from headrace.language.sql import load_sql, sql
     from headrace.log import (
         EARLIEST,
         LATEST,
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
         join,
         join_tables,
         last,
-        load_sql,
         max,
         merge,
         min,
@@ -82,7 +82,6 @@ if TYPE_CHECKING:
         session,
         sliding,
         split,
-        sql,
         stateful,
         suggest_lateness,
         sum,
@@ -187,6 +186,7 @@ __all__ = [
 _MODULES = (
     "headrace.log",
     "headrace.operators.public",
+    "headrace.language.sql",
     "headrace.store",
     "headrace.application.preflight",
     "headrace.application.run",

@@ -32,7 +32,7 @@ from headrace.pipeline.app import App
 from headrace.pipeline.stream import Source
 from headrace.plan.crash_points import LANDING_POINTS, POINTS, REBUILD_POINTS, Reach, nothing
 from headrace.plan.law import Law
-from headrace.runtime.frames import Portions
+from headrace.plan.source_options import Portions
 from headrace.store import open_views
 
 __all__ = [

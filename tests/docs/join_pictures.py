@@ -8,8 +8,9 @@ import headrace as hr
 from headrace.clock import to_micros
 from headrace.log.state import Topic
 from headrace.operators.stream_join.meaning import joined
-from headrace.operators.table_lookup.meaning import Version, looked_up
+from headrace.operators.table_lookup.meaning import looked_up
 from headrace.oracle.events import Event
+from headrace.oracle.tables import Version
 from tests.docs.pictures import NOON, SECOND, START, event
 from tests.docs.svg import BLUE, FAINT, GREEN, GREY, ORANGE, RED, Sheet
 

@@ -10,8 +10,8 @@ from headrace.clock import micros
 from headrace.log.state import Topic
 from headrace.operators.top.meaning import ranking
 from headrace.operators.window.meaning import Pane, meaning
+from headrace.operators.window.windows import AnyWindow
 from headrace.oracle.events import Event
-from headrace.pipeline.time import AnyWindow
 from tests.docs.svg import BLUE, FAINT, GREEN, GREY, INK, ORANGE, RED, Sheet
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -20,7 +20,7 @@ import headrace as hr
 from headrace.application.run import Run
 from headrace.clock import VirtualClock, to_micros
 from headrace.log import Log, open_log
-from headrace.runtime.frames import Portions
+from headrace.plan.source_options import Portions
 from headrace.runtime.session import SparkSettings
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -9,8 +9,8 @@ import pytest
 
 import headrace as hr
 from headrace.application.drain import close_windows, drain
+from headrace.operators.window.windows import AnyWindow
 from headrace.pipeline.stream import Source
-from headrace.pipeline.time import AnyWindow
 from headrace.testing import Results, scripted_log
 from tests.integration.test_cli_running import Cli
 from tests.property.judging import check_law, check_published, check_view

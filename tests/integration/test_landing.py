@@ -17,7 +17,7 @@ from headrace.clock import VirtualClock
 from headrace.log import Log, open_log
 from headrace.pipeline.stream import Source
 from headrace.plan.crash_points import Reach, nothing
-from headrace.runtime.frames import Portions
+from headrace.plan.source_options import Portions
 from headrace.runtime.landing.landings import landed_log
 from headrace.testing import LANDING_POINTS, Crash, Results, ScriptedLog, crash_at
 from tests import kafka

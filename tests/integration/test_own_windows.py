@@ -11,8 +11,8 @@ import pytest
 
 import headrace as hr
 from headrace.errors import InvalidPipeline
+from headrace.operators.window.windows import AnyWindow
 from headrace.pipeline.stream import Source
-from headrace.pipeline.time import AnyWindow
 from headrace.testing import ScriptedLog, scripted_log
 from tests.property.judging import check_view
 from tests.spark import shared

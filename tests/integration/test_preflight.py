@@ -18,7 +18,9 @@ import pytest
 import headrace as hr
 from headrace.errors import ChangedPipeline, ForeignCheckpoint, PipelineError
 from headrace.log import Log
-from headrace.plan.batch import Portion, Shapes
+from headrace.operators.registry import operator_of
+from headrace.operators.window.payload import Panes, PaneShapes
+from headrace.plan.batch import StepBatch
 from headrace.plan.crash_points import nothing
 from headrace.plan.law import Law
 from headrace.plan.position import Position, position_at
@@ -96,11 +98,12 @@ class Stored:
             outbox = Outbox(database, self.log, producer, nothing)
             for step in steps_of(app):
                 sink = ViewSink(
-                    database, outbox, self.log, step, Shapes(SCHEMA, SCHEMA),
-                    changelog=True, reach=nothing,
+                    database, outbox, self.log, step, PaneShapes(SCHEMA, SCHEMA),
+                    operator_of(step.stream).keeper, changelog=True, reach=nothing,
                 )  # fmt: skip
                 end = {t: position_at(self.log, t, self.log.head()) for t in step.topics}
-                sink.store(Portion(sink.begun, end, None, SCHEMA.empty_table(), None, None, Law()))
+                empty = Panes(SCHEMA.empty_table())
+                sink.store(StepBatch(sink.begun, end, None, None, None, Law(), empty))
                 self.remember(step, sink.begun, end, batches)
         database.close()
 

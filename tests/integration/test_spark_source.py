@@ -15,7 +15,7 @@ import headrace as hr
 from headrace.application.run import Run
 from headrace.plan.log_rows import spans
 from headrace.plan.position import Position, beginning, next_cut, position_at
-from headrace.runtime.frames import Portions
+from headrace.plan.source_options import Portions
 from headrace.testing import ScriptedLog, scripted_log
 from tests.property.judging import check_view
 from tests.spark import shared

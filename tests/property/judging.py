@@ -11,11 +11,12 @@ from typing import Any
 
 from headrace.clock import micros, to_datetime, to_micros
 from headrace.log import Log
+from headrace.operators.window.declare import Aggregation
 from headrace.operators.window.emission.meaning import Cut, Said, published
 from headrace.operators.window.meaning import Meaning, Pane, meaning
 from headrace.oracle.events import Event, events_of
 from headrace.pipeline.output import Output
-from headrace.pipeline.stream import Aggregation, sources
+from headrace.pipeline.stream import sources
 from headrace.plan.position import Position
 from headrace.store import open_views
 from headrace.testing import Results

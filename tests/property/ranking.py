@@ -8,9 +8,9 @@ from decimal import Decimal
 from typing import Any
 
 from headrace.clock import to_datetime
+from headrace.operators.top.declare import Top
 from headrace.operators.top.meaning import ranking
 from headrace.operators.window.meaning import Pane
-from headrace.pipeline.stream import Top
 from headrace.testing import Results
 from tests.property.judging import frontier_of, state_of, what_it_means
 

@@ -11,12 +11,14 @@ import pyarrow as pa
 from headrace.application.run import StepProgress
 from headrace.clock import to_datetime
 from headrace.log import Log
+from headrace.operators.registry import operator_of
+from headrace.operators.window.declare import Aggregation
 from headrace.operators.window.meaning import Pane, meaning
+from headrace.operators.window.payload import Panes, PaneShapes, Regrouped
+from headrace.operators.window.windows import Session, Sliding
 from headrace.oracle.events import Event, events_of
-from headrace.pipeline.stream import Aggregation
-from headrace.pipeline.time import Session, Sliding
 from headrace.plan import metadata
-from headrace.plan.batch import Portion, Regrouped, Shapes
+from headrace.plan.batch import StepBatch
 from headrace.plan.crash_points import Reach, nothing
 from headrace.plan.law import Law
 from headrace.plan.position import next_cut, position_at
@@ -40,8 +42,8 @@ def sink_all(
     reach: Reach = nothing,
 ) -> Results:
     """Store all that is in the log and not stored yet, as a run does; `types` are the columns'."""
-    aggregation = step.aggregation
-    assert aggregation is not None
+    aggregation = step.computed
+    assert isinstance(aggregation, Aggregation)
     times = [("window_start", _TIME), ("window_end", _TIME)]
     own = [(metadata.REVISION, pa.int64()), (metadata.ROWS, pa.int64())]
     keys = [(name, types[name]) for name in aggregation.by]
@@ -55,11 +57,12 @@ def sink_all(
         outbox = Outbox(database, log, producer, reach)
         late = pa.schema(times) if step.late else None
         sink = ViewSink(
-            database, outbox, log, step, Shapes(schema, late, parts), changelog=True, reach=reach
-        )
+            database, outbox, log, step, PaneShapes(schema, late, parts),
+            operator_of(step.stream).keeper, changelog=True, reach=reach,
+        )  # fmt: skip
         outbox.send()
-        for portion in _portions(log, step, sink, schema, parts, max_commits):
-            sink.store(portion)
+        for batch in _batches(log, step, sink, schema, parts, max_commits):
+            sink.store(batch)
         progress = StepProgress(step.name, sink.law, sink.frontier, 0)
     finally:
         producer.close()
@@ -67,16 +70,16 @@ def sink_all(
     return Results(log, step.app, (progress,))
 
 
-def _portions(
+def _batches(
     log: Log,
     step: Step,
     sink: ViewSink,
     schema: pa.Schema,
     parts: pa.Schema | None,
     max_commits: int,
-) -> Iterator[Portion]:
-    aggregation, (topic,) = step.aggregation, step.topics
-    assert aggregation is not None
+) -> Iterator[StepBatch[Panes]]:
+    aggregation, (topic,) = step.computed, step.topics
+    assert isinstance(aggregation, Aggregation)
     while True:
         start = sink.reached[topic].commit
         last = next_cut(log, topic, start, rows=1 << 30, commits=max_commits, upto=log.head())
@@ -96,11 +99,11 @@ def _portions(
         sessions = None
         if parts is not None:
             held = table.select(parts.names)
-            sessions = Regrouped(held, sink.overlapping(held))
+            sessions = Regrouped(held, sink.recall(held))
         end = {topic: position_at(log, topic, last)}
         law = Law(pairs=after.counted - before.counted)
         frontier = log.frontier(topic, last)
-        yield Portion(sink.reached, end, frontier, table, None, None, law, sessions)
+        yield StepBatch(sink.reached, end, frontier, None, None, law, Panes(table, sessions))
 
 
 def _upto(events: list[Event], commit: int) -> list[Event]:

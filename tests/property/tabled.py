@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.application.run import StepProgress
 from headrace.log import Log
-from headrace.operators.table_lookup.declare import Table
-from headrace.operators.table_lookup.meaning import Version
+from headrace.operators.registry import operator_of
+from headrace.operators.table_join.payload import TableChanges, TableShapes
+from headrace.oracle.tables import Version
+from headrace.pipeline.tables import Table
 from headrace.plan import metadata
-from headrace.plan.batch import Portion, Shapes
+from headrace.plan.batch import StepBatch
 from headrace.plan.crash_points import Reach, nothing
 from headrace.plan.law import Law
 from headrace.plan.position import last_commit, position_at
@@ -138,17 +140,18 @@ TYPES = {
 
 def sink_tables(log: Log, step: Step, *, max_commits: int, reach: Reach = nothing) -> Results:
     """Store all that is in the log and not stored yet, as a run does, with the oracle for Spark."""
-    join = step.table_join
-    assert join is not None
+    join = step.stream
+    assert isinstance(join, hr.TableJoin)
     versions = [changes_in(table, log).versions for table in join.tables]
     schemas = tuple(map(_schema, join.tables))
     fields = [(name, TYPES.get(column, pa.string())) for name, (_, column) in join.origins.items()]
-    shapes = Shapes(pa.schema([*fields, (metadata.REVISION, pa.int64())]), tables=schemas)
+    rows = pa.schema([*fields, (metadata.REVISION, pa.int64())])
+    shapes, keeper = TableShapes(rows, None, schemas), operator_of(step.stream).keeper
     database = Database(Path(database_of(log.url, step.app)), step.app)
     producer = log.producer(id=f"{step.app}.{database.generation}")
     try:
         outbox = Outbox(database, log, producer, reach)
-        sink = ViewSink(database, outbox, log, step, shapes, changelog=True, reach=reach)
+        sink = ViewSink(database, outbox, log, step, shapes, keeper, changelog=True, reach=reach)
         outbox.send()
         read = {c.number for t in step.topics for c in log.commits(t, 0, 100_000)}
         while left := sorted(c for c in read if c > last_commit(sink.reached)):
@@ -157,8 +160,8 @@ def sink_tables(log: Log, step: Step, *, max_commits: int, reach: Reach = nothin
             new = [[v for v in found if start < v.commit <= cut] for found in versions]
             tables = tuple(map(_table, join.tables, schemas, new))
             law = Law(pairs=sum(map(len, new)))
-            rows = shapes.rows.empty_table()
-            sink.store(Portion(sink.reached, end, None, rows, None, None, law, tables=tables))
+            changes = TableChanges(tables)
+            sink.store(StepBatch(sink.reached, end, None, None, None, law, changes))
         progress = StepProgress(step.name, sink.law, sink.frontier, 0)
     finally:
         producer.close()

@@ -11,8 +11,8 @@ import headrace as hr
 from headrace.clock import to_micros
 from headrace.log import Log
 from headrace.operators.table_join.meaning import current, joined_tables
-from headrace.operators.table_lookup.meaning import Changes, changes_of
 from headrace.oracle.events import events_of
+from headrace.oracle.tables import Changes, changes_of
 from headrace.testing import Results
 from tests.property.judging import advances
 

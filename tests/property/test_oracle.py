@@ -24,11 +24,13 @@ from headrace.operators.window.aggregates import (
     quantile,
     sum,
 )
+from headrace.operators.window.declare import Aggregation, aggregate
 from headrace.operators.window.meaning import Meaning, meaning
+from headrace.operators.window.windows import Window, hopping, tumbling
 from headrace.oracle.events import Event, events_of
 from headrace.pipeline.app import App
-from headrace.pipeline.stream import Aggregation, aggregate, derive, explode, filter, merge
-from headrace.pipeline.time import Lateness, Window, hopping, tumbling
+from headrace.pipeline.row_steps import derive, explode, filter, merge
+from headrace.pipeline.time import Lateness
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

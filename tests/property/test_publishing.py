@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.operators.window.emission.last_published import ToldTable
-from headrace.pipeline.time import AnyWindow
+from headrace.operators.window.windows import AnyWindow
 from headrace.plan.steps import Step, steps_of
 from headrace.store import open_views
 from headrace.testing import POINTS, Crash, Results, crash_at, scripted_log

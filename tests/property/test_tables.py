@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.log import Record
 from headrace.operators.table_lookup import lookup
-from headrace.operators.table_lookup.meaning import Changes, Lookups, changes_of, looked_up
+from headrace.operators.table_lookup.meaning import Lookups, looked_up
 from headrace.oracle.events import events_of
+from headrace.oracle.tables import Changes, changes_of
 from headrace.testing import Results, ScriptedLog, scripted_log
 from tests.property.joining import counted, events_read
 from tests.property.judging import advances

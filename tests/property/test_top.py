@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.operators.top.state import SlotTable
-from headrace.pipeline.time import AnyWindow
+from headrace.operators.window.windows import AnyWindow
 from headrace.plan.steps import Step, steps_of
 from headrace.testing import POINTS, Crash, crash_at, scripted_log
 from tests.property.judging import check_law

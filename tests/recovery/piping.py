@@ -16,7 +16,7 @@ import headrace as hr
 from headrace.application.run import Run
 from headrace.clock import VirtualClock
 from headrace.log import open_log
-from headrace.runtime.frames import Portions
+from headrace.plan.source_options import Portions
 from headrace.runtime.session import SparkSettings
 from headrace.testing import kill_at
 from tests.recovery import joined, order_tables, pipeline

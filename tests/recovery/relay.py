@@ -19,7 +19,7 @@ import headrace as hr
 from headrace.application.run import Run
 from headrace.log import Log
 from headrace.pipeline.stream import Source
-from headrace.runtime.frames import Portions
+from headrace.plan.source_options import Portions
 from headrace.runtime.session import SparkSettings
 from headrace.testing import kill_at
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import apsw
 import pytest
 
 from headrace.errors import LawBroken
 from headrace.operators.alerts.state import AlertKeeper, ToldAlerts
-from headrace.operators.window.emission.policy import Passage
-from headrace.plan.batch import Portion
+from headrace.plan.batch import StepBatch
 from headrace.plan.law import Law
+from headrace.store.keeper import Passage
 from headrace.store.location import app_folder
 from headrace.testing import POINTS, ScriptedLog, scripted_log
 from tests.recovery.pipeline import NOW, Feed, create_topic, feed
@@ -79,8 +80,10 @@ def test_events_that_are_not_counted_stop_the_pipeline(
     feed(log, Feed(34), 6)
     honest = AlertKeeper.store
 
-    def blind(self: AlertKeeper, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
-        return honest(self, db, replace(portion, taken=portion.taken - 1), passage)
+    def blind(
+        self: AlertKeeper, db: apsw.Connection, batch: StepBatch[Any], passage: Passage
+    ) -> Law:
+        return honest(self, db, replace(batch, taken=batch.taken - 1), passage)
 
     monkeypatch.setattr(AlertKeeper, "store", blind)
     with pytest.raises(LawBroken):

@@ -13,10 +13,10 @@ import pytest
 import headrace as hr
 from headrace.errors import LawBroken
 from headrace.operators.dedup.state import GroupKeeper, GroupTable
-from headrace.operators.window.emission.policy import Passage
-from headrace.plan.batch import Portion
+from headrace.plan.batch import StepBatch
 from headrace.plan.law import Law
 from headrace.store import open_views
+from headrace.store.keeper import Passage
 from headrace.testing import POINTS, Crash, ScriptedLog, crash_at, scripted_log
 from tests.property.distinct import check_distinct
 from tests.recovery.pipeline import NOW, Feed, create_topic, declare, everything, feed, judge
@@ -61,9 +61,10 @@ def test_rows_that_are_lost_on_the_way_stop_the_pipeline(
     honest = GroupKeeper.store
 
     def forgetful(
-        self: GroupKeeper, db: apsw.Connection, portion: Portion, passage: Passage
+        self: GroupKeeper, db: apsw.Connection, batch: StepBatch[Any], passage: Passage
     ) -> Law:
-        return honest(self, db, replace(portion, rows=portion.rows.slice(1)), passage)
+        fewer = replace(batch.payload, rows=batch.payload.rows.slice(1))
+        return honest(self, db, replace(batch, payload=fewer), passage)
 
     app, _ = declare("forgetful", "distinct")
     with monkeypatch.context() as patch:

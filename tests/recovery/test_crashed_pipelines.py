@@ -12,11 +12,11 @@ import apsw
 import pytest
 
 from headrace.errors import LawBroken, PipelineError
-from headrace.operators.window.emission.policy import Passage
 from headrace.operators.window.state import PaneKeeper
-from headrace.plan.accounting import Account
-from headrace.plan.batch import Portion
+from headrace.plan.accounting import terms
+from headrace.plan.batch import StepBatch
 from headrace.plan.law import Law
+from headrace.store.keeper import Passage
 from headrace.store.location import app_folder
 from headrace.testing import POINTS, Crash, ScriptedLog, crash_at, scripted_log
 from tests.recovery.pipeline import (
@@ -145,14 +145,13 @@ def test_a_row_that_cannot_be_accounted_for_stops_the_pipeline(
     log: ScriptedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed(log, Feed(5), 6)
-    honest = Account.law
 
-    def losing(self: Account, *terms: Any) -> Law:
-        return honest(self, *terms) + Law(rows=1, pairs=1)
+    def losing(*given: Any) -> Law:
+        return terms(*given) + Law(rows=1)
 
     app, _ = declare("broken", "small")
     with monkeypatch.context() as patch:
-        patch.setattr(Account, "law", losing)
+        patch.setattr("headrace.runtime.query.terms", losing)
         with pytest.raises(LawBroken, match=r"cannot account for every row: .* ≠ "):
             log.run(app, spark=shuffling(2))
     Case(log, "broken").finish()
@@ -164,8 +163,11 @@ def test_rows_that_a_sink_forgets_stop_the_pipeline(
     feed(log, Feed(6), 6)
     honest = PaneKeeper.store
 
-    def forgetful(self: PaneKeeper, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
-        return honest(self, db, replace(portion, rows=portion.rows.slice(1)), passage)
+    def forgetful(
+        self: PaneKeeper, db: apsw.Connection, batch: StepBatch[Any], passage: Passage
+    ) -> Law:
+        fewer = replace(batch.payload, rows=batch.payload.rows.slice(1))
+        return honest(self, db, replace(batch, payload=fewer), passage)
 
     app, _ = declare("forgetful", "small")
     with monkeypatch.context() as patch:

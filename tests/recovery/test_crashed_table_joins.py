@@ -11,7 +11,7 @@ import pytest
 from headrace.application.rebuild.rebuild import Rebuild, rebuild
 from headrace.errors import LawBroken
 from headrace.operators.table_join.sides import Side
-from headrace.runtime.frames import Portions
+from headrace.plan.source_options import Portions
 from headrace.testing import POINTS, Crash, ScriptedLog, crash_at, scripted_log
 from tests.recovery.order_tables import NOW, Feed, create_topics, declare, feed, judge
 from tests.spark import shuffling

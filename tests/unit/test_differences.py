@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.language.definitions import describe
 from headrace.language.differences import differences
 from headrace.plan.steps import definition_of, steps_of
 
@@ -111,7 +110,8 @@ def test_a_step_between_is_seen() -> None:
 
 def merged(*conditions: str) -> dict[str, Any]:
     source = hr.App("a").topic("views", schema="url string, at timestamp", event_time="at")
-    return describe(hr.merge(*(hr.filter(source, condition) for condition in conditions)))
+    merged = hr.merge(*(hr.filter(source, condition) for condition in conditions))
+    return merged.definition(str)
 
 
 def test_what_is_merged_is_told_stream_by_stream() -> None:

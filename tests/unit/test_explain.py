@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 import headrace as hr
+from headrace.operators.window.windows import AnyWindow
 from headrace.pipeline.stream import Source
-from headrace.pipeline.time import AnyWindow
 from headrace.plan.steps import steps_of
 
 MINUTE = timedelta(minutes=1)

@@ -14,9 +14,10 @@ import headrace as hr
 from headrace.clock import FIRST_MOMENT, LAST_MOMENT, micros
 from headrace.errors import LawBroken
 from headrace.log.state import TopicCommit, believed
+from headrace.operators.window.lateness import LATE_FIELDS, closing_of, late_pairs
+from headrace.plan.lateness import Closing
 from headrace.plan.law import Law
 from headrace.plan.metadata import FRONTIER
-from headrace.plan.uncounted import LATE_FIELDS, closing_of, late_pairs
 
 TICK = timedelta(microseconds=1)
 WINDOWS: list[hr.Window | hr.Sliding | hr.Session] = [
@@ -78,16 +79,11 @@ def test_a_late_row_has_its_windows_and_the_watermark_it_met(
 
 
 @given(MOMENTS, st.integers(-60, 60), st.integers(0, 9))
-def test_a_row_of_a_join_is_late_when_the_frontier_is_a_delay_past_it(
+def test_a_row_without_windows_is_late_when_the_frontier_is_a_delay_past_it(
     moment: int, ahead: int, delay: int
 ) -> None:
-    app = hr.App("late")
-    sides = [
-        app.topic(name, schema="k string, at timestamp", event_time="at") for name in ("l", "r")
-    ]
-    join = hr.join(*sides, on="k", before=TICK, after=TICK, delay=delay * TICK, prefix="r_")
     late = moment + delay <= moment + ahead
-    assert (moment < closing_of(join).first_open(moment + ahead)) == late
+    assert (moment < Closing.after(delay).first_open(moment + ahead)) == late
 
 
 def test_nothing_is_late_before_there_is_a_frontier_or_a_row() -> None:

@@ -64,8 +64,8 @@ QUALIFY: dict[str, Callable[[hr.App], hr.Stream]] = {
 }
 
 REFUSED: dict[str, tuple[Callable[[hr.App], hr.Stream], str]] = {
-    "a window": (lambda app: counted(topic(app)), "has come to its end is told once more"),
-    "final": (lambda app: counted(topic(app), emit="final"), "told when they are final"),
+    "a window": (lambda app: counted(topic(app)), "has come to its end is emitted once more"),
+    "final": (lambda app: counted(topic(app), emit="final"), "emitted when they are final"),
     "sessions": (lambda app: counted(topic(app), hr.session(MINUTE)), "merges sessions"),
     "sliding": (lambda app: counted(topic(app), hr.sliding(MINUTE)), "sliding window"),
     "a join": (
@@ -78,7 +78,7 @@ REFUSED: dict[str, tuple[Callable[[hr.App], hr.Stream], str]] = {
     "a table alone": (lambda app: known(app, mode="latest"), "hr.alerts(...) looks up"),
     "duplicates": (
         lambda app: hr.deduplicate(topic(app), by="use", ttl=MINUTE, delay=MINUTE),
-        "repeats another row",
+        "duplicates are known",
     ),
     "the same topic twice": (
         lambda app: hr.merge(

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.language.definitions import describe
 from headrace.operators.window.aggregates import Aggregate
 from headrace.operators.window.meaning import meaning
+from headrace.operators.window.windows import AnyWindow
 from headrace.oracle.events import events_of
 from headrace.pipeline.stream import Source, Stream
-from headrace.pipeline.time import AnyWindow
 from headrace.plan.steps import Step, definition_of, fingerprint
 from headrace.testing import scripted_log
 
@@ -107,7 +106,7 @@ STREAMS: list[tuple[str, Callable[[], Stream]]] = [
 def test_a_query_is_the_stream_that_the_functions_make(
     query: str, python: Callable[[], Stream]
 ) -> None:
-    assert describe(of(query)) == describe(python())
+    assert of(query).definition(str) == python().definition(str)
     assert of(query).columns == python().columns
 
 

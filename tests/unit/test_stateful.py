@@ -89,7 +89,7 @@ def test_results_are_not_kept_state_of_and_state_is_no_view() -> None:
     with pytest.raises(InvalidPipeline, match="no event time"):
         hr.stateful(declare(), counts, by="k", state=STATE, output=OUTPUT, delay=SECOND, ttl=SECOND)
     with pytest.raises(InvalidPipeline, match="unique"):
-        hr.App("a").view("counts", declare())  # type: ignore[arg-type]
+        hr.App("a").view("counts", declare())
 
 
 @pytest.mark.parametrize(

@@ -11,19 +11,12 @@ from hypothesis import strategies as st
 
 from headrace.errors import InvalidPipeline, InvalidWindow
 from headrace.operators.window.aggregates import count, distinct, sum
+from headrace.operators.window.declare import aggregate
+from headrace.operators.window.windows import hopping, tumbling
 from headrace.pipeline.app import App
-from headrace.pipeline.stream import (
-    Source,
-    aggregate,
-    derive,
-    explode,
-    filter,
-    merge,
-    select,
-    sources,
-    split,
-)
-from headrace.pipeline.time import Lateness, hopping, tumbling
+from headrace.pipeline.row_steps import derive, explode, filter, merge, select, split
+from headrace.pipeline.stream import Source, sources
+from headrace.pipeline.time import Lateness
 
 MINUTE = timedelta(minutes=1)
 LATENESS = Lateness(delay=timedelta(seconds=10), grace=MINUTE)

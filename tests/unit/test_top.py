@@ -16,11 +16,12 @@ from headrace.clock import micros
 from headrace.errors import InvalidPipeline
 from headrace.language.differences import differences
 from headrace.operators.top.state import SlotTable
-from headrace.operators.window.emission.policy import Passage, Turn
+from headrace.operators.window.emission.policy import Turn
 from headrace.operators.window.table import PaneTable
-from headrace.pipeline.stream import WINDOW_END, WINDOW_START
+from headrace.pipeline.time import WINDOW_END, WINDOW_START
 from headrace.plan import metadata
 from headrace.plan.steps import definition_of, steps_of
+from headrace.store.keeper import Passage
 from headrace.store.sqlite.database import Database
 from headrace.store.sqlite.values import insert, ordered, table_from
 

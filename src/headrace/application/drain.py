@@ -5,16 +5,14 @@ drain(app)
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from pyspark.sql import SparkSession
 
 from headrace.application.run import DEFAULT_LOG, StepProgress, run
 from headrace.clock import micros, to_datetime
 from headrace.log import Capability, Log, open_log
+from headrace.operators.registry import operator_of
 from headrace.pipeline.app import App
-from headrace.pipeline.time import FOREVER
-from headrace.plan.steps import Step, steps_of
+from headrace.plan.steps import steps_of
 from headrace.runtime.session import SparkSettings
 from headrace.store import open_views
 
@@ -50,7 +48,7 @@ def close_windows(app: App, log: Log) -> dict[str, int]:
     with open_views(log.home, app=app.name) as views:
         ends = views.last_ends(app.name)
     for step in steps_of(app):
-        wait = _wait(step)
+        wait = operator_of(step.stream).final_after(step.stream)
         if wait is None or step.name not in ends:
             continue
         closed = ends[step.name] + micros(wait)
@@ -59,13 +57,3 @@ def close_windows(app: App, log: Log) -> dict[str, int]:
     for topic, moment in moments.items():
         log.advance(topic, to_datetime(moment), ahead=True)
     return moments
-
-
-def _wait(step: Step) -> timedelta | None:
-    """How long after the end of a window it is final, or nothing if it has no end."""
-    made, distinct = step.aggregation, step.deduplicated
-    if distinct is not None:
-        return distinct.ttl + distinct.delay if distinct.keep == "last" else None
-    if made is None or made.window.length >= FOREVER:
-        return None
-    return made.patience + made.window.settles

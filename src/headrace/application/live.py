@@ -90,7 +90,7 @@ class LiveRun(Closing):
                 jars=jars("spark-kafka"),
             )
             _check_slots(spark, slots, self._clock)
-            if any(step.alerts is not None for step in steps):
+            if any(step.computed.has_spark_state for step in steps):
                 require_shared(spark, folder)
             self._stack.callback(self.stop)
             for step in steps:
@@ -115,9 +115,9 @@ class LiveRun(Closing):
 
     def _letters(self, spark: SparkSession, step: Step, checkpoint: Path) -> TableLetters | None:
         """What tells of the table that a step looks things up in, if it does."""
-        if step.alerts is None or step.alerts.known is None:
+        if not step.stream.looked_up:
             return None
-        (source,) = sources(step.alerts.known.table.input)
+        ((source,),) = map(sources, step.stream.looked_up)
         place = checkpoint / "headrace.table"
         return TableLetters(spark, self.log, step, source.topic, place)
 
@@ -162,7 +162,7 @@ def _rows_of(query: RealTimeQuery) -> int:
 def _slots(log: Log, steps: Sequence[Step], settings: SparkSettings) -> int:
     """How many tasks run at once: one for each partition, and those that keep state."""
     read = sum(len(log.topic(topic).partitions) for step in steps for topic in step.topics)
-    keeping = sum(step.alerts is not None for step in steps)
+    keeping = sum(step.computed.has_spark_state for step in steps)
     return read + keeping * (settings.shuffle_partitions or settings.tasks) + _SPARE
 
 

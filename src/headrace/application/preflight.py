@@ -112,7 +112,7 @@ def _check(log: Log, step: Step, stored: StoredStep | None, switched: bool) -> S
         check_topics(log, step)
         if stored is not None and Capability.COMMITS in log.capabilities:
             Gaps(log, step.name, stored.reached).check(stored.reached)
-        if step.in_rounds:  # and so it has no checkpoint
+        if not step.stream.has_checkpoint:
             if stored is None:
                 return _new(step)
             return StepCheck(step.name, "unchanged", f"is used, {_upto(stored.reached)}")

@@ -23,16 +23,17 @@ from headrace.clock import SECOND, Clock, SystemClock
 from headrace.errors import LawBroken, PipelineError
 from headrace.log import Capability, Log, open_log
 from headrace.log.roles import Closing
+from headrace.operators.registry import operator_of
 from headrace.pipeline.app import App, Latency
 from headrace.plan.crash_points import Reach, nothing
 from headrace.plan.gaps import TOPICS, check_known
 from headrace.plan.inputs import prepare_topics, topics_of
 from headrace.plan.kafka.connection import cluster_of
 from headrace.plan.position import lags_of, total_lag
+from headrace.plan.source_options import Portions
 from headrace.plan.steps import Step, steps_of
-from headrace.runtime.checkpoint import keeps_state
+from headrace.plan.stream_plan import Job
 from headrace.runtime.cluster import is_cluster, require_local, require_shared
-from headrace.runtime.frames import Portions
 from headrace.runtime.idle import Heart
 from headrace.runtime.kafka.direct import why_not_direct
 from headrace.runtime.landing.landings import Landings
@@ -125,7 +126,7 @@ class Run(Closing):
             jars=jars("spark-kafka") if self._on_kafka else (),
         )
         require_local(self._spark, self.log.url)
-        if self._on_kafka and any(map(keeps_state, self._steps)):
+        if self._on_kafka and any(step.computed.has_spark_state for step in self._steps):
             require_shared(self._spark, folder)
         self._database = Database(views, app)
         self._stack.callback(self._database.close)
@@ -143,11 +144,9 @@ class Run(Closing):
         self._running = []
         for step in self._steps:
             log = landed if step in landing else self.log
+            checkpoint = checkpoint_of(self.log.home, self.app.name, step.name)
             query = query_of(
-                self._spark,
-                log,
-                step,
-                checkpoint_of(self.log.home, self.app.name, step.name),
+                Job(self._spark, log, step, checkpoint),
                 portions=self._portions,
                 reach=self._reach,
                 clock=self._clock,
@@ -157,7 +156,8 @@ class Run(Closing):
                 self._outbox,
                 log,
                 step,
-                query.frames.shapes,
+                query.shapes,
+                operator_of(step.stream).keeper,
                 changelog=self._changelogs,
                 reach=self._reach,
             )

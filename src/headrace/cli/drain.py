@@ -42,7 +42,7 @@ def drain(
     from headrace.cli.running import run_watched
     from headrace.cli.step_tables import step_json, summary
     from headrace.log import open_log
-    from headrace.runtime.frames import Portions
+    from headrace.plan.source_options import Portions
     from headrace.runtime.session import SparkSettings
 
     def catch_up() -> list[StepProgress]:

@@ -12,7 +12,7 @@ from headrace.application.run import StepProgress
 from headrace.cli.failures import INTERRUPTED
 from headrace.cli.running import Asked, shown
 from headrace.pipeline.app import App
-from headrace.runtime.frames import Portions
+from headrace.plan.source_options import Portions
 from headrace.runtime.session import SparkSettings
 
 Tell = Callable[[StepProgress], None]

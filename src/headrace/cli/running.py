@@ -20,8 +20,8 @@ from headrace.cli.output import span
 from headrace.cli.step_tables import Rates, live_table, plain_line
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.pipeline.app import App, Latency
+from headrace.plan.source_options import Portions
 from headrace.plan.steps import steps_of
-from headrace.runtime.frames import Portions
 from headrace.runtime.realtime.qualify import check_real_time
 from headrace.runtime.realtime.settings import RealTime
 from headrace.runtime.session import SparkSettings

@@ -11,7 +11,7 @@ from headrace.errors import InvalidSetting
 from headrace.log.settings import parse_span
 
 if TYPE_CHECKING:
-    from headrace.runtime.frames import Portions
+    from headrace.plan.source_options import Portions
     from headrace.runtime.realtime.settings import RealTime
     from headrace.runtime.session import SparkSettings
 
@@ -123,7 +123,7 @@ def real_time_of(checkpoint: str, hold: str) -> RealTime:
 
 def portions_of(max_rows: int | None, max_commits: int | None) -> Portions:
     """How much of the log goes into a batch."""
-    from headrace.runtime.frames import Portions
+    from headrace.plan.source_options import Portions
 
     usual = Portions()
     return Portions(max_rows or usual.max_rows, max_commits or usual.max_commits)

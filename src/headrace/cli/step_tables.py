@@ -12,9 +12,6 @@ from rich.table import Table
 from headrace.application.run import StepProgress
 from headrace.cli.output import count, moment, plain, table, when
 from headrace.clock import SECOND, Clock, micros
-from headrace.operators.alerts.declare import Alerts
-from headrace.operators.dedup.declare import Deduplicated
-from headrace.operators.stream_join.declare import Join
 from headrace.pipeline.app import App
 
 _RATE_OVER = 10 * SECOND
@@ -49,13 +46,9 @@ def watermark(app: App, step: StepProgress) -> int | None:
     """Up to where a step believes to have seen everything, in event time."""
     if step.frontier is None:
         return None
-    if step.step in app.views:
-        counted = app.views[step.step].aggregation
-        return step.frontier - (micros(counted.lateness.delay) if counted is not None else 0)
-    made = app.outputs[step.step].stream
-    return step.frontier - (
-        micros(made.delay) if isinstance(made, Deduplicated | Join | Alerts) else 0
-    )
+    view = app.views.get(step.step)
+    made = app.outputs[step.step].stream if view is None else view.stream
+    return step.frontier - micros(made.watermark_delay)
 
 
 def live_table(app: App, steps: Sequence[StepProgress], rates: Rates) -> Table:

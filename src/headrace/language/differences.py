@@ -1,24 +1,27 @@
-"""What is another between two declarations of a step, in words."""
+"""Differences between two declarations of a step, in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
 from typing import Any
 
-from headrace.log.settings import format_span
+from headrace.operators.contract import Term
+from headrace.operators.registry import OPERATORS
+
+TERMS = {name: term for _, operator in OPERATORS for name, term in operator.terms.items()}
+"""The parts of all definitions in words."""
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What is another between two definitions of a step, in words."""
+    """The differences between two definitions of a step."""
     found = []
     flat_before, flat_now = _flat(before), _flat(now)
-    for name, what in _WORDS.items():
+    for name, term in TERMS.items():
         old, new = flat_before.get(name), flat_now.get(name)
         if old == new:
             continue
-        if name in _NAMED:
-            found += _named(_NAMED[name], old or (), new or ())
+        if term.one:
+            found += _named(term.one, old or (), new or ())
         elif name == "merge" and old is not None and new is not None and len(old) == len(new):
             parts = enumerate(zip(old, new, strict=True), 1)
             changed = [(n, differences(was, now)) for n, (was, now) in parts if was != now]
@@ -26,9 +29,10 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         elif name == "merge" and old is not None and new is not None:
             found.append(f"{len(old)} streams were merged and {len(new)} are")
         elif old is None or new is None:
-            found.append(f"the {what} is {'new' if old is None else 'gone'}")
+            found.append(f"the {term.called} is {'new' if old is None else 'gone'}")
         else:
-            found.append(f"the {what} was {_shown(name, old)} and is {_shown(name, new)}")
+            was, now_is = _shown(term, old), _shown(term, new)
+            found.append(f"the {term.called} was {was} and is {now_is}")
     return found or ["its steps are in another order"]
 
 
@@ -50,23 +54,6 @@ def _several(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-_WORDS = {
-    "topic": "topic", "schema": "schema of the topic", "event_time": "event time",
-    "top": "ranking", "distinct": "rule for duplicates", "by": "grouping", "key": "key of the view",
-    "window": "window", "lateness": "lateness", "emit": "emission", "aggregates": "aggregates",
-    "filter": "filter", "project": "columns", "explode": "exploded array", "merge": "merged stream",
-    "table": "key of the table", "join": "kind of join", "on": "columns that are equal",
-    "prefix": "prefix", "bounds": "bounds of the join", "enrich": "way to look up",
-    "wait": "time to wait", "amend": "time to amend", "fetch": "remote table",
-    "function": "function", "state": "state", "output": "output", "delay": "delay", "ttl": "ttl",
-    "order": "order", "buckets": "number of buckets", "alerts": "look back", "rules": "rules",
-    "lookup": "table that rules look things up in",
-}  # fmt: skip
-
-_NAMED = {"aggregates": "aggregate", "project": "column", "rules": "rule"}
-"""Things that have a name each, and what one is called."""
-
-
 def _named(what: str, old: Iterable[Any], new: Iterable[Any]) -> list[str]:
     """What became of things that have a name in front."""
     before, now = ({entry[0]: entry[1:] for entry in entries} for entries in (old, new))
@@ -81,36 +68,7 @@ def _named(what: str, old: Iterable[Any], new: Iterable[Any]) -> list[str]:
     ]
 
 
-def _shown(name: str, value: Any) -> str:
-    if name == "lateness":
-        delay, grace = (_span(part) for part in value)
-        return f"{delay} and {grace} of grace"
-    if name in ("delay", "ttl", "wait", "amend"):
-        return _span(value)
-    if name == "bounds":
-        before, after, delay = map(_span, value)
-        return f"{before} before to {after} after, with a delay of {delay},"
-    if name == "function":
-        return " of ".join(reversed(value))
-    if name == "window":
-        kind, *parts = value if isinstance(value[0], str) else ("", *value)
-        spans = [_span(part) for part in parts]
-        if kind:
-            return f"{kind} {spans[0]}"
-        size, every, offset = spans
-        kind = f"tumbling {size}" if size == every else f"hopping {size} every {every}"
-        return kind + (f" from {offset}" if parts[2] else "")
-    if name == "distinct":
-        keep, ttl, delay = value
-        return f"the {keep} within {_span(ttl)}, with a delay of {_span(delay)}"
-    if name == "alerts":
-        event, within, limit = value
-        return f"{_span(within)} from each {event!r}, at {limit:,} events at most,"
-    if name == "top":
-        n, by, *within = value
-        return f"the top {n} by {by!r}" + (f" within {', '.join(within)}" if within else "")
+def _shown(term: Term, value: Any) -> str:
+    if term.show is not None:
+        return term.show(value)
     return ", ".join(map(str, value)) if isinstance(value, list) else repr(value)
-
-
-def _span(span: int) -> str:
-    return format_span(timedelta(microseconds=span))

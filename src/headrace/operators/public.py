@@ -1,7 +1,5 @@
 """The names with which users declare pipelines."""
 
-from headrace.language.sql.file import load_sql
-from headrace.language.sql.inline import sql
 from headrace.operators.alerts.declare import Alerts, Rule, alerts, rule
 from headrace.operators.dedup.declare import Deduplicated, deduplicate
 from headrace.operators.pattern.declare import pattern
@@ -9,8 +7,8 @@ from headrace.operators.remote_lookup.declare import Remote, remote
 from headrace.operators.stateful.declare import Stateful, stateful
 from headrace.operators.stream_join.declare import Join, join
 from headrace.operators.table_join.declare import TableJoin, join_tables
-from headrace.operators.table_lookup.declare import Enriched, Table, enrich, table
-from headrace.operators.top.declare import top
+from headrace.operators.table_lookup.declare import Enriched, enrich
+from headrace.operators.top.declare import Top, top
 from headrace.operators.window.aggregates import (
     approx_distinct,
     approx_top,
@@ -25,25 +23,9 @@ from headrace.operators.window.aggregates import (
     quantile,
     sum,
 )
-from headrace.pipeline.app import App
-from headrace.pipeline.arrival import ArrivalTimeWarning
-from headrace.pipeline.disorder import Disorder, suggest_lateness
-from headrace.pipeline.stream import (
-    Aggregation,
-    Stream,
-    Top,
-    aggregate,
-    derive,
-    explode,
-    filter,
-    merge,
-    rekey,
-    select,
-    split,
-)
-from headrace.pipeline.time import (
+from headrace.operators.window.declare import Aggregation, aggregate
+from headrace.operators.window.windows import (
     FOREVER,
-    Lateness,
     Session,
     Sliding,
     Window,
@@ -53,6 +35,13 @@ from headrace.pipeline.time import (
     sliding,
     tumbling,
 )
+from headrace.pipeline.app import App
+from headrace.pipeline.arrival import ArrivalTimeWarning
+from headrace.pipeline.disorder import Disorder, suggest_lateness
+from headrace.pipeline.row_steps import derive, explode, filter, merge, rekey, select, split
+from headrace.pipeline.stream import Stream
+from headrace.pipeline.tables import Table, table
+from headrace.pipeline.time import Lateness
 
 __all__ = [
     "FOREVER",
@@ -93,7 +82,6 @@ __all__ = [
     "join",
     "join_tables",
     "last",
-    "load_sql",
     "max",
     "merge",
     "min",
@@ -107,7 +95,6 @@ __all__ = [
     "session",
     "sliding",
     "split",
-    "sql",
     "stateful",
     "suggest_lateness",
     "sum",

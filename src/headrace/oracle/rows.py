@@ -1,14 +1,15 @@
-"""What the stateless steps do to one row."""
+"""Steps that change rows one by one, in plain Python."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from typing import Any
 
-from headrace.operators.remote_lookup.declare import Fetched
 from headrace.oracle.events import Event
 from headrace.oracle.expressions import compile_sql
-from headrace.pipeline.stream import Explode, Filter, Merge, Project, Source, Stream
+from headrace.pipeline.row_steps import Explode, Filter, Merge, Project
+from headrace.pipeline.stream import RowStep, Source, Stream
 
 Row = dict[str, Any]
 
@@ -30,18 +31,12 @@ def rows_of(stream: Stream, event: Event) -> Iterator[Row]:
             array = compile_sql(stream.array)
             for row in rows_of(stream.input, event):
                 yield from ({**row, stream.into: item} for item in array(row) or ())
-        case Fetched():
-            for row in rows_of(stream.input, event):
-                yield from _fetched(stream, row)
+        case RowStep():
+            (given,) = stream.upstream
+            meaning = importlib.import_module(f"{stream.package}.meaning")
+            yield from meaning.rows(stream, rows_of(given, event))
         case Merge():
             for part in stream.inputs:
                 yield from rows_of(part, event)
         case _:
             raise TypeError(f"not a stateless step: {stream}")
-
-
-def _fetched(stream: Fetched, row: Row) -> Iterator[Row]:
-    key = row[stream.on[0]]
-    there = None if key is None else stream.remote.fetch([key]).get(key)
-    if there is not None or stream.how == "left":
-        yield {**row, **{made: (there or {}).get(name) for name, made in stream.from_remote}}

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from headrace.errors import InvalidPipeline
-from headrace.language.explain import Explanation, explain
 from headrace.log import Log, open_log
 from headrace.log.names import check_name
 from headrace.log.settings import TopicSettings
 from headrace.log.state import Topic
-from headrace.operators.alerts.declare import Alerts
-from headrace.operators.dedup.declare import Deduplicated
-from headrace.operators.stateful.declare import Stateful
-from headrace.operators.stream_join.declare import Join
-from headrace.operators.table_join.declare import TableJoin, made_of_tables
-from headrace.pipeline.output import Early, Output, check_panes
-from headrace.pipeline.stream import WINDOW_START, Aggregation, Late, Source, Stream, Top
+from headrace.pipeline.explanation import Explanation
+from headrace.pipeline.output import Early, Output, check_output
+from headrace.pipeline.stream import Late, Source, Stream
 from headrace.pipeline.where import Where, caller
 from headrace.schema.ddl import parse_schema
-
-Kept = Aggregation | Top | TableJoin
-"""What a view can be of."""
-
 
 Latency = Literal["micro-batch", "real-time"]
 """How long results wait: for a batch of rows, or for none."""
@@ -35,15 +28,9 @@ class View:
     """A table that the application keeps, by key."""
 
     name: str
-    stream: Kept
+    stream: Stream
     key: tuple[str, ...]
     where: Where
-
-    @property
-    def aggregation(self) -> Aggregation | None:
-        """What is counted for it, if anything is."""
-        counted = self.stream.of if isinstance(self.stream, Top) else self.stream
-        return counted if isinstance(counted, Aggregation) else None
 
 
 class App:
@@ -92,21 +79,20 @@ class App:
         self.topics[name] = topic
         return Source(tuple(columns.names), where, topic)
 
-    def view(self, name: str, stream: Kept, *, key: Sequence[str] | None = None) -> View:
+    def view(self, name: str, stream: Stream, *, key: Sequence[str] | None = None) -> View:
         """Keep an aggregation as a table, by its key and window, or a ranking by its ranks.
 
         Joined tables are kept by the key of the first, or where that is not unique by both.
         """
         where = caller()
         check_name(name, "view")
-        if not isinstance(stream, Kept):
+        own = stream.view_key
+        if own is None:
             raise InvalidPipeline(
                 f"View {name!r} has nothing that makes its rows unique",
                 hint="A view is kept of an aggregation or of joined tables; publish() takes any "
                 f"stream. See {where}",
             )
-        counts = isinstance(stream, Aggregation)
-        own = (*stream.by, WINDOW_START) if isinstance(stream, Aggregation) else stream.key
         unique, chosen = set(own), tuple(key) if key is not None else own
         for column in chosen:
             if column not in stream.columns:
@@ -119,10 +105,10 @@ class App:
                 f"The key of view {name!r}, {', '.join(chosen)}, is not unique",
                 hint=f"Add {', '.join(sorted(unique - set(chosen)))}. See {where}",
             )
-        if not counts and set(chosen) != unique:
-            stays = "rank" if isinstance(stream, Top) else "key of the tables"
+        if stream.view_key_is and set(chosen) != unique:
             raise InvalidPipeline(
-                f"The key of view {name!r} names more than the {stays}, which is all that stays",
+                f"The key of view {name!r} names more than the {stream.view_key_is}, which is all "
+                "that stays",
                 hint=f"Leave out {', '.join(sorted(set(chosen) - unique))}. See {where}",
             )
         if name in self.views:
@@ -143,7 +129,7 @@ class App:
         check_name(topic, "topic")
         if topic in self.outputs:
             raise InvalidPipeline(f"Two streams are published to {topic!r}", hint=f"See {where}")
-        if made_of_tables(stream):
+        if _changes_rows(stream):
             raise InvalidPipeline(
                 f"Rows of joined tables change and go, and {topic!r} would only grow",
                 hint="app.view(...) keeps them, and its changelog tells of every change. "
@@ -157,25 +143,32 @@ class App:
                 f"deduplicate(), of alerts or of what has state, first. See {where}",
             )
         output = Output(topic, stream, where, early, retractions)
-        check_panes(output)
+        check_output(output)
         self.outputs[topic] = output
         return output
 
     def _computes(self, stream: Stream) -> bool:
-        """Whether one of the steps declared so far can tell what came too late for a stream."""
-        if isinstance(stream, Join | Deduplicated | Stateful | Alerts):
+        """True if one of the steps declared so far knows what came too late for a stream."""
+        if stream.view_key is None:
             return any(output.stream is stream for output in self.outputs.values())
-        return any(view.aggregation is stream for view in self.views.values())
+        return any(view.stream.computed is stream for view in self.views.values())
 
     def explain(self, log: str | Log | None = None) -> Explanation:
-        """What each step reads, holds, emits and publishes, and when, in words that print well.
+        """Explain what each step reads, holds, emits and publishes, and when.
 
-        Given a log, it tells as well how many rows a join will hold at the rate they come.
+        Given a log, it estimates as well how many rows a join will hold at the rate they come.
         """
-        if not isinstance(log, str):
-            return explain(self, log)
-        with open_log(log, create=False) as opened:
-            return explain(self, opened)
+        # The operators explain themselves, and they are downstream of declarations.
+        explain = importlib.import_module("headrace.language.explain").explain
+        with contextlib.ExitStack() as stack:
+            if isinstance(log, str):
+                log = stack.enter_context(open_log(log, create=False))
+            made: Explanation = explain(self, log)
+        return made
+
+
+def _changes_rows(stream: Stream) -> bool:
+    return stream.changes_rows or any(map(_changes_rows, stream.upstream))
 
 
 def check_latency(latency: str) -> Latency:

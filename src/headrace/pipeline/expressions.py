@@ -26,6 +26,13 @@ def columns_in(text: str, where: Where) -> set[str]:
     return {column.parts[0].name for column in tree.find_all(exp.Column)} - bound_names(tree)
 
 
+def names_column(expression: Expression, column: str, where: Where) -> bool:
+    """True if an expression names a column. Nobody can tell of one that is no text."""
+    if not isinstance(expression, str):
+        return False
+    return column.lower() in {name.lower() for name in columns_in(expression, where)}
+
+
 def bound_names(tree: Any) -> set[str]:
     """The names that lambdas in an expression give to what they are called with."""
     return {name.name for scope in tree.find_all(exp.Lambda) for name in scope.expressions}

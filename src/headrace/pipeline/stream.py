@@ -1,50 +1,127 @@
-"""Streams, and the steps from one to the next.
+"""Streams: values that name their inputs, and answer what can be known of them without running.
 
-Each step is a value that names its input. A step never changes when a row happened: the event time
-is that of the topic the row came from, and so are its commit and its place in the log.
+A step never changes when a row happened: the event time is that of the topic the row came from,
+and so are its commit and its place in the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.errors import InvalidPipeline
 from headrace.log.state import Topic
-from headrace.operators.window.aggregates import Aggregate
-from headrace.pipeline.arrival import warn_of_arrival
-from headrace.pipeline.expressions import Expression, check_columns
-from headrace.pipeline.time import AnyWindow, Lateness, Session
-from headrace.pipeline.where import Where, caller
+from headrace.pipeline.expressions import Expression
+from headrace.pipeline.time import WINDOW_START
+from headrace.pipeline.where import Where
+from headrace.schema.ddl import format_schema
 
 if TYPE_CHECKING:
-    from headrace.operators.alerts.declare import Alerts
-    from headrace.operators.dedup.declare import Deduplicated
-    from headrace.operators.stateful.declare import Stateful
-    from headrace.operators.stream_join.declare import Join
+    from headrace.pipeline.output import Output
 
-Emit = Literal["updates", "final"]
+Wanted = set[str] | None
+"""Columns that a step makes use of; None where nobody can tell."""
 
-WINDOW_START, WINDOW_END = "window_start", "window_end"
-RANK = "rank"
+Text = Callable[[Expression], str]
+"""The text of an expression, which may be a Spark Column."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream of rows with these columns, declared at `where`."""
+    """A stream of rows with these columns, declared at `where`.
+
+    Everything below is what a declaration answers for itself. The defaults are those of a step
+    that changes rows one by one.
+    """
 
     columns: tuple[str, ...]
     where: Where = field(repr=False, compare=False)
 
     is_result: ClassVar[bool] = False
-    """Whether its rows are results of several, which have no event time of their own."""
+    """True if its rows are results of several, which have no event time of their own."""
+    has_panes: ClassVar[bool] = False
+    """True if its rows are windows, which are published pane by pane."""
+    changes_rows: ClassVar[bool] = False
+    """True if its rows change and go, so that only a view can keep them."""
+    has_checkpoint: ClassVar[bool] = True
+    """False if Spark keeps nothing of it, not even its position: the store has both."""
+    follows_slowest: ClassVar[bool] = True
+    """True if its event time is that of the topic that is furthest behind."""
+    view_key_is: ClassVar[str] = ""
+    """The name of a key to which a view may add nothing; empty if it may."""
 
     @property
     def upstream(self) -> tuple[Stream, ...]:
         """The streams that it is made of."""
         return ()
+
+    @property
+    def looked_up(self) -> tuple[Stream, ...]:
+        """The tables that it looks things up in, whose rows it does not count."""
+        return ()
+
+    @property
+    def computed(self) -> Stream:
+        """The part that Spark computes. The store does the rest."""
+        return self
+
+    @property
+    def view_key(self) -> tuple[str, ...] | None:
+        """The columns that make a row of a view unique; None if it cannot be kept as a view."""
+        return None
+
+    @property
+    def watermark_delay(self) -> timedelta:
+        """The delay of its watermark behind the frontier."""
+        return timedelta(0)
+
+    @property
+    def in_order(self) -> bool:
+        """True if results depend on the order of rows in the log."""
+        return False
+
+    @property
+    def has_spark_state(self) -> bool:
+        """True if Spark's checkpoint has state of it."""
+        return False
+
+    @property
+    def keyed_by(self) -> tuple[str, ...]:
+        """The columns by which it keeps state, if it does."""
+        return ()
+
+    def output_time(self, columns: Sequence[str]) -> str | None:
+        """The event time of the topic that it is published to, among these columns."""
+        times = (source.topic.event_time for source in sources(self))
+        return next((time for time in times if time in columns), None)
+
+    def late_time(self, columns: Sequence[str]) -> str:
+        """The event time of the topic that its late rows are published to."""
+        other = WINDOW_START if WINDOW_START in columns else "watermark"
+        return Stream.output_time(self, columns) or other
+
+    def reads(self, wanted: Wanted) -> Iterator[tuple[Stream, Wanted]]:
+        """The columns of each upstream that it needs, if these columns of its own are wanted."""
+        return ((part, set(part.columns)) for part in self.upstream)
+
+    def uses(self, column: str) -> list[str]:
+        """The uses of a column of its topics, in words."""
+        return [text for part in self.upstream for text in part.uses(column)]
+
+    def definition(self, text: Text) -> dict[str, Any]:
+        """The computation as plain data, by which a changed declaration is noticed."""
+        raise TypeError(f"not a stream to run: {self}")
+
+    def check_output(self, output: Output) -> None:
+        """Return if an output can publish it as it asks to."""
+        if output.is_selective:
+            raise InvalidPipeline(
+                f"What is published to {output.topic!r} has no panes: its rows are written once",
+                hint="early and retractions are for aggregations and what is made of them. "
+                f"See {output.where}",
+            )
 
 
 @dataclass(frozen=True)
@@ -53,88 +130,16 @@ class Source(Stream):
 
     topic: Topic
 
-
-@dataclass(frozen=True)
-class Filter(Stream):
-    """The rows for which a condition is true."""
-
-    input: Stream
-    condition: Expression
-
-    @property
-    def upstream(self) -> tuple[Stream, ...]:
-        return (self.input,)
-
-
-@dataclass(frozen=True)
-class Project(Stream):
-    """Rows with other columns: an expression for each."""
-
-    input: Stream
-    expressions: tuple[tuple[str, Expression], ...]
-
-    @property
-    def upstream(self) -> tuple[Stream, ...]:
-        return (self.input,)
-
-
-@dataclass(frozen=True)
-class Explode(Stream):
-    """A row for each element of an array."""
-
-    input: Stream
-    array: Expression
-    into: str
-
-    @property
-    def upstream(self) -> tuple[Stream, ...]:
-        return (self.input,)
-
-
-@dataclass(frozen=True)
-class Merge(Stream):
-    """The rows of several streams that have the same columns."""
-
-    inputs: tuple[Stream, ...]
-
-    @property
-    def upstream(self) -> tuple[Stream, ...]:
-        return self.inputs
-
-
-@dataclass(frozen=True)
-class Aggregation(Stream):
-    """Rows counted by key and window. `late` is the stream of those that came too late."""
-
-    input: Stream
-    by: tuple[str, ...]
-    window: AnyWindow
-    lateness: Lateness
-    emit: Emit
-    aggregates: tuple[tuple[str, Aggregate], ...]
-    is_result = True
-
-    @property
-    def upstream(self) -> tuple[Stream, ...]:
-        return (self.input,)
-
-    @property
-    def patience(self) -> timedelta:
-        """How long after the end of its window a row may come and still count."""
-        return self.lateness.delay + self.lateness.grace
-
-    @property
-    def late(self) -> Late:
-        """The rows that were too late, with their window, watermark and lateness."""
-        extra = (WINDOW_START, WINDOW_END, "watermark", "late_by")
-        return Late((*self.input.columns, *extra), self.where, self)
+    def definition(self, text: Text) -> dict[str, Any]:
+        schema = format_schema(self.topic.schema) if self.topic.schema is not None else None
+        return {"topic": self.topic.name, "schema": schema, "event_time": self.topic.event_time}
 
 
 @dataclass(frozen=True)
 class Late(Stream):
-    """The rows that a step did without because they came too late."""
+    """The rows that came too late for a step: its side output."""
 
-    of: Aggregation | Join | Deduplicated | Stateful | Alerts
+    of: Stream
     is_result = True
 
     @property
@@ -143,183 +148,33 @@ class Late(Stream):
 
 
 @dataclass(frozen=True)
-class Top(Stream):
-    """For each window, and each value of `within`, the `n` rows with the highest value of `by`.
+class RowStep(Stream):
+    """A step that changes rows one by one in an operator's folder of its own.
 
-    Sessions begin and end each at its own time, so those that are not final are ranked together:
-    the board is live.
+    Its modules `spark` and `meaning` have a function `rows`, found by name: they are downstream.
     """
 
-    of: Aggregation
-    n: int
-    by: str
-    within: tuple[str, ...]
-    is_result = True
-
-    @property
-    def upstream(self) -> tuple[Stream, ...]:
-        return (self.of,)
-
-    @property
-    def live(self) -> bool:
-        """Whether it ranks what is there now, and not each window by itself."""
-        return isinstance(self.of.window, Session)
-
-    @property
-    def group(self) -> tuple[str, ...]:
-        """What rows have in common that are ranked together."""
-        return self.within if self.live else (*self.within, WINDOW_START)
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """What a place is known by."""
-        return (*self.group, RANK)
-
-    @property
-    def emit(self) -> Emit:
-        return self.of.emit
-
-    @property
-    def lateness(self) -> Lateness:
-        return self.of.lateness
-
-
-def filter(stream: Stream, condition: Expression) -> Filter:
-    """The rows for which the condition is true, as SQL's WHERE."""
-    where = caller()
-    check_columns(condition, stream.columns, where)
-    return Filter(stream.columns, where, stream, condition)
-
-
-def select(stream: Stream, *columns: str, **derived: Expression) -> Project:
-    """Rows with only the columns named, and those derived from them."""
-    where = caller()
-    chosen = [(name, f"`{name}`") for name in columns]
-    return project(stream, [*chosen, *derived.items()], where)
-
-
-def derive(stream: Stream, **derived: Expression) -> Project:
-    """The same rows with more columns, or with some replaced."""
-    kept = [(name, derived.get(name, f"`{name}`")) for name in stream.columns]
-    new = [(name, made) for name, made in derived.items() if name not in stream.columns]
-    return project(stream, [*kept, *new], caller())
-
-
-def explode(stream: Stream, array: Expression, *, into: str) -> Explode:
-    """A row for each element of an array, in the column `into`. An empty array gives none."""
-    where = caller()
-    check_columns(array, stream.columns, where)
-    check_new_names([into], where)
-    columns = tuple(name for name in stream.columns if name != into)
-    return Explode((*columns, into), where, stream, array, into)
-
-
-def merge(*streams: Stream) -> Merge:
-    """The rows of all the streams, which need the same columns."""
-    where = caller()
-    if not streams:
-        raise InvalidPipeline("There is nothing to merge", hint=f"See {where}")
-    for stream in streams[1:]:
-        if sorted(stream.columns) != sorted(streams[0].columns):
-            raise InvalidPipeline(
-                f"Streams with different columns cannot be merged: "
-                f"{', '.join(streams[0].columns)} and {', '.join(stream.columns)}",
-                hint=f"Bring them to the same columns with select() first. See {where}",
-            )
-    return Merge(streams[0].columns, where, streams)
-
-
-def split(stream: Stream, **conditions: Expression) -> dict[str, Filter]:
-    """Several streams by name, each with the rows for which its condition is true."""
-    return {name: filter(stream, condition) for name, condition in conditions.items()}
-
-
-def rekey(stream: Stream, **key: Expression) -> Project:
-    """The same rows with a new column to go by; `by=` then names it."""
-    return derive(stream, **key)
-
-
-def aggregate(
-    stream: Stream,
-    *,
-    by: str | Sequence[str],
-    window: AnyWindow,
-    lateness: Lateness,
-    emit: Emit = "updates",
-    **aggregates: Aggregate,
-) -> Aggregation:
-    """The rows of a stream, aggregated by key and window of event time.
-
-    `emit` says what a reader gets to see: `updates`, each with a revision, from the first row of
-    a window on, or the `final` result once, when nothing can change it any more.
-    """
-    where = caller()
-    keys = (by,) if isinstance(by, str) else tuple(by)
-    if keys:
-        warn_of_arrival([source.topic for source in _sources(stream)], keys, where)
-    if not aggregates:
-        raise InvalidPipeline(
-            "An aggregation needs an aggregate", hint=f"hits=count()? See {where}"
-        )
-    if has_results(stream):
-        raise InvalidPipeline(
-            "An aggregation of what is already aggregated has no event time of its own",
-            hint=f"Publish the first to a topic and aggregate that. See {where}",
-        )
-    for key in keys:
-        if key not in stream.columns:
-            check_columns(f"`{key}`", stream.columns, where)
-    for made in aggregates.values():
-        if made.of is not None:
-            check_columns(made.of, stream.columns, where)
-    if emit not in ("updates", "final"):
-        raise InvalidPipeline(f"emit cannot be {emit!r}", hint=f"Use updates or final. See {where}")
-    names = (*keys, WINDOW_START, WINDOW_END, *aggregates)
-    check_new_names(list(aggregates), where)
-    if len(set(names)) != len(names):
-        raise InvalidPipeline(
-            f"Two columns have the same name: {', '.join(names)}", hint=str(where)
-        )
-    return Aggregation(
-        names, where, stream, keys, window, lateness, emit, tuple(aggregates.items())
-    )
+    package: ClassVar[str]
 
 
 def sources(stream: Stream) -> tuple[Source, ...]:
     """The topics that a stream is made of, each once, in order."""
-    found: Mapping[str, Source] = {s.topic.name: s for s in _sources(stream)}
+    found = {source.topic.name: source for source in all_sources(stream)}
     return tuple(found.values())
 
 
-def _sources(stream: Stream) -> list[Source]:
+def all_sources(stream: Stream) -> list[Source]:
+    """The topics that a stream is made of, once for each path from topic to stream."""
     if isinstance(stream, Source):
         return [stream]
-    return [source for part in stream.upstream for source in _sources(part)]
+    return [source for part in stream.upstream for source in all_sources(part)]
+
+
+def contains(stream: Stream, *kinds: type[Stream]) -> bool:
+    """True if there is a step of one of these kinds on the way to a stream."""
+    return isinstance(stream, kinds) or any(contains(part, *kinds) for part in stream.upstream)
 
 
 def has_results(stream: Stream) -> bool:
-    """Whether a stream is made of results, which have no event time of their own."""
+    """True if a stream is made of results, which have no event time of their own."""
     return stream.is_result or any(map(has_results, stream.upstream))
-
-
-def project(stream: Stream, expressions: Sequence[tuple[str, Expression]], where: Where) -> Project:
-    """Rows with these columns, in this order, each made by an expression."""
-    for _, expression in expressions:
-        check_columns(expression, stream.columns, where)
-    names = tuple(name for name, _ in expressions)
-    check_new_names(list(names), where)
-    if len(set(names)) != len(names):
-        raise InvalidPipeline(
-            f"Two columns have the same name: {', '.join(names)}", hint=str(where)
-        )
-    return Project(names, where, stream, tuple(expressions))
-
-
-def check_new_names(names: Sequence[str], where: Where) -> None:
-    """Return if columns may be called so."""
-    for name in names:
-        if name.startswith("_"):
-            raise InvalidPipeline(
-                f"A column cannot be called {name!r}",
-                hint=f"Names with an underscore in front are the log's own. See {where}",
-            )

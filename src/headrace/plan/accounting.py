@@ -1,4 +1,4 @@
-"""What became of the rows of a batch that Spark does not count, and how far time has come."""
+"""The account of a batch: the terms of the conservation law that are known before it is stored."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.plan.compile import windows_per_row
+from headrace.pipeline.stream import Stream
 from headrace.plan.counters import Counters
 from headrace.plan.law import Law
 from headrace.plan.reads import branches
-from headrace.plan.steps import Step
 from headrace.plan.uncounted import Aside
 
 
 @dataclass(frozen=True)
 class Account:
-    """Of a batch: its rows by topic, what was set aside of them, and the late ones.
+    """The rows of a batch by topic, and those of them that are not counted.
 
-    `made` is when the batch was, where the log has no commits that could tell.
+    `made` is the time of the batch, where the log has no commits that could tell.
     """
 
     rows: Mapping[str, int]
@@ -31,28 +30,39 @@ class Account:
     @property
     def dead(self) -> pa.Table | None:
         """The dead letters, if there are any."""
-        found = [batch for aside in self.aside.values() for batch in aside.dead]
-        return pa.Table.from_batches(found) if found else None
+        return dead_letters(self.aside)
 
-    def law(self, step: Step, counters: Counters, observed: Mapping[str, int]) -> Law:
-        """What is known of the rows before a sink has them. `observed` is what Spark counted."""
-        ways = branches(step.computed)
-        living = {
-            topic: rows - self.aside[topic].dead_rows - self.aside[topic].tombstones
-            for topic, rows in self.rows.items()
-        }
-        law = Law(
-            rows=sum(self.rows.values()),
-            tombstones=sum(found.tombstones for found in self.aside.values()),
-            dead=sum(found.dead_rows for found in self.aside.values()),
-            filtered=sum(observed[name] for name in counters.filtered),
-            exploded=sum(observed[name] for name in counters.exploded)
-            + sum(rows * (ways[topic] - 1) for topic, rows in living.items()),
-            late=self.late.num_rows if self.late is not None else 0,
-        )
-        per_row = windows_per_row(step.aggregation) if step.aggregation is not None else 1
-        if per_row is None:
-            pairs = sum(observed[name] for name in counters.paired)
-        else:
-            pairs = law.passed * per_row
-        return law + Law(pairs=pairs)
+
+def dead_letters(aside: Mapping[str, Aside], *more: pa.Table | None) -> pa.Table | None:
+    """All dead letters of a batch, if there are any."""
+    found = [pa.Table.from_batches(part.dead) for part in aside.values() if part.dead]
+    found += [table for table in more if table is not None]
+    return pa.concat_tables(found) if found else None
+
+
+def terms(
+    stream: Stream,
+    rows: Mapping[str, int],
+    aside: Mapping[str, Aside],
+    counters: Counters | None = None,
+    counted: Mapping[str, int] | None = None,
+    waiting: Mapping[str, int] | None = None,
+) -> Law:
+    """The terms of the law for rows by topic on their way to a stream.
+
+    `counted` is what Spark has counted, and `waiting` the rows of each topic that began to wait.
+    """
+    counted, waiting, ways = counted or {}, waiting or {}, branches(stream)
+    living = {
+        topic: count - aside[topic].dead_rows - aside[topic].tombstones - waiting.get(topic, 0)
+        for topic, count in rows.items()
+    }
+    return Law(
+        rows=sum(rows.values()),
+        tombstones=sum(part.tombstones for part in aside.values()),
+        dead=sum(part.dead_rows for part in aside.values()),
+        filtered=sum(counted[name] for name in counters.filtered) if counters else 0,
+        exploded=(sum(counted[name] for name in counters.exploded) if counters else 0)
+        + sum(count * (ways.get(topic, 1) - 1) for topic, count in living.items()),
+        waiting=sum(waiting.values()),
+    )

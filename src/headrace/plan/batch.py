@@ -1,16 +1,16 @@
-"""What a step hands over for each batch, and what keeps it."""
+"""A batch of a step: what it hands over to the store, and the sink that keeps it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 
 from headrace.errors import PipelineError
 from headrace.log import Log
-from headrace.operators.stateful.outcome import Outcome
 from headrace.plan.law import Law
 from headrace.plan.position import Position, last_commit
 from headrace.plan.source_options import ANY
@@ -20,131 +20,127 @@ from headrace.plan.timing import Timing
 
 @dataclass(frozen=True)
 class Shapes:
-    """The columns of what a step hands over, in Arrow's types; None where it has no such rows."""
+    """The columns of a step's results and late rows, in Arrow types; operators add their own."""
 
     rows: pa.Schema
-    late: pa.Schema | None = None
-    sessions: pa.Schema | None = None
-    versions: pa.Schema | None = None
-    told: pa.Schema | None = None
-    tables: tuple[pa.Schema, ...] = ()
-    groups: pa.Schema | None = None
+    late: pa.Schema | None
+
+
+class Payload:
+    """The results of one operator in a batch, for its own half in the store."""
+
+    @property
+    def results(self) -> int:
+        """The number of results, where it is known before they are stored."""
+        return 0
+
+    @property
+    def state(self) -> tuple[int, int] | None:
+        """Rows and bytes of state, where Spark does not know."""
+        return None
+
+    def remove(self) -> None:
+        """Remove the files that it lies in."""
 
 
 @dataclass(frozen=True)
-class Regrouped:
-    """The sessions that the rows of a batch are in, as parts, and those they were made of."""
+class Rows(Payload):
+    """Rows to publish: in memory, or in files if there may be many."""
 
-    parts: pa.Table
-    replaced: pa.Table
+    rows: pa.Table | Staged
+    delivered: int | None = None
+    """The number of rows that are in their topic already, where they pass the store by."""
+
+    @property
+    def results(self) -> int:
+        return 0 if isinstance(self.rows, Staged) else int(self.rows.num_rows)
+
+    def slices(self) -> Iterator[pa.Table]:
+        """The rows, some at a time."""
+        return self.rows.slices() if isinstance(self.rows, Staged) else iter([self.rows])
+
+    def remove(self) -> None:
+        if isinstance(self.rows, Staged):
+            self.rows.remove()
+
+
+P = TypeVar("P", bound=Payload, covariant=True)
 
 
 @dataclass(frozen=True)
-class Joined:
-    """What a join comes to in a batch, and how many rows went into it."""
-
-    rows: Staged
-    taken: int
-
-
-@dataclass(frozen=True)
-class Portion:
+class StepBatch(Generic[P]):
     """The results of a step between two positions in its topics.
 
-    `rows` are panes that have changed, each as it is now, or rows to publish. `law` has all of its
-    terms but what the sink alone can tell: how many rows were counted.
+    `law` has all of its terms but what the store alone can tell: how many rows were counted.
     """
 
     start: Mapping[str, Position]
     end: Mapping[str, Position]
     frontier: int | None
-    rows: pa.Table
     late: pa.Table | None
     dead: pa.Table | None
     law: Law
-    sessions: Regrouped | None = None
-    joined: Joined | None = None
-    staged: Staged | None = None
-    """Rows to publish that may be many, instead of `rows`."""
-    versions: pa.Table | None = None
-    """What is new of a table that rows are looked up in."""
-    frontiers: Mapping[str, int] = field(default_factory=dict)
-    """The frontier of each topic at its end, where rows wait for one another."""
-    tables: tuple[pa.Table, ...] = ()
-    """What is new of each of the tables that are joined."""
-    groups: pa.Table | None = None
-    """Groups of duplicates that are new, or another row of which is the last now."""
-    outcome: Outcome | None = None
+    payload: P
     taken: int = 0
-    """How many rows alerts were looked for in."""
-    delivered: int | None = None
-    """How many rows are in their topic already, where they do not come by way of the sink."""
+    """Rows that were not too late, by Spark's own counters where an operator has them."""
     made: int | None = None
-    """When the batch was, where the log has no commits that could tell."""
+    """The time of the batch, where the log has no commits that could tell."""
 
     def moment(self, log: Log) -> int:
-        """When it came to this, by the clock of the log."""
+        """The time of the batch by the clock of the log."""
         return log.commit_time(last_commit(self.end)) if self.made is None else self.made
-
-    def slices(self) -> Iterator[pa.Table]:
-        """Rows to publish, some at a time."""
-        return iter([self.rows]) if self.staged is None else self.staged.slices()
 
 
 class Sink(ABC):
     """Keeps the results of a step, and with them how far in the log they reach.
 
-    A sink goes by positions, not by numbers of batches: what it has already is not handed to it
-    again, however a replay is cut, and the next portion begins where it is.
+    A sink goes by positions, not by batch numbers: it is never handed what it has already, however
+    a replay is cut, and the next batch begins where it is.
     """
 
     @property
     @abstractmethod
     def begun(self) -> Mapping[str, Position]:
-        """Where the step began in each of its topics."""
+        """The position in each topic where the step began."""
 
     @property
     @abstractmethod
     def reached(self) -> Mapping[str, Position]:
-        """Up to where everything is stored."""
+        """The position in each topic up to which everything is stored."""
 
     @property
     @abstractmethod
     def frontier(self) -> int | None:
-        """How far event time has come with all that is stored."""
+        """The event time that all stored results have reached."""
 
     @property
     @abstractmethod
     def generation(self) -> str:
-        """Another one each time that all was forgotten and begun anew."""
+        """A name that changes whenever everything was forgotten and begun anew."""
 
     def limit(self, topic: str) -> int:
-        """The last commit of a topic that is of interest. Usually there is no last one."""
+        """The last commit of a topic to read. Usually there is no last one."""
         return ANY
 
     @abstractmethod
-    def overlapping(self, sessions: pa.Table) -> pa.Table:
-        """The sessions it has, in parts, that overlap any of these and can still change."""
+    def recall(self, request: pa.Table | None = None) -> pa.Table:
+        """The operator's state that a batch needs before it is computed, for a request of its own.
 
-    @abstractmethod
-    def versions(self) -> pa.Table:
-        """The versions it has of the table that rows are looked up in."""
+        Sessions ask for those that overlap, duplicates for the open groups of some keys, a lookup
+        for the versions of its table.
+        """
 
     def frontiers(self) -> Mapping[str, int]:
         """The frontier of each topic with the stored results, where it was kept."""
         return {}
 
     @abstractmethod
-    def held(self, keys: pa.Table) -> pa.Table:
-        """The groups of duplicates it has of these keys, each with the moment it was opened at."""
-
-    @abstractmethod
-    def store(self, portion: Portion) -> Law:
-        """Keep a portion, all of it or nothing, and return what became of its rows."""
+    def store(self, batch: StepBatch[Payload]) -> Law:
+        """Keep a batch, all of it or nothing, and return what became of its rows."""
 
     def gap(self) -> PipelineError | None:
-        """Why the next portion cannot begin where it is, if the log is not the one it was."""
+        """The reason why the next batch cannot begin where it is: the log is another one."""
         return None
 
     def timed(self, timing: Timing, *, last: bool) -> None:  # noqa: B027 - a sink need not care
-        """Take note of how long a batch took. Unless it is the `last`, a portion comes after it."""
+        """Note how long a batch took. Unless it is the `last`, another one comes after it."""

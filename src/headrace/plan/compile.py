@@ -1,66 +1,27 @@
-"""Streams as Spark's own operators.
+"""Steps that change rows one by one, as Spark's own operators.
 
-Every stateless step keeps the columns of `headrace.plan.metadata`, so that whatever a user makes of
-a row, its event time, its commit and its place in the log stay with it.
+Each keeps the columns of `plan.metadata`, so that whatever a user makes of a row, its event time,
+its commit and its place in the log stay with it.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headrace.clock import micros
 from headrace.errors import InvalidPipeline
-from headrace.operators.alerts.declare import Alerts
-from headrace.operators.remote_lookup.declare import Fetched
-from headrace.operators.remote_lookup.spark import fetched
-from headrace.operators.stateful.declare import Stateful
-from headrace.operators.stream_join.declare import Join
-from headrace.operators.window import sliding
-from headrace.operators.window.aggregates import Aggregate
-from headrace.operators.window.columns import each, evicted_by, window_columns, window_ends
-from headrace.operators.window.partials import partial_of
-from headrace.operators.window.session.spark import Sessions
-from headrace.operators.window.sketches import approx_top
 from headrace.pipeline.expressions import Expression, columns_in
-from headrace.pipeline.stream import (
-    Aggregation,
-    Explode,
-    Filter,
-    Merge,
-    Project,
-    Source,
-    Stream,
-)
-from headrace.pipeline.time import Session, Sliding, Window
+from headrace.pipeline.row_steps import Explode, Filter, Merge, Project
+from headrace.pipeline.stream import RowStep, Source, Stream
 from headrace.pipeline.where import Where
 from headrace.plan import metadata
 from headrace.plan.counters import Counters
-from headrace.plan.watermark import unshifted
-
-_END = "_window_end"
-_ORDER = (
-    metadata.TIME,
-    metadata.COMMIT,
-    metadata.PARTITION,
-    metadata.OFFSET,
-    metadata.TOPIC,
-    metadata.INDEX,
-)
-"""What tells earlier rows from later ones."""
-
-Over = Callable[[Column], Column]
-
-
-def _as_it_is(column: Column) -> Column:
-    return column
-
 
 Load = Callable[[Source], DataFrame]
 """The rows of a topic, with their places."""
@@ -105,8 +66,11 @@ class Compiler:
                 return checked(stream.where, rows.select, *made, *with_places)
             case Explode():
                 return self._explode(stream)
-            case Fetched():
-                return fetched(self.rows(stream.input), stream, self.counters)
+            case RowStep():
+                (given,) = stream.upstream
+                spark = importlib.import_module(f"{stream.package}.spark")
+                changed: DataFrame = spark.rows(stream, self.rows(given), self.counters)
+                return changed
             case Merge():
                 parts = [self._branch(n, part) for n, part in enumerate(stream.inputs)]
                 common = set.intersection(*(set(part.columns) for part in parts))
@@ -125,93 +89,6 @@ class Compiler:
             # In front, so that all rows of one branch come before those of the next.
             rows = rows.withColumn(metadata.INDEX, F.concat(F.array(F.lit(number)), metadata.INDEX))
         return rows
-
-    def pairs(self, step: Aggregation) -> DataFrame:
-        """A row for each window that a row is in, before lateness is looked at."""
-        rows = self.rows(step.input)
-        rows = rows.withColumn(_END, each(window_ends(step.window)))
-        if windows_per_row(step) is None:
-            rows = rows.where(F.col(_END) > F.unix_micros(metadata.TIME))
-            if self.counters is not None:
-                name = self.counters.name(self.counters.paired, "paired")
-                rows = rows.observe(name, F.count(F.lit(1)).alias("n"))
-        return rows
-
-    def streamed(self, step: Aggregation) -> DataFrame:
-        """The aggregation as far as Spark keeps state for it: what has changed, in update mode."""
-        counted = self.pairs(step)
-        if self.judged and (not self.cleared or windows_per_row(step) != 1):
-            if self.counters is not None and not self.numbered:
-                name = self.counters.name(self.counters.late, "late")
-                counted = counted.observe(name, F.count_if(too_late(step)).alias("n"))
-            counted = counted.where(~too_late(step))
-        match step.window:
-            case Sliding():
-                return sliding.hold(counted.drop(_END), step.by, step.window.size, self.shift)
-            case Session():
-                return counted.drop(_END, *([metadata.FRONTIER] if self.judged else []))
-            case _:
-                return self._panes(counted, step)
-
-    def results(self, step: Aggregation, streamed: DataFrame, since: int) -> DataFrame:
-        """The panes of a batch, from what was streamed; what is as it was at a commit may lack."""
-        match step.window:
-            case Sliding():
-                made = partial(self._aggregates, step)
-                return checked(step.where, sliding.slide, streamed, step, made, since)
-            case _:
-                return streamed
-
-    def sessions(self, step: Aggregation) -> Sessions:
-        """What makes sessions of the rows that are streamed."""
-        rows = self.streamed(step)
-        taken = [F.lit(1) if made.of is None else column(made.of, step.where)
-                 for _, made in step.aggregates]  # fmt: skip
-        kinds = [field.dataType for field in checked(step.where, rows.select, *taken).schema]
-        partials = tuple(
-            partial_of(number, made, None if made.of is None else of, kind, step.where)
-            for number, ((_, made), of, kind) in enumerate(
-                zip(step.aggregates, taken, kinds, strict=True)
-            )
-        )
-        types = checked(step.where, rows.groupBy().agg, *self._aggregates(step)).schema
-        return Sessions(step, partials, types)
-
-    def _panes(self, counted: DataFrame, step: Aggregation) -> DataFrame:
-        panes = checked(
-            step.where,
-            evicted_by(counted, _END, self.shift)
-            .groupBy(_END, *(F.col(f"`{key}`") for key in step.by))
-            .agg,
-            *self._aggregates(step),
-            (F.max(metadata.COMMIT) if self.numbered else F.lit(0).cast("bigint")).alias(
-                metadata.REVISION
-            ),
-            F.count(F.lit(1)).alias(metadata.ROWS),
-        )
-        return panes.select(
-            *(F.col(f"`{key}`") for key in step.by),
-            *window_columns(step.window, unshifted(_END, self.shift)),
-            *(F.col(f"`{name}`") for name, _ in step.aggregates),
-            metadata.REVISION,
-            metadata.ROWS,
-        )
-
-    def late(self, step: Aggregation) -> DataFrame:
-        """The pairs that came too late, with their window, watermark and by how much."""
-        delay, grace = micros(step.lateness.delay), micros(step.lateness.grace)
-        watermark = F.col(metadata.FRONTIER) - F.lit(delay)
-        closed = F.col(_END) + F.lit(grace)
-        return (
-            self.pairs(step)
-            .where(too_late(step))
-            .select(
-                *(F.col(f"`{name}`") for name in step.input.columns),
-                *window_columns(step.window, F.col(_END)),
-                F.timestamp_micros(watermark).alias("watermark"),
-                ((watermark - closed) / F.lit(1_000_000.0)).alias("late_by"),
-            )
-        )
 
     def _filter(self, stream: Filter) -> DataFrame:
         rows = self.rows(stream.input)
@@ -242,66 +119,6 @@ class Compiler:
             index = F.concat(metadata.INDEX, F.array("_at"))
             rows = rows.withColumn(metadata.INDEX, index)
         return rows.withColumnRenamed("_item", stream.into).drop("_at")
-
-    def _aggregates(self, step: Aggregation, over: Over = _as_it_is) -> list[Column]:
-        """The aggregates of a step under their names; `over` what Spark aggregates of each."""
-        return [_aggregate(made, step.where, over).alias(name) for name, made in step.aggregates]
-
-
-_SIMPLE: dict[str, Over] = {
-    "count": F.count,
-    "sum": F.sum,
-    "average": F.avg,
-    "min": F.min,
-    "max": F.max,
-}
-
-
-def _aggregate(made: Aggregate, where: Where, over: Over) -> Column:
-    if made.of is None:
-        return over(F.count(F.lit(1)))
-    of = column(made.of, where)
-    if made.kind in _SIMPLE:
-        return over(_SIMPLE[made.kind](of))
-    match made.kind:
-        case "distinct":
-            return F.size(over(F.collect_set(of))).cast("bigint")
-        case "approx_distinct":
-            return over(F.approx_count_distinct(of, made.parameter))
-        case "approx_top":
-            return approx_top(made, of, over)
-        case "quantile":
-            return over(F.percentile_approx(of, F.lit(made.parameter), F.lit(10_000)))
-        case "first":
-            return over(F.min_by(of, F.struct(*_ORDER)))
-        case "last":
-            return over(F.max_by(of, F.struct(*_ORDER)))
-        case _:
-            return over(of)
-
-
-def too_late(step: Aggregation) -> Column:
-    """Whether a pair's window can change no more, by the frontier that the row met in the log."""
-    return F.col(_END) + F.lit(micros(step.patience)) <= F.col(metadata.FRONTIER)
-
-
-def windows_per_row(step: Aggregation) -> int | None:
-    """In how many windows each row is, if in the same number wherever it falls."""
-    window = step.window
-    if not isinstance(window, Window):
-        return 1
-    return None if window.size % window.every else window.size // window.every
-
-
-def needs_order(step: Stream) -> bool:
-    """Whether it matters which row it is: for the first of some, or to wait for another."""
-    if isinstance(step, Stateful | Alerts):
-        return True
-    if isinstance(step, Join):
-        return step.how != "inner"
-    return isinstance(step, Aggregation) and any(
-        made.kind in ("first", "last") for _, made in step.aggregates
-    )
 
 
 def _readable(expression: Expression, rows: DataFrame, where: Where) -> bool:

@@ -13,6 +13,12 @@ Moments = np.ndarray[Any, np.dtype[np.int64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
+def too_late(ends: Moments, frontiers: Moments, patience: int) -> Mask:
+    """True for rows whose end is `patience` or more behind the frontier that each met."""
+    late: Mask = ends + patience <= frontiers
+    return late
+
+
 @dataclass(frozen=True)
 class Closing:
     """Windows, and the patience after which the frontier closes them. All in microseconds.
@@ -24,6 +30,14 @@ class Closing:
     every: int
     offset: int
     patience: int
+
+    @classmethod
+    def after(cls, patience: int) -> Closing:
+        """The rule for rows without windows, which are late so long after their own time.
+
+        On a grid of microseconds, the window of a moment ends one later.
+        """
+        return cls(1, 1, 0, patience - 1)
 
     @property
     def windows(self) -> int:

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.log import Log
-from headrace.operators.table_lookup.declare import Table
+from headrace.pipeline.tables import Table
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import frame_of
 from headrace.plan.position import beginning, position_at

@@ -45,6 +45,9 @@ REVISION = "_revision"
 ROWS = "_rows"
 """How many rows a row of a view counts."""
 
+ORDER = (TIME, COMMIT, PARTITION, OFFSET, TOPIC, INDEX)
+"""The order of rows: by event time, then by the log, then by what a row was exploded into."""
+
 NO_FRONTIER = -(1 << 62)
 """What FRONTIER says before there is one: lower than any time there is."""
 

@@ -140,3 +140,11 @@ def check_options(
                 f"The {what} {FORMAT!r} needs the option {needed!r}",
                 hint='.option("log", "file:./data").option("topic", "orders")',
             )
+
+
+@dataclass(frozen=True)
+class Portions:
+    """How much of the log goes into a batch: whole commits, until either is reached."""
+
+    max_rows: int = Wish.max_rows
+    max_commits: int = Wish.max_commits

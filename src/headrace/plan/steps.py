@@ -10,23 +10,12 @@ from datetime import timedelta
 from typing import Any
 
 from headrace.errors import InvalidPipeline
-from headrace.language.definitions import describe
-from headrace.operators.alerts.declare import Alerts
-from headrace.operators.dedup.declare import Deduplicated
-from headrace.operators.stateful.declare import Stateful
-from headrace.operators.stream_join.declare import Join
-from headrace.operators.table_join.declare import TableJoin
-from headrace.operators.table_lookup.declare import Enriched, Table
 from headrace.pipeline.app import App, View
+from headrace.pipeline.expressions import Expression
 from headrace.pipeline.output import Output
-from headrace.pipeline.stream import (
-    Aggregation,
-    Late,
-    Source,
-    Stream,
-    Top,
-    sources,
-)
+from headrace.pipeline.stream import Late, Source, Stream, sources
+from headrace.pipeline.tables import Table
+from headrace.plan.compile import column
 
 
 @dataclass(frozen=True)
@@ -45,55 +34,14 @@ class Step:
     choosy: tuple[Output, ...] = ()
 
     @property
-    def aggregation(self) -> Aggregation | None:
-        return self.computed if isinstance(self.computed, Aggregation) else None
-
-    @property
-    def join(self) -> Join | None:
-        return self.stream if isinstance(self.stream, Join) else None
-
-    @property
-    def enriched(self) -> Enriched | None:
-        return self.stream if isinstance(self.stream, Enriched) else None
-
-    @property
-    def table_join(self) -> TableJoin | None:
-        return self.stream if isinstance(self.stream, TableJoin) else None
-
-    @property
-    def deduplicated(self) -> Deduplicated | None:
-        return self.stream if isinstance(self.stream, Deduplicated) else None
-
-    @property
-    def in_rounds(self) -> bool:
-        """Whether its state is kept with its results, and Spark has none."""
-        return any((self.enriched, self.table_join, self.deduplicated))
-
-    @property
-    def stateful(self) -> Stateful | None:
-        return self.stream if isinstance(self.stream, Stateful) else None
-
-    @property
-    def alerts(self) -> Alerts | None:
-        return self.stream if isinstance(self.stream, Alerts) else None
-
-    @property
-    def top(self) -> Top | None:
-        """What is shown of the aggregation, if not all of it."""
-        return self.stream if isinstance(self.stream, Top) else None
-
-    @property
     def computed(self) -> Stream:
-        """What Spark computes. To rank it is for whoever keeps it."""
-        return self.stream.of if isinstance(self.stream, Top) else self.stream
+        """The part that Spark computes. The store does the rest, such as ranking."""
+        return self.stream.computed
 
     @property
     def delay(self) -> timedelta:
-        """How far its watermark is behind the frontier."""
-        if self.aggregation is not None:
-            return self.aggregation.lateness.delay
-        made = self.join or self.deduplicated or self.stateful or self.alerts
-        return timedelta(0) if made is None else made.delay
+        """The delay of its watermark behind the frontier."""
+        return self.stream.watermark_delay
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -107,8 +55,7 @@ class Step:
 
 def inputs_of(step: Step) -> tuple[Source, ...]:
     """The topics that it has to do with: those it reads, and one it looks things up in."""
-    known = step.alerts.known if step.alerts is not None else None
-    return sources(step.stream) + (sources(known.table) if known is not None else ())
+    return sources(step.stream) + tuple(s for t in step.stream.looked_up for s in sources(t))
 
 
 def dead_letters_of(app: str) -> str:
@@ -124,7 +71,9 @@ def steps_of(app: App) -> list[Step]:
     for view in app.views.values():
         mine = [t for t, s in published.items() if t not in taken and s == view.stream]
         late = [
-            t for t, s in published.items() if t not in taken and _is_late_of(s, view.aggregation)
+            t
+            for t, s in published.items()
+            if t not in taken and _is_late_of(s, view.stream.computed)
         ]
         taken |= {*mine, *late}
         choosy = _choosy(app, mine)
@@ -150,7 +99,7 @@ def _is_late_of(stream: Stream, other: Stream | None) -> bool:
 
 
 def _choosy(app: App, topics: Iterable[str]) -> tuple[Output, ...]:
-    return tuple(app.outputs[topic] for topic in topics if app.outputs[topic].remembers)
+    return tuple(app.outputs[topic] for topic in topics if app.outputs[topic].is_selective)
 
 
 def _check_inputs(step: Step) -> None:
@@ -170,9 +119,7 @@ def _check_inputs(step: Step) -> None:
 def _tables(stream: Stream) -> set[str]:
     """The topics that a stream has tables of. What compaction leaves of one is still a table."""
     mine = {stream.topic} if isinstance(stream, Table) else set()
-    if isinstance(stream, Alerts) and stream.known is not None:
-        mine |= {stream.known.table.topic}
-    return mine.union(*map(_tables, stream.upstream))
+    return mine.union(*map(_tables, (*stream.upstream, *stream.looked_up)))
 
 
 def fingerprint(step: Step) -> str:
@@ -182,4 +129,9 @@ def fingerprint(step: Step) -> str:
 
 def definition_of(step: Step) -> dict[str, Any]:
     """What a step computes and by which key it is kept, as plain data."""
-    return {**describe(step.stream), "key": step.view.key if step.view else None}
+
+    def text(expression: Expression) -> str:
+        made = expression if isinstance(expression, str) else column(expression, step.stream.where)
+        return str(made)
+
+    return {**step.stream.definition(text), "key": step.view.key if step.view else None}

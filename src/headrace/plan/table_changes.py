@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from headrace.clock import micros, to_datetime
 from headrace.log import Log
-from headrace.operators.table_lookup.declare import Table
+from headrace.pipeline.tables import Table
 from headrace.plan import metadata
 from headrace.plan.compile import Compiler, column
 from headrace.plan.uncounted import DEAD_SCHEMA, to_json

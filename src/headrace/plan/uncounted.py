@@ -11,18 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from headrace.clock import micros, to_datetime
+from headrace.clock import to_datetime
 from headrace.log import Batch, Commit, Log, Topic, TopicCommit
-from headrace.operators.alerts.declare import Alerts
-from headrace.operators.stateful.declare import Stateful
-from headrace.operators.stream_join.declare import Join
-from headrace.pipeline.stream import WINDOW_END, WINDOW_START, Aggregation
-from headrace.pipeline.time import AnyWindow, Window
 from headrace.plan import metadata
-from headrace.plan.lateness import Closing, Mask, Moments
+from headrace.plan.lateness import Closing, Mask
 from headrace.plan.log_rows import chosen, event_times, in_time, place_column
 from headrace.plan.position import Commits, Position
 from headrace.schema.python_rows import to_rows
@@ -40,16 +34,6 @@ DEAD_SCHEMA = pa.schema(
     ]
 )
 """A dead letter: where the row is in the log, why it cannot be counted, and the row as JSON."""
-
-_MOMENT = pa.timestamp("us", tz="UTC")
-
-LATE_FIELDS = [
-    pa.field(WINDOW_START, _MOMENT),
-    pa.field(WINDOW_END, _MOMENT),
-    pa.field("watermark", _MOMENT),
-    pa.field("late_by", pa.float64()),
-]
-"""What is told of a late row beside its own columns."""
 
 NO_TIME = "no event time"
 AHEAD = "ahead of the clock"
@@ -69,20 +53,6 @@ class Aside:
     @property
     def dead_rows(self) -> int:
         return sum(batch.num_rows for batch in self.dead)
-
-
-def closing_of(step: Aggregation | Join | Stateful | Alerts) -> Closing:
-    """When the windows of a row are closed to it; where there are none, it has its own moment."""
-    if isinstance(step, Join | Stateful | Alerts):
-        return Closing(1, 1, 0, micros(step.delay) - 1)
-    window, patience = step.window, micros(step.patience)
-    if isinstance(window, Window):
-        size, every, offset = map(micros, (window.size, window.every, window.offset))
-        return Closing(size, every, offset, patience)
-    # A row has one window of its own, which ends so long after it. On a grid of microseconds that
-    # is the window of its moment, which ends one later.
-    (after,) = window.ends(0)
-    return Closing(1, 1, 0, patience + after - 1)
 
 
 def set_aside(
@@ -157,36 +127,6 @@ def _candidates(
         [*rows.data.columns, *(place_column(name, [rows], commits) for name in metadata.TYPES)],
         names=[*rows.data.schema.names, *metadata.TYPES],
     )
-
-
-def late_pairs(candidates: pa.Table, step: Aggregation, time: str, schema: pa.Schema) -> pa.Table:
-    """The late pairs of rows that go into the windows as they are, without asking Spark."""
-    patience = micros(step.patience)
-    delay, length = micros(step.lateness.delay), micros(step.window.length)
-    times = candidates.column(time).cast(pa.int64()).to_numpy()
-    frontiers = candidates.column(metadata.FRONTIER).to_numpy()
-    parts = []
-    for ends, there in _window_ends(step.window, times):
-        late = np.flatnonzero(there & (ends + patience <= frontiers))
-        watermark, end = frontiers[late] - delay, ends[late]
-        rows = candidates.select(list(step.input.columns)).take(pa.array(late))
-        moments = [pa.array(moment).cast(_MOMENT) for moment in (end - length, end, watermark)]
-        late_by = pa.array((frontiers[late] - patience - end) / 1_000_000.0)
-        parts.append(pa.Table.from_arrays([*rows.columns, *moments, late_by], schema=schema))
-    return pa.concat_tables(parts)
-
-
-def _window_ends(window: AnyWindow, times: Moments) -> Iterator[tuple[Moments, Mask]]:
-    """The ends of the windows that moments may be in, and for which of them that is so."""
-    if not isinstance(window, Window):
-        (after,) = window.ends(0)
-        yield times + after, np.ones(len(times), np.bool_)
-        return
-    size, every, offset = map(micros, (window.size, window.every, window.offset))
-    last = (times - offset) // every * every + offset
-    for number in range(-(-size // every)):
-        ends = last + size - number * every
-        yield ends, ends > times
 
 
 def _dead_letters(

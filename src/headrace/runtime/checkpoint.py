@@ -11,7 +11,6 @@ from typing import Any
 
 from headrace.errors import ForeignCheckpoint, PipelineError
 from headrace.files import sync_path, write_note
-from headrace.pipeline.time import Session
 from headrace.plan.position import Position, batch_end, behind, commits_told
 from headrace.plan.steps import Step, fingerprint
 
@@ -112,7 +111,7 @@ class Checkpoint:
                 f"its checkpoint goes on from {commits_told(done)}",
                 hint=f"Remove {self.path}; what is missing is then computed again",
             )
-        if last >= 0 and keeps_state(step) and not self.has_state(last + 1):
+        if last >= 0 and step.computed.has_spark_state and not self.has_state(last + 1):
             raise self._damaged(f"the state of its {last + 1:,} batches is not there")
 
     def last_done(self) -> int:
@@ -147,10 +146,3 @@ class Checkpoint:
             hint="Remove it. Spark's state is then computed again from the log, and what is "
             "stored stays as it is",
         )
-
-
-def keeps_state(step: Step) -> bool:
-    """Whether Spark keeps anything of a step from one batch to the next."""
-    if step.stateful is not None or step.alerts is not None:
-        return True
-    return step.aggregation is not None and not isinstance(step.aggregation.window, Session)

@@ -8,31 +8,28 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.clock import SECOND, Clock
 from headrace.errors import HeadraceError, LawBroken, PipelineError
-from headrace.log import Log
-from headrace.operators.stream_join.hot_keys import Crowds
 from headrace.pipeline.stream import sources
-from headrace.plan.accounting import Account
-from headrace.plan.batch import Joined, Portion, Sink
+from headrace.plan.accounting import Account, terms
+from headrace.plan.batch import Payload, Shapes, Sink, StepBatch
 from headrace.plan.counters import Counters, observed_by
 from headrace.plan.crash_points import Reach, nothing
-from headrace.plan.law import NOT_STORED
+from headrace.plan.law import NOT_STORED, Law
 from headrace.plan.position import Position, behind, commits_told, lowest_frontier
-from headrace.plan.staging import staging_of
-from headrace.plan.steps import Step
-from headrace.plan.uncounted import Aside, closing_of, set_aside
+from headrace.plan.source_options import Portions
+from headrace.plan.stream_plan import Job, StreamPlan
+from headrace.plan.uncounted import Aside, set_aside
 from headrace.runtime.checkpoint import Checkpoint, owner_of
 from headrace.runtime.failures import answering, failure_of, java_is_gone
-from headrace.runtime.frames import Frames, Portions, Results
+from headrace.runtime.frames import Frames
 from headrace.runtime.session import set_meanwhile
 from headrace.runtime.spark_internals import dropped, execution_of, nodes
 from headrace.runtime.stopwatch import Stopwatch
@@ -46,34 +43,36 @@ class Query:
 
     def __init__(
         self,
-        spark: SparkSession,
-        log: Log,
-        step: Step,
-        checkpoint: Path,
+        job: Job,
+        plan: StreamPlan,
         *,
         portions: Portions | None = None,
         reach: Reach = nothing,
         name: str | None = None,
     ) -> None:
-        self._spark = spark
-        self._log = log
-        self.step = step
-        self._name = name or f"{step.app}.{step.name}"
-        self._checkpoint = Checkpoint(checkpoint)
+        self._spark = job.spark
+        self._log = job.log
+        self.step = job.step
+        self._name = name or f"{job.step.app}.{job.step.name}"
+        self._checkpoint = Checkpoint(job.checkpoint)
         self._portions = portions or Portions()
         self._reach = reach
-        self.frames = self._frames(staging_of(checkpoint))
+        self.frames = self._frames(job, plan)
         self._counters = Counters()
         self._query: StreamingQuery | None = None
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="headrace-aside")
         self._started = threading.Event()
         self._sink: Sink | None = None
         self._error: BaseException | None = None
-        self._stopwatch = Stopwatch(log)
-        self._crowds = Crowds(spark, log, step.name, step.join) if step.join is not None else None
+        self._stopwatch = Stopwatch(job.log)
 
-    def _frames(self, staging: Path) -> Frames:
-        return Frames(self._spark, self._log, self.step, self._checkpoint.path, staging)
+    def _frames(self, job: Job, plan: StreamPlan) -> Frames:
+        return Frames(job, plan)
+
+    @property
+    def shapes(self) -> Shapes:
+        """The columns of what the step hands over."""
+        return self.frames.shapes
 
     # Running
 
@@ -90,7 +89,7 @@ class Query:
         try:
             streamed, self._counters = self.frames.stream(sink, self._portions, self._shift)
             writer = (
-                streamed.writeStream.outputMode(self.frames.mode)
+                streamed.writeStream.outputMode(self.frames.plan.mode)
                 .queryName(self._name)
                 .option("checkpointLocation", str(self._checkpoint.path))
                 .foreachBatch(self._batch)
@@ -183,66 +182,54 @@ class Query:
                 hint="A step with several topics cannot go on without its checkpoint. Remove the "
                 "application's views and checkpoints, and they are computed again from the log",
             )
-        if self._crowds is not None:
-            self._crowds.check(reached, end)
+        self.frames.plan.check(reached, end)
         self._checkpoint.sync_plan(number)
         looking = self._beside.submit(self._set_aside, reached, end)
         try:
-            results = self._results(number, frame, sink)
+            payload = self._results(number, frame, sink)
             self._reach("computed")
         finally:
             wait_for([looking])
         self._check_dropped()
         account = self._account(number, reached, end, looking.result())
-        portion = Portion(
+        observed = self._observed()
+        batch = StepBatch(
             reached,
             end,
             account.frontier,
-            results.rows,
             account.late,
             account.dead,
-            account.law(self.step, self._counters, self._observed()),
-            results.sessions,
-            self._joined(results),
-            results.staged if self.step.join is None else None,
-            outcome=results.outcome,
-            delivered=results.delivered,
+            self._law(account, observed),
+            payload,
+            taken=sum(observed[name] for name in self._counters.taken),
             made=account.made,
-            taken=self._taken() if self.step.alerts is not None else 0,
         )
         self._reach("set aside")
-        with self._stopwatch.storing(number, portion):
-            sink.store(portion)
+        with self._stopwatch.storing(number, batch):
+            sink.store(batch)
         self._stored(end)
-        if results.staged is not None:
-            results.staged.remove()
-        if results.outcome is not None:
-            results.outcome.remove()
+        payload.remove()
 
     def _stored(self, end: Mapping[str, Position]) -> None:
         """Called when a batch up to there has been stored."""
 
-    def _results(self, number: int, frame: DataFrame, sink: Sink) -> Results:
+    def _results(self, number: int, frame: DataFrame, sink: Sink) -> Payload:
         return self.frames.results(frame, sink)
 
-    def _joined(self, results: Results) -> Joined | None:
-        if self.step.join is None or results.staged is None:
-            return None
-        return Joined(results.staged, self._taken())
-
-    def _taken(self) -> int:
-        """How many rows were not too late."""
-        counts = self._observed()
-        return sum(counts[name] for name in self._counters.taken)
+    def _law(self, account: Account, observed: Mapping[str, int]) -> Law:
+        """The terms of the law that are known before the batch is stored."""
+        law = terms(self.step.computed, account.rows, account.aside, self._counters, observed)
+        law += Law(late=account.late.num_rows if account.late is not None else 0)
+        per_row = self.frames.plan.windows_per_row
+        if per_row is None:
+            return law + Law(pairs=sum(observed[name] for name in self._counters.paired))
+        return law + Law(pairs=law.passed * per_row)
 
     def _set_aside(
         self, start: Mapping[str, Position], end: Mapping[str, Position]
     ) -> dict[str, Aside]:
         """What is not counted, read from the log while Spark counts the rest."""
         self._stopwatch.tell(self._sink, self.progress, last=False)
-        step = self.step
-        judge = step.aggregation or step.join or step.stateful or step.alerts
-        closing = closing_of(judge) if judge is not None else None
         return {
             topic.name: set_aside(
                 self._log,
@@ -250,7 +237,7 @@ class Query:
                 topic,
                 start[topic.name],
                 end[topic.name],
-                closing,
+                self.frames.plan.closing,
             )
             for topic in (source.topic for source in sources(self.step.stream))
         }

@@ -13,42 +13,23 @@ import contextlib
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.errors import HeadraceError, PipelineFailed
-from headrace.log import Log
-from headrace.plan.batch import Portion, Shapes, Sink
+from headrace.plan.batch import Payload, Shapes, Sink, StepBatch
 from headrace.plan.crash_points import Reach, nothing
 from headrace.plan.position import Position, next_cut, position_at
-from headrace.plan.steps import Step
+from headrace.plan.round_plan import RoundPlan
+from headrace.plan.source_options import Portions
+from headrace.plan.stream_plan import Job
 from headrace.runtime.failures import failure_of
-from headrace.runtime.frames import Portions
 
 _POLL = SECOND // 20
-
-
-class Plan(Protocol):
-    """What a step computes between two places in the log."""
-
-    shapes: Shapes
-    ahead: bool
-    """Whether a portion can be computed before the one before it is stored."""
-
-    def begin(self, sink: Sink) -> None:
-        """Make ready to go on from where a sink is."""
-
-    def portion(
-        self, sink: Sink, start: Mapping[str, Position], end: Mapping[str, Position], reach: Reach
-    ) -> Portion:
-        """The results from one place up to another."""
-
-    def ended(self) -> None:
-        """No more portions are asked for."""
 
 
 class Rounds:
@@ -56,27 +37,33 @@ class Rounds:
 
     def __init__(
         self,
-        spark: SparkSession,
-        log: Log,
-        step: Step,
-        frames: Plan,
+        job: Job,
+        plan: RoundPlan,
         *,
         portions: Portions | None = None,
         reach: Reach = nothing,
         clock: Clock | None = None,
         name: str | None = None,
     ) -> None:
-        self._spark = spark
-        self._log = log
-        self.step = step
-        self.frames = frames
-        self._portions = portions or Portions()
+        self._spark = job.spark
+        self._log = job.log
+        self.step = step = job.step
+        self._plan = plan
+        portions = portions or Portions()
+        if plan.max_rows is not None:
+            portions = replace(portions, max_rows=min(portions.max_rows, plan.max_rows))
+        self._portions = portions
         self._reach = reach
         self._clock = clock or SystemClock()
         self._name = f"headrace-{name or f'{step.app}.{step.name}'}"
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
+
+    @property
+    def shapes(self) -> Shapes:
+        """The columns of what the step hands over."""
+        return self._plan.shapes
 
     def start(self, sink: Sink, *, until_caught_up: bool) -> None:
         """Start in the background, to go on and on, or until what is in the log now is done."""
@@ -117,7 +104,7 @@ class Rounds:
     def _run(self, sink: Sink, until: int | None) -> None:
         try:
             self._spark.sparkContext.setJobGroup(self._name, self._name, interruptOnCancel=True)
-            self.frames.begin(sink)
+            self._plan.begin(sink)
             with ThreadPoolExecutor(1, thread_name_prefix=f"{self._name}-storing") as storing:
                 self._go_on(sink, until, storing)
         except BaseException as error:
@@ -126,36 +113,35 @@ class Rounds:
                 self._error = error
         finally:
             with contextlib.suppress(PySparkException, Py4JError, OSError):
-                self.frames.ended()
+                self._plan.ended()
 
     def _go_on(self, sink: Sink, until: int | None, storing: ThreadPoolExecutor) -> None:
         stored: Future[None] = storing.submit(lambda: None)
         reached = sink.reached
         while not self._stopping.is_set():
             cut = self._cut(sink, reached, until)
-            if cut is None or not self.frames.ahead:
+            if cut is None or not self._plan.ahead:
                 stored.result()
             if cut is not None:
-                portion = self._round(sink, reached, cut)
+                batch = self._round(sink, reached, cut)
                 stored.result()
-                stored, reached = storing.submit(self._store, sink, portion), portion.end
+                stored, reached = storing.submit(self._store, sink, batch), batch.end
             elif until is not None:
                 return
             else:
                 self._clock.sleep(_POLL)
         stored.result()
 
-    def _round(self, sink: Sink, start: Mapping[str, Position], cut: int) -> Portion:
+    def _round(self, sink: Sink, start: Mapping[str, Position], cut: int) -> StepBatch[Payload]:
         self._reach("batch began")
         end = {topic: position_at(self._log, topic, cut) for topic in self.step.topics}
-        portion = self.frames.portion(sink, start, end, self._reach)
+        batch = self._plan.batch(sink, start, end, self._reach)
         self._reach("set aside")
-        return portion
+        return batch
 
-    def _store(self, sink: Sink, portion: Portion) -> None:
-        sink.store(portion)
-        if portion.staged is not None:
-            portion.staged.remove()
+    def _store(self, sink: Sink, batch: StepBatch[Payload]) -> None:
+        sink.store(batch)
+        batch.payload.remove()
         self._reach("batch ended")
 
     def _cut(self, sink: Sink, start: Mapping[str, Position], until: int | None) -> int | None:

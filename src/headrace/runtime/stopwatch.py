@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.errors import HeadraceError
 from headrace.log import Log
-from headrace.plan.batch import Portion, Sink
+from headrace.plan.batch import Payload, Sink, StepBatch
 from headrace.plan.position import lag_of
 from headrace.plan.timing import Timing
 
@@ -44,16 +44,13 @@ class Stopwatch:
         self._stored = None
 
     @contextlib.contextmanager
-    def storing(self, batch: int, portion: Portion) -> Iterator[None]:
+    def storing(self, number: int, batch: StepBatch[Payload]) -> Iterator[None]:
         """Take the time of the block, which stores a batch's results."""
         began = time.perf_counter()
         yield
         took = int((time.perf_counter() - began) * 1_000)
-        rows, lag = portion.law.rows, lag_of(self._log, portion.end)
-        made = portion.outcome
-        held = (made.state_rows, made.state_bytes) if made is not None else None
-        results = portion.rows.num_rows
-        self._stored = _Stored(batch, rows, lag, results, took, held)
+        rows, lag, made = batch.law.rows, lag_of(self._log, batch.end), batch.payload
+        self._stored = _Stored(number, rows, lag, made.results, took, made.state)
 
     def tell(self, sink: Sink | None, progress: Mapping[str, Any], *, last: bool) -> None:
         """Tell the sink of the last batch, if `progress` is Spark's report on it."""

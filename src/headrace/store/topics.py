@@ -7,10 +7,7 @@ import pyarrow as pa
 from headrace.errors import InvalidPipeline
 from headrace.log import Log, Topic, TopicSettings
 from headrace.log.settings import MAX_RECORD_BYTES
-from headrace.operators.alerts.declare import AT
-from headrace.operators.stream_join.declare import JOINED_AT
-from headrace.operators.window.emission.policy import PANE
-from headrace.pipeline.stream import WINDOW_START, sources
+from headrace.pipeline.output import PANE
 from headrace.plan.steps import Step
 from headrace.plan.uncounted import DEAD_SCHEMA
 from headrace.store import changelog
@@ -28,29 +25,18 @@ def create_topics(
 ) -> None:
     """Make the topics of a step with results of that schema, or compare those that are there."""
     # A key may be null, and then it is none to a topic: outputs have one partition, in order.
-    times = [source.topic.event_time for source in sources(step.stream)]
+    stream = step.stream
     _create_topic(log, step, step.dead_letters, DEAD_SCHEMA, "appended")
     for topic in step.late:
         assert late_schema is not None
-        other = WINDOW_START if WINDOW_START in late_schema.names else "watermark"
-        time = next((t for t in times if t in late_schema.names), other)
-        # Of a late row of a join, either side is null, but not what it met; of one that state was
-        # to be kept of, the time may have been left out.
-        by_watermark = step.join is not None or step.stateful is not None
-        _create_topic(log, step, topic, late_schema, "watermark" if by_watermark else time)
+        # What came too late did so for what Spark computes.
+        time = stream.computed.late_time(late_schema.names)
+        _create_topic(log, step, topic, late_schema, time)
+    published = schema
+    if stream.has_panes:
+        published = changelog.published(schema).append(pa.field(PANE, pa.string()))
     for topic in step.outputs:
-        if step.join is not None:
-            _create_topic(log, step, topic, schema, JOINED_AT)
-        elif step.stateful is not None:
-            _create_topic(log, step, topic, schema, step.stateful.event_time)
-        elif step.alerts is not None:
-            _create_topic(log, step, topic, schema, AT)
-        elif step.aggregation is None:
-            time = next((t for t in times if t in schema.names), None)
-            _create_topic(log, step, topic, schema, time)
-        else:
-            told = changelog.published(schema).append(pa.field(PANE, pa.string()))
-            _create_topic(log, step, topic, told, WINDOW_START)
+        _create_topic(log, step, topic, published, stream.output_time(published.names))
     if changes is not None:
         _create_topic(log, step, changes, changelog.envelope_schema(schema), None, key="key")
 

@@ -16,10 +16,6 @@ from headrace.application.doctor.finding import Finding
 from headrace.application.doctor.records import Record
 from headrace.application.doctor.sample import Sample
 from headrace.application.doctor.words import many, percent, when
-from headrace.operators.alerts.declare import Alerts
-from headrace.operators.stateful.declare import Stateful
-from headrace.pipeline.expressions import columns_in
-from headrace.pipeline.stream import Aggregation, Explode, Filter, Merge, Project, Stream
 from headrace.plan.reads import needed_columns
 from headrace.plan.steps import Step
 
@@ -145,7 +141,7 @@ def _missing(
         column,
         fault,
         turn,
-        (*dead, *_uses(step.stream, column)),
+        (*dead, *step.stream.uses(column)),
         sum(law.filtered + law.dead for law in after),
         instead,
         sample.text,
@@ -190,50 +186,3 @@ def _turn(bad: Counts, rows: Counts, sample: Sample, moment: Callable[[int], int
         float(after[best]),
         int(rows_after[best]),
     )
-
-
-def _uses(stream: Stream, column: str) -> list[str]:
-    """What a step does with a column of its topic, as far as it has its name."""
-    match stream:
-        case Filter():
-            said = _names(stream.condition, column, stream)
-            taken = [f"the filter {stream.condition!r} takes rows away where it is null"] * said
-            return [*_uses(stream.input, column), *taken]
-        case Aggregation():
-            by = ["rows are counted by it"] * (column in stream.by)
-            made = [
-                f"{name} is made of it"
-                for name, a in stream.aggregates
-                if _names(a.of, column, stream)
-            ]
-            return [*_uses(stream.input, column), *by, *made]
-        case Stateful():
-            by = ["state is kept by it"] * (column in stream.by)
-            return [*_uses(stream.input, column), *by]
-        case Alerts():
-            by = ["alerts go by it"] * (column in stream.by)
-            made = [
-                f"rule {name!r} looks at it"
-                for name, rule in stream.rules
-                if _names(rule.condition, column, stream)
-            ]
-            return [*_uses(stream.input, column), *by, *made]
-        case Project():
-            made = [
-                f"{name} is made of it"
-                for name, e in stream.expressions
-                if name != column and _names(e, column, stream)
-            ]
-            return [*_uses(stream.input, column), *made]
-        case Explode():
-            return _uses(stream.input, column)
-        case Merge():
-            return [text for part in stream.inputs for text in _uses(part, column)]
-        case _:
-            return []
-
-
-def _names(expression: object, column: str, stream: Stream) -> bool:
-    if not isinstance(expression, str):
-        return False
-    return column.lower() in {name.lower() for name in columns_in(expression, stream.where)}

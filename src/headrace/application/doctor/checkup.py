@@ -24,6 +24,7 @@ from headrace.application.doctor.waiting import Backlog, Wait, waits
 from headrace.clock import micros
 from headrace.errors import UnknownTopic
 from headrace.log import Capability, Log, TopicState, open_log
+from headrace.operators.window.declare import Aggregation
 from headrace.pipeline.app import App
 from headrace.plan.gaps import Gaps
 from headrace.plan.law import Law
@@ -129,16 +130,15 @@ def _findings(log: Log, step: Step, record: Record | None, samples: list[Sample]
     elif record is not None:
         found.append(growing_lag(step.name, record.timings, _skew(log, step, record, samples)))
         found.append(slow_checkpoints(step.name, record.timings))
-    if step.aggregation is not None:
-        found.append(out_of_order(step.name, step.aggregation, samples))
+    if isinstance(step.computed, Aggregation):
+        found.append(out_of_order(step.name, step.computed, samples))
     for sample in samples:
         found += missing_events(step, sample, record, log.commit_time)
     return [finding for finding in found if finding is not None]
 
 
 def _skew(log: Log, step: Step, record: Record, samples: list[Sample]) -> Skew | None:
-    keyed = step.aggregation or step.stateful or step.alerts
-    by = keyed.by if keyed is not None else ()
+    by = step.computed.keyed_by
     for sample in samples:
         name = sample.topic.name
         columns = by or ((sample.topic.key,) if sample.topic.key else ())

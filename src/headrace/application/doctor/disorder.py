@@ -15,10 +15,10 @@ from headrace.application.doctor.finding import Finding
 from headrace.application.doctor.sample import Sample
 from headrace.application.doctor.words import code, percent, span
 from headrace.clock import micros
+from headrace.operators.window.declare import Aggregation
+from headrace.operators.window.lateness import closing_of
 from headrace.pipeline.disorder import Disorder
-from headrace.pipeline.stream import Aggregation
 from headrace.pipeline.time import Lateness
-from headrace.plan.uncounted import closing_of
 
 _SHARE = 0.01
 _ENOUGH = 10

@@ -13,7 +13,8 @@ import apsw
 
 from headrace.clock import micros
 from headrace.errors import ViewError
-from headrace.pipeline.stream import WINDOW_END
+from headrace.operators.window.declare import Aggregation
+from headrace.pipeline.time import WINDOW_END
 from headrace.plan import metadata
 from headrace.plan.law import Law
 from headrace.plan.position import Position
@@ -111,11 +112,11 @@ class Records:
 
     def held(self, step: Step, frontier: int | None) -> Held:
         """What a step holds, seen from a frontier."""
-        if step.table_join is not None:
+        if step.stream.changes_rows:
             return self._tables(step)
-        table, aggregation = f"{PREFIX}panes_{step.name}", step.aggregation
+        table, aggregation = f"{PREFIX}panes_{step.name}", step.computed
         state = _bytes_in(self._checkpoints / step.name / "state")
-        if aggregation is None or not self._has(table):
+        if not isinstance(aggregation, Aggregation) or not self._has(table):
             return Held(state_bytes=state)
         delay = micros(aggregation.lateness.delay)
         patience = micros(aggregation.patience + aggregation.window.settles)

@@ -9,7 +9,7 @@ from headrace.application.doctor.records import Held, Record
 from headrace.application.doctor.words import many, span, when
 from headrace.clock import micros
 from headrace.log import TopicState
-from headrace.pipeline.stream import Aggregation
+from headrace.operators.window.declare import Aggregation
 from headrace.plan.steps import Step
 
 
@@ -44,7 +44,7 @@ def waits(
     found += _behind(record, backlog, running=running)
     if record is None:
         return found
-    if len(topics) > 1 and step.table_join is None:
+    if len(topics) > 1 and step.stream.follows_slowest:
         found += _held_back(topics)
     law = record.law
     if law.rows and not law.counted:
@@ -58,8 +58,8 @@ def waits(
                 _why_not(step, law.filtered, law.late, law.dead),
             )
         )
-    if step.aggregation is not None and held.oldest is not None:
-        found += _open(step.aggregation, held, record.frontier, _idle(topics))
+    if isinstance(step.computed, Aggregation) and held.oldest is not None:
+        found += _open(step.computed, held, record.frontier, _idle(topics))
     return found
 
 

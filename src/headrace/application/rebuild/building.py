@@ -13,14 +13,15 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import InvalidPipeline, ViewError
 from headrace.log import Log
-from headrace.plan.batch import Portion, Shapes
+from headrace.operators.registry import operator_of
+from headrace.plan.batch import Payload, Shapes, StepBatch
 from headrace.plan.crash_points import Reach
 from headrace.plan.gaps import Gaps
 from headrace.plan.law import Law
 from headrace.plan.position import Position, position_at
-from headrace.plan.source_options import ANY
+from headrace.plan.source_options import ANY, Portions
 from headrace.plan.steps import Step, fingerprint
-from headrace.runtime.frames import Portions
+from headrace.plan.stream_plan import Job
 from headrace.runtime.running import query_of
 from headrace.store import changelog
 from headrace.store.location import BuildPlace
@@ -49,6 +50,7 @@ class BuildSink(ViewSink):
             log,
             quiet(step),
             shapes,
+            operator_of(step.stream).keeper,
             changelog=False,
             reach=reach,
         )
@@ -70,8 +72,8 @@ class BuildSink(ViewSink):
             for topic, position in self.reached.items()
         )
 
-    def store(self, portion: Portion) -> Law:
-        return super().store(replace(portion, dead=None))
+    def store(self, batch: StepBatch[Payload]) -> Law:
+        return super().store(replace(batch, dead=None))
 
     def prepare_changelog(self) -> str:
         """The changelog of the live view, made if need be. It has to have the same columns.
@@ -113,10 +115,10 @@ class Build:
         self._done: Mapping[str, int] | None = None
         name = f"{step.app}.{step.name}.rebuild"
         self._query = query_of(
-            spark, log, step, place.checkpoint, portions=portions, reach=reach, name=name
+            Job(spark, log, step, place.checkpoint), portions=portions, reach=reach, name=name
         )
         self._database = Database(place.database, step.app)
-        self.sink = BuildSink(self._database, log, step, self._query.frames.shapes, reach)
+        self.sink = BuildSink(self._database, log, step, self._query.shapes, reach)
 
     def advance(self, limits: Mapping[str, int], look: Callable[[], None]) -> None:
         """Compute all up to these commits of its topics, calling `look` meanwhile."""

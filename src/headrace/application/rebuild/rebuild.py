@@ -26,9 +26,9 @@ from headrace.plan.crash_points import Reach, nothing
 from headrace.plan.gaps import Gaps
 from headrace.plan.inputs import prepare_topics
 from headrace.plan.position import commit_by
+from headrace.plan.source_options import Portions
 from headrace.plan.steps import Step, steps_of
 from headrace.runtime.cluster import require_local
-from headrace.runtime.frames import Portions
 from headrace.runtime.session import SparkSettings, spark_session
 from headrace.store.location import app_folder, build_place, database_of
 from headrace.store.lock import only_one, only_run

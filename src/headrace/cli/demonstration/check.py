@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.cli.demonstration.recount import Pane, Recount, Rule, late_rows, recount, stored_rows
 from headrace.clock import micros, to_datetime, to_micros
+from headrace.operators.window.declare import Aggregation
 from headrace.pipeline.app import App
 from headrace.plan.law import Law
 from headrace.store import Views
@@ -72,8 +73,8 @@ def check(folder: Path, app: App, views: Views, written: int) -> list[Finding]:
 
 def rule_of(app: App) -> Rule:
     """What the pipeline declares, in numbers."""
-    stream, skew = app.views[VIEW].aggregation, app.topics[TOPIC].settings.skew
-    assert stream is not None
+    stream, skew = app.views[VIEW].stream, app.topics[TOPIC].settings.skew
+    assert isinstance(stream, Aggregation)
     assert skew is not None
     return Rule(
         micros(stream.window.length),

@@ -17,8 +17,9 @@ from headrace.language.sql.query import Scope, stream_of
 from headrace.language.sql.tokens import Piece, Script
 from headrace.language.sql.windows import span_of
 from headrace.log.settings import TopicSettings
+from headrace.operators.window.declare import Aggregation
 from headrace.pipeline.app import App
-from headrace.pipeline.stream import Aggregation, Stream
+from headrace.pipeline.stream import Stream
 from headrace.pipeline.time import Lateness
 from headrace.pipeline.where import Where, declared_at
 

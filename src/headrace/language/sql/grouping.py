@@ -13,16 +13,10 @@ from headrace.language.sql.tokens import Piece
 from headrace.language.sql.windows import FORMS, is_window, window_of
 from headrace.operators.window import aggregates
 from headrace.operators.window.aggregates import Aggregate
-from headrace.pipeline.stream import (
-    WINDOW_END,
-    WINDOW_START,
-    Aggregation,
-    Emit,
-    Stream,
-    aggregate,
-    project,
-)
-from headrace.pipeline.time import Lateness
+from headrace.operators.window.declare import Aggregation, Emit, aggregate
+from headrace.pipeline.row_steps import project
+from headrace.pipeline.stream import Stream
+from headrace.pipeline.time import WINDOW_END, WINDOW_START, Lateness
 from headrace.pipeline.where import Where, declared_at
 
 _OF_ONE: dict[str, Callable[[str], Aggregate]] = {

@@ -8,7 +8,8 @@ from headrace.errors import InvalidPipeline
 from headrace.language.sql.grouping import Terms
 from headrace.language.sql.query import Scope, stream_of
 from headrace.language.sql.tokens import Script
-from headrace.pipeline.stream import Aggregation, Emit, Stream
+from headrace.operators.window.declare import Aggregation, Emit
+from headrace.pipeline.stream import Stream
 from headrace.pipeline.time import Lateness
 from headrace.pipeline.where import caller
 

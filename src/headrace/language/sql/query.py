@@ -11,14 +11,8 @@ from sqlglot import TokenType, exp
 from headrace.language.sql.clauses import Item, Select, cut, refuse_nested
 from headrace.language.sql.grouping import Terms, aggregated
 from headrace.language.sql.tokens import Piece
-from headrace.pipeline.stream import (
-    Stream,
-    explode,
-    filter,
-    has_results,
-    merge,
-    project,
-)
+from headrace.pipeline.row_steps import explode, filter, merge, project
+from headrace.pipeline.stream import Stream, has_results
 from headrace.pipeline.where import declared_at
 
 Streams = Mapping[str, Stream]

@@ -9,8 +9,7 @@ from sqlglot import TokenType
 
 from headrace.errors import InvalidPipeline, InvalidWindow
 from headrace.language.sql.tokens import Piece
-from headrace.pipeline.stream import Explode, Filter, Merge, Project, Source, Stream
-from headrace.pipeline.time import (
+from headrace.operators.window.windows import (
     FOREVER,
     AnyWindow,
     hopping,
@@ -19,6 +18,8 @@ from headrace.pipeline.time import (
     sliding,
     tumbling,
 )
+from headrace.pipeline.row_steps import Explode, Filter, Merge, Project
+from headrace.pipeline.stream import Source, Stream
 
 FORMS = {
     "TUMBLE": "TUMBLE(event_time, INTERVAL size [, INTERVAL offset])",

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
+from headrace.clock import micros
 from headrace.errors import InvalidPipeline
-from headrace.log.settings import format_span
 from headrace.operators.table_lookup.declare import Enriched
-from headrace.pipeline.expressions import Expression, check_columns
-from headrace.pipeline.stream import Late, Stream, has_results, sources
+from headrace.pipeline.expressions import Expression, check_columns, names_column
+from headrace.pipeline.stream import Late, Stream, Text, has_results, sources
 from headrace.pipeline.where import Where, caller
 
 RECENT = "recent"
@@ -30,6 +31,10 @@ class Rule:
     condition: Expression
     evidence: Expression
     value: Expression | None
+
+    @property
+    def parts(self) -> tuple[Expression | None, ...]:
+        return self.condition, self.evidence, self.value
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,53 @@ class Alerts(Stream):
     def upstream(self) -> tuple[Stream, ...]:
         # What a table says is looked up, and not counted: it is no stream of events.
         return (self.input,)
+
+    @property
+    def looked_up(self) -> tuple[Stream, ...]:
+        return () if self.known is None else (self.known.table,)
+
+    @property
+    def watermark_delay(self) -> timedelta:
+        return self.delay
+
+    @property
+    def in_order(self) -> bool:
+        return True
+
+    @property
+    def has_spark_state(self) -> bool:
+        return True
+
+    @property
+    def keyed_by(self) -> tuple[str, ...]:
+        return self.by
+
+    def output_time(self, columns: Sequence[str]) -> str:
+        return AT
+
+    def uses(self, column: str) -> list[str]:
+        by = ["alerts go by it"] * (column in self.by)
+        made = [
+            f"rule {name!r} looks at it"
+            for name, rule in self.rules
+            if names_column(rule.condition, column, self.where)
+        ]
+        return [*self.input.uses(column), *by, *made]
+
+    def definition(self, text: Text) -> dict[str, Any]:
+        known = {} if self.known is None else {"lookup": self.known.definition(text)}
+        rules = [
+            [name, *(None if part is None else text(part) for part in rule.parts)]
+            for name, rule in self.rules
+        ]
+        return {
+            "alerts": [self.event, micros(self.within), self.limit],
+            "by": self.by,
+            "delay": micros(self.delay),
+            "rules": rules,
+            **known,
+            "of": self.input.definition(text),
+        }
 
     @property
     def late(self) -> Late:
@@ -135,26 +187,6 @@ def alerts(
     )
 
 
-def explained(step: Alerts) -> list[tuple[str, str]]:
-    """What is looked at, held and told, in words."""
-    key = " and ".join(step.by)
-    within, delay = format_span(step.within), format_span(step.delay)
-    held = format_span(2 * step.within + step.delay)
-    now = "the highest event time of its topic"
-    table = [] if step.known is None else [("looks up", f"the newest of {step.known.table.topic}")]
-    return [
-        *table,
-        (
-            "looks at",
-            f"the events of each {key} in the {within} up to each, {step.limit:,} at most",
-        ),
-        *(("flags", f"{name}: {_text(rule.condition)}") for name, rule in step.rules),
-        ("holds", f"each event, until time is up to {held} past it"),
-        ("late", f"is a row that comes when {now} is {delay} ahead"),
-        ("emits", f"an alert for each {step.event} and rule, once, as it comes"),
-    ]
-
-
 def _known(stream: Stream, where: Where) -> Enriched | None:
     """The lookup in front of alerts, which is done for the events that rules look at."""
     if not isinstance(stream, Enriched):
@@ -185,10 +217,6 @@ def _check_rules(rules: Mapping[str, Rule], columns: Sequence[str], where: Where
             "Alerts need a rule", hint=f"rules={{'too many': 'size(recent) > 5'}}. See {where}"
         )
     for made in rules.values():
-        for part in (made.condition, made.evidence, made.value):
+        for part in made.parts:
             if part is not None:
                 check_columns(part, columns, where)
-
-
-def _text(expression: Expression) -> str:
-    return " ".join(expression.split()) if isinstance(expression, str) else "a Column of Python's"

@@ -30,21 +30,16 @@ from headrace.operators.alerts.declare import (
     Alerts,
     Rule,
 )
-from headrace.operators.window.sliding import HELD, PANE, hold
 from headrace.plan import metadata
+from headrace.plan.arrow_frames import arrow_schema
+from headrace.plan.batch import Rows, Shapes, Sink
 from headrace.plan.compile import Compiler, checked, column
+from headrace.plan.late_rows import late_rows, too_late
+from headrace.plan.lateness import Closing
+from headrace.plan.latest_table import Newest
+from headrace.plan.panes import HELD, PANE, hold
 from headrace.plan.reads import splits
-from headrace.plan.too_late import late_rows, too_late
-
-ORDER = (
-    metadata.TIME,
-    metadata.COMMIT,
-    metadata.PARTITION,
-    metadata.OFFSET,
-    metadata.TOPIC,
-    metadata.INDEX,
-)
-"""What tells earlier events from later ones, as far as it is there."""
+from headrace.plan.stream_plan import Job, StreamPlan
 
 TURN = "_turn"
 """The arrival, by which an event is looked at: its own, or that of one before it in time."""
@@ -59,7 +54,7 @@ def held(rows: DataFrame, step: Alerts, shift: int) -> DataFrame:
     `rows` have the columns of the step's input, and places: at least TIME, and one by which what
     is new can be told.
     """
-    first = [name for name in ORDER if name in rows.columns]
+    first = [name for name in metadata.ORDER if name in rows.columns]
     rest = [name for name in rows.columns if name not in first]
     # In this order an array of them can be sorted as it is.
     in_order = rows.select(*first, *(F.col(f"`{name}`") for name in rest))
@@ -162,7 +157,7 @@ def _alerts(events: DataFrame, step: Alerts, carried: tuple[str, ...]) -> DataFr
     # Of an array that may not be empty, Spark would compute the rules twice to see if it is.
     found = found.withColumn(_FLAGGED, F.explode_outer("_rules"))
     found = found.where(F.col(_FLAGGED).isNotNull())
-    there = [name for name in ORDER[2:] if name in events.select(f"{_EVENT}.*").columns]
+    there = [name for name in metadata.ORDER[2:] if name in events.select(f"{_EVENT}.*").columns]
     place = [F.col(f"{_EVENT}.{name}").cast("string") for name in there]
     known = F.coalesce(F.col(f"`{step.event}`").cast("string"), F.concat_ws("/", *place))
     return found.select(
@@ -207,7 +202,9 @@ class Alerting:
 
     def results(self, panes: DataFrame, since: int, table: DataFrame | None) -> DataFrame:
         """The alerts of a batch, each with its turn and where its event is in the log."""
-        return flagged(panes, self.step, since=F.lit(since), table=table, carried=ORDER[1:4])
+        return flagged(
+            panes, self.step, since=F.lit(since), table=table, carried=metadata.ORDER[1:4]
+        )
 
     def late(self) -> DataFrame:
         """The events that came too late, with the watermark they met."""
@@ -216,3 +213,40 @@ class Alerting:
     def _rows(self) -> DataFrame:
         rows = self.compiler.rows(self.step.input).drop(metadata.TOPIC)
         return rows if splits(self.step.input) else rows.drop(metadata.INDEX)
+
+
+class AlertPlan(StreamPlan):
+    """Rules over the panes of events that a batch has changed."""
+
+    mode = "update"
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        assert isinstance(job.step.stream, Alerts)
+        self._step = step = job.step.stream
+        self.held = step.delay
+        self.closing = Closing.after(micros(step.delay))
+        known = step.known
+        self._table = None if known is None else Newest(job.spark, job.log, known.table)
+        sketch = Alerting(step, job.sketch())
+        found = sketch.results(sketch.streamed(), 0, self._known())
+        self.shapes = Shapes(arrow_schema(found), arrow_schema(sketch.late()))
+
+    def streamed(self, compiler: Compiler) -> DataFrame:
+        return Alerting(self._step, compiler).streamed()
+
+    def results(self, batch: DataFrame, sink: Sink, revision: int | None) -> Rows:
+        (reached,) = sink.reached.values()
+        alerting = Alerting(self._step, self.job.sketch())
+        found = alerting.results(batch, reached.commit, self._known())
+        return Rows(found.toArrow().cast(self.shapes.rows))
+
+    def late(self, compiler: Compiler) -> DataFrame:
+        return Alerting(self._step, compiler).late()
+
+    def _known(self) -> DataFrame | None:
+        """The table that rules look things up in, as it is now."""
+        return self._table.frame() if self._table is not None else None
+
+
+plan = AlertPlan

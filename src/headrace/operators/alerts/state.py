@@ -8,16 +8,12 @@ import apsw
 import pyarrow as pa
 
 from headrace.clock import micros, to_datetime
-from headrace.log import Log
-from headrace.operators.alerts.declare import ALERT, APPENDED, AT
+from headrace.operators.alerts.declare import ALERT, APPENDED, AT, Alerts
 from headrace.operators.alerts.spark import TURN
-from headrace.operators.window.emission.policy import Passage
 from headrace.plan import metadata
-from headrace.plan.batch import Portion, Shapes
-from headrace.plan.crash_points import Reach
+from headrace.plan.batch import Rows, StepBatch
 from headrace.plan.law import Law
-from headrace.plan.steps import Step
-from headrace.store.keeper import Keeper
+from headrace.store.keeper import Keeper, Passage, Stored
 from headrace.store.outbox import put
 from headrace.store.sqlite.database import PREFIX
 from headrace.store.sqlite.values import quoted
@@ -59,24 +55,26 @@ class ToldAlerts:
 class AlertKeeper(Keeper):
     """Where the alerts of a step go."""
 
-    def __init__(self, step: Step, shapes: Shapes, log: Log, reach: Reach) -> None:
-        assert step.alerts is not None
+    def __init__(self, stored: Stored) -> None:
+        step, log = stored.step, stored.log
+        assert isinstance(step.stream, Alerts)
         (self._topic,) = step.outputs
         (source,) = step.topics
-        self._reach = reach
-        self._delay = micros(step.alerts.delay)
+        self._reach = stored.reach
+        self._delay = micros(step.stream.delay)
         self._told = ToldAlerts(step.name)
         self._appended = lru_cache(_ASKED)(log.commit_time)
         self._frontier = lru_cache(_ASKED)(lambda commit: log.frontier(source, commit))
-        kinds = {field.name: field.type for field in shapes.rows} | {APPENDED: _MOMENT}
-        self.schema = pa.schema([(name, kinds[name]) for name in step.alerts.columns])
+        kinds = {field.name: field.type for field in stored.shapes.rows} | {APPENDED: _MOMENT}
+        self.schema = pa.schema([(name, kinds[name]) for name in step.stream.columns])
 
     def create(self, db: apsw.Connection) -> None:
         self._told.create(db)
 
-    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
+    def store(self, db: apsw.Connection, batch: StepBatch[Rows], passage: Passage) -> Law:
         """Publish the alerts that were not told before, in the order in which they were due."""
-        found = portion.rows.sort_by([(name, "ascending") for name in _DUE])
+        (rows,) = batch.payload.slices()
+        found = rows.sort_by([(name, "ascending") for name in _DUE])
         moments = found.column(AT).cast(pa.int64()).to_pylist()
         new = [
             self._told.tell(db, alert, at, self._forgotten(turn))
@@ -95,7 +93,7 @@ class AlertKeeper(Keeper):
         if passage.after is not None:
             self._told.forget(db, passage.after - self._delay)
         self._reach("stored panes")
-        return Law(counted=portion.taken)
+        return Law(counted=batch.taken)
 
     def _forgotten(self, turn: int) -> int:
         """Up to which event time nothing can be looked at again, as of a commit.
@@ -105,3 +103,6 @@ class AlertKeeper(Keeper):
         """
         frontier = self._frontier(turn - 1)
         return metadata.NO_FRONTIER if frontier is None else frontier - self._delay
+
+
+keeper = AlertKeeper

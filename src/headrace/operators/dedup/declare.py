@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+from headrace.clock import micros
 from headrace.errors import InvalidPipeline
-from headrace.log.settings import format_span
 from headrace.pipeline.expressions import check_columns
-from headrace.pipeline.stream import Late, Stream, has_results
+from headrace.pipeline.stream import Late, Stream, Text, has_results
 from headrace.pipeline.where import Where, caller
 
 Keep = Literal["first", "last"]
@@ -32,10 +32,19 @@ class Deduplicated(Stream):
     keep: Keep
     delay: timedelta
     is_result = True
+    has_checkpoint = False
 
     @property
     def upstream(self) -> tuple[Stream, ...]:
         return (self.input,)
+
+    @property
+    def watermark_delay(self) -> timedelta:
+        return self.delay
+
+    def definition(self, text: Text) -> dict[str, Any]:
+        spans = [self.keep, micros(self.ttl), micros(self.delay)]
+        return {"distinct": spans, "by": self.by, "of": self.input.definition(text)}
 
     @property
     def late(self) -> Late:
@@ -90,23 +99,6 @@ def deduplicate(
     known = {name.lower(): name for name in stream.columns}
     exact = tuple(known[name.lower()] for name in keys)
     return Deduplicated(stream.columns, where, stream, exact, ttl, keep, delay)
-
-
-def explained(step: Deduplicated) -> list[tuple[str, str]]:
-    """What is held and told, in words."""
-    key = " and ".join(step.by)
-    ttl, delay, both = map(format_span, (step.ttl, step.delay, step.ttl + step.delay))
-    now = "the highest event time of its topic"
-    emits = {
-        "first": "the first row of each, as it comes",
-        "last": f"the last row of each, once: when time is {both} past the first",
-    }
-    return [
-        ("drops", f"rows whose {key} was there less than {ttl} before or after"),
-        ("holds", f"each {key}, until time is {both} past its first row"),
-        ("late", f"is a row that comes when {now} is {delay} ahead"),
-        ("emits", f"{emits[step.keep]}; a row without {key} at once"),
-    ]
 
 
 def _check_spans(ttl: timedelta, delay: timedelta, where: Where) -> None:

@@ -7,33 +7,32 @@ the log, and each opens a group or is in one that is open.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headrace.clock import micros
 from headrace.errors import InvalidPipeline
-from headrace.log import Log
 from headrace.operators.dedup.declare import Deduplicated
 from headrace.operators.dedup.duplicate_groups import repeats
+from headrace.operators.dedup.payload import Distinct, GroupShapes
 from headrace.plan import metadata
+from headrace.plan.accounting import dead_letters, terms
 from headrace.plan.arrow_frames import arrow_schema
-from headrace.plan.batch import Portion, Shapes, Sink
+from headrace.plan.batch import Sink, StepBatch
 from headrace.plan.compile import Compiler
 from headrace.plan.counters import Counters, observed
 from headrace.plan.crash_points import Reach
-from headrace.plan.lateness import Moments
+from headrace.plan.lateness import Mask, Moments, too_late
 from headrace.plan.law import Law
 from headrace.plan.metadata import OPENED
 from headrace.plan.position import Position
 from headrace.plan.range_read import Between
-from headrace.plan.reads import branches
-from headrace.plan.steps import Step
-from headrace.plan.uncounted import Aside
+from headrace.plan.round_plan import RoundPlan
+from headrace.plan.stream_plan import Job
 from headrace.schema.keys import Codes, as_spark_compares, coded
 
 _AT = "_at"
@@ -47,28 +46,17 @@ _ORDER = (
 _MOMENT = pa.timestamp("us", tz="UTC")
 
 
-@dataclass(frozen=True)
-class Decided:
-    """What a batch comes to: rows to tell of, groups that are new or another, and how many rows
-    were neither first nor alone."""
-
-    rows: pa.Table
-    groups: pa.Table
-    duplicates: int
-
-
-class Deduplicating:
+class Deduplicating(RoundPlan):
     """Computes what lies between two places. Its sink keeps the groups that are open."""
 
-    ahead = False
+    max_rows = 500_000
+    shapes: GroupShapes
 
-    def __init__(self, spark: SparkSession, log: Log, step: Step) -> None:
-        assert isinstance(step.stream, Deduplicated)
-        self._spark = spark
-        self._log = log
-        self._step = step
-        self._made: Deduplicated = step.stream
-        self._between = Between(spark, log)
+    def __init__(self, job: Job) -> None:
+        assert isinstance(job.step.stream, Deduplicated)
+        self._step = job.step
+        self._made = job.step.stream
+        self._between = Between(job.spark, job.log)
         self._schema = arrow_schema(self._rows(self._between.nothing(ordered=True)))
         rows = pa.schema([self._schema.field(name) for name in self._made.columns])
         for name in self._made.by:
@@ -81,14 +69,11 @@ class Deduplicating:
         kept = rows if last else pa.schema([rows.field(name) for name in self._made.by])
         late = [pa.field("watermark", _MOMENT), pa.field("late_by", pa.float64())]
         groups = kept.append(pa.field(OPENED, pa.int64()))
-        self.shapes = Shapes(rows, pa.schema([*rows, *late]), groups=groups)
+        self.shapes = GroupShapes(rows, pa.schema([*rows, *late]), groups)
 
-    def begin(self, sink: Sink) -> None:
-        """The sink has everything."""
-
-    def portion(
+    def batch(
         self, sink: Sink, start: Mapping[str, Position], end: Mapping[str, Position], reach: Reach
-    ) -> Portion:
+    ) -> StepBatch[Distinct]:
         """The rows that came between, but for those that repeat another."""
         counters = Counters()
         found = self._rows(self._between.compiler(start, end, counters=counters, ordered=True))
@@ -98,22 +83,18 @@ class Deduplicating:
         decided = self._decide(rows.filter(pa.array(~late)), sink)
         reach("computed")
         aside = self._between.aside(self._step.name, self._made, start, end)
-        dead = [pa.Table.from_batches([b]) for part in aside.values() for b in part.dead]
-        law = self._law(start, end, aside, observed(found, counters.all), counters)
-        law += Law(late=int(late.sum()), duplicates=decided.duplicates)
-        return Portion(
+        came = {topic: end[topic].rows_after(start[topic]) for topic in end}
+        law = terms(self._made, came, aside, counters, observed(found, counters.all))
+        law += Law(pairs=law.passed, late=int(late.sum()), duplicates=decided.duplicates)
+        return StepBatch(
             start,
             end,
             self._between.frontier(end),
-            decided.rows,
             self._late(rows.filter(pa.array(late))) if late.any() else None,
-            pa.concat_tables(dead) if dead else None,
+            dead_letters(aside),
             law,
-            groups=decided.groups,
+            decided,
         )
-
-    def ended(self) -> None:
-        """Nothing is left open."""
 
     def _rows(self, compiler: Compiler) -> DataFrame:
         """The rows of the input, and where each stands in the log."""
@@ -127,12 +108,9 @@ class Deduplicating:
             F.col(metadata.FRONTIER),
         )
 
-    def _too_late(self, rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def _too_late(self, rows: pa.Table) -> Mask:
         times, frontiers = (rows.column(name).to_numpy() for name in (_AT, metadata.FRONTIER))
-        late: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
-            times + micros(self._made.delay) <= frontiers
-        )
-        return late
+        return too_late(times, frontiers, micros(self._made.delay))
 
     def _late(self, rows: pa.Table) -> pa.Table:
         watermark = rows.column(metadata.FRONTIER).to_numpy() - micros(self._made.delay)
@@ -141,10 +119,9 @@ class Deduplicating:
         moments = pa.array(watermark).cast(_MOMENT)
         return pa.Table.from_arrays([*columns, moments, pa.array(by)], schema=self.shapes.late)
 
-    def _decide(self, rows: pa.Table, sink: Sink) -> Decided:
+    def _decide(self, rows: pa.Table, sink: Sink) -> Distinct:
         """What of some rows, which are in the order of the log, is to be told."""
         by, groups = list(self._made.by), self.shapes.groups
-        assert groups is not None
         alone = pc.is_null(rows.column(by[0]))
         for name in by[1:]:
             alone = pc.or_(alone, pc.is_null(rows.column(name)))
@@ -155,7 +132,7 @@ class Deduplicating:
         if self._made.keep == "first":
             told = np.sort(np.concatenate([told, keyed[last]]))
         columns = list(self._made.columns)
-        return Decided(rows.take(pa.array(told)).select(columns), made, duplicates)
+        return Distinct(rows.take(pa.array(told)).select(columns), made, duplicates)
 
     def _groups(self, rows: pa.Table, sink: Sink) -> tuple[Moments, Codes, int]:
         """The groups that rows open or are the last of: when each was opened, and which row it is.
@@ -163,7 +140,7 @@ class Deduplicating:
         And how many rows have not opened any.
         """
         by = list(self._made.by)
-        held = sink.held(rows.group_by(by).aggregate([]).select(by))
+        held = sink.recall(rows.group_by(by).aggregate([]).select(by))
         theirs, mine = (as_spark_compares(table.select(by)) for table in (held, rows))
         codes, _ = coded([theirs, mine.cast(theirs.schema)], by, in_order=False)
         times = np.concatenate([held.column(OPENED).to_numpy(), rows.column(_AT).to_numpy()])
@@ -176,24 +153,5 @@ class Deduplicating:
         duplicates = int(np.count_nonzero(~found.opens))
         return times[openers[order]], last[order] - held.num_rows, duplicates
 
-    def _law(
-        self,
-        start: Mapping[str, Position],
-        end: Mapping[str, Position],
-        aside: Mapping[str, Aside],
-        counts: Mapping[str, int],
-        counters: Counters,
-    ) -> Law:
-        """What is known of the rows before the sink has them."""
-        rows = {topic: end[topic].rows_after(start[topic]) for topic in end}
-        living = {t: n - aside[t].dead_rows - aside[t].tombstones for t, n in rows.items()}
-        ways = branches(self._made)
-        law = Law(
-            rows=sum(rows.values()),
-            tombstones=sum(found.tombstones for found in aside.values()),
-            dead=sum(found.dead_rows for found in aside.values()),
-            filtered=sum(counts[name] for name in counters.filtered),
-            exploded=sum(counts[name] for name in counters.exploded)
-            + sum(n * (ways[topic] - 1) for topic, n in living.items()),
-        )
-        return law + Law(pairs=law.passed)
+
+plan = Deduplicating

@@ -9,13 +9,12 @@ import apsw
 import pyarrow as pa
 
 from headrace.clock import micros
-from headrace.operators.window.emission.policy import Passage
-from headrace.plan.batch import Portion, Shapes
-from headrace.plan.crash_points import Reach
+from headrace.operators.dedup.declare import Deduplicated
+from headrace.operators.dedup.payload import Distinct, GroupShapes
+from headrace.plan.batch import StepBatch
 from headrace.plan.law import Law
 from headrace.plan.metadata import OPENED
-from headrace.plan.steps import Step
-from headrace.store.keeper import Keeper
+from headrace.store.keeper import Keeper, Passage, Stored
 from headrace.store.outbox import put
 from headrace.store.sqlite.database import PREFIX, groups_of
 from headrace.store.sqlite.values import (
@@ -94,26 +93,28 @@ class GroupTable:
 class GroupKeeper(Keeper):
     """Groups in a table for as long as a row can be in them, and kept rows in a topic."""
 
-    def __init__(self, step: Step, topic: str, shapes: Shapes, reach: Reach) -> None:
-        assert step.deduplicated is not None
-        assert shapes.groups is not None
+    def __init__(self, stored: Stored) -> None:
+        made, shapes = stored.step.stream, stored.shapes
+        assert isinstance(made, Deduplicated)
+        assert isinstance(shapes, GroupShapes)
+        (self._topic,) = stored.step.outputs
         self.schema = shapes.rows
-        self._topic = topic
-        self._reach = reach
-        self._last = step.deduplicated.keep == "last"
-        self._held_for = micros(step.deduplicated.ttl) + micros(step.deduplicated.delay)
-        self._groups = GroupTable(step.name, step.deduplicated.by, shapes.groups)
+        self._reach = stored.reach
+        self._last = made.keep == "last"
+        self._held_for = micros(made.ttl) + micros(made.delay)
+        self._groups = GroupTable(stored.step.name, made.by, shapes.groups)
 
     def create(self, db: apsw.Connection) -> None:
         self._groups.create(db)
 
-    def held(self, db: apsw.Connection, keys: pa.Table) -> pa.Table:
-        return self._groups.of(db, keys)
+    def recall(self, db: apsw.Connection, request: pa.Table | None) -> pa.Table:
+        """The open groups of the keys of a request."""
+        assert request is not None
+        return self._groups.of(db, request)
 
-    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
-        assert portion.groups is not None
-        counted = put(db, self._topic, portion.rows)
-        new, gone = self._groups.replace(db, portion.groups), 0
+    def store(self, db: apsw.Connection, batch: StepBatch[Distinct], passage: Passage) -> Law:
+        counted = put(db, self._topic, batch.payload.rows)
+        new, gone = self._groups.replace(db, batch.payload.groups), 0
         if passage.after is not None:
             # Whatever would be in one of these now comes too late.
             opened = passage.after - self._held_for
@@ -123,3 +124,6 @@ class GroupKeeper(Keeper):
         self._reach("stored panes")
         more = new - gone if self._last else 0
         return Law(counted=counted, waiting=more, pairs=-more)
+
+
+keeper = GroupKeeper

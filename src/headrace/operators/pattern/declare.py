@@ -10,16 +10,8 @@ from headrace.errors import InvalidPipeline
 from headrace.operators.pattern.matching import ENDED, PLACES, STARTED, Sequence
 from headrace.operators.stateful.declare import Stateful, stateful
 from headrace.pipeline.expressions import Expression, check_columns, not_there
-from headrace.pipeline.stream import (
-    Explode,
-    Filter,
-    Merge,
-    Project,
-    Source,
-    Stream,
-    check_new_names,
-    project,
-)
+from headrace.pipeline.row_steps import check_new_names, project, time_column
+from headrace.pipeline.stream import Stream
 from headrace.pipeline.where import Where, caller, declared_at
 
 Step = tuple[str, str] | tuple[str, str, int]
@@ -125,24 +117,3 @@ def _read_steps(
             hint=f"{_MOST_ROWS} are the most; count in a window instead? See {where}",
         )
     return tuple(names), tuple(conditions), tuple(times)
-
-
-def time_column(stream: Stream) -> str | None:
-    """The column that has the event time of each row as the topic has it, if there is one."""
-    match stream:
-        case Source():
-            return stream.topic.event_time
-        case Filter():
-            return time_column(stream.input)
-        case Project():
-            time = time_column(stream.input)
-            kept = [name for name, made in stream.expressions if made in (time, f"`{time}`")]
-            return kept[0] if kept and time is not None else None
-        case Explode():
-            time = time_column(stream.input)
-            return None if time == stream.into else time
-        case Merge():
-            times = {time_column(part) for part in stream.inputs}
-            return times.pop() if len(times) == 1 else None
-        case _:
-            return None

@@ -6,7 +6,7 @@ replay may tell something else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from headrace.errors import InvalidPipeline
 from headrace.pipeline.expressions import not_there
-from headrace.pipeline.stream import Stream
+from headrace.pipeline.stream import RowStep, Stream, Text, Wanted
 from headrace.pipeline.where import Where, caller
-from headrace.schema.ddl import parse_schema
+from headrace.schema.ddl import format_schema, parse_schema
 
 Fetch = Callable[[Sequence[Any]], Mapping[Any, Mapping[str, Any]]]
 """Given keys, returns a row for each of those that are known."""
@@ -41,7 +41,7 @@ class Remote:
 
 
 @dataclass(frozen=True)
-class Fetched(Stream):
+class Fetched(RowStep):
     """Rows of a stream, each with what was fetched for its key."""
 
     input: Stream
@@ -49,6 +49,7 @@ class Fetched(Stream):
     on: tuple[str, str]
     how: str
     prefix: str
+    package = "headrace.operators.remote_lookup"
 
     @property
     def upstream(self) -> tuple[Stream, ...]:
@@ -59,6 +60,17 @@ class Fetched(Stream):
         """The columns that a row gets, and what they are called there."""
         names = (name for name in self.remote.columns if name != self.remote.key)
         return tuple((name, self.prefix + name) for name in names)
+
+    def reads(self, wanted: Wanted) -> Iterator[tuple[Stream, Wanted]]:
+        made = {name for _, name in self.from_remote}
+        yield self.input, None if wanted is None else (wanted - made) | {self.on[0]}
+
+    def definition(self, text: Text) -> dict[str, Any]:
+        schema = format_schema(self.remote.schema)
+        return {
+            "fetch": [*self.on, self.how, self.prefix, schema],
+            "of": self.input.definition(text),
+        }
 
 
 def remote(

@@ -1,4 +1,4 @@
-"""Rows with what was fetched for each, in Spark: the frame around `engine.fetching`."""
+"""Remote lookup in Spark: a user function called in the workers, a batch of keys at a time."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from headrace.plan.python_operators import map_in_arrow
 _KNOWN = "_known"
 
 
-def fetched(rows: DataFrame, stream: Fetched, counters: Counters | None) -> DataFrame:
-    """Rows with the columns that a remote table has for them, or without those it knows not."""
+def rows(stream: Fetched, given: DataFrame, counters: Counters | None) -> DataFrame:
+    """The rows with the columns of the remote table; an inner lookup drops unknown keys."""
     asked = stream.remote
     fields = tuple(
         (name, asked.schema.field(name).with_name(made)) for name, made in stream.from_remote
@@ -34,11 +34,11 @@ def fetched(rows: DataFrame, stream: Fetched, counters: Counters | None) -> Data
         micros(asked.cache_for),
     )
     more = from_arrow_schema(pa.schema([made for _, made in fields]))
-    kinds = StructType([*rows.schema.fields, *more.fields]).add(_KNOWN, "boolean")
-    rows = map_in_arrow(rows, fetching, kinds)
+    kinds = StructType([*given.schema.fields, *more.fields]).add(_KNOWN, "boolean")
+    found = map_in_arrow(given, fetching, kinds)
     if stream.how == "inner":
         if counters is not None:
             name = counters.name(counters.filtered, "filtered")
-            rows = rows.observe(name, F.count_if(~F.col(_KNOWN)).alias("n"))
-        rows = rows.where(_KNOWN)
-    return rows.drop(_KNOWN)
+            found = found.observe(name, F.count_if(~F.col(_KNOWN)).alias("n"))
+        found = found.where(_KNOWN)
+    return found.drop(_KNOWN)

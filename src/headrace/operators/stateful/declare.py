@@ -9,13 +9,15 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
+from headrace.clock import micros
 from headrace.errors import InvalidPipeline, InvalidSchema
 from headrace.operators.stateful.functions import identity_of
 from headrace.pipeline.arrival import warn_of_arrival
 from headrace.pipeline.expressions import not_there
-from headrace.pipeline.stream import Late, Stream, check_new_names, has_results, sources
+from headrace.pipeline.row_steps import check_new_names
+from headrace.pipeline.stream import Late, Stream, Text, has_results, sources
 from headrace.pipeline.where import Where, caller
-from headrace.schema.ddl import parse_schema
+from headrace.schema.ddl import format_schema, parse_schema
 
 Function = Callable[[pa.Table, pa.Table], tuple[Any, Any]]
 """From the state and the new events of some keys to their new state and to output."""
@@ -56,6 +58,44 @@ class Stateful(Stream):
     @property
     def upstream(self) -> tuple[Stream, ...]:
         return (self.input,)
+
+    @property
+    def watermark_delay(self) -> timedelta:
+        return self.delay
+
+    @property
+    def in_order(self) -> bool:
+        return True
+
+    @property
+    def has_spark_state(self) -> bool:
+        return True
+
+    @property
+    def keyed_by(self) -> tuple[str, ...]:
+        return self.by
+
+    def output_time(self, columns: Sequence[str]) -> str | None:
+        return self.event_time
+
+    def late_time(self, columns: Sequence[str]) -> str:
+        return "watermark"  # the input may have left out its event time
+
+    def uses(self, column: str) -> list[str]:
+        return [*self.input.uses(column), *["state is kept by it"] * (column in self.by)]
+
+    def definition(self, text: Text) -> dict[str, Any]:
+        return {
+            "function": list(self.identity),
+            "by": self.by,
+            "state": format_schema(self.kept),
+            "output": format_schema(self.output) + " with the key" * self.with_key,
+            "delay": micros(self.delay),
+            "ttl": micros(self.ttl),
+            "order": self.order,
+            "buckets": f"{self.buckets}, spread evenly",  # by `labels`, which the state has
+            "of": self.input.definition(text),
+        }
 
     def output_of(self, columns: pa.Schema) -> pa.Schema:
         """The columns of the output, for rows with these columns."""

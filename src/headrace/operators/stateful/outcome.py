@@ -10,10 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace.plan import arrow_files
+from headrace.plan.batch import Payload
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(Payload):
     """What the buckets of a step have come to in a batch.
 
     `taken` is how many rows the buckets say they were given, whatever was sent to them, and
@@ -28,6 +29,10 @@ class Outcome:
     state_rows: int = 0
     """Keys with state, and rows that wait."""
     state_bytes: int = 0
+
+    @property
+    def state(self) -> tuple[int, int]:
+        return self.state_rows, self.state_bytes
 
     def slices(self) -> Iterator[pa.Table]:
         """The output, some at a time: each table is one commit."""

@@ -17,19 +17,23 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.clock import micros
 from headrace.errors import CrowdedKey, InvalidPipeline, PipelineError
-from headrace.operators.pattern.declare import time_column
 from headrace.operators.stateful.bucket import PLACES, WATERMARK, Rules
 from headrace.operators.stateful.declare import Stateful
 from headrace.operators.stateful.outcome import Outcome
 from headrace.operators.stateful.spread import labels
 from headrace.operators.stateful.user_call import Signature
 from headrace.operators.stateful.workers import BUCKET, PACKED, TOLD, Pack, Site, Visitor
+from headrace.pipeline.row_steps import time_column
 from headrace.pipeline.stream import sources
 from headrace.plan import metadata
+from headrace.plan.arrow_frames import arrow_schema
+from headrace.plan.batch import Shapes, Sink
 from headrace.plan.compile import Compiler
+from headrace.plan.late_rows import late_rows, too_late
+from headrace.plan.lateness import Closing
 from headrace.plan.python_operators import map_in_arrow, transform_with_state
 from headrace.plan.reads import splits
-from headrace.plan.too_late import late_rows, too_late
+from headrace.plan.stream_plan import Job, StreamPlan
 
 SETTINGS = {
     # The only one of Spark's state stores that user-defined state can be kept in.
@@ -181,6 +185,37 @@ class Keyed:
             micros(step.ttl),
             step.on_error == "dead letter",
         )
+
+
+class StatefulPlan(StreamPlan):
+    """State in Spark's own store, in buckets that its Python workers visit."""
+
+    settings = SETTINGS
+    ticks = True
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        assert isinstance(job.step.stream, Stateful)
+        self._step = step = job.step.stream
+        self.closing = Closing.after(micros(step.delay))
+        sketch = self._keyed(job.sketch())
+        self.shapes = Shapes(sketch.schema(), arrow_schema(sketch.late()))
+
+    def streamed(self, compiler: Compiler) -> DataFrame:
+        return self._keyed(compiler).streamed()
+
+    def results(self, batch: DataFrame, sink: Sink, revision: int | None) -> Outcome:
+        return self._keyed(self.job.sketch()).outcome(batch)
+
+    def late(self, compiler: Compiler) -> DataFrame:
+        return self._keyed(compiler).late()
+
+    def _keyed(self, compiler: Compiler) -> Keyed:
+        job = self.job
+        return Keyed(self._step, compiler, job.step.name, job.log.url, job.checkpoint, job.staging)
+
+
+plan = StatefulPlan
 
 
 def check_key(name: str, kind: pa.DataType, step: Stateful) -> None:

@@ -7,41 +7,39 @@ from functools import lru_cache
 import apsw
 import pyarrow as pa
 
-from headrace.log import Log
+from headrace.operators.stateful.declare import Stateful
 from headrace.operators.stateful.outcome import Outcome
 from headrace.operators.stateful.workers import REASON
-from headrace.operators.window.emission.policy import Passage
 from headrace.plan import metadata
-from headrace.plan.batch import Portion, Shapes
-from headrace.plan.crash_points import Reach
+from headrace.plan.batch import StepBatch
 from headrace.plan.law import Law
-from headrace.plan.steps import Step
 from headrace.plan.uncounted import DEAD_SCHEMA, to_json
 from headrace.schema.python_rows import to_rows
-from headrace.store.keeper import Keeper
+from headrace.store.keeper import Keeper, Passage, Stored
 from headrace.store.outbox import put
 
 
 class OutcomeKeeper(Keeper):
     """Where the outcome of a step with state goes."""
 
-    def __init__(self, step: Step, shapes: Shapes, log: Log, reach: Reach) -> None:
-        assert step.stateful is not None
+    def __init__(self, stored: Stored) -> None:
+        step = stored.step
+        assert isinstance(step.stream, Stateful)
         (self._topic,) = step.outputs
-        self.schema = shapes.rows
-        self._reach = reach
+        self.schema = stored.shapes.rows
+        self._reach = stored.reach
         self._step = step
-        self._columns = step.stateful.input.columns
-        self._appended = lru_cache(maxsize=10_000)(log.commit_time)
+        self._columns = step.stream.input.columns
+        self._appended = lru_cache(maxsize=10_000)(stored.log.commit_time)
 
-    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
+    def store(self, db: apsw.Connection, batch: StepBatch[Outcome], passage: Passage) -> Law:
         """Publish the output. What failed was counted when it came, and is a dead letter now."""
-        assert portion.outcome is not None
-        for some in portion.outcome.slices():
+        outcome = batch.payload
+        for some in outcome.slices():
             put(db, self._topic, some)
         self._reach("stored panes")
-        failed = self._store_failed(db, portion.outcome)
-        return Law(counted=portion.outcome.taken - failed, dead=failed, pairs=-failed)
+        failed = self._store_failed(db, outcome)
+        return Law(counted=outcome.taken - failed, dead=failed, pairs=-failed)
 
     def _store_failed(self, db: apsw.Connection, outcome: Outcome) -> int:
         """Publish what failed as dead letters; returns how many rows of the log are among them.
@@ -79,3 +77,6 @@ class OutcomeKeeper(Keeper):
             },
             schema=DEAD_SCHEMA,
         )
+
+
+keeper = OutcomeKeeper

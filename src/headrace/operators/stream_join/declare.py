@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+from headrace.clock import micros
 from headrace.errors import InvalidPipeline
-from headrace.pipeline.expressions import not_there
-from headrace.pipeline.stream import Late, Source, Stream, check_new_names, has_results, sources
+from headrace.pipeline.joins import On, check_apart, check_times, equal_columns
+from headrace.pipeline.row_steps import check_new_names
+from headrace.pipeline.stream import Late, Source, Stream, Text, has_results, sources
 from headrace.pipeline.where import Where, caller
-from headrace.schema.ddl import format_type
 
 How = Literal["inner", "left", "right", "full", "anti"]
-On = str | Sequence[str] | Mapping[str, str]
-"""The columns that have to be equal: names that both have, or the left's with the right's."""
-
 JOINED_AT = "joined_at"
 SIDE = "side"
 
@@ -46,6 +44,28 @@ class Join(Stream):
     @property
     def upstream(self) -> tuple[Stream, ...]:
         return self.left, self.right
+
+    @property
+    def watermark_delay(self) -> timedelta:
+        return self.delay
+
+    @property
+    def in_order(self) -> bool:
+        return self.how != "inner"
+
+    def output_time(self, columns: Sequence[str]) -> str:
+        return JOINED_AT
+
+    def late_time(self, columns: Sequence[str]) -> str:
+        return "watermark"  # of a late row, the columns of the other side are null
+
+    def definition(self, text: Text) -> dict[str, Any]:
+        return {
+            "join": [self.how, *(list(pair) for pair in self.on)],
+            "bounds": [micros(self.before), micros(self.after), micros(self.delay)],
+            "prefix": self.prefix,
+            "merge": [self.left.definition(text), self.right.definition(text)],
+        }
 
     @property
     def keeps_left(self) -> bool:
@@ -123,52 +143,6 @@ def join(
     check_apart([*names, JOINED_AT, SIDE], where)
     columns = (*(left.columns if how == "anti" else names), JOINED_AT)
     return replace(made, columns=columns)
-
-
-def equal_columns(
-    on: On, left: Sequence[str], right: Sequence[str], where: Where
-) -> tuple[tuple[str, str], ...]:
-    """The pairs of columns that have to be equal."""
-    if isinstance(on, str):
-        on = [on]
-    pairs = tuple(on.items()) if isinstance(on, Mapping) else tuple((name, name) for name in on)
-    if not pairs:
-        raise InvalidPipeline(
-            "A join needs columns that are equal", hint=f"on='id', or on={{...}}. See {where}"
-        )
-    for side, name, columns in (
-        *(("left", mine, left) for mine, _ in pairs),
-        *(("right", theirs, right) for _, theirs in pairs),
-    ):
-        if name not in columns:
-            raise not_there(f"The {side} of the join has no column {name!r}", name, columns, where)
-    return pairs
-
-
-def check_apart(names: Sequence[str], where: Where) -> None:
-    """Return if all columns of a join have names of their own."""
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InvalidPipeline(
-            f"Both sides of the join have a column {', '.join(map(repr, twice))}",
-            hint=f"prefix='right_' gives those of the right side another name. See {where}",
-        )
-
-
-def check_times(read: Sequence[Source], where: Where) -> None:
-    """Return if the event times of topics can be compared."""
-    kinds = {}
-    for topic in (source.topic for source in read):
-        assert topic.schema is not None
-        assert topic.event_time is not None
-        kinds[topic.name] = format_type(topic.schema.field(topic.event_time).type)
-    if len(set(kinds.values())) > 1:
-        told = ", ".join(f"{name!r} has {kind}" for name, kind in kinds.items())
-        raise InvalidPipeline(
-            f"Event times of different types cannot be compared: {told}",
-            hint=f"A moment is a timestamp; timestamp_ntz is what a clock shows somewhere. "
-            f"Let both topics have the same. See {where}",
-        )
 
 
 def _check_clocks(read: Sequence[Source], where: Where) -> None:

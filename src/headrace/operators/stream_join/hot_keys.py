@@ -21,13 +21,14 @@ from headrace.clock import micros, to_text
 from headrace.errors import CrowdedKey
 from headrace.log import Log
 from headrace.operators.stream_join.declare import Join
-from headrace.operators.stream_join.spark import too_late
-from headrace.pipeline.stream import Explode, Stream, project, sources
+from headrace.pipeline.row_steps import Explode, project
+from headrace.pipeline.stream import Stream, contains, sources
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import arrow_schema
+from headrace.plan.late_rows import too_late
 from headrace.plan.position import Position, beginning, position_at
 from headrace.plan.range_read import Between
-from headrace.plan.reads import branches, contains, needed_columns
+from headrace.plan.reads import branches, needed_columns
 from headrace.plan.waiting import commits_of
 from headrace.schema.python_rows import to_rows
 
@@ -159,7 +160,7 @@ class Crowd:
         """How many rows the keys have that have most, of those that were not counted yet."""
         chosen = project(self.side, [(name, f"`{name}`") for name in self.keys], self.join.where)
         compiler = self.between.compiler(self.upto, end, needed=needed_columns(chosen))
-        rows = compiler.rows(chosen).where(~too_late(self.join))
+        rows = compiler.rows(chosen).where(~too_late(self.join.delay))
         for name in self.keys:
             rows = rows.where(F.col(f"`{name}`").isNotNull())
         # In whole numbers: a double has not all microseconds of the years after 2255.

@@ -8,18 +8,28 @@ along, each known by its place in the log, and who keeps them strikes out those 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headrace.clock import micros
 from headrace.operators.stream_join.declare import JOINED_AT, SIDE, Join
+from headrace.operators.stream_join.hot_keys import Crowds
 from headrace.pipeline.stream import Stream
 from headrace.plan import metadata
+from headrace.plan.arrow_frames import arrow_schema
+from headrace.plan.batch import Rows, Shapes, Sink
 from headrace.plan.compile import Compiler, checked
 from headrace.plan.identity import row_place
+from headrace.plan.late_rows import late_columns, too_late
+from headrace.plan.lateness import Closing
+from headrace.plan.position import Position
+from headrace.plan.staging import stage
+from headrace.plan.stream_plan import Job, StreamPlan
 from headrace.plan.watermark import unshifted
 
 KIND = "_kind"
@@ -54,17 +64,9 @@ class Joining:
         """The rows of both sides that came too late, with the watermark they met."""
         join, parts = self.join, []
         for side, stream in (("left", join.left), ("right", join.right)):
-            rows = self.compiler.rows(stream).where(too_late(join))
-            watermark = F.col(metadata.FRONTIER) - F.lit(micros(join.delay))
-            by = (watermark - F.unix_micros(metadata.TIME)) / F.lit(1_000_000.0)
-            parts.append(
-                rows.select(
-                    *(column.alias(name) for name, column in self._own(side, "")),
-                    F.lit(side).alias(SIDE),
-                    F.timestamp_micros(watermark).alias("watermark"),
-                    by.alias("late_by"),
-                )
-            )
+            rows = self.compiler.rows(stream).where(too_late(join.delay))
+            own = (column.alias(name) for name, column in self._own(side, ""))
+            parts.append(rows.select(*own, F.lit(side).alias(SIDE), *late_columns(join.delay)))
         made = parts[0].unionByName(parts[1], allowMissingColumns=True)
         return made.select(*(F.col(f"`{name}`") for name in join.late.columns))
 
@@ -72,7 +74,7 @@ class Joining:
         """The rows of a side that are in time, under names that the other side has not."""
         rows = self.compiler.rows(stream)
         counters = self.compiler.counters
-        rows = rows.where(~too_late(self.join))
+        rows = rows.where(~too_late(self.join.delay))
         if counters is not None:
             name = counters.name(counters.taken, "taken")
             rows = rows.observe(name, F.count(F.lit(1)).alias("n"))
@@ -123,15 +125,36 @@ class Joining:
         return [(made, F.col(f"`{prefix}{name}`")) for name, made in names]
 
 
-def too_late(join: Join) -> Column:
-    """Whether a row came too late to be joined."""
-    late = F.unix_micros(metadata.TIME) + F.lit(micros(join.delay))
-    return late <= F.col(metadata.FRONTIER)
+class JoinPlan(StreamPlan):
+    """Two streams in Spark's state, and hot keys found before a batch is joined."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        assert isinstance(job.step.stream, Join)
+        self._join = join = job.step.stream
+        # Spark cuts the bounds of a join down to milliseconds.
+        self.held = join.delay + _MILLISECOND
+        self.closing = Closing.after(micros(join.delay))
+        sketch = Joining(join, job.sketch())
+        self._staged = arrow_schema(sketch.streamed())
+        rows = pa.schema([self._staged.field(name) for name in join.columns])
+        self.shapes = Shapes(rows, arrow_schema(sketch.late()))
+        self._hot_keys = Crowds(job.spark, job.log, job.step.name, join)
+
+    def streamed(self, compiler: Compiler) -> DataFrame:
+        return Joining(self._join, compiler).streamed()
+
+    def results(self, batch: DataFrame, sink: Sink, revision: int | None) -> Rows:
+        return Rows(stage(batch, self.job.staging, self._staged))
+
+    def late(self, compiler: Compiler) -> DataFrame:
+        return Joining(self._join, compiler).late()
+
+    def check(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> None:
+        self._hot_keys.check(start, end)
 
 
-def held_for(join: Join) -> timedelta:
-    """The delay of Spark's watermark. Spark cuts the bounds of a join down to milliseconds."""
-    return join.delay + _MILLISECOND
+plan = JoinPlan
 
 
 def _interval(span: timedelta) -> str:

@@ -10,18 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.clock import micros
-from headrace.log import Log
 from headrace.operators.stream_join.declare import JOINED_AT, Join
 from headrace.operators.stream_join.spark import KIND, LEFT, LEFT_ROW, PAIR, RIGHT, RIGHT_ROW
-from headrace.operators.window.emission.policy import Passage
 from headrace.pipeline.stream import Stream, sources
-from headrace.plan.batch import Portion, Shapes
-from headrace.plan.crash_points import Reach
+from headrace.plan.batch import Rows, StepBatch
 from headrace.plan.law import Law
 from headrace.plan.position import Position
 from headrace.plan.staging import Staged
 from headrace.plan.steps import Step
-from headrace.store.keeper import Keeper
+from headrace.store.keeper import Keeper, Passage, Stored
 from headrace.store.outbox import put
 from headrace.store.sqlite.database import PREFIX
 from headrace.store.sqlite.values import check_storable, insert, quoted, sql_type, table_from
@@ -74,30 +71,31 @@ class AloneTable:
 class JoinKeeper(Keeper):
     """Publishes what a join comes to, and keeps what it has to remember for it."""
 
-    def __init__(self, step: Step, shapes: Shapes, log: Log, reach: Reach) -> None:
-        assert step.join is not None
+    def __init__(self, stored: Stored) -> None:
+        step = stored.step
+        assert isinstance(step.stream, Join)
         (self._topic,) = step.outputs
-        self._join: Join = step.join
-        self.schema = shapes.rows
-        self._log = log
-        self._reach = reach
-        self._alone = AloneTable(step, self.schema) if step.join.how != "inner" else None
+        self._join = step.stream
+        self.schema = stored.shapes.rows
+        self._log = stored.log
+        self._reach = stored.reach
+        self._alone = AloneTable(step, self.schema) if self._join.how != "inner" else None
 
     def create(self, db: apsw.Connection) -> None:
         if self._alone is not None:
             self._alone.create(db)
 
-    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
+    def store(self, db: apsw.Connection, batch: StepBatch[Rows], passage: Passage) -> Law:
         """Publish pairs, and rows that are without another by now."""
-        assert portion.joined is not None
-        rows = portion.joined.rows
+        rows = batch.payload.rows
+        assert isinstance(rows, Staged)
         if self._join.how != "anti":
             for some in rows.slices(pc.field(KIND) == PAIR):
                 put(db, self._topic, some.select(self.schema.names))
         if self._alone is not None:
-            self._settle(db, self._alone, rows, portion.end)
+            self._settle(db, self._alone, rows, batch.end)
         self._reach("stored panes")
-        return Law(counted=portion.joined.taken)
+        return Law(counted=batch.taken)
 
     def _settle(
         self, db: apsw.Connection, alone: AloneTable, rows: Staged, end: Mapping[str, Position]
@@ -118,3 +116,6 @@ class JoinKeeper(Keeper):
 
 def _topics(stream: Stream) -> list[str]:
     return [source.topic.name for source in sources(stream)]
+
+
+keeper = JoinKeeper

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from headrace.errors import InvalidPipeline
-from headrace.operators.stream_join.declare import On, check_apart, equal_columns
-from headrace.operators.table_lookup.declare import Table
-from headrace.pipeline.stream import Stream, check_new_names
+from headrace.pipeline.joins import On, check_apart, equal_columns
+from headrace.pipeline.row_steps import check_new_names
+from headrace.pipeline.stream import Stream, Text
+from headrace.pipeline.tables import Table
 from headrace.pipeline.where import Where, caller
 
 TableHow = Literal["inner", "left", "right", "full"]
@@ -50,10 +51,18 @@ class TableJoin(Stream):
     links: tuple[Link, ...]
     how: TableHow
     is_result = True
+    has_checkpoint = False
+    changes_rows = True
+    follows_slowest = False
+    view_key_is = "key of the tables"
 
     @property
     def upstream(self) -> tuple[Stream, ...]:
         return self.tables
+
+    @property
+    def view_key(self) -> tuple[str, ...]:
+        return self.key
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -93,6 +102,14 @@ class TableJoin(Stream):
     def looked_up_from(self, link: Link) -> int:
         """The number of the table that has the columns by which those of a link are found."""
         return self.origins[link.on[0][0]][0]
+
+    def definition(self, text: Text) -> dict[str, Any]:
+        return {
+            "join": [self.how],
+            "on": [[list(pair) for pair in link.on] for link in self.links],
+            "prefix": [link.prefix for link in self.links],
+            "merge": [table.definition(text) for table in self.tables],
+        }
 
 
 def join_tables(
@@ -151,11 +168,6 @@ def join_tables(
             hint=f"Rename it: table(derive(...), ...), or give a prefix. See {where}",
         )
     return made
-
-
-def made_of_tables(stream: Stream) -> bool:
-    """Whether a stream is made of joined tables."""
-    return isinstance(stream, TableJoin) or any(map(made_of_tables, stream.upstream))
 
 
 def _check_link(made: TableJoin, link: Link, how: str, others: int, where: Where) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from headrace.operators.table_join.declare import Link, TableJoin
-from headrace.operators.table_lookup.meaning import Version
+from headrace.oracle.tables import Version
 
 Row = dict[str, Any]
 REVISION = "_revision"

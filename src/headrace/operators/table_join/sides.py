@@ -9,7 +9,7 @@ from __future__ import annotations
 import apsw
 import pyarrow as pa
 
-from headrace.operators.table_lookup.declare import Table
+from headrace.pipeline.tables import Table
 from headrace.plan import metadata
 from headrace.plan.table_changes import ORDER
 from headrace.store.sqlite.database import PREFIX

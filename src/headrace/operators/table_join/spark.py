@@ -3,55 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 from pyarrow import types
-from pyspark.sql import SparkSession
 
 from headrace.errors import InvalidPipeline
-from headrace.log import Log
 from headrace.operators.table_join.declare import TableJoin
-from headrace.operators.table_lookup.declare import Table
+from headrace.operators.table_join.payload import TableChanges, TableShapes
+from headrace.pipeline.tables import Table
 from headrace.plan import metadata
+from headrace.plan.accounting import dead_letters, terms
 from headrace.plan.arrow_frames import arrow_schema
-from headrace.plan.batch import Portion, Shapes, Sink
+from headrace.plan.batch import Sink, StepBatch
 from headrace.plan.crash_points import Reach
 from headrace.plan.law import Law
 from headrace.plan.position import Position
 from headrace.plan.range_read import Between
-from headrace.plan.reads import branches
-from headrace.plan.steps import Step
+from headrace.plan.round_plan import RoundPlan
+from headrace.plan.stream_plan import Job
 from headrace.plan.table_changes import TOMBSTONE, Changes, change_rows
 from headrace.plan.uncounted import Aside
 
-ROUND_ROWS = 500_000
-"""What a round takes of a topic: who joins it holds it, and the rows it touches, in memory."""
 
-
-class TableJoining:
+class TableJoining(RoundPlan):
     """Reads the versions that are new of each table, and holds nothing."""
 
     ahead = True
+    max_rows = 500_000
 
-    def __init__(self, spark: SparkSession, log: Log, step: Step) -> None:
-        assert isinstance(step.stream, TableJoin)
-        self._log = log
-        self._step = step
-        self._join: TableJoin = step.stream
-        self._between = Between(spark, log)
+    def __init__(self, job: Job) -> None:
+        assert isinstance(job.step.stream, TableJoin)
+        self._log = job.log
+        self._step = job.step
+        self._join = job.step.stream
+        self._between = Between(job.spark, job.log)
         nothing = self._between.nothing(metadata.DELETED)
         self._schemas = tuple(
             arrow_schema(change_rows(table, nothing).drop(TOMBSTONE)) for table in self._join.tables
         )
         self._rows = self._row_schema()
-        self.shapes = Shapes(self._rows, tables=self._schemas)
+        self.shapes = TableShapes(self._rows, None, self._schemas)
 
-    def begin(self, sink: Sink) -> None:
-        """Make ready: all there is to know is with the sink."""
-
-    def portion(
+    def batch(
         self, sink: Sink, start: Mapping[str, Position], end: Mapping[str, Position], reach: Reach
-    ) -> Portion:
+    ) -> StepBatch[TableChanges]:
         """The versions from one place up to another."""
         while True:
             there = self._there(start, end)
@@ -64,21 +60,15 @@ class TableJoining:
                 break
         reach("computed")
         aside = self._between.aside(self._step.name, self._join, start, end)
-        dead = [pa.Table.from_batches([b]) for part in aside.values() for b in part.dead]
-        dead += [changes.dead for changes in found if changes.dead is not None]
-        return Portion(
+        return StepBatch(
             start,
             end,
             self._between.frontier(end),
-            self._rows.empty_table(),
             None,
-            pa.concat_tables(dead) if dead else None,
+            dead_letters(aside, *(changes.dead for changes in found)),
             self._law(there, aside, found),
-            tables=tuple(changes.versions for changes in found),
+            TableChanges(tuple(changes.versions for changes in found)),
         )
-
-    def ended(self) -> None:
-        """Nothing is left open."""
 
     def _there(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> dict[str, int]:
         return {
@@ -103,14 +93,11 @@ class TableJoining:
         self, rows: Mapping[str, int], aside: Mapping[str, Aside], found: list[Changes]
     ) -> Law:
         """What is known of the rows before the sink has them."""
-        ways = branches(self._join)
-        law = Law(
-            rows=sum(rows.values()),
+        # A table that is joined with itself reads each row twice, tombstones too.
+        unended = {topic: replace(part, tombstones=0) for topic, part in aside.items()}
+        law = terms(self._join, rows, unended) + Law(
             tombstones=sum(changes.tombstones for changes in found),
-            dead=sum(part.dead_rows for part in aside.values())
-            + sum(changes.dead.num_rows for changes in found if changes.dead is not None),
-            # A table that is joined with itself reads each row twice.
-            exploded=sum((rows[t] - aside[t].dead_rows) * (ways[t] - 1) for t in rows),
+            dead=sum(changes.dead.num_rows for changes in found if changes.dead is not None),
         )
         return law + Law(pairs=law.passed)
 
@@ -131,3 +118,6 @@ class TableJoining:
                         hint=f"Cast one of them with derive(). See {join.where}",
                     )
         return pa.schema([*fields, pa.field(metadata.REVISION, pa.int64())])
+
+
+plan = TableJoining

@@ -8,18 +8,16 @@ from collections.abc import Iterator
 import apsw
 import pyarrow as pa
 
-from headrace.log import Log
+from headrace.operators.table_join.declare import TableJoin
 from headrace.operators.table_join.joined import joined_of
+from headrace.operators.table_join.payload import TableChanges, TableShapes
 from headrace.operators.table_join.sides import Side
-from headrace.operators.window.emission.policy import Passage
 from headrace.plan import metadata
-from headrace.plan.batch import Portion, Shapes
-from headrace.plan.crash_points import Reach
+from headrace.plan.batch import StepBatch
 from headrace.plan.law import Law
 from headrace.plan.position import last_commit
-from headrace.plan.steps import Step
 from headrace.store import changelog
-from headrace.store.keeper import Keeper
+from headrace.store.keeper import Keeper, Passage, Stored
 from headrace.store.outbox import put
 from headrace.store.sqlite.database import PREFIX, rows_of
 from headrace.store.sqlite.values import quoted, shown, table_from
@@ -34,18 +32,18 @@ class TableJoinKeeper(Keeper):
     as they were and as they are, to be told of in the changelog, if there is one.
     """
 
-    def __init__(
-        self, step: Step, shapes: Shapes, log: Log, changes: str | None, reach: Reach
-    ) -> None:
-        assert step.table_join is not None
+    def __init__(self, stored: Stored) -> None:
+        step, shapes = stored.step, stored.shapes
+        join = step.stream
+        assert isinstance(join, TableJoin)
+        assert isinstance(shapes, TableShapes)
         assert step.view is not None
         self.schema = shapes.rows
         self._step = step
         self._view = step.view
-        self._log = log
-        self._changelog = changes
-        self._reach = reach
-        join = step.table_join
+        self._log = stored.log
+        self._changelog = stored.changelog
+        self._reach = stored.reach
         pairs = zip(join.tables, shapes.tables, strict=True)
         self._sides = [Side(step.name, n, table, s) for n, (table, s) in enumerate(pairs)]
         self._joined = joined_of(step.name, join, self._sides)
@@ -68,8 +66,8 @@ class TableJoinKeeper(Keeper):
             f"SELECT {columns}, 'open' AS _state FROM {rows}"
         )
 
-    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
-        pairs = zip(self._sides, portion.tables, strict=True)
+    def store(self, db: apsw.Connection, batch: StepBatch[TableChanges], passage: Passage) -> Law:
+        pairs = zip(self._sides, batch.payload.tables, strict=True)
         before = sum(side.take_in(db, versions) for side, versions in pairs)
         if self._changelog is not None:
             self._joined.touch(db)
@@ -78,7 +76,7 @@ class TableJoinKeeper(Keeper):
         self._reach("stored panes")
         if self._changelog is not None:
             self._remember(db, self._after)
-            moment = self._log.commit_time(last_commit(portion.end)) // 1_000
+            moment = self._log.commit_time(last_commit(batch.end)) // 1_000
             self._tell(db, self._changelog, moment)
         return Law(counted=after - before)
 
@@ -126,6 +124,9 @@ class TableJoinKeeper(Keeper):
         found = db.execute(sql)
         while some := list(itertools.islice(found, _ROWS_AT_ONCE)):
             yield table_from([tuple(row) for row in some], schema)
+
+
+keeper = TableJoinKeeper
 
 
 def _index(table: str) -> str:

@@ -8,9 +8,10 @@ import apsw
 import pyarrow as pa
 
 from headrace.clock import micros
-from headrace.operators.table_lookup.declare import REVISION, ROW, Enriched
+from headrace.operators.table_lookup.declare import Enriched
 from headrace.operators.table_lookup.lookup import FOUND, MOMENT
 from headrace.operators.table_lookup.versions import VersionTable
+from headrace.pipeline.tables import REVISION, ROW
 from headrace.plan import metadata
 from headrace.plan.steps import Step
 from headrace.plan.table_changes import AMENDS, FROM, ORDER
@@ -25,10 +26,10 @@ class ToldRows:
     """Rows of an enriched stream, by the columns they were looked up by and their time."""
 
     def __init__(self, step: Step, schema: pa.Schema, versions: VersionTable) -> None:
-        assert step.enriched is not None
-        assert step.enriched.amend is not None
-        self._enriched: Enriched = step.enriched
-        self._amend = micros(step.enriched.amend)
+        assert isinstance(step.stream, Enriched)
+        assert step.stream.amend is not None
+        self._enriched = step.stream
+        self._amend = micros(step.stream.amend)
         self._versions = versions
         own = [*self._enriched.input.columns, ROW, MOMENT, metadata.READY, *FOUND]
         self._kept = pa.schema([schema.field(name) for name in own])

@@ -1,53 +1,22 @@
-"""Tables: what is known of each key, kept by a topic of changes.
-
-A row of the topic is a version of its key, valid from its event time on, and a tombstone the end of
-one. Versions are ordered by when they are valid from, and where that is the same by the log.
-"""
+"""Stream-table join, as a user declares it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, get_args, overload
+from typing import Any, Literal, get_args, overload
 
+from headrace.clock import micros
 from headrace.errors import InvalidPipeline
 from headrace.operators.remote_lookup.declare import Fetched, Remote
-from headrace.operators.stream_join.declare import On, check_apart, check_times, equal_columns
-from headrace.pipeline.expressions import Expression, check_columns
-from headrace.pipeline.stream import (
-    Project,
-    Source,
-    Stream,
-    check_new_names,
-    has_results,
-    sources,
-)
+from headrace.pipeline.joins import On, check_apart, check_times, equal_columns
+from headrace.pipeline.row_steps import check_new_names
+from headrace.pipeline.stream import Stream, Text, has_results, sources
+from headrace.pipeline.tables import REVISION, ROW, Table, columns_of
 from headrace.pipeline.where import caller
 
 Mode = Literal["as_of", "latest"]
 EnrichHow = Literal["left", "inner"]
-
-ROW, REVISION = "row", "revision"
-"""What tells of a row that may be amended which it is, and the last commit that went into it."""
-
-
-@dataclass(frozen=True)
-class Table(Stream):
-    """The versions of each key of a stream. `deleted` says which of them say that there is none."""
-
-    input: Stream
-    key: tuple[str, ...]
-    deleted: Expression | None
-
-    @property
-    def upstream(self) -> tuple[Stream, ...]:
-        return (self.input,)
-
-    @property
-    def topic(self) -> str:
-        (source,) = sources(self.input)
-        return source.topic.name
 
 
 @dataclass(frozen=True)
@@ -63,6 +32,7 @@ class Enriched(Stream):
     amend: timedelta | None
     prefix: str
     is_result = True
+    has_checkpoint = False
 
     @property
     def upstream(self) -> tuple[Stream, ...]:
@@ -73,31 +43,15 @@ class Enriched(Stream):
         """The columns of the table that a row gets, and what they are called there."""
         return columns_of(self.table, self.prefix)
 
-
-def table(stream: Stream, *, key: str | Sequence[str], deleted: Expression | None = None) -> Table:
-    """A table of a topic of changes: the versions of each key, by event time.
-
-    A tombstone of the topic ends a key, as of the highest event time before it, if the key is made
-    of that of the topic. A row for which `deleted` is true ends it as of its own event time.
-    """
-    where = caller()
-    keys = (key,) if isinstance(key, str) else tuple(key)
-    for name in keys:
-        check_columns(f"`{name}`", stream.columns, where)
-    if not keys:
-        raise InvalidPipeline("A table needs a key", hint=f"table(users, key='id'). See {where}")
-    if deleted is not None:
-        check_columns(deleted, stream.columns, where)
-    here = stream
-    while isinstance(here, Project):
-        here = here.input
-    if not isinstance(here, Source):
-        raise InvalidPipeline(
-            "A table is made of a topic and, at most, other columns of it: a row that were left "
-            "out would leave the version before it in place",
-            hint=f"deleted='...' says which rows are the end of a key. See {where}",
-        )
-    return Table(stream.columns, where, stream, keys, deleted)
+    def definition(self, text: Text) -> dict[str, Any]:
+        return {
+            "enrich": [self.mode, self.how],
+            "amend": None if self.amend is None else micros(self.amend),
+            "on": [list(pair) for pair in self.on],
+            "wait": micros(self.wait),
+            "prefix": self.prefix,
+            "merge": [self.input.definition(text), self.table.definition(text)],
+        }
 
 
 @overload
@@ -205,8 +159,3 @@ def enrich(
     return Enriched(
         tuple(names), where, stream, table, equal, mode, how, wait or timedelta(0), amend, prefix
     )
-
-
-def columns_of(table: Table, prefix: str) -> tuple[tuple[str, str], ...]:
-    """The columns of a table but for its key, and what they are called with a prefix."""
-    return tuple((n, prefix + n) for n in table.columns if n not in table.key)

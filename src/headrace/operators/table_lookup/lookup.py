@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.operators.table_lookup.declare import REVISION, ROW, Enriched
+from headrace.operators.table_lookup.declare import Enriched
 from headrace.operators.table_lookup.validity import SINCE, UNTIL, validity
+from headrace.pipeline.tables import REVISION, ROW
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import frame_of
 from headrace.plan.compile import checked

@@ -8,31 +8,30 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from headrace.clock import micros
-from headrace.log import Commit, Log
+from headrace.log import Commit
 from headrace.operators.table_lookup.declare import Enriched
 from headrace.operators.table_lookup.lookup import Lookup
+from headrace.operators.table_lookup.payload import LookedUp, LookupShapes
 from headrace.pipeline.stream import sources
 from headrace.plan import metadata
+from headrace.plan.accounting import dead_letters, terms
 from headrace.plan.arrow_frames import arrow_schema
-from headrace.plan.batch import Portion, Shapes, Sink
+from headrace.plan.batch import Sink, StepBatch
 from headrace.plan.counters import Counters
 from headrace.plan.crash_points import Reach
 from headrace.plan.law import Law
 from headrace.plan.log_rows import event_times, in_time
 from headrace.plan.position import Commits, Position, last_commit, position_at
 from headrace.plan.range_read import PLACES, Between
-from headrace.plan.reads import branches
+from headrace.plan.round_plan import RoundPlan
 from headrace.plan.staging import stage
-from headrace.plan.steps import Step
+from headrace.plan.stream_plan import Job
 from headrace.plan.table_changes import TOMBSTONE, Changes, change_rows
-from headrace.plan.uncounted import Aside
 from headrace.plan.waiting import Ready, Waiting, frontier_after
 
 
@@ -47,19 +46,18 @@ class Held:
     """The frontier of each topic by then."""
 
 
-class Enriching:
+class Enriching(RoundPlan):
     """Computes what lies between two places. Its sink keeps the versions of the table."""
 
     ahead = True
 
-    def __init__(self, spark: SparkSession, log: Log, step: Step, staging: Path) -> None:
-        assert isinstance(step.stream, Enriched)
-        self._spark = spark
-        self._log = log
-        self._step = step
-        self._staging = staging
-        self._enriched: Enriched = step.stream
-        self._between = Between(spark, log)
+    def __init__(self, job: Job) -> None:
+        assert isinstance(job.step.stream, Enriched)
+        self._log = job.log
+        self._step = job.step
+        self._staging = job.staging
+        self._enriched = job.step.stream
+        self._between = Between(job.spark, job.log)
         self._topics = {s.topic.name: s.topic for s in sources(self._enriched.input)}
         (table,) = sources(self._enriched.table)
         self._table = table.topic
@@ -69,13 +67,13 @@ class Enriching:
             self._enriched.table, self._between.nothing(metadata.DELETED), self._enriched.amend
         )
         self._versions_schema = arrow_schema(changes.drop(TOMBSTONE))
-        self._lookup = Lookup(spark, self._enriched)
+        self._lookup = Lookup(job.spark, self._enriched)
         nothing = self._between.nothing(metadata.READY, ordered=self._amends)
         rows = nothing.rows(self._enriched.input)
         versions = self._versions_schema.empty_table()
         self._schema = arrow_schema(self._lookup.found(rows, versions))
         public = pa.schema([self._schema.field(name) for name in self._enriched.columns])
-        self.shapes = Shapes(public, versions=self._versions_schema, told=self._schema)
+        self.shapes = LookupShapes(public, None, self._versions_schema, self._schema)
         self._held = Held(versions)
 
     def begin(self, sink: Sink) -> None:
@@ -89,11 +87,11 @@ class Enriching:
             for topic in (self._table.name, *self._topics)
         }
         ready = self._ready(begun, reached, reached, frontiers)
-        self._held = self._still(sink.versions(), ready, reached)
+        self._held = self._still(sink.recall(), ready, reached)
 
-    def portion(
+    def batch(
         self, sink: Sink, start: Mapping[str, Position], end: Mapping[str, Position], reach: Reach
-    ) -> Portion:
+    ) -> StepBatch[LookedUp]:
         """The rows that are ready by then and were not, each looked up."""
         upto = last_commit(end)
         changes = self._changes(start, end)
@@ -124,21 +122,24 @@ class Enriching:
         more = {t: held.waiting.get(t, 0) - self._held.waiting.get(t, 0) for t in self._topics}
         self._held = held
         aside = self._between.aside(self._step.name, self._enriched, start, end)
-        dead = [pa.Table.from_batches([b]) for part in aside.values() for b in part.dead]
-        dead += [changes.dead] if changes.dead is not None else []
-        law = self._law(start, end, aside, changes, more)
-        law += _counted(results.counts, counters)
-        return Portion(
+        came = {topic: end[topic].rows_after(start[topic]) for topic in end}
+        table = self._table.name
+        # The tombstones of the table are versions, which were counted among its changes.
+        unended = {**aside, table: replace(aside[table], tombstones=0)}
+        law = terms(self._enriched.input, came, unended, counters, results.counts, more)
+        law += Law(
+            tombstones=changes.tombstones,
+            dead=changes.dead.num_rows if changes.dead is not None else 0,
+            compacted=self._between.compacted(self._table, start[table], end[table]),
+        )
+        return StepBatch(
             start,
             end,
             self._between.frontier(end),
-            self._schema.empty_table(),
             None,
-            pa.concat_tables(dead) if dead else None,
+            dead_letters(aside, changes.dead),
             law + Law(pairs=law.passed),
-            staged=results,
-            versions=changes.versions,
-            frontiers=held.frontiers,
+            LookedUp(results, changes.versions, held.frontiers),
         )
 
     def ended(self) -> None:
@@ -178,37 +179,5 @@ class Enriching:
             found[name] = count
         return Held(versions, low, found, ready.frontiers)
 
-    def _law(
-        self,
-        start: Mapping[str, Position],
-        end: Mapping[str, Position],
-        aside: Mapping[str, Aside],
-        changes: Changes,
-        more: Mapping[str, int],
-    ) -> Law:
-        """What the log knows of the rows; `more` wait in each topic than before."""
-        rows = {topic: end[topic].rows_after(start[topic]) for topic in end}
-        ways = branches(self._enriched.input)
-        came = {
-            topic: rows[topic] - aside[topic].dead_rows - aside[topic].tombstones - more[topic]
-            for topic in self._topics
-        }
-        return Law(
-            rows=sum(rows.values()),
-            tombstones=changes.tombstones + sum(aside[t].tombstones for t in self._topics),
-            dead=sum(found.dead_rows for found in aside.values())
-            + (changes.dead.num_rows if changes.dead is not None else 0),
-            exploded=sum(n * (ways[topic] - 1) for topic, n in came.items()),
-            waiting=sum(more.values()),
-            compacted=self._between.compacted(
-                self._table, start[self._table.name], end[self._table.name]
-            ),
-        )
 
-
-def _counted(counts: Mapping[str, int], counters: Counters) -> Law:
-    """What Spark has counted of the rows."""
-    return Law(
-        filtered=sum(counts[name] for name in counters.filtered),
-        exploded=sum(counts[name] for name in counters.exploded),
-    )
+plan = Enriching

@@ -7,33 +7,31 @@ from collections.abc import Mapping
 import apsw
 import pyarrow as pa
 
-from headrace.log import Log
 from headrace.operators.table_lookup.amending import ToldRows
+from headrace.operators.table_lookup.declare import Enriched
+from headrace.operators.table_lookup.payload import LookedUp, LookupShapes
 from headrace.operators.table_lookup.versions import FrontierTable, VersionTable
-from headrace.operators.window.emission.policy import Passage
-from headrace.plan.batch import Portion, Shapes
-from headrace.plan.crash_points import Reach
+from headrace.plan.batch import StepBatch
 from headrace.plan.law import Law
-from headrace.plan.steps import Step
-from headrace.store.keeper import Keeper
+from headrace.store.keeper import Keeper, Passage, Stored
 from headrace.store.outbox import put
 
 
 class EnrichKeeper(Keeper):
     """Versions in a table, and rows with what was found in a topic."""
 
-    def __init__(self, step: Step, shapes: Shapes, log: Log, reach: Reach) -> None:
-        assert step.enriched is not None
-        assert shapes.versions is not None
-        assert shapes.told is not None
+    def __init__(self, stored: Stored) -> None:
+        step, shapes = stored.step, stored.shapes
+        assert isinstance(step.stream, Enriched)
+        assert isinstance(shapes, LookupShapes)
         (self._topic,) = step.outputs
         self.schema = shapes.rows
-        self._log = log
-        self._reach = reach
-        self._table = step.enriched.table
+        self._log = stored.log
+        self._reach = stored.reach
+        self._table = step.stream.table
         self._versions = VersionTable(step.name, self._table.key, shapes.versions)
         self._frontiers = FrontierTable(step.name)
-        amends = step.enriched.amend is not None
+        amends = step.stream.amend is not None
         self._told = ToldRows(step, shapes.told, self._versions) if amends else None
 
     def create(self, db: apsw.Connection) -> None:
@@ -41,24 +39,28 @@ class EnrichKeeper(Keeper):
         if self._told is not None:
             self._told.create(db)
 
-    def versions(self, db: apsw.Connection) -> pa.Table:
+    def recall(self, db: apsw.Connection, request: pa.Table | None) -> pa.Table:
+        """The versions of the table."""
         return self._versions.all(db)
 
     def frontiers(self, db: apsw.Connection) -> Mapping[str, int]:
         return self._frontiers.all(db)
 
-    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
-        assert portion.versions is not None
-        counted = self._versions.add(db, portion.versions)
-        self._frontiers.keep(db, portion.frontiers)
+    def store(self, db: apsw.Connection, batch: StepBatch[LookedUp], passage: Passage) -> Law:
+        found = batch.payload
+        counted = self._versions.add(db, found.versions)
+        self._frontiers.keep(db, found.frontiers)
         if self._told is not None:
-            self._told.correct(db, portion.versions, self._topic)
-        for some in portion.slices():
+            self._told.correct(db, found.versions, self._topic)
+        for some in found.rows.slices():
             if self._told is not None:
                 self._told.add(db, some)
             counted += put(db, self._topic, some.select(self.schema.names))
         if self._told is not None:
             topic = self._table.topic
-            self._told.forget(db, self._log.frontier(topic, portion.end[topic].commit))
+            self._told.forget(db, self._log.frontier(topic, batch.end[topic].commit))
         self._reach("stored panes")
         return Law(counted=counted)
+
+
+keeper = EnrichKeeper

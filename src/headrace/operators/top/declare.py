@@ -1,14 +1,92 @@
-"""The highest of each window: a leaderboard of what an aggregation has counted."""
+"""The top N of each window: a leaderboard of what an aggregation has counted."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
 from headrace.errors import InvalidPipeline
+from headrace.operators.window.declare import Aggregation, Emit
+from headrace.operators.window.windows import Session, Sliding
 from headrace.pipeline.expressions import not_there
-from headrace.pipeline.stream import RANK, WINDOW_END, WINDOW_START, Aggregation, Top
-from headrace.pipeline.time import Sliding
+from headrace.pipeline.output import Output, check_panes
+from headrace.pipeline.stream import Stream, Text
+from headrace.pipeline.time import WINDOW_END, WINDOW_START, Lateness
 from headrace.pipeline.where import Where, caller
+
+RANK = "rank"
+
+
+@dataclass(frozen=True)
+class Top(Stream):
+    """For each window, and each value of `within`, the `n` rows with the highest value of `by`.
+
+    Sessions begin and end each at its own time, so those that are not final are ranked together:
+    the board is live.
+    """
+
+    of: Aggregation
+    n: int
+    by: str
+    within: tuple[str, ...]
+    is_result = True
+    has_panes = True
+    view_key_is = "rank"
+
+    @property
+    def upstream(self) -> tuple[Stream, ...]:
+        return (self.of,)
+
+    @property
+    def computed(self) -> Aggregation:
+        return self.of
+
+    @property
+    def view_key(self) -> tuple[str, ...]:
+        return self.key
+
+    @property
+    def watermark_delay(self) -> timedelta:
+        return self.lateness.delay
+
+    @property
+    def live(self) -> bool:
+        """Whether it ranks what is there now, and not each window by itself."""
+        return isinstance(self.of.window, Session)
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """What rows have in common that are ranked together."""
+        return self.within if self.live else (*self.within, WINDOW_START)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What a place is known by."""
+        return (*self.group, RANK)
+
+    @property
+    def emit(self) -> Emit:
+        return self.of.emit
+
+    @property
+    def lateness(self) -> Lateness:
+        return self.of.lateness
+
+    def output_time(self, columns: Sequence[str]) -> str:
+        return WINDOW_START
+
+    def definition(self, text: Text) -> dict[str, Any]:
+        return {"top": [self.n, self.by, *self.within], **self.of.definition(text)}
+
+    def check_output(self, output: Output) -> None:
+        check_panes(output, self.columns, self.emit)
+        if isinstance(output.early, int):
+            raise InvalidPipeline(
+                f"A rank cannot wait for {output.early} rows: others may take it meanwhile",
+                hint=f"Use 'batch', 'never' or a timedelta. See {output.where}",
+            )
 
 
 def top(aggregation: Aggregation, n: int, *, by: str, within: str | Sequence[str] = ()) -> Top:

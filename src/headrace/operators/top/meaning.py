@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from headrace.operators.top.declare import Top
 from headrace.operators.window.meaning import Meaning, Pane, PaneKey
-from headrace.pipeline.stream import Top
 
 Place = tuple[Any, ...]
 """The values of `within`, the window's start if each window is ranked by itself, and the rank."""

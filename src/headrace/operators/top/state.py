@@ -8,11 +8,14 @@ import apsw
 import pyarrow as pa
 
 from headrace.errors import InvalidPipeline
+from headrace.operators.top.declare import RANK, Top
 from headrace.operators.window.emission.policy import Turn
-from headrace.operators.window.table import PaneTable
-from headrace.pipeline.stream import RANK, WINDOW_END, WINDOW_START, Top
+from headrace.operators.window.state import PaneKeeper
+from headrace.operators.window.table import Merged, PaneTable
+from headrace.pipeline.time import WINDOW_END, WINDOW_START
 from headrace.plan import metadata
 from headrace.plan.steps import Step
+from headrace.store.keeper import Stored
 from headrace.store.sqlite.database import PREFIX
 from headrace.store.sqlite.values import insert, ordered, quoted, table_from
 
@@ -36,12 +39,13 @@ class SlotTable(PaneTable):
     """The rows that have a rank, by group and rank. A reader sees these, and not the panes."""
 
     def __init__(self, step: Step, panes: PaneTable) -> None:
-        assert step.top is not None
-        self._top = step.top
+        assert isinstance(step.stream, Top)
+        self._top = step.stream
         # No name has a space in it, so this is none of another step's tables.
         super().__init__(
             step, _schema(self._top, panes.schema), name=f"slots {step.name}", key=self._top.key
         )
+        self._is_view = step.view is not None
         self._panes = panes
         self._group = [quoted(name) for name in self._top.group]
         self._same_group = " AND ".join(["true", *(f"t.{g} IS o.{g}" for g in self._group)])
@@ -60,8 +64,9 @@ class SlotTable(PaneTable):
         db.execute(f"CREATE INDEX {self._groups} ON {self._panes.name} ({columns})")
 
     @property
-    def is_shown(self) -> bool:
-        return True
+    def forgets(self) -> bool:
+        """False for a live board: a rank goes on with another row."""
+        return not self._top.live
 
     def touch(self, db: apsw.Connection, panes: pa.Table) -> None:
         """Remember that panes have changed, or are no more: their groups are ranked anew."""
@@ -164,3 +169,35 @@ def _schema(top: Top, panes: pa.Schema) -> pa.Schema:
         pa.field(RANK, pa.int64()) if name == RANK else panes.field(name) for name in top.columns
     ]
     return pa.schema([*fields, panes.field(metadata.REVISION), panes.field(metadata.ROWS)])
+
+
+class RankKeeper(PaneKeeper):
+    """Panes in a table that is hidden, and their ranks, which a reader sees."""
+
+    def _show(self, stored: Stored) -> SlotTable:
+        self._slots = SlotTable(stored.step, self._table)
+        return self._slots
+
+    def create(self, db: apsw.Connection) -> None:
+        super().create(db)
+        self._slots.create(db)
+
+    @property
+    def _remembers(self) -> bool:
+        return False
+
+    def _changed(self, db: apsw.Connection, rows: pa.Table, merged: Merged, turn: Turn) -> None:
+        self._slots.touch(db, rows)
+
+    def _all_changed(self, db: apsw.Connection, turn: Turn) -> None:
+        ranked = self._slots.rank(db, turn)
+        self._table.forget(db, turn.closed.after)
+        if self._updates:
+            self._publisher.retracted(db, ranked.gone, turn)
+            self._publisher.updates(db, ranked.rows, ranked.before, turn)
+
+    def _gone(self, db: apsw.Connection, panes: pa.Table, turn: Turn) -> None:
+        self._slots.touch(db, panes)
+
+
+keeper = RankKeeper

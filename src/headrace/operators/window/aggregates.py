@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from headrace.errors import InvalidPipeline
 
@@ -30,6 +30,12 @@ class Aggregate:
     of: str | None = None
     parameter: float | None = None
     tracked: int | None = None
+
+    @property
+    def definition(self) -> list[Any]:
+        """The aggregate as plain data."""
+        more = [] if self.tracked is None else [self.tracked]
+        return [self.kind, self.of, self.parameter, *more]
 
     def error(self, rows: int) -> int:
         """By how much a count of `approx_top` over so many values can be too high."""

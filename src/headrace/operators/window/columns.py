@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headrace.clock import micros
-from headrace.pipeline.stream import WINDOW_END, WINDOW_START
-from headrace.pipeline.time import AnyWindow, Window
+from headrace.operators.window.windows import AnyWindow, Window
+from headrace.pipeline.time import WINDOW_END, WINDOW_START
 from headrace.plan import metadata
-from headrace.plan.watermark import shifted
-
-_WATERMARKED = "spark.watermarkDelayMs"
+from headrace.plan.panes import grid_ends
 
 
 def window_ends(window: AnyWindow) -> list[Column]:
@@ -24,26 +22,7 @@ def window_ends(window: AnyWindow) -> list[Column]:
     if not isinstance(window, Window):
         (after,) = window.ends(0)
         return [time + F.lit(after)]
-    size, every, offset = map(micros, (window.size, window.every, window.offset))
-    last = time - F.pmod(time - F.lit(offset), F.lit(every))
-    return [last + F.lit(size - number * every) for number in range(-(-size // every))]
-
-
-def each(ends: list[Column]) -> Column:
-    """A row for each of the columns."""
-    return F.explode(F.array(*ends)) if ends[1:] else ends[0]
-
-
-def evicted_by(rows: DataFrame, end: str, shift: int) -> DataFrame:
-    """Rows whose column `end`, as a key of Spark's state, lets it forget what is closed.
-
-    It is then a time that is shifted, as the watermark is.
-
-    Spark knows such a key by a note on its column, which `withWatermark` makes and a sum loses. It
-    has to be a column before it is grouped by, or the note is lost again.
-    """
-    moment = shifted(F.col(end), shift).alias(end, metadata={_WATERMARKED: 0})
-    return rows.withColumn(end, moment)
+    return grid_ends(window.size, window.every, window.offset)
 
 
 def window_columns(window: AnyWindow, end: Column) -> tuple[Column, Column]:

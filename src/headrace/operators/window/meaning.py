@@ -10,11 +10,11 @@ from typing import Any
 
 from headrace.clock import micros
 from headrace.operators.window.aggregates import Aggregate
+from headrace.operators.window.declare import Aggregation
+from headrace.operators.window.windows import AnyWindow, Session, Sliding, Window
 from headrace.oracle.events import Event
 from headrace.oracle.expressions import compile_sql
 from headrace.oracle.rows import rows_of
-from headrace.pipeline.stream import Aggregation
-from headrace.pipeline.time import AnyWindow, Session, Sliding, Window
 
 PaneKey = tuple[Any, ...]
 """The values of `by`, then the window's start."""

@@ -8,42 +8,23 @@ rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+from collections.abc import Callable
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
 from headrace.clock import micros
-from headrace.operators.window.columns import each, evicted_by, window_columns, window_ends
-from headrace.pipeline.stream import Aggregation
-from headrace.pipeline.time import Sliding, Window
+from headrace.operators.window.columns import window_columns
+from headrace.operators.window.declare import Aggregation
+from headrace.operators.window.windows import Sliding
 from headrace.plan import metadata
-from headrace.plan.watermark import unshifted
-
-PANE = "_pane"
-"""The end of a pane, as a time."""
-
-HELD = "_held"
-"""The rows of a pane, as an array."""
+from headrace.plan.panes import HELD, PANE
 
 _MOMENT = "_moment"
 
 Aggregates = Callable[[Callable[[Column], Column]], list[Column]]
 """The aggregates of a step under their names, given what to do to what Spark aggregates of each."""
-
-
-def hold(rows: DataFrame, by: Sequence[str], size: timedelta, shift: int) -> DataFrame:
-    """The rows of each key, by pane, as Spark's update mode gives them: the panes that changed."""
-    panes = Window(2 * size, size)
-    kept = [name for name in rows.columns if name not in (*by, metadata.FRONTIER, metadata.MET)]
-    keys = [F.col(f"`{key}`") for key in by]
-    row = F.struct(*(F.col(f"`{name}`") for name in kept))
-    held = rows.select(*keys, row.alias(HELD), each(window_ends(panes)).alias(PANE))
-    panes_of = evicted_by(held, PANE, shift).groupBy(PANE, *keys)
-    made = panes_of.agg(F.collect_list(HELD).alias(HELD))
-    return made.withColumn(PANE, F.timestamp_micros(unshifted(PANE, shift)))
 
 
 def slide(held: DataFrame, step: Aggregation, made: Aggregates, since: int) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Keeps the panes of an aggregation: its view, what is published of it, and its open sessions."""
+"""The panes of an aggregation in the store: its view, what is published, and its open sessions."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.clock import micros
-from headrace.log import Log
-from headrace.operators.top.state import SlotTable
-from headrace.operators.window.emission.policy import Passage, Turn
+from headrace.operators.window.declare import Aggregation
+from headrace.operators.window.emission.policy import Turn
 from headrace.operators.window.emission.publisher import Publisher
+from headrace.operators.window.payload import Panes, PaneShapes
 from headrace.operators.window.session.state import OpenSessions
-from headrace.operators.window.table import PaneTable, without
+from headrace.operators.window.table import Merged, PaneTable, without
 from headrace.plan import metadata
-from headrace.plan.batch import Portion, Shapes
-from headrace.plan.crash_points import Reach
+from headrace.plan.batch import StepBatch
 from headrace.plan.law import Law
-from headrace.plan.steps import Step
 from headrace.store import changelog
-from headrace.store.keeper import Keeper
+from headrace.store.keeper import Keeper, Passage, Stored, ViewTerms
 
 
 class PaneKeeper(Keeper):
-    """Panes in a table, and of a ranking the places beside them."""
+    """Panes in a table, which a reader sees."""
 
-    def __init__(
-        self, step: Step, shapes: Shapes, log: Log, changes: str | None, reach: Reach
-    ) -> None:
-        assert step.aggregation is not None
-        self._step = step
-        self._aggregation = step.aggregation
-        self._log = log
-        self._reach = reach
+    def __init__(self, stored: Stored) -> None:
+        step, shapes = stored.step, stored.shapes
+        assert isinstance(step.computed, Aggregation)
+        assert isinstance(shapes, PaneShapes)
+        self._aggregation = made = step.computed
+        self._log = stored.log
+        self._reach = stored.reach
         self._table = PaneTable(step, shapes.rows)
         self._sessions = (
             OpenSessions(step, shapes.sessions) if shapes.sessions is not None else None
         )
-        self._slots = SlotTable(step, self._table) if step.top else None
-        self._shown = self._slots or self._table
-        self._publisher = Publisher(step, changes, self._shown)
+        self._shown = self._show(stored)
+        self._publisher = Publisher(step, stored.changelog, self._shown)
+        self._updates = made.emit == "updates"
         self.schema = self._shown.schema
+        self.view_terms = ViewTerms(made.emit, made.lateness.delay, made.lateness.grace)
+
+    def _show(self, stored: Stored) -> PaneTable:
+        """The table that a reader sees."""
+        return self._table
 
     def create(self, db: apsw.Connection) -> None:
         self._table.create(db)
-        if self._slots is not None:
-            self._slots.create(db)
         if self._sessions is not None:
             self._sessions.create(db)
 
@@ -56,58 +56,70 @@ class PaneKeeper(Keeper):
         turn = self._turn(Passage(frontier, frontier), 0)
         self._publisher.enter(db, turn.closed.after, spoken)
 
-    def overlapping(self, db: apsw.Connection, sessions: pa.Table) -> pa.Table:
+    def recall(self, db: apsw.Connection, request: pa.Table | None) -> pa.Table:
+        """The open sessions, in parts, that overlap those of a request."""
         assert self._sessions is not None
-        return self._sessions.overlapping(db, sessions)
+        assert request is not None
+        return self._sessions.overlapping(db, request)
 
-    def store(self, db: apsw.Connection, portion: Portion, passage: Passage) -> Law:
-        publisher, shown = self._publisher, self._shown
-        turn = self._turn(passage, portion.moment(self._log))
-        updates = self._aggregation.emit == "updates"
-        counted = self._replace_sessions(db, portion, turn)
-        remember = updates and publisher.wanted and self._slots is None
-        for rows in self._table.slices(portion.rows):
-            merged = self._table.merge(db, rows, remember=remember)
+    def store(self, db: apsw.Connection, batch: StepBatch[Panes], passage: Passage) -> Law:
+        turn = self._turn(passage, batch.moment(self._log))
+        counted = self._replace_sessions(db, batch.payload, turn)
+        for rows in self._table.slices(batch.payload.rows):
+            merged = self._table.merge(db, rows, remember=self._remembers)
             counted += merged.counted
-            if merged.before is not None:
-                changed = changelog.changed_rows(rows, merged.before)
-                publisher.updates(db, rows.filter(changed), merged.before.filter(changed), turn)
-            if self._slots is not None:
-                self._slots.touch(db, rows)
-        if self._slots is not None:
-            ranked = self._slots.rank(db, turn)
-            self._table.forget(db, turn.closed.after)
-            if updates:
-                publisher.retracted(db, ranked.gone, turn)
-                publisher.updates(db, ranked.rows, ranked.before, turn)
+            self._changed(db, rows, merged, turn)
+        self._all_changed(db, turn)
         self._reach("stored panes")
-        if updates:
-            publisher.fired(db, shown.ended(db, *turn.watermark.span), turn)
-            publisher.settle(db, turn)
+        if self._updates:
+            self._publisher.fired(db, self._shown.ended(db, *turn.watermark.span), turn)
+            self._publisher.settle(db, turn)
         else:
-            publisher.final(db, shown.ended(db, *turn.closed.span), turn)
+            self._publisher.final(db, self._shown.ended(db, *turn.closed.span), turn)
         return Law(counted=counted)
 
+    # Hooks for what is shown instead of the panes
+
+    @property
+    def _remembers(self) -> bool:
+        """True if panes are compared with what they were before."""
+        return self._updates and self._publisher.wanted
+
+    def _changed(self, db: apsw.Connection, rows: pa.Table, merged: Merged, turn: Turn) -> None:
+        """Publish panes that have changed."""
+        if merged.before is not None:
+            changed = changelog.changed_rows(rows, merged.before)
+            before = merged.before.filter(changed)
+            self._publisher.updates(db, rows.filter(changed), before, turn)
+
+    def _all_changed(self, db: apsw.Connection, turn: Turn) -> None:
+        """Called when all panes of a batch are in the table."""
+
+    def _gone(self, db: apsw.Connection, panes: pa.Table, turn: Turn) -> None:
+        """Publish that panes have become part of others."""
+        if self._updates:
+            self._publisher.retracted(db, panes, turn)
+
     def _turn(self, passage: Passage, now: int) -> Turn:
-        """What it means for windows that the frontier has come so far."""
+        """The windows that the frontier fires and closes on its way."""
         aggregation = self._aggregation
         watermark = passage.less(micros(aggregation.lateness.delay))
         settled = micros(aggregation.lateness.grace + aggregation.window.settles)
         return Turn(watermark, watermark.less(settled), now)
 
-    def _replace_sessions(self, db: apsw.Connection, portion: Portion, turn: Turn) -> int:
+    def _replace_sessions(self, db: apsw.Connection, found: Panes, turn: Turn) -> int:
         """Keep the open sessions, and take away what is now part of others; returns minus its rows.
 
         What a session was before it grew stays in the table under its key, and is merged with.
         """
-        if self._sessions is None or portion.sessions is None:
+        if self._sessions is None or found.sessions is None:
             return 0
-        parts, replaced = portion.sessions.parts, portion.sessions.replaced
+        parts, replaced = found.sessions.parts, found.sessions.replaced
         self._sessions.replace(db, replaced, parts)
         self._sessions.forget(db, turn.closed.after)
-        gone = self._table.remove(db, without(replaced, portion.rows, self._table.key))
-        if self._slots is not None:
-            self._slots.touch(db, gone)
-        elif self._aggregation.emit == "updates":
-            self._publisher.retracted(db, gone, turn)
+        gone = self._table.remove(db, without(replaced, found.rows, self._table.key))
+        self._gone(db, gone, turn)
         return -(pc.sum(gone.column(metadata.ROWS)).as_py() or 0)
+
+
+keeper = PaneKeeper

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.clock import micros
-from headrace.pipeline.stream import WINDOW_END, WINDOW_START
-from headrace.pipeline.time import Session
+from headrace.operators.window.declare import Aggregation
+from headrace.operators.window.windows import Session
+from headrace.pipeline.time import WINDOW_END
 from headrace.plan import metadata
 from headrace.plan.steps import Step
 from headrace.store.sqlite.database import PREFIX, panes_of
@@ -53,18 +54,18 @@ class PaneTable:
         name: str | None = None,
         key: Sequence[str] | None = None,
     ) -> None:
-        assert step.aggregation is not None
+        assert isinstance(step.computed, Aggregation)
         check_storable(schema, f"step {step.name!r}")
-        self._aggregation = step.aggregation
+        self._aggregation = step.computed
         self.schema = schema
-        own = (*step.aggregation.by, WINDOW_START)
-        kept = step.view.key if step.view is not None and step.top is None else own
+        self._is_view = step.view is not None and step.stream is step.computed
+        kept = step.view.key if step.view is not None and self._is_view else step.computed.view_key
         self.key = kept if key is None else tuple(key)
         self.name = quoted(f"{PREFIX}{name}" if name else panes_of(step.name))
         self._index = quoted(f"{PREFIX}ends_{name or step.name}")
         self._new = quoted(f"{PREFIX}new_{name or step.name}")
         self._step = step
-        self._grows = isinstance(step.aggregation.window, Session)
+        self._grows = isinstance(step.computed.window, Session)
         self._columns = [quoted(name) for name in schema.names]
         nested = {field.name for field in schema if pa.types.is_nested(field.type)}
         self._sortable = [name for name in self.key if name not in nested]
@@ -73,13 +74,13 @@ class PaneTable:
     def create(self, db: apsw.Connection) -> None:
         """Make the table, and what a reader sees of it."""
         self._create_table(db)
-        if self._step.view is not None and self.is_shown:
+        if self._step.view is not None and self._is_view:
             db.execute(f"CREATE VIEW {quoted(self._step.view.name)} AS {self._select()}")
 
     @property
-    def is_shown(self) -> bool:
-        """Whether a reader sees these rows. Of a ranking, the panes are hidden."""
-        return self._step.top is None
+    def forgets(self) -> bool:
+        """True if what was published of a window is of no use once the window is closed."""
+        return True
 
     def _create_table(self, db: apsw.Connection) -> None:
         columns = ", ".join(f"{quoted(field.name)} {sql_type(field.type)}" for field in self.schema)

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.log import Log
 from headrace.plan.kafka.connection import connection_of
 from headrace.plan.position import Position
-from headrace.runtime.frames import Portions
+from headrace.plan.source_options import Portions
 
 FORMAT = "kafka"
 

@@ -12,18 +12,22 @@ from pyspark.sql import functions as F
 from headrace.clock import micros
 from headrace.log import Topic
 from headrace.log.kafka.log import KafkaLog
+from headrace.operators.window.declare import Aggregation
+from headrace.operators.window.lateness import closing_of
+from headrace.operators.window.spark import WindowPlan
 from headrace.pipeline.stream import Source
 from headrace.plan import metadata
-from headrace.plan.batch import Sink
+from headrace.plan.batch import Payload, Rows, Sink
 from headrace.plan.compile import Compiler, Load
 from headrace.plan.counters import Counters
 from headrace.plan.kafka.decode import Decoder
 from headrace.plan.kafka.source import between, stream
 from headrace.plan.position import Position
 from headrace.plan.python_operators import map_in_arrow
-from headrace.plan.uncounted import closing_of
+from headrace.plan.source_options import Portions
+from headrace.plan.stream_plan import StreamPlan
 from headrace.plan.watermark import watermarked
-from headrace.runtime.frames import Frames, Portions, Results
+from headrace.runtime.frames import Frames
 from headrace.runtime.kafka.oldest import Oldest, watched
 from headrace.runtime.kafka.outlet import DELIVERED, Outlet
 
@@ -33,17 +37,30 @@ Range = tuple[Position, Position]
 class KafkaFrames(Frames):
     """Makes the frames of a step. Rows have no commits, and Spark's watermark judges them."""
 
+    plan: StreamPlan
+
+    @property
+    def _window(self) -> Aggregation | None:
+        """The aggregation, if the step has one."""
+        made = self._step.computed
+        return made if isinstance(made, Aggregation) else None
+
+    @property
+    def has_sessions(self) -> bool:
+        """True if the store merges sessions, and Spark keeps no state of them."""
+        return isinstance(self.plan, WindowPlan) and self.plan.sessions is not None
+
     @property
     def settings(self) -> Mapping[str, str]:
         """Spark is to go by one watermark, for what is too late and for what can be forgotten."""
         return {"spark.sql.streaming.statefulOperator.allowMultiple": "false"}
 
-    def judged(self, batch: DataFrame, sink: Sink, revision: int, frontier: int | None) -> Results:
+    def judged(self, batch: DataFrame, sink: Sink, revision: int, frontier: int | None) -> Payload:
         """The results of a batch. Spark has no state of sessions, so it has judged none of them."""
         if self.delivers:
             return self.deliver(batch, sink.generation, revision)
-        step = self._step.aggregation
-        if self._sessions is not None and step is not None and frontier is not None:
+        step = self._window
+        if self.has_sessions and step is not None and frontier is not None:
             (after,) = step.window.ends(0)
             closed = F.unix_micros(metadata.TIME) + F.lit(after + micros(step.patience))
             batch = batch.where(closed > F.lit(frontier))
@@ -61,23 +78,22 @@ class KafkaFrames(Frames):
         Of each topic, only rows that are among its `oldest` are looked at, if those are known.
         The last has `arrived` when it was so late.
         """
-        step = self._step.aggregation
+        step = self._window
         assert step is not None
-        assert self.late_schema is not None
         highest = max(frontier, arrived) if self._by_frontier else frontier
         suspect = closing_of(step).all_open_from(highest)
 
         def load(source: Source) -> DataFrame:
             name = source.topic.name
             if name not in oldest:
-                return self._empty(source)
+                return self._job.empty(source)
             records = self._suspects(name, ranges[name], oldest[name].before(suspect))
             decoder = Decoder.of(self._topic(name), self._needed[name])
             rows = decoder.placed(records, tuple(metadata.TYPES), source.columns)
             rows = rows.withColumn(metadata.FRONTIER, self._met(F.lit(frontier)))
             return rows.withColumn(metadata.TOPIC, F.lit(name)) if self._ordered else rows
 
-        return Compiler(load, self._ordered).late(step).toArrow().cast(self.late_schema)
+        return self.plan.late(Compiler(load, self._ordered)).toArrow().cast(self.shapes.late)
 
     def _suspects(self, topic: str, range: Range, only: Oldest | None) -> DataFrame:
         """Some records of a topic, or if nobody knows which, all."""
@@ -97,9 +113,9 @@ class KafkaFrames(Frames):
     @property
     def delivers(self) -> bool:
         """Whether results go from where rows are read straight to their topic."""
-        return self._step.aggregation is None
+        return self._window is None
 
-    def deliver(self, batch: DataFrame, generation: str, commit: int) -> Results:
+    def deliver(self, batch: DataFrame, generation: str, commit: int) -> Rows:
         """Write the rows of a batch to their topic, and count them."""
         assert isinstance(self._log, KafkaLog)
         (topic,) = self._step.outputs
@@ -107,7 +123,7 @@ class KafkaFrames(Frames):
         outlet = Outlet(self._log.address, topic, writer, commit)
         told = map_in_arrow(batch, outlet, DELIVERED).toArrow()
         rows = pc.sum(told.column("rows")).as_py() or 0
-        return Results(self.schema.empty_table(), delivered=rows)
+        return Rows(self.shapes.rows.empty_table(), rows)
 
     def _streamed(self, compiler: Compiler) -> DataFrame:
         if compiler.numbered or not self.delivers:
@@ -138,9 +154,9 @@ class KafkaFrames(Frames):
         # A task that delivers what it reads has all of a partition.
         tasks = None if self.delivers else self._spark.sparkContext.defaultParallelism
         records = stream(self._spark, self._log, name, sink.reached[name], portions, tasks)
-        step = self._step.aggregation
+        step = self._window
         decoder = Decoder.of(self._topic(name), self._needed[name])
-        rows = decoder.placed(records, self._places(), raw=step is not None)
+        rows = decoder.placed(records, self._metadata(), raw=step is not None)
         if step is not None:
             rows = watched(rows, name)
         if self._ordered or self.delivers:
@@ -150,13 +166,13 @@ class KafkaFrames(Frames):
         moment = F.col(metadata.FRONTIER) if self._by_frontier else F.unix_micros(metadata.TIME)
         return watermarked(rows, moment, patience, self._shift)
 
-    def _places(self) -> tuple[str, ...]:
+    def _metadata(self) -> tuple[str, ...]:
         if self._ordered:
             return tuple(metadata.TYPES)
         found = (metadata.PARTITION, metadata.OFFSET)
         if self.delivers:
             return found
-        if self._sessions is not None:
+        if self.has_sessions:
             return (metadata.COMMIT, *found)
         return (metadata.FRONTIER, *found) if self._by_frontier else found
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,15 +18,15 @@ from headrace.errors import (
     PipelineFailed,
     Retryable,
 )
+from headrace.operators.window.declare import Aggregation
 from headrace.plan.accounting import Account
-from headrace.plan.batch import Sink
+from headrace.plan.batch import Payload, Sink
 from headrace.plan.kafka.connection import Tell, group_of
 from headrace.plan.kafka.letters import letters
 from headrace.plan.law import NOT_STORED
 from headrace.plan.position import START, Position, started_at
+from headrace.plan.stream_plan import Job, StreamPlan
 from headrace.plan.uncounted import Aside
-from headrace.runtime.checkpoint import keeps_state
-from headrace.runtime.frames import Results
 from headrace.runtime.kafka.frames import KafkaFrames
 from headrace.runtime.kafka.oldest import Oldest, metric_of
 from headrace.runtime.kafka.seen import NOTHING, Seen, SeenBatch, seen_by
@@ -39,8 +38,8 @@ class KafkaQuery(Query):
 
     frames: KafkaFrames
 
-    def _frames(self, staging: Path) -> KafkaFrames:
-        return KafkaFrames(self._spark, self._log, self.step, self._checkpoint.path, staging)
+    def _frames(self, job: Job, plan: StreamPlan) -> KafkaFrames:
+        return KafkaFrames(job, plan)
 
     def start(self, sink: Sink, *, until_caught_up: bool) -> None:
         self._newest: dict[str, int] = {}
@@ -65,7 +64,7 @@ class KafkaQuery(Query):
         super()._run_again(frame)
         self._frontier = self._passed(self._seen())
 
-    def _results(self, number: int, frame: DataFrame, sink: Sink) -> Results:
+    def _results(self, number: int, frame: DataFrame, sink: Sink) -> Payload:
         self._check_watermark(number)
         revision = max(position.commit for position in self._end_of(number).values())
         return self.frames.judged(frame, sink, revision, self._frontier)
@@ -113,10 +112,10 @@ class KafkaQuery(Query):
         end: Mapping[str, Position],
     ) -> pa.Table | None:
         """The late pairs, read again if there can be any."""
-        step = self.step.aggregation
-        if step is None:
+        step = self.step.computed
+        if not isinstance(step, Aggregation):
             return None
-        if self.frames.session_schema is None:
+        if not self.frames.has_sessions:
             observed = self._observed()
             if not seen.dropped and not any(observed[name] for name in self._counters.late):
                 return None
@@ -165,8 +164,8 @@ class KafkaQuery(Query):
 
     def _check_watermark(self, number: int) -> None:
         """Return if Spark's watermark in a batch, where it judges, is what is stored comes to."""
-        step = self.step.aggregation
-        if step is None or not keeps_state(self.step):
+        step = self.step.computed
+        if not isinstance(step, Aggregation) or not step.has_spark_state:
             return
         patience = micros(step.patience) // MILLISECOND * MILLISECOND
         first = -self._shift  # where Spark's watermark begins, and what it never goes below
@@ -244,7 +243,7 @@ class KafkaQuery(Query):
         If Spark had state, that is lost too.
         """
         stored = max(position.commit for position in sink.reached.values())
-        if stored and not self._checkpoint.exists and not keeps_state(self.step):
+        if stored and not self._checkpoint.exists and not self.step.computed.has_spark_state:
             self._checkpoint.path.mkdir(parents=True, exist_ok=True)
             (self._checkpoint.path / START).write_text(str(stored))
         elif stored and not self._checkpoint.exists:

@@ -21,9 +21,9 @@ from headrace.plan.kafka.connection import Tell
 from headrace.plan.kafka.decode import Decoder
 from headrace.plan.kafka.source import stream
 from headrace.plan.position import Position
+from headrace.plan.source_options import Portions
 from headrace.plan.steps import dead_letters_of
 from headrace.runtime.failures import answering, failure_of, java_is_gone
-from headrace.runtime.frames import Portions
 from headrace.runtime.landing.landed import Landed, LandingTable
 from headrace.runtime.landing.parting import part
 from headrace.store.outbox import Outbox, put

@@ -18,7 +18,7 @@ from headrace.log.settings import MAX_RECORD_BYTES
 from headrace.plan.crash_points import Reach, nothing
 from headrace.plan.kafka.connection import group_of
 from headrace.plan.position import Position, lags_of
-from headrace.runtime.frames import Portions
+from headrace.plan.source_options import Portions
 from headrace.runtime.landing.landing import Into, Landing
 from headrace.runtime.task import Task
 from headrace.store.location import checkpoint_of, landing_of

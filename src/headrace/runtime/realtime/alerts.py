@@ -16,12 +16,12 @@ from pyspark.sql import functions as F
 
 from headrace.operators.alerts.declare import APPENDED, RECENT, Alerts, Rule
 from headrace.operators.alerts.spark import flagged, held
-from headrace.operators.window.sliding import HELD
 from headrace.pipeline.where import Where
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import arrow_schema
 from headrace.plan.compile import Compiler, column
-from headrace.plan.too_late import late_columns, late_rows, too_late
+from headrace.plan.late_rows import late_columns, late_rows, too_late
+from headrace.plan.panes import HELD
 from headrace.runtime.realtime.counting import Counting
 from headrace.runtime.realtime.outlets import Outlet
 from headrace.runtime.realtime.reading import now

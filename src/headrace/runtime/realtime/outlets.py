@@ -21,7 +21,7 @@ from headrace.log.conform import null_key
 from headrace.log.kafka.avro import avro_schema
 from headrace.log.kafka.rows_bytes import own_bytes
 from headrace.plan.steps import Step
-from headrace.runtime.realtime.qualify import Reason, refusal
+from headrace.runtime.realtime.qualify import Reason, refused
 from headrace.runtime.realtime.side_outputs import as_json
 from headrace.schema.ddl import format_type
 
@@ -123,7 +123,7 @@ class Outlet:
         return _or_fail(column, why)
 
     def _refusal(self, why: str, instead: str = _ELSEWHERE) -> InvalidPipeline:
-        return refusal(self._step.name, Reason(why, instead, self._step.stream.where))
+        return refused(self._step.name, Reason(why, instead, self._step.stream.where))
 
 
 def _or_fail(column: Column, why: str) -> Column:

@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 
 from headrace.log import Topic
 from headrace.operators.alerts.declare import Alerts
-from headrace.pipeline.stream import Explode, Source, Stream
+from headrace.pipeline.row_steps import Explode
+from headrace.pipeline.stream import Source, Stream
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import arrow_schema
 from headrace.plan.compile import Compiler

@@ -28,7 +28,7 @@ from headrace.runtime.failures import failure_of, java_is_gone
 from headrace.runtime.realtime.counting import check
 from headrace.runtime.realtime.letters import TableLetters
 from headrace.runtime.realtime.plan import Plan
-from headrace.runtime.realtime.qualify import Reason, refusal
+from headrace.runtime.realtime.qualify import Reason, refused
 from headrace.runtime.realtime.settings import QUERY_SETTINGS, WRITING, RealTime
 from headrace.runtime.session import set_meanwhile
 
@@ -171,4 +171,4 @@ class RealTimeQuery:
         python = "Python" in found[1]
         what = "calls a function in Python" if python else f"needs what Spark has not: {found[1]}"
         instead = "Say it in Spark SQL, or leave latency='real-time' away"
-        return refusal(self.step.name, Reason(f"it {what}", instead, self.step.stream.where))
+        return refused(self.step.name, Reason(f"it {what}", instead, self.step.stream.where))

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.operators.table_lookup.declare import Table
 from headrace.pipeline.stream import Source, sources
+from headrace.pipeline.tables import Table
 from headrace.plan import metadata
 from headrace.plan.compile import Compiler, column
 from headrace.plan.kafka.decode import KEY, REASON, VALUE, Decoder

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import apsw
 import pyarrow as pa
 
-from headrace.pipeline.stream import WINDOW_END
+from headrace.pipeline.time import WINDOW_END
 from headrace.plan import metadata
 from headrace.store.sqlite.database import panes_of, rows_of, slots_of
 from headrace.store.sqlite.stored import stored_steps

@@ -14,7 +14,7 @@ from typing import Any
 import apsw
 
 from headrace.errors import InvalidQuery, MisusedHandle, UnknownView
-from headrace.pipeline.stream import WINDOW_END, WINDOW_START
+from headrace.pipeline.time import WINDOW_END, WINDOW_START
 from headrace.plan.law import Law
 from headrace.plan.metadata import OPENED
 from headrace.sqlite import Link, connect

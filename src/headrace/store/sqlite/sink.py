@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -12,18 +12,9 @@ import pyarrow as pa
 
 from headrace.clock import micros
 from headrace.errors import ChangedPipeline, PipelineError
-from headrace.language.differences import differences
 from headrace.log import Capability, Log
-from headrace.operators.alerts.state import AlertKeeper
-from headrace.operators.dedup.state import GroupKeeper
-from headrace.operators.stateful.state import OutcomeKeeper
-from headrace.operators.stream_join.state import JoinKeeper
-from headrace.operators.table_join.state import TableJoinKeeper
-from headrace.operators.table_lookup.state import EnrichKeeper
-from headrace.operators.window.emission.policy import Passage
-from headrace.operators.window.state import PaneKeeper
 from headrace.plan import metadata
-from headrace.plan.batch import Portion, Shapes, Sink
+from headrace.plan.batch import Payload, Shapes, Sink, StepBatch
 from headrace.plan.crash_points import Reach
 from headrace.plan.gaps import Gaps
 from headrace.plan.law import Law
@@ -37,7 +28,7 @@ from headrace.plan.position import (
 from headrace.plan.steps import Step, definition_of, fingerprint
 from headrace.plan.timing import Timing
 from headrace.store import changelog
-from headrace.store.keeper import Keeper, RowKeeper
+from headrace.store.keeper import Keeper, Passage, Stored
 from headrace.store.outbox import Outbox, put
 from headrace.store.sqlite.database import LIVE, Database
 from headrace.store.sqlite.timings import Timings
@@ -56,6 +47,7 @@ class ViewSink(Sink):
         log: Log,
         step: Step,
         shapes: Shapes,
+        make_keeper: Callable[[Stored], Keeper],
         *,
         changelog: bool,
         reach: Reach,
@@ -66,7 +58,7 @@ class ViewSink(Sink):
         self._step = step
         self._reach = reach
         told = changelog_topic(step) if changelog else None
-        self._keeper = keeper_of(step, shapes, log, told, reach)
+        self._keeper = make_keeper(Stored(step, shapes, log, told, reach))
         self._create_topics(shapes.late, told)
         self._timings = Timings(database, step.name)
         self._begun: Mapping[str, Position]
@@ -101,46 +93,38 @@ class ViewSink(Sink):
         """What became of all rows since the step began."""
         return self._law
 
-    def overlapping(self, sessions: pa.Table) -> pa.Table:
+    def recall(self, request: pa.Table | None = None) -> pa.Table:
         with self._database.reading() as db:
-            return self._keeper.overlapping(db, sessions)
-
-    def versions(self) -> pa.Table:
-        with self._database.reading() as db:
-            return self._keeper.versions(db)
+            return self._keeper.recall(db, request)
 
     def frontiers(self) -> Mapping[str, int]:
         with self._database.reading() as db:
             return self._keeper.frontiers(db)
 
-    def held(self, keys: pa.Table) -> pa.Table:
-        with self._database.reading() as db:
-            return self._keeper.held(db, keys)
-
     def gap(self) -> PipelineError | None:
         return self._gaps.found(self._reached)
 
-    def store(self, portion: Portion) -> Law:
-        frontier = _later(self._frontier, portion.frontier)
-        self._gaps.check_topics(self._reached, portion.end)
+    def store(self, batch: StepBatch[Payload]) -> Law:
+        frontier = _later(self._frontier, batch.frontier)
+        self._gaps.check_topics(self._reached, batch.end)
         # What is stored outlasts a power cut, and so must the commits that it was computed from.
-        self._log.sync(last_commit(portion.end))
+        self._log.sync(last_commit(batch.end))
         with self._database.writing() as db:
-            kept = self._keeper.store(db, portion, Passage(self._frontier, frontier))
+            kept = self._keeper.store(db, batch, Passage(self._frontier, frontier))
             for topic in self._step.late:
-                if portion.late is not None:
-                    put(db, topic, portion.late)
-            if portion.dead is not None:
-                put(db, self._step.dead_letters, portion.dead)
+                if batch.late is not None:
+                    put(db, topic, batch.late)
+            if batch.dead is not None:
+                put(db, self._step.dead_letters, batch.dead)
             self._reach("stored outputs")
-            law = portion.law + kept
+            law = batch.law + kept
             law.check(self._step.name)
             total = self._law + law
             self._outbox.forget_sent(db)
-            self._record(db, portion, law, total, frontier)
+            self._record(db, batch, law, total, frontier)
             self._timings.write(db)
             self._reach("before commit")
-        self._reached, self._frontier, self._law = portion.end, frontier, total
+        self._reached, self._frontier, self._law = batch.end, frontier, total
         self._reach("committed")
         self._outbox.send()
         return law
@@ -151,10 +135,15 @@ class ViewSink(Sink):
     # Bookkeeping
 
     def _record(
-        self, db: apsw.Connection, portion: Portion, law: Law, total: Law, frontier: int | None
+        self,
+        db: apsw.Connection,
+        batch: StepBatch[Payload],
+        law: Law,
+        total: Law,
+        frontier: int | None,
     ) -> None:
-        step, reached = self._step.name, _positions(portion.end)
-        moment = portion.moment(self._log)
+        step, reached = self._step.name, _positions(batch.end)
+        moment = batch.moment(self._log)
         db.execute(
             "UPDATE _headrace_step SET reached = ?, frontier = ?, law = ?, updated = ? "
             "WHERE name = ?",
@@ -176,7 +165,7 @@ class ViewSink(Sink):
         with self._database.writing() as db:
             found = list(
                 db.execute(
-                    "SELECT fingerprint, definition, begun, reached, frontier, law "
+                    "SELECT fingerprint, begun, reached, frontier, law "
                     "FROM _headrace_step "
                     "WHERE name = ?",
                     (step.name,),
@@ -194,15 +183,13 @@ class ViewSink(Sink):
                 )  # fmt: skip
                 self._keeper.create(db)
                 self._enter_view(db)
-                found = [(mine, "", text, text, None, json.dumps(asdict(Law())))]
-        ((theirs, definition, begun_text, reached, frontier, law),) = found
+                found = [(mine, text, text, None, json.dumps(asdict(Law())))]
+        ((theirs, begun_text, reached, frontier, law),) = found
         if theirs != mine:
-            changes = differences(json.loads(str(definition)), _as_stored(step))
             raise ChangedPipeline(
-                f"Step {step.name!r} has stored results of another declaration than this one: "
-                f"{'; '.join(changes)}",
+                f"Step {step.name!r} has stored results of another declaration than this one",
                 hint="Give it another name, or run it with --fresh: then everything is computed "
-                "again from the log",
+                "again from the log. headrace run --check shows what has changed",
             )
         self._begun = positions_from_json(str(begun_text))
         self._reached = positions_from_json(str(reached))
@@ -237,13 +224,12 @@ class ViewSink(Sink):
             self._keeper.enter(db, self._frontier, spoken)
 
     def _enter_view(self, db: apsw.Connection) -> None:
-        view, aggregation = self._step.view, self._step.aggregation
+        view, known = self._step.view, self._keeper.view_terms
         if view is None:
             return
         terms: tuple[str, int, int] = (LIVE, 0, 0)
-        if aggregation is not None:
-            delay, grace = aggregation.lateness.delay, aggregation.lateness.grace
-            terms = (aggregation.emit, micros(delay), micros(grace))
+        if known is not None:
+            terms = (known.emit, micros(known.delay), micros(known.grace))
         columns = [[f.name, str(f.type)] for f in self._keeper.schema if f.name != metadata.ROWS]
         db.execute(
             "INSERT INTO _headrace_view VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -251,26 +237,6 @@ class ViewSink(Sink):
                 view.name, self._step.name, json.dumps(view.key), json.dumps(columns), *terms,
             ),
         )  # fmt: skip
-
-
-def keeper_of(step: Step, shapes: Shapes, log: Log, changes: str | None, reach: Reach) -> Keeper:
-    """What keeps the results of such a step."""
-    if step.aggregation is not None:
-        return PaneKeeper(step, shapes, log, changes, reach)
-    if step.table_join is not None:
-        return TableJoinKeeper(step, shapes, log, changes, reach)
-    if step.join is not None:
-        return JoinKeeper(step, shapes, log, reach)
-    if step.stateful is not None:
-        return OutcomeKeeper(step, shapes, log, reach)
-    if step.alerts is not None:
-        return AlertKeeper(step, shapes, log, reach)
-    if step.enriched is not None:
-        return EnrichKeeper(step, shapes, log, reach)
-    (topic,) = step.outputs
-    if step.deduplicated is not None:
-        return GroupKeeper(step, topic, shapes, reach)
-    return RowKeeper(topic, shapes.rows, reach)
 
 
 def changelog_topic(step: Step) -> str | None:

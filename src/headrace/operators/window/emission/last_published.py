@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.operators.window.table import PaneTable
-from headrace.pipeline.stream import WINDOW_END
+from headrace.pipeline.time import WINDOW_END
 from headrace.plan.steps import Step
 from headrace.store.sqlite.database import PREFIX
 from headrace.store.sqlite.values import insert, quoted, table_from
@@ -93,7 +93,7 @@ class ToldTable(PaneTable):
 
     def forget(self, db: apsw.Connection, closed: int | None) -> None:
         """Remove what can change no more. A rank of a live board goes on with another's row."""
-        if self._step.top is None or not self._step.top.live:
+        if self._of.forgets:
             super().forget(db, closed)
 
     def _exists(self, db: apsw.Connection) -> bool:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from headrace.clock import micros
+from headrace.operators.window.declare import Aggregation
 from headrace.operators.window.meaning import Pane, PaneKey, meaning
 from headrace.oracle.events import Event
 from headrace.pipeline.output import Output
-from headrace.pipeline.stream import Aggregation
 
 
 @dataclass(frozen=True)

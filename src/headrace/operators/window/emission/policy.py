@@ -12,32 +12,14 @@ import pyarrow.compute as pc
 from headrace.clock import micros
 from headrace.operators.window.emission.last_published import ToldTable
 from headrace.operators.window.table import PaneTable
-from headrace.pipeline.output import Output
+from headrace.pipeline.output import PANE, Output
 from headrace.plan import metadata
 from headrace.plan.steps import Step
 from headrace.store import changelog
+from headrace.store.keeper import Passage
 from headrace.store.outbox import put
 
-PANE = "pane"
-"""The column that says why a row is there: whether its window was still open, and so on."""
-
 NEVER = -(1 << 62)
-
-
-@dataclass(frozen=True)
-class Passage:
-    """How far event time has come with a batch: the frontier before it and after it."""
-
-    before: int | None
-    after: int | None
-
-    @property
-    def span(self) -> tuple[int | None, int | None]:
-        return self.before, self.after
-
-    def less(self, span: int) -> Passage:
-        """Both, so much earlier."""
-        return Passage(*(None if f is None else f - span for f in (self.before, self.after)))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from headrace.operators.window.emission.last_published import ToldTable
 from headrace.operators.window.emission.policy import NEVER, ChoosyTeller, Teller, Turn
 from headrace.operators.window.table import PaneTable
-from headrace.pipeline.stream import WINDOW_END
+from headrace.pipeline.time import WINDOW_END
 from headrace.plan.steps import Step
 from headrace.store import changelog
 from headrace.store.outbox import put

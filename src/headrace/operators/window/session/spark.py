@@ -17,9 +17,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headrace.clock import micros
+from headrace.operators.window.declare import Aggregation
 from headrace.operators.window.partials import Partial
-from headrace.pipeline.stream import WINDOW_END, WINDOW_START, Aggregation
-from headrace.pipeline.time import Session
+from headrace.operators.window.windows import Session
+from headrace.pipeline.time import WINDOW_END, WINDOW_START
 from headrace.plan import metadata
 
 GROUP = "_group"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import apsw
 import pyarrow as pa
 
-from headrace.pipeline.stream import WINDOW_END, WINDOW_START
+from headrace.operators.window.declare import Aggregation
+from headrace.pipeline.time import WINDOW_END, WINDOW_START
 from headrace.plan.steps import Step
 from headrace.store.sqlite.database import PREFIX
 from headrace.store.sqlite.values import check_storable, insert, quoted, sql_type, table_from
@@ -15,14 +16,14 @@ class OpenSessions:
     """Open sessions by key and start. What can change no more is not among them."""
 
     def __init__(self, step: Step, schema: pa.Schema) -> None:
-        assert step.aggregation is not None
+        assert isinstance(step.computed, Aggregation)
         check_storable(schema, f"step {step.name!r}")
         self.schema = schema
         self._name = quoted(f"{PREFIX}open_{step.name}")
         self._index = quoted(f"{PREFIX}open_ends_{step.name}")
         self._wanted = quoted(f"{PREFIX}wanted_{step.name}")
-        self._key = [*step.aggregation.by, WINDOW_START]
-        self._by = " AND ".join(f"o.{quoted(k)} IS n.{quoted(k)}" for k in step.aggregation.by)
+        self._key = list(step.computed.view_key)
+        self._by = " AND ".join(f"o.{quoted(k)} IS n.{quoted(k)}" for k in step.computed.by)
 
     def create(self, db: apsw.Connection) -> None:
         """Make the table."""

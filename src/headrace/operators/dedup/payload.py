@@ -1,0 +1,32 @@
+"""The results of deduplication in a batch, on their way from Spark to the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.plan.batch import Payload, Shapes
+
+
+@dataclass(frozen=True)
+class GroupShapes(Shapes):
+    """The columns of rows, and of groups of duplicates."""
+
+    groups: pa.Schema
+
+
+@dataclass(frozen=True)
+class Distinct(Payload):
+    """The rows to publish, and the groups that are new or have another last row.
+
+    `duplicates` is the number of rows that have not opened a group.
+    """
+
+    rows: pa.Table
+    groups: pa.Table
+    duplicates: int
+
+    @property
+    def results(self) -> int:
+        return int(self.rows.num_rows)

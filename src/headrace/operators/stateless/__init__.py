@@ -1,0 +1,1 @@
+"""Steps that change rows one by one and keep nothing: filter, select, derive, explode, merge."""

@@ -1,0 +1,26 @@
+"""Steps that change rows one by one, as an operator. The defaults of the contract are theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from headrace.operators.contract import Operator, Term
+from headrace.pipeline.stream import Stream
+
+
+class RowOperator(Operator[Stream]):
+    """Rows as they come."""
+
+    package = "headrace.operators.stateless"
+    terms: ClassVar[Mapping[str, Term]] = {
+        "topic": Term("topic"),
+        "schema": Term("schema of the topic"),
+        "event_time": Term("event time"),
+        "key": Term("key of the view"),
+        "filter": Term("filter"),
+        "project": Term("columns", one="column"),
+        "explode": Term("exploded array"),
+        "merge": Term("merged stream"),
+        "table": Term("key of the table"),
+    }

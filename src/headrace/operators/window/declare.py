@@ -1,0 +1,154 @@
+"""Windowed aggregation, as a user declares it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from headrace.clock import micros
+from headrace.errors import InvalidPipeline
+from headrace.operators.window.aggregates import Aggregate
+from headrace.operators.window.windows import AnyWindow, Session
+from headrace.pipeline.arrival import warn_of_arrival
+from headrace.pipeline.expressions import check_columns, columns_in, names_column
+from headrace.pipeline.output import Output, check_panes
+from headrace.pipeline.row_steps import check_new_names
+from headrace.pipeline.stream import Late, Stream, Text, Wanted, has_results, sources
+from headrace.pipeline.time import WINDOW_END, WINDOW_START, Lateness
+from headrace.pipeline.where import caller
+
+Emit = Literal["updates", "final"]
+
+
+@dataclass(frozen=True)
+class Aggregation(Stream):
+    """Rows counted by key and window. `late` is the stream of those that came too late."""
+
+    input: Stream
+    by: tuple[str, ...]
+    window: AnyWindow
+    lateness: Lateness
+    emit: Emit
+    aggregates: tuple[tuple[str, Aggregate], ...]
+    is_result = True
+    has_panes = True
+
+    @property
+    def upstream(self) -> tuple[Stream, ...]:
+        return (self.input,)
+
+    @property
+    def view_key(self) -> tuple[str, ...]:
+        return (*self.by, WINDOW_START)
+
+    @property
+    def watermark_delay(self) -> timedelta:
+        return self.lateness.delay
+
+    @property
+    def in_order(self) -> bool:
+        return any(made.kind in ("first", "last") for _, made in self.aggregates)
+
+    @property
+    def has_spark_state(self) -> bool:
+        return not isinstance(self.window, Session)
+
+    @property
+    def keyed_by(self) -> tuple[str, ...]:
+        return self.by
+
+    @property
+    def patience(self) -> timedelta:
+        """How long after the end of its window a row may come and still count."""
+        return self.lateness.delay + self.lateness.grace
+
+    @property
+    def late(self) -> Late:
+        """The rows that were too late, with their window, watermark and lateness."""
+        extra = (WINDOW_START, WINDOW_END, "watermark", "late_by")
+        return Late((*self.input.columns, *extra), self.where, self)
+
+    def output_time(self, columns: Sequence[str]) -> str:
+        return WINDOW_START
+
+    def reads(self, wanted: Wanted) -> Iterator[tuple[Stream, Wanted]]:
+        needed = {*self.by}
+        for _, made in self.aggregates:
+            needed |= columns_in(made.of, self.where) if made.of is not None else set()
+        yield self.input, needed
+
+    def uses(self, column: str) -> list[str]:
+        by = ["rows are counted by it"] * (column in self.by)
+        made = [
+            f"{name} is made of it"
+            for name, made in self.aggregates
+            if names_column(made.of, column, self.where)
+        ]
+        return [*self.input.uses(column), *by, *made]
+
+    def definition(self, text: Text) -> dict[str, Any]:
+        return {
+            "by": self.by,
+            "window": self.window.definition,
+            "lateness": [micros(self.lateness.delay), micros(self.lateness.grace)],
+            "emit": self.emit,
+            "aggregates": [[name, *made.definition] for name, made in self.aggregates],
+            "of": self.input.definition(text),
+        }
+
+    def check_output(self, output: Output) -> None:
+        check_panes(output, self.columns, self.emit)
+        if isinstance(output.early, int) and not self.window.is_shared:
+            raise InvalidPipeline(
+                f"A sliding window cannot wait for {output.early} rows: there is one for every "
+                "event",
+                hint=f"Use 'batch', 'never' or a timedelta. See {output.where}",
+            )
+
+
+def aggregate(
+    stream: Stream,
+    *,
+    by: str | Sequence[str],
+    window: AnyWindow,
+    lateness: Lateness,
+    emit: Emit = "updates",
+    **aggregates: Aggregate,
+) -> Aggregation:
+    """The rows of a stream, aggregated by key and window of event time.
+
+    `emit` says what a reader gets to see: `updates`, each with a revision, from the first row of
+    a window on, or the `final` result once, when nothing can change it any more.
+    """
+    where = caller()
+    keys = (by,) if isinstance(by, str) else tuple(by)
+    if keys:
+        warn_of_arrival([source.topic for source in sources(stream)], keys, where)
+    if not aggregates:
+        raise InvalidPipeline(
+            "An aggregation needs an aggregate", hint=f"hits=count()? See {where}"
+        )
+    if has_results(stream):
+        raise InvalidPipeline(
+            "An aggregation of what is already aggregated has no event time of its own",
+            hint=f"Publish the first to a topic and aggregate that. See {where}",
+        )
+    for key in keys:
+        if key not in stream.columns:
+            check_columns(f"`{key}`", stream.columns, where)
+    for made in aggregates.values():
+        if made.of is not None:
+            check_columns(made.of, stream.columns, where)
+    if emit not in ("updates", "final"):
+        raise InvalidPipeline(f"emit cannot be {emit!r}", hint=f"Use updates or final. See {where}")
+    names = (*keys, WINDOW_START, WINDOW_END, *aggregates)
+    check_new_names(list(aggregates), where)
+    if len(set(names)) != len(names):
+        raise InvalidPipeline(
+            f"Two columns have the same name: {', '.join(names)}", hint=str(where)
+        )
+    return Aggregation(
+        names, where, stream, keys, window, lateness, emit, tuple(aggregates.items())
+    )

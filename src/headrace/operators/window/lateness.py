@@ -1,0 +1,66 @@
+"""Late events of windows in whole columns, without Spark: for rows that nothing has changed yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.clock import micros
+from headrace.operators.window.declare import Aggregation
+from headrace.operators.window.windows import AnyWindow, Window
+from headrace.pipeline.time import WINDOW_END, WINDOW_START
+from headrace.plan import metadata
+from headrace.plan.lateness import Closing, Mask, Moments, too_late
+
+_MOMENT = pa.timestamp("us", tz="UTC")
+
+LATE_FIELDS = [
+    pa.field(WINDOW_START, _MOMENT),
+    pa.field(WINDOW_END, _MOMENT),
+    pa.field("watermark", _MOMENT),
+    pa.field("late_by", pa.float64()),
+]
+"""The columns of a late row beside its own."""
+
+
+def closing_of(step: Aggregation) -> Closing:
+    """The lateness rule of an aggregation."""
+    window, patience = step.window, micros(step.patience)
+    if isinstance(window, Window):
+        size, every, offset = map(micros, (window.size, window.every, window.offset))
+        return Closing(size, every, offset, patience)
+    # A row has one window of its own, which ends so long after it.
+    (after,) = window.ends(0)
+    return Closing.after(patience + after)
+
+
+def late_pairs(candidates: pa.Table, step: Aggregation, time: str, schema: pa.Schema) -> pa.Table:
+    """The late pairs of rows that go into the windows as they are."""
+    patience = micros(step.patience)
+    delay, length = micros(step.lateness.delay), micros(step.window.length)
+    times = candidates.column(time).cast(pa.int64()).to_numpy()
+    frontiers = candidates.column(metadata.FRONTIER).to_numpy()
+    parts = []
+    for ends, there in _window_ends(step.window, times):
+        late = np.flatnonzero(there & too_late(ends, frontiers, patience))
+        watermark, end = frontiers[late] - delay, ends[late]
+        rows = candidates.select(list(step.input.columns)).take(pa.array(late))
+        moments = [pa.array(moment).cast(_MOMENT) for moment in (end - length, end, watermark)]
+        late_by = pa.array((frontiers[late] - patience - end) / 1_000_000.0)
+        parts.append(pa.Table.from_arrays([*rows.columns, *moments, late_by], schema=schema))
+    return pa.concat_tables(parts)
+
+
+def _window_ends(window: AnyWindow, times: Moments) -> Iterator[tuple[Moments, Mask]]:
+    """The ends of the windows that moments may be in, and for which of them that is so."""
+    if not isinstance(window, Window):
+        (after,) = window.ends(0)
+        yield times + after, np.ones(len(times), np.bool_)
+        return
+    size, every, offset = map(micros, (window.size, window.every, window.offset))
+    last = (times - offset) // every * every + offset
+    for number in range(-(-size // every)):
+        ends = last + size - number * every
+        yield ends, ends > times

@@ -1,0 +1,124 @@
+"""Windowed aggregation in words: what it holds, when a row is late, and where it can run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import ClassVar
+
+from headrace.log import Log
+from headrace.log.settings import format_span as span
+from headrace.operators.contract import (
+    IN_BATCHES,
+    USE_ALERTS,
+    Fact,
+    Operator,
+    Refusal,
+    Term,
+    listed,
+)
+from headrace.operators.window.aggregates import Aggregate
+from headrace.operators.window.declare import Aggregation
+from headrace.operators.window.windows import FOREVER, Session, Sliding, shown
+from headrace.pipeline.output import Output
+from headrace.pipeline.stream import sources
+
+
+def _lateness(value: list[int]) -> str:
+    delay, grace = (span(timedelta(microseconds=part)) for part in value)
+    return f"{delay} and {grace} of grace"
+
+
+class WindowOperator(Operator[Aggregation]):
+    """Rows counted by key and window of event time."""
+
+    package = "headrace.operators.window"
+    terms: ClassVar[Mapping[str, Term]] = {
+        "by": Term("grouping"),
+        "window": Term("window", shown),
+        "lateness": Term("lateness", _lateness),
+        "emit": Term("emission"),
+        "aggregates": Term("aggregates", one="aggregate"),
+    }
+
+    def facts(self, stream: Aggregation, log: Log | None) -> list[Fact]:
+        window, lateness = stream.window, stream.lateness
+        by_events = all(s.topic.settings.frontier == "events" for s in sources(stream))
+        now = "the highest event time" if by_events else "the frontier"
+        made = ", ".join(f"{name} = {_text(aggregate)}" for name, aggregate in stream.aggregates)
+        held, patience = span(stream.patience + window.settles), span(stream.patience)
+        delay, grace, end = span(lateness.delay), span(lateness.grace), window.end_called
+        emits = f"from the first row on; on time {delay} after {end}, then amended"
+        if stream.emit == "final":
+            emits = f"once, when nothing can change any more: {held} after {end}"
+        return [
+            ("counts", f"by {listed(stream.by)}: {made}"),
+            ("window", str(window)),
+            (
+                "lateness",
+                f"a delay of {delay} and a grace of {grace}: the watermark is {now} less {delay}",
+            ),
+            ("holds", f"each {listed(stream.by)} and window, until {now} is {held} after {end}"),
+            ("late", f"is a row that comes when {now} is {patience} after {end}"),
+            ("emits", emits),
+        ]
+
+    def published(self, output: Output) -> str:
+        assert isinstance(output.stream, Aggregation)
+        return panes(output, output.stream.emit)
+
+    def needs_commits(self, stream: Aggregation) -> str | None:
+        rules = {source.topic.settings.frontier for source in sources(stream)}
+        if isinstance(stream.window, Sliding):
+            return (
+                "a sliding window's rows are judged one by one, and Spark's watermark goes by panes"
+            )
+        if isinstance(stream.window, Session) and rules == {"arrival"}:
+            return "a session is judged by the batch, and not by the arrival of its rows"
+        return None
+
+    def refuses_real_time(self, stream: Aggregation) -> Refusal | None:
+        if isinstance(stream.window, Session):
+            return Refusal("Spark merges sessions batch by batch", f"{USE_ALERTS}. {IN_BATCHES}")
+        if isinstance(stream.window, Sliding):
+            return Refusal(
+                "a sliding window is computed batch by batch", f"{USE_ALERTS}. {IN_BATCHES}"
+            )
+        if stream.emit == "final":
+            return Refusal(
+                "its windows are emitted when they are final, and no row comes that would say so",
+                IN_BATCHES,
+            )
+        return Refusal(
+            "a window that has come to its end is emitted once more, and no row comes that would "
+            "say so",
+            f"{USE_ALERTS}. {IN_BATCHES}",
+        )
+
+    def final_after(self, stream: Aggregation) -> timedelta | None:
+        if stream.window.length >= FOREVER:
+            return None
+        return stream.patience + stream.window.settles
+
+
+def panes(output: Output, emit: str) -> str:
+    """The panes of a window that an output publishes."""
+    if emit == "final":
+        return "final panes"
+    match output.early:
+        case "never":
+            found = "on-time and late panes"
+        case "batch":
+            found = "early, on-time and late panes"
+        case int():
+            found = f"early panes every {output.early:,} rows, on-time and late ones"
+        case _:
+            found = f"early panes every {span(output.early)} at most, on-time and late ones"
+    return found + (", each after taking back the one before," if output.retractions else "")
+
+
+def _text(aggregate: Aggregate) -> str:
+    if aggregate.kind == "expression":
+        return aggregate.of or ""
+    more = "" if aggregate.parameter is None else f", {aggregate.parameter:g}"
+    return f"{aggregate.kind}({aggregate.of or '*'}{more})"

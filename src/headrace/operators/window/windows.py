@@ -1,0 +1,218 @@
+"""Window shapes: tumbling, hopping, sliding, session.
+
+Windows on a grid and sessions are half-open: `[start, end)`. A row on a boundary belongs to the
+later one. A sliding window is the last while up to an event, both ends included.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from headrace.clock import micros
+from headrace.errors import InvalidWindow
+from headrace.log.settings import format_span
+
+FOREVER = timedelta(days=365_000)
+"""An expiry for what is never to be forgotten."""
+
+
+class _Kind(ABC):
+    """What every kind of window tells of itself."""
+
+    @property
+    @abstractmethod
+    def length(self) -> timedelta:
+        """From the start of a window to its end; of a session of one event, if it can grow."""
+
+    @property
+    def settles(self) -> timedelta:
+        """How long after its end and the grace a window can still change."""
+        return timedelta(0)
+
+    @property
+    def per_row(self) -> int | None:
+        """Windows per row, if constant."""
+        return 1
+
+    end_called: ClassVar[str] = "the end of its window"
+    is_shared: ClassVar[bool] = True
+    """False if each event has a window of its own."""
+
+    @property
+    @abstractmethod
+    def definition(self) -> list[Any]:
+        """The window as plain data."""
+
+    @abstractmethod
+    def ends(self, moment: int) -> list[int]:
+        """The ends of all windows that hold a moment, in order; in microseconds, like it."""
+
+
+@dataclass(frozen=True)
+class Window(_Kind):
+    """Windows of one `size`, one beginning `every` so often, on a grid through 1970 + `offset`.
+
+    They overlap if `every` is less than `size`; a row is then in several.
+    """
+
+    size: timedelta
+    every: timedelta
+    offset: timedelta = timedelta(0)
+
+    def __post_init__(self) -> None:
+        if self.size <= timedelta(0) or self.every <= timedelta(0):
+            raise InvalidWindow(f"A window needs a size: {self.size}, every {self.every}")
+        if self.every > self.size:
+            raise InvalidWindow(
+                f"Windows of {self.size} every {self.every} leave gaps between them, "
+                "and rows in a gap would be lost",
+                hint="Let `every` be at most the size",
+            )
+        if not timedelta(0) <= self.offset < self.every:
+            raise InvalidWindow(
+                f"The offset {self.offset} is not within the step of {self.every}",
+                hint="Choose an offset from 0 up to, not including, the step",
+            )
+
+    @property
+    def length(self) -> timedelta:
+        return self.size
+
+    @property
+    def per_row(self) -> int | None:
+        return None if self.size % self.every else self.size // self.every
+
+    @property
+    def definition(self) -> list[Any]:
+        return [micros(self.size), micros(self.every), micros(self.offset)]
+
+    def ends(self, moment: int) -> list[int]:
+        """The ends of all windows that hold a moment, in order; in microseconds, like it."""
+        size, every, offset = micros(self.size), micros(self.every), micros(self.offset)
+        last = (moment - offset) // every * every + offset
+        count = -(-(size - (moment - last)) // every)
+        return [last - every * back + size for back in reversed(range(count))]
+
+    def __str__(self) -> str:
+        offset = f", from {format_span(self.offset)} on" if self.offset else ""
+        if self.size == self.every:
+            return f"tumbling, {format_span(self.size)}{offset}"
+        return f"hopping, {format_span(self.size)}, one every {format_span(self.every)}{offset}"
+
+
+@dataclass(frozen=True)
+class Sliding(_Kind):
+    """For each event, the window of that `size` that ends with it. There is no grid.
+
+    Events of one key at the same moment have one window between them.
+    """
+
+    size: timedelta
+    end_called = "its row"
+    is_shared = False
+
+    def __post_init__(self) -> None:
+        if self.size <= timedelta(0):
+            raise InvalidWindow(f"A window needs a size: {self.size}")
+
+    @property
+    def length(self) -> timedelta:
+        return self.size
+
+    @property
+    def definition(self) -> list[Any]:
+        return ["sliding", micros(self.size)]
+
+    def ends(self, moment: int) -> list[int]:
+        """The end of the window that is an event's own."""
+        return [moment]
+
+    def __str__(self) -> str:
+        return f"the {format_span(self.size)} up to each row"
+
+
+@dataclass(frozen=True)
+class Session(_Kind):
+    """Events of a key that follow each other in less than `gap`.
+
+    An event by itself is a session from its moment to `gap` later; sessions that overlap are one.
+    """
+
+    gap: timedelta
+    end_called = "the end of its session"
+
+    def __post_init__(self) -> None:
+        if self.gap <= timedelta(0):
+            raise InvalidWindow(f"A session needs a gap: {self.gap}")
+
+    @property
+    def length(self) -> timedelta:
+        return self.gap
+
+    @property
+    def definition(self) -> list[Any]:
+        return ["session", micros(self.gap)]
+
+    @property
+    def settles(self) -> timedelta:
+        """So long after its end and the grace.
+
+        An event that is just in time by itself may have happened up to `gap` before, and then makes
+        an older session longer.
+        """
+        return self.gap
+
+    def ends(self, moment: int) -> list[int]:
+        """Where the session of an event by itself would end."""
+        return [moment + micros(self.gap)]
+
+    def __str__(self) -> str:
+        if self.gap >= FOREVER:
+            return "none: totals that go on for ever"
+        gap = format_span(self.gap)
+        return f"a session: rows that follow each other in less than {gap}, and {gap} after"
+
+
+AnyWindow = Window | Sliding | Session
+
+
+def tumbling(size: timedelta, *, offset: timedelta = timedelta(0)) -> Window:
+    """Windows side by side: every row is in exactly one."""
+    return Window(size, size, offset)
+
+
+def hopping(size: timedelta, every: timedelta, *, offset: timedelta = timedelta(0)) -> Window:
+    """Overlapping windows: the last ten minutes, every minute."""
+    return Window(size, every, offset)
+
+
+def sliding(size: timedelta) -> Sliding:
+    """The last while before each event: more than three failures within ten minutes."""
+    return Sliding(size)
+
+
+def session(gap: timedelta) -> Session:
+    """As long as events follow each other in less than `gap`: one visit to a site."""
+    return Session(gap)
+
+
+def running(expiry: timedelta) -> Session:
+    """Totals without a window: they go on until a key has had no event for the time of `expiry`.
+
+    What is kept of a key that is not seen again is kept for so long. `FOREVER` has to be said.
+    """
+    return Session(expiry)
+
+
+def shown(definition: list[Any]) -> str:
+    """A window in words, from its definition."""
+    kind, *parts = definition if isinstance(definition[0], str) else ("", *definition)
+    spans = [format_span(timedelta(microseconds=part)) for part in parts]
+    if kind:
+        return f"{kind} {spans[0]}"
+    size, every, offset = spans
+    kind = f"tumbling {size}" if size == every else f"hopping {size} every {every}"
+    return kind + (f" from {offset}" if parts[2] else "")

@@ -1,0 +1,73 @@
+"""Tables: the versions of each key, kept by a topic of changes.
+
+A row of the topic is a version of its key, valid from its event time on; a tombstone ends a key.
+Versions are ordered by when they are valid from, and where that is the same by the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.errors import InvalidPipeline
+from headrace.pipeline.expressions import Expression, check_columns
+from headrace.pipeline.row_steps import Project
+from headrace.pipeline.stream import Source, Stream, Text, sources
+from headrace.pipeline.where import caller
+
+ROW, REVISION = "row", "revision"
+"""The columns of a row that may be amended: its id, and the last commit that went into it."""
+
+
+@dataclass(frozen=True)
+class Table(Stream):
+    """The versions of each key of a stream. `deleted` says which of them say that there is none."""
+
+    input: Stream
+    key: tuple[str, ...]
+    deleted: Expression | None
+
+    @property
+    def upstream(self) -> tuple[Stream, ...]:
+        return (self.input,)
+
+    @property
+    def topic(self) -> str:
+        (source,) = sources(self.input)
+        return source.topic.name
+
+    def definition(self, text: Text) -> dict[str, Any]:
+        ended = None if self.deleted is None else text(self.deleted)
+        return {"table": [ended, *self.key], "of": self.input.definition(text)}
+
+
+def table(stream: Stream, *, key: str | Sequence[str], deleted: Expression | None = None) -> Table:
+    """A table of a topic of changes: the versions of each key, by event time.
+
+    A tombstone of the topic ends a key, as of the highest event time before it, if the key is made
+    of that of the topic. A row for which `deleted` is true ends it as of its own event time.
+    """
+    where = caller()
+    keys = (key,) if isinstance(key, str) else tuple(key)
+    for name in keys:
+        check_columns(f"`{name}`", stream.columns, where)
+    if not keys:
+        raise InvalidPipeline("A table needs a key", hint=f"table(users, key='id'). See {where}")
+    if deleted is not None:
+        check_columns(deleted, stream.columns, where)
+    here = stream
+    while isinstance(here, Project):
+        here = here.input
+    if not isinstance(here, Source):
+        raise InvalidPipeline(
+            "A table is made of a topic and, at most, other columns of it: a row that were left "
+            "out would leave the version before it in place",
+            hint=f"deleted='...' says which rows are the end of a key. See {where}",
+        )
+    return Table(stream.columns, where, stream, keys, deleted)
+
+
+def columns_of(table: Table, prefix: str) -> tuple[tuple[str, str], ...]:
+    """The columns of a table but for its key, and what they are called with a prefix."""
+    return tuple((n, prefix + n) for n in table.columns if n not in table.key)

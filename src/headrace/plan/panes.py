@@ -1,0 +1,57 @@
+"""Rows in panes of Spark's state: a grid of overlapping windows, evicted by the watermark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headrace.clock import micros
+from headrace.plan import metadata
+from headrace.plan.watermark import shifted, unshifted
+
+PANE = "_pane"
+"""The end of a pane, as a time."""
+
+HELD = "_held"
+"""The rows of a pane, as an array."""
+
+_WATERMARKED = "spark.watermarkDelayMs"
+
+
+def grid_ends(size: timedelta, every: timedelta, offset: timedelta = timedelta(0)) -> list[Column]:
+    """The ends of the windows on a grid that a row may be in, the latest first, in microseconds."""
+    time = F.unix_micros(metadata.TIME)
+    length, step = micros(size), micros(every)
+    last = time - F.pmod(time - F.lit(micros(offset)), F.lit(step))
+    return [last + F.lit(length - number * step) for number in range(-(-length // step))]
+
+
+def each(ends: list[Column]) -> Column:
+    """A row for each of the columns."""
+    return F.explode(F.array(*ends)) if ends[1:] else ends[0]
+
+
+def evicted_by(rows: DataFrame, end: str, shift: int) -> DataFrame:
+    """Rows whose column `end`, as a key of Spark's state, lets it forget what is closed.
+
+    It is then a time that is shifted, as the watermark is.
+
+    Spark knows such a key by a note on its column, which `withWatermark` makes and a sum loses. It
+    has to be a column before it is grouped by, or the note is lost again.
+    """
+    moment = shifted(F.col(end), shift).alias(end, metadata={_WATERMARKED: 0})
+    return rows.withColumn(end, moment)
+
+
+def hold(rows: DataFrame, by: Sequence[str], size: timedelta, shift: int) -> DataFrame:
+    """The rows of each key, by pane, as Spark's update mode gives them: the panes that changed."""
+    kept = [name for name in rows.columns if name not in (*by, metadata.FRONTIER, metadata.MET)]
+    keys = [F.col(f"`{key}`") for key in by]
+    row = F.struct(*(F.col(f"`{name}`") for name in kept))
+    held = rows.select(*keys, row.alias(HELD), each(grid_ends(2 * size, size)).alias(PANE))
+    panes_of = evicted_by(held, PANE, shift).groupBy(PANE, *keys)
+    made = panes_of.agg(F.collect_list(HELD).alias(HELD))
+    return made.withColumn(PANE, F.timestamp_micros(unshifted(PANE, shift)))
