@@ -17,8 +17,8 @@ from typing import Any
 import pyspark
 
 from headrace.clock import MILLISECOND, SECOND, Clock, SystemClock
+from headrace.closing import Closing
 from headrace.errors import ServerError
-from headrace.log.roles import Closing
 from headrace.servers.java import java_home
 from headrace.servers.java.ports import HOST, free
 from headrace.servers.java.process import Process, start
