@@ -132,7 +132,7 @@ def test_a_folder_may_have_any_letters_in_its_name(
 def test_a_folder_with_a_comma_is_refused(cli: Kafka) -> None:
     cli.data = ["--data", str(cli.folder / "a,b")]
     said = cli.refused("up", "--port", "0", code=2)
-    assert "a,b cannot be the folder of a cluster" in said
+    assert "a,b cannot be a cluster folder" in said
     assert os.listdir(cli.folder) == []
 
 
