@@ -134,9 +134,9 @@ def _turn(url: str, rate: int, length: float, skip: float, seed: int) -> Seen:
         stdout=subprocess.PIPE,
         check=True,
     )
-    told = json.loads(done.stdout)
-    meant, right = (sum(told[name].values()) for name in ("meant", "right"))
-    return Seen(told["waits"], right / meant if meant else 0.0)
+    result = json.loads(done.stdout)
+    meant, right = (sum(result[name].values()) for name in ("meant", "right"))
+    return Seen(result["waits"], right / meant if meant else 0.0)
 
 
 @contextlib.contextmanager

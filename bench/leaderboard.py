@@ -70,8 +70,8 @@ def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str
         for players in (few, many):
             for side, measure in (("ours", _ours), ("by hand", _theirs)):
                 progress(f"{side}, {players:,} players")
-                measured, told = measure(spark, home, players, updates)
-                found[side, players], boards[side, players] = measured, told
+                measured, top = measure(spark, home, players, updates)
+                found[side, players], boards[side, players] = measured, top
             assert boards["ours", players] == boards["by hand", players], "the boards differ"
     ours, theirs = found["ours", many], found["by hand", many]
     small, small_theirs = found["ours", few], found["by hand", few]

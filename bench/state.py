@@ -116,8 +116,8 @@ def measure(
             _fill(folder, one, batches)
             courses.append(_course(spark, folder, one, batches))
     if found is not None:
-        told = {"settings": settings, "courses": [vars(course) for course in courses]}
-        found.write_text(json.dumps(told) + "\n")
+        saved = {"settings": settings, "courses": [vars(course) for course in courses]}
+        found.write_text(json.dumps(saved) + "\n")
     return report("state", settings, [one for course in courses for one in course.results()])
 
 
@@ -180,9 +180,9 @@ def _course(spark: SparkSession, folder: Path, one: Long, batches: int) -> Cours
     if not any(course.rows):  # it is in Spark's state, which Spark reports after a batch
         query = f'SELECT timing FROM "{app.name}"._headrace_timing ORDER BY id'
         with open_views(url, app=app.name) as views:
-            told = [json.loads(row[0]) for row in views.query(query, limit=None).rows]
-        course.rows = [timing["state_rows"] for timing in told]
-        course.bytes = [timing["state_bytes"] for timing in told]
+            timings = [json.loads(row[0]) for row in views.query(query, limit=None).rows]
+        course.rows = [timing["state_rows"] for timing in timings]
+        course.bytes = [timing["state_bytes"] for timing in timings]
     return course
 
 
