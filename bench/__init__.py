@@ -1,5 +1,5 @@
-"""Every claim of speed is a command here: `headrace bench NAME`.
+"""Benchmarks: every claim of speed is a command, `headrace bench NAME`.
 
-A bench measures headrace and a baseline in the same run and reports their ratio, since times on a
-shared machine are noise. Both take turns for some rounds, and the best round of each counts.
+A benchmark measures headrace and a baseline in the same run and reports their ratio, since absolute
+times on a shared machine are noise. The two take turns, and the best round of each counts.
 """

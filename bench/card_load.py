@@ -1,10 +1,10 @@
-"""Cards in use at a steady rate, thieves among them, and a watch for the alerts: its own process.
+"""A process that sends card transactions, some fraudulent, at a steady rate and awaits the alerts.
 
     python -m bench.card_load LOG TRANSACTIONS_PER_SECOND SECONDS SKIP SEED
 
-It prints a JSON object: `waits`, the milliseconds from each transaction that was flagged to its
-alert, as one process sees both, without those of the first SKIP seconds; and for each rule how many
-transactions were to be flagged, and how many were.
+It prints a JSON object: `waits`, the milliseconds from each flagged transaction to its alert,
+without those of the first SKIP seconds; and for each rule, how many transactions should have been
+flagged and how many were. Both times come from the clock of this process.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ HOME, FAR = (52.52, 13.40), (40.71, -74.01)
 RULES = ("too many", "too much", "too fast")
 
 _STOLEN = 0.01
-"""Of so many transactions, the next use of the card is a thief's."""
+"""The share of transactions that start a theft, on another card."""
 
 _PATIENCE = 60.0
-"""Seconds to wait for alerts that have not come yet, once the last transaction is sent."""
+"""Seconds to wait for missing alerts after the last transaction."""
 
 Row = dict[str, Any]
 
 
 @dataclass
 class Load:
-    """What was sent and what was seen, by transaction. Times are those of one clock."""
+    """The transactions sent and the alerts seen, with times of one clock."""
 
     sent: dict[str, float] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     seen: dict[tuple[str, str], float] = field(default_factory=dict)
-    """When the first alert of a transaction and rule came."""
+    """The time of the first alert of each transaction and rule."""
     over: bool = False
 
     def meant(self) -> dict[str, set[str]]:
-        """What rules have to flag of what was sent, found without headrace."""
+        """The transactions that each rule must flag, computed without headrace."""
         found: dict[str, set[str]] = {rule: set() for rule in RULES}
         cards: dict[str, list[Row]] = defaultdict(list)
         for row in self.rows:
@@ -70,7 +70,7 @@ class Load:
 
 
 def transactions(seed: int) -> Iterator[Row]:
-    """One use of a card after the other, for ever. What is stolen is used again and again."""
+    """Yield transactions forever. A stolen card is used several times."""
     dice = np.random.default_rng(seed)
     thefts: list[Iterator[Row]] = []
     for number in range(sys.maxsize):
@@ -93,7 +93,7 @@ def transactions(seed: int) -> Iterator[Row]:
 
 
 def _theft(card: str, number: int) -> Iterator[Row]:
-    """Many small ones, a few dear ones, or one that is far from the one before."""
+    """The fraud of one card: many small amounts, a few large ones, or two places far apart."""
     here = {"card": card, "lat": HOME[0], "lon": HOME[1]}
     if number % 3 == 0:
         yield from ({**here, "amount": 1} for _ in range(10))
@@ -105,7 +105,7 @@ def _theft(card: str, number: int) -> Iterator[Row]:
 
 
 def main(url: str, rate: str, length: str, skip: str, seed: str) -> None:
-    """Send, watch, and print what was seen."""
+    """Send transactions, wait for alerts, and print the result."""
     load = Load()
     ready = threading.Event()
     watching = threading.Thread(target=_watch, args=(url, load, ready))
@@ -138,7 +138,7 @@ def main(url: str, rate: str, length: str, skip: str, seed: str) -> None:
 
 
 def _send(url: str, load: Load, rate: float, length: float, seed: int) -> float:
-    """Send at a rate for so many seconds. Returns when the first was sent."""
+    """Send at a rate for `length` seconds, and return the time of the first."""
     with _sender(url) as send:
         began = time.time()
         for number, row in enumerate(transactions(seed)):
@@ -157,7 +157,7 @@ def _send(url: str, load: Load, rate: float, length: float, seed: int) -> float:
 
 @contextlib.contextmanager
 def _sender(url: str) -> Iterator[Callable[[Row], object]]:
-    """A function that sends a transaction to Kafka, as any application would."""
+    """A function that sends a transaction to Kafka, with a plain Kafka producer."""
     kafka = Producer({"bootstrap.servers": servers(url), "linger.ms": 0})
 
     def send(row: Row) -> None:
@@ -170,7 +170,7 @@ def _sender(url: str) -> Iterator[Callable[[Row], object]]:
 
 
 def _watch(url: str, load: Load, ready: threading.Event) -> None:
-    """Take note of every alert that comes."""
+    """Record the time of every alert."""
     for transaction, rule in _alerts(url, load, ready):
         if transaction in load.sent:
             load.seen.setdefault((transaction, rule), time.time())
@@ -197,7 +197,7 @@ def _alerts(url: str, load: Load, ready: threading.Event) -> Iterator[tuple[str,
 
 
 def servers(url: str) -> str:
-    """Where the brokers of a log are."""
+    """The broker addresses of a log."""
     return url.removeprefix("kafka://")
 
 

@@ -1,14 +1,14 @@
-"""How long after a transaction its alert is there: in real time, against micro-batches.
+"""Latency from a transaction to its alert: real time against micro-batches.
 
-The pipeline is `pipelines/fraud.py` as it stands, run by `headrace run` in a process of its own, in
-real time and in micro-batches, each on a broker that the bench starts. In micro-batches what comes
-is first copied from Kafka to a log with commits. Another process sends transactions at a steady
-rate, thieves among them, and takes the time until it sees each alert. It also finds out in a way of
-its own what has to be flagged: `recall` is 1 if nothing is missing. A run warms up first, since
+The pipeline is `pipelines/fraud.py`, unchanged. `headrace run` runs it in its own process, in real
+time and in micro-batches, each on a broker that the benchmark starts. Micro-batches first copy
+records from Kafka to a log with commits. Another process sends transactions at a steady rate, some
+of them fraudulent, and measures the time until it sees each alert. It also computes independently
+which transactions must be flagged: `recall` is 1 if none is missing. Each run warms up first, since
 Java gets faster for minutes.
 
-`highest rate` is the highest of those tried at which p99 is at most 500 ms and recall is 1, and
-`busy` is with every core kept busy by something else.
+`highest rate` is the highest tried rate with a p99 of at most 500 ms and a recall of 1. `busy` is
+with another process busy on every core.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _ATTEMPTS = 10
 
 @dataclass(frozen=True)
 class Seen:
-    """What one turn came to."""
+    """The result of one turn."""
 
     waits: list[float]
     recall: float
 
     def at(self, share: int) -> float:
-        """In milliseconds. What never came took for ever."""
+        """A percentile of the latency, in milliseconds. A missing alert counts as infinite."""
         return float(np.percentile(self.waits, share)) if self.waits else float("inf")
 
     @property
@@ -64,7 +64,7 @@ class Seen:
 
 
 def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str, Any]:
-    """All results; `quick` takes a few seconds for each, to see that everything runs."""
+    """Run the benchmark; `quick` takes a few seconds for each part, as a smoke test."""
     length, skip, warm = (5.0, 1.0, 5.0) if quick else (75.0, 5.0, 45.0)
     higher = HIGHER[:1] if quick else HIGHER
     settings = {
@@ -119,7 +119,7 @@ def _results(live: Seen, batches: Seen, busy: Seen, highest: int) -> list[Result
 
 
 def _warm_up(url: str, length: float) -> None:
-    """Until alerts come, and for so many seconds more. Spark may take a minute to begin."""
+    """Run until alerts come, and for `length` seconds more. Spark may take a minute to start."""
     for attempt in range(_ATTEMPTS):
         if _turn(url, RATE // 10, 1, 0, 100 + attempt).waits:
             break
@@ -134,17 +134,17 @@ def _turn(url: str, rate: int, length: float, skip: float, seed: int) -> Seen:
         stdout=subprocess.PIPE,
         check=True,
     )
-    told = json.loads(done.stdout)
-    meant, right = (sum(told[name].values()) for name in ("meant", "right"))
-    return Seen(told["waits"], right / meant if meant else 0.0)
+    result = json.loads(done.stdout)
+    meant, right = (sum(result[name].values()) for name in ("meant", "right"))
+    return Seen(result["waits"], right / meant if meant else 0.0)
 
 
 @contextlib.contextmanager
 def _pipeline(url: str, latency: str, home: Path) -> Iterator[None]:
-    """The pipeline as it runs, from when its topics are there."""
+    """The running pipeline, once its topics exist."""
     words = ["run", "pipelines/fraud.py:app", "--log", url, "--latency", latency]
-    said = home / f"{latency}.said"
-    with said.open("wb") as file:
+    output = home / f"{latency}.log"
+    with output.open("wb") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "headrace.cli.main", *words],
             cwd=ROOT,
@@ -158,11 +158,11 @@ def _pipeline(url: str, latency: str, home: Path) -> Iterator[None]:
         with open_log(url, create=False) as log:
             while ALERTS not in {topic.name for topic in log.topics()}:
                 if process.poll() is not None or clock.monotonic() > until:
-                    raise RuntimeError(f"The pipeline does not run: {said.read_text()}")
+                    raise RuntimeError(f"The pipeline did not start: {output.read_text()}")
                 clock.sleep(SECOND // 5)
         yield
         if process.poll() is not None:
-            raise RuntimeError(f"The pipeline has ended: {said.read_text()}")
+            raise RuntimeError(f"The pipeline has ended: {output.read_text()}")
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(60)
@@ -181,7 +181,7 @@ def _broker(folder: Path) -> Iterator[str]:
 
 
 def _prepare(log: Log) -> None:
-    """The topics, and a profile for each card."""
+    """Create the topics, and a profile for each card."""
     transactions, profiles = app.topics[TRANSACTIONS], app.topics[PROFILES]
     for topic, partitions in ((transactions, PARTITIONS), (profiles, 1)):
         log.create_topic(
@@ -211,7 +211,7 @@ def _prepare(log: Log) -> None:
 
 @contextlib.contextmanager
 def _busy() -> Iterator[None]:
-    """Something else on every core."""
+    """Keep every core busy with another process."""
     spin = [sys.executable, "-c", "while True: pass"]
     others = [subprocess.Popen(spin) for _ in os.sched_getaffinity(0)]
     try:

@@ -1,10 +1,10 @@
-"""How long after its commit an event can be seen in a view, against hand-written PySpark.
+"""Latency from the commit of an event until a view shows it, against hand-written PySpark.
 
-Both count page views by minute and url, with the same session and source, from the same load into
-SQLite. A process of its own appends every 50 ms and looks at the rows that a reader sees. For each
-rate the two sides take turns, each turn on a new log, and their times are put together: `p50` and
-`p99` are of all commits but those of the first seconds of a turn. Java gets faster for minutes, so
-the sides first warm up, and then each is as often the first of the two as the other.
+Both count page views by minute and url into SQLite, with the same session, source and load. Another
+process appends every 50 ms and watches the rows that a reader sees. For each rate the two sides
+take turns, each turn on a new log, and their times are pooled: `p50` and `p99` cover all commits
+except those of the first seconds of a turn. Java gets faster for minutes, so both sides first warm
+up, and then each goes first equally often.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str, Any]:
-    """All results; `quick` takes a few seconds for each, to see that everything runs."""
+    """Run the benchmark; `quick` takes a few seconds for each part, as a smoke test."""
     turns, length, skip = (1, 3.0, 1.0) if quick else (4, 20.0, 5.0)
     settings = {
         "rates": list(RATES),
@@ -74,7 +74,7 @@ def _result(rate: int, share: int, ours: list[float], by_hand: list[float]) -> R
 
 
 Side = contextlib.AbstractContextManager[tuple[str, Path, str]]
-"""Something that keeps a table up to date: its log, its database, and how to count PROBE there."""
+"""A side of the comparison: its log, its database, and how to count PROBE there."""
 
 _numbers = itertools.count()
 
@@ -96,7 +96,7 @@ def _ours(spark: SparkSession, home: Path) -> Iterator[tuple[str, Path, str]]:
         try:
             yield url, views_folder(url) / "fresh.db", "hits"
         finally:
-            running.wait(0)  # raises what made it fail, if anything did
+            running.wait(0)  # raises its error, if it has failed
 
 
 @contextlib.contextmanager
@@ -113,7 +113,7 @@ def _by_hand(spark: SparkSession, home: Path) -> Iterator[tuple[str, Path, str]]
 
 
 def _turn(side: Side, rate: int, length: float, skip: float) -> list[float]:
-    """The milliseconds that each commit waited to be seen."""
+    """The milliseconds from each commit until it was visible."""
     with side as (url, database, table):
         query = f"SELECT sum(hits) FROM {table} WHERE url = '{PROBE}'"
         words = [url, TOPIC, str(rate), str(length), str(skip), str(database), query]

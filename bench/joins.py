@@ -1,15 +1,15 @@
-"""Joins, each against what somebody would write in plain PySpark.
+"""Joins, each against hand-written PySpark.
 
-`stream-stream` and `stream-table`: events/s until a join has caught up with the log, of two streams
-within ten minutes of each other, and of a stream with the version of each customer at its time.
+`stream-stream` and `stream-table`: events/s until a join has caught up with the log. The first
+joins two streams within ten minutes, the second a stream with each customer's version at its time.
 
-`table-table`: seconds from a change of 100 rows in the log until the rows of joined tables that
-depend on it are stored and told of, over the largest tables, against the whole join computed again.
+`table-table`: seconds from a change of 100 rows in the log until the dependent rows of the joined
+tables are stored and published, over the largest tables, against recomputing the whole join.
 `table-table_100_rows_*`: the same over tables of 10 thousand, 100 thousand and 1 million rows, for
-100 orders that change, and for a product that 100 orders name; `*_growth` is how many times as much
-the largest costs as the smallest, against how many times as large it is. `*_touching_N` is a change
-of one row that N others depend on, `*_load` the first time. `settings` has a plan for tables of
-50 million rows, computed from what was measured.
+100 changed orders, and for one changed product of 100 orders; `*_growth` is the cost ratio of the
+largest to the smallest, against their size ratio. `*_touching_N` is a change of one row that N
+others depend on, and `*_load` the initial load. `settings` has a plan for tables of 50 million
+rows, extrapolated from the measurements.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STREAM_ROUNDS = 5
 
 
 def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str, Any]:
-    """All results; `quick` takes few rows, to see that everything runs."""
+    """Run the benchmark; `quick` takes few rows, as a smoke test."""
     sizes = QUICK if quick else FULL
     settings: dict[str, Any] = {
         "events": sizes.events,
@@ -43,7 +43,7 @@ def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
         home = Path(name)
-        # Spark keeps the state of a query that has ended for up to a minute.
+        # Spark keeps the state of a finished query for up to a minute.
         spark = spark_session(SparkSettings(memory=MEMORY), log_file=home / "spark.log")
         streams = StreamJoins(spark, home / "streams", sizes.events, sizes.customers)
         results += streams.measure(settings["stream_rounds"], progress)

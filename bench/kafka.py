@@ -1,13 +1,13 @@
-"""Counts by window from a Kafka topic into a view, against the same query by hand in PySpark.
+"""Counts by window from a Kafka topic into a view, against hand-written PySpark.
 
-A broker of its own is started, and topics of JSON and of Avro are filled. `json` and `avro`:
-events/s until a view has caught up, with our defaults, so with late rows and dead letters told and
-the law checked, against `bench/baselines/kafka_by_hand.py` with Spark's defaults. `*_same_source`:
-against the same query with our settings of Kafka's source, and `*_settings` what these are worth to
-it. `source_*`: what each of them is worth by itself; `state_memory`, `shuffle_cores` and `codegen`
-the same for how Spark is set up, all on fewer events. `json_in_time`: a topic in which nothing is
-late. `relay`: rows/s from topic to topic, each once, against Spark's own sink for Kafka, which may
-write twice, on fewer events as well.
+The benchmark starts a broker and fills topics of JSON and Avro. `json` and `avro`: events/s until a
+view has caught up, with our defaults, which publish late rows and dead letters and check the law,
+against `bench/baselines/kafka_by_hand.py` with Spark's defaults. `*_same_source`: against the same
+query with our settings of Kafka's source, and `*_settings` the gain of that query from them.
+`source_*`: the gain from each of them alone; `state_memory`, `shuffle_cores` and `codegen` the same
+for Spark's configuration, all on fewer events. `json_in_time`: a topic without late events.
+`relay`: rows/s from topic to topic, exactly once, against Spark's own Kafka sink, which is at least
+once, also on fewer events.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ EVENTS_PER_SECOND = 2_000
 KEYS = 1_000
 HOUR = 3_600_000_000
 LATE = 10_000
-"""One in so many rows comes an hour late."""
+"""One in this many rows comes an hour late."""
 
 _BEGIN = 1_767_225_600_000_000
 
@@ -57,7 +57,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Job:
-    """A topic, and a query on it."""
+    """A topic and a query on it."""
 
     spark: SparkSession
     servers: str
@@ -120,7 +120,7 @@ class Job:
     def by_hand(
         self, options: Mapping[str, str] | None = None, conf: Mapping[str, str] | None = None
     ) -> float:
-        """Seconds until a new hand-written table has caught up, with other settings of Spark."""
+        """Seconds until a new hand-written table has caught up, with these settings of Spark."""
         folder = self.home / f"by-hand-{next(_numbers)}"
 
         def work() -> None:
@@ -159,7 +159,7 @@ class Job:
 
 
 def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str, Any]:
-    """All results; `quick` takes few events, to see that everything runs."""
+    """Run the benchmark; `quick` takes few events, as a smoke test."""
     events, few, rounds = (20_000, 20_000, 1) if quick else (10_000_000, 2_000_000, 3)
     batch_rows = min(few // 2, Portions.max_rows) if quick else Portions.max_rows
     settings = {
@@ -190,7 +190,7 @@ def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str
             for made in (job("json", "json", events), job("avro", "avro", events)):
                 progress(made.topic)
                 results += _counted(made, rounds)
-            progress("what Kafka's source is told")
+            progress("settings of Kafka's source")
             json = job("few", "json", few)
             results += _settings(json, rounds)
             in_time = job("in_time", "json", events, late=False)
@@ -220,7 +220,7 @@ def _counted(job: Job, rounds: int) -> list[Result]:
 
 
 def _settings(job: Job, rounds: int) -> list[Result]:
-    """What settings are worth to the query by hand, each by itself."""
+    """The gain of the hand-written query from each setting alone."""
     tried = {
         "source_poll": {name: READING[name] for name in ("kafka.max.poll.records",)},
         "source_fetch": {name: READING[name] for name in ("kafka.max.partition.fetch.bytes",)},
@@ -252,7 +252,7 @@ _OTHERS = {
     ("shuffle_cores", "200 shuffle partitions"): {"spark.sql.shuffle.partitions": "200"},
     ("codegen", "without generated code"): {"spark.sql.codegen.wholeStage": "false"},
 }
-"""What we have otherwise, or might have: the result, and what it is compared with."""
+"""Alternatives to our settings: the result's name, and the label of the alternative."""
 
 
 def _source() -> dict[str, str]:
@@ -284,7 +284,7 @@ def _fill(
         if format == "avro"
         else F.to_json(row, {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSX"})
     )
-    # By one task, for times are to go on in each partition.
+    # A single task, so that times increase in each partition.
     rows = spark.range(0, events, 1, 1).select(url.alias("key"), value.alias("value"))
     rows.write.format("kafka").options(
         **{"kafka.bootstrap.servers": servers, "topic": topic, "kafka.linger.ms": "50"}

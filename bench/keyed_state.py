@@ -1,13 +1,13 @@
-"""State of the user's own, for many keys at once, against Spark's `transformWithState` per key.
+"""User-defined state, for many keys at once, against Spark's `transformWithState` per key.
 
 `keyed_state`: events/s until a step with totals by key has caught up with a log and published its
-output, every batch with a row for each key, against `bench/baselines/per_key.py` in batches of the
-same size and kind, which publishes nothing, and of which there are fewer, because it takes so long.
+output. Every batch has a row for each key. The baseline, `bench/baselines/per_key.py`, gets batches
+of the same size and kind, but fewer, because it is slow, and publishes nothing.
 `keyed_state_in_time`: the same with rows that wait for the watermark. `pattern`: a pattern.
-`*_batch`: the median batch, so without the start of a query. `twice_the_keys`: what a batch of as
-many events costs when the buckets that are written whole hold twice as many keys.
-`ttl_state_bytes`: the most that Spark's state has of keys that come and go, in the second half of a
-long run against the first half.
+`*_batch`: the median batch, without the start of a query. `twice_the_keys`: the cost of a batch of
+the same size when each bucket, which is rewritten as a whole, holds twice as many keys.
+`ttl_state_bytes`: the maximum of Spark's state with expiring keys, in the second half of a long run
+against the first half.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ TOPIC = "events"
 PARTITIONS = 2
 BEGIN = 1_767_225_600_000_000
 APART = 50
-"""Microseconds from one event to the next."""
+"""Microseconds between events."""
 
 _numbers = itertools.count()
 
 
 def totals(state: pa.Table, events: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """What each key comes to."""
+    """Add up the events of each key."""
     new = events.group_by("k").aggregate([("n", "sum"), ("n", "count")])
     rows = pa.table({"k": new["k"], "total": new["n_sum"], "rows": new["n_count"]})
     both = pa.concat_tables([state, rows]).group_by("k").aggregate(
@@ -58,7 +58,7 @@ def totals(state: pa.Table, events: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 @dataclass
 class Job:
-    """A log, and state that is kept of it in batches of so many rows."""
+    """A log and a stateful query on it, in batches of `batch` rows."""
 
     spark: SparkSession
     folder: Path
@@ -77,7 +77,7 @@ class Job:
         return self._run(self._totals(order))
 
     def pattern(self) -> float:
-        """Seconds until a pattern has been looked for in all of the log."""
+        """Seconds until a pattern has been matched against the whole log."""
         app, rows = self._app()
         steps = [("small", "n < 5", 2), ("large", "n >= 9", 1)]
         found = hr.pattern(
@@ -87,7 +87,7 @@ class Job:
         return self._run(app)
 
     def per_key(self) -> float:
-        """Seconds until a query of Spark's own has caught up."""
+        """Seconds until the query in plain Spark has caught up."""
         folder = self.folder.parent / f"per-key-{next(_numbers)}"
         seen: list[int] = []
         spent = seconds(
@@ -139,7 +139,7 @@ class Job:
 
 
 def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str, Any]:
-    """All results; `quick` takes few events, to see that everything runs."""
+    """Run the benchmark; `quick` takes few events, as a smoke test."""
     keys = 2_000 if quick else 100_000
     ours, theirs = (3, 1) if quick else (40, 2)
     settings = {
@@ -180,7 +180,7 @@ def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str
 
 
 def _against_per_key(job: Job, other: Job, rounds: int, progress: Progress) -> list[Result]:
-    """Each kind of state, in events/s over all of a log and in the middle of its batches."""
+    """The throughput of each kind of state, over a whole log and in the median batch."""
     progress(f"{per_key.NAME}: this takes a while")
     each = other.per_key() / other.events
     found = []
@@ -202,7 +202,7 @@ def _against_per_key(job: Job, other: Job, rounds: int, progress: Progress) -> l
 
 
 def _come_and_go(spark: SparkSession, folder: Path, keys: int) -> Result:
-    """Keys of which each batch has others, with a ttl of two batches."""
+    """The state of a run in which every batch has new keys, with a ttl of two batches."""
     batches = 12
     _fill(folder, keys, keys * batches, batches, in_turn=True)
     ttl = timedelta(microseconds=2 * keys * APART)
@@ -214,7 +214,7 @@ def _come_and_go(spark: SparkSession, folder: Path, keys: int) -> Result:
 
 
 def _fill(folder: Path, rows: int, keys: int, commits: int, *, in_turn: bool = False) -> None:
-    """Commits of so many rows, each of another key; `in_turn` the keys of a commit come once."""
+    """Fill a log. Each row of a commit has another key; with `in_turn`, no key repeats at all."""
     random = np.random.default_rng(1)
     names = pa.array([f"user-{n:07d}" for n in range(keys)])
     with open_log(f"file:{folder}") as log, log.producer(acks="written") as producer:

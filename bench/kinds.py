@@ -1,7 +1,7 @@
-"""Windows that are not on a grid, and rankings, each against the same by hand in PySpark.
+"""Sliding windows, sessions and rankings, each against hand-written PySpark.
 
-The state of each kind is looked at as well: how many rows and bytes are held after each batch, the
-most of the second half of a run against the most of its first. It levels off if that is about 1.
+The state of each kind is measured too: its rows and bytes after each batch, the maximum of the
+second half of a run against that of the first. A ratio of about 1 means that it levels off.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ TOP = 10
 NAME = "PySpark by hand"
 BATCHES = 20
 ENOUGH = 100_000
-"""With fewer events no session may be over."""
+"""With fewer events no session may have ended."""
 PARTS = 5
-"""Batches of a run that is timed. By hand, a session is told when a later batch has begun."""
+"""Batches of a timed run. The baseline emits a session only in a later batch."""
 
 _numbers = itertools.count()
 
@@ -73,7 +73,7 @@ BY_HAND: dict[str, ByHand] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of windows over a log."""
+    """One kind of window over a log."""
 
     name: str
     spark: SparkSession
@@ -95,7 +95,7 @@ class Kind:
         return rate(self.name, "events/s", self.events, ours, NAME, theirs)
 
     def state(self, progress: Progress) -> list[Result]:
-        """The rows and bytes held in the second half of a run, against its first half."""
+        """The rows and bytes of state in the second half of a run, against the first half."""
         progress(f"the state of {self.name}")
         app = self._app()
         held: dict[int, tuple[float, float]] = {}
@@ -106,9 +106,7 @@ class Kind:
             self._look(run, app.name, held)
         self._forget(app.name)
         after = [held[batch] for batch in sorted(held)]
-        assert len(after) >= BATCHES // 4, (
-            f"only {len(after)} batches of {self.name} were looked at"
-        )
+        assert len(after) >= BATCHES // 4, f"only {len(after)} batches of {self.name} were measured"
         halves = after[: len(after) // 2], after[len(after) // 2 :]
         found = []
         for index, what in enumerate(("rows", "bytes")):
@@ -126,12 +124,12 @@ class Kind:
                 float(sum(operator["numRowsTotal"] for operator in operators)),
                 float(sum(operator["memoryUsedBytes"] for operator in operators)),
             )
-        elif last:  # sessions that are open are not in Spark's state, but beside the view
+        elif last:  # open sessions are stored beside the view, not in Spark's state
             held[last["batchId"]] = self._open_sessions(app)
 
     def _open_sessions(self, app: str) -> tuple[float, float]:
         path = views_folder(self.url) / f"{app}.db"
-        # Not with sqlite3: two SQLites in one process take each other's locks away.
+        # Not with sqlite3: two SQLite libraries in one process release each other's locks.
         with looking(live=path) as db:
             rows = db.execute("SELECT count(*) FROM live._headrace_open_hits").get
             size = db.execute(
@@ -180,18 +178,18 @@ class Kind:
         )
 
     def _compare(self, ours: Path, by_hand: Path) -> None:
-        """What was found by hand is what we found, but for a few rows that came an hour late."""
+        """Check that both results are equal, except for a few rows that came an hour late."""
         with contextlib.closing(sqlite3.connect(ours)) as db:
             db.execute("ATTACH ? AS hand", (str(by_hand),))
             found, wrong = db.execute(
                 "SELECT count(*), sum(o.hits IS NOT h.hits) FROM hand.hits h "
                 "LEFT JOIN _headrace_panes_hits o USING (url, window_start, window_end)"
             ).fetchone()
-            assert found or self.events < ENOUGH, "nothing was found by hand"
+            assert found or self.events < ENOUGH, "the baseline found nothing"
             assert (wrong or 0) <= self.events / 100, f"{wrong:,} of {found:,} differ"
 
     def _forget(self, app: str) -> None:
-        """Remove an application's topics, so that the log does not grow from round to round."""
+        """Delete an application's topics, so that the log does not grow with each round."""
         with open_log(self.url, create=False) as log:
             for topic in log.topics():
                 if topic.name.startswith(f"{app}."):

@@ -1,11 +1,11 @@
-"""The first 100 of a million players, when 1,000 of them get points.
+"""The top 100 of a million players, when 1,000 of them get points.
 
-`update`: milliseconds from the commit of an update until the board has it, with that many players
-there already, against `bench/baselines/board.py`, which sorts everybody. `update_few` is the same
-with few players, and `update_growth` what an update costs with many against with few: about 1 if it
-does not grow with the players. `stored` is the part of it in which the view is stored, without
-Spark, and `stored_growth` its growth. `told` is how many changes an update is told as, against the
-100 rows of the board.
+`update`: milliseconds from the commit of an update until the board shows it, with that many
+existing players, against `bench/baselines/board.py`, which sorts all of them. `update_few` is the
+same with few players, and `update_growth` the cost with many players against few: about 1 if it
+does not depend on their number. `stored` is the time to store the view, without Spark, and
+`stored_growth` its growth. `told` is the number of changes published per update, against the 100
+rows of the board.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TOPIC, VIEW = "points", "board"
 FIRST = 100
 CHANGED = 1_000
 NEAR = 10
-"""How many of these are on the board, or would be with twice the places."""
+"""The number of these that are in the top 200."""
 COMMIT_ROWS = 100_000
 NOON = 1_767_225_600_000_000
 
@@ -45,7 +45,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Measured:
-    """The median milliseconds of an update, of the part that is storing, and the changes told."""
+    """The median milliseconds of an update and of its storing, and the changes published."""
 
     update: float
     stored: float
@@ -53,7 +53,7 @@ class Measured:
 
 
 def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str, Any]:
-    """All results; `quick` takes few players, to see that everything runs."""
+    """Run the benchmark; `quick` takes few players, as a smoke test."""
     many, few, updates = (20_000, 2_000, 3) if quick else (1_000_000, 10_000, 10)
     settings = {
         "players": many,
@@ -70,9 +70,9 @@ def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str
         for players in (few, many):
             for side, measure in (("ours", _ours), ("by hand", _theirs)):
                 progress(f"{side}, {players:,} players")
-                measured, told = measure(spark, home, players, updates)
-                found[side, players], boards[side, players] = measured, told
-            assert boards["ours", players] == boards["by hand", players], "both say the same"
+                measured, top = measure(spark, home, players, updates)
+                found[side, players], boards[side, players] = measured, top
+            assert boards["ours", players] == boards["by hand", players], "the boards differ"
     ours, theirs = found["ours", many], found["by hand", many]
     small, small_theirs = found["ours", few], found["by hand", few]
     with_few = f"with {few:,} players"
@@ -134,7 +134,7 @@ def _theirs(
 
 
 def _wait(running: Run) -> None:
-    """Return when it has caught up."""
+    """Wait until it has caught up."""
     clock = SystemClock()
     while any(step.lag for step in running.progress()):
         running.wait(0)
@@ -142,11 +142,11 @@ def _wait(running: Run) -> None:
 
 
 def _update(url: str, players: int, updates: int, wait: Callable[[], None]) -> list[float]:
-    """The milliseconds of each update but the first, until what waits for it returns."""
+    """The milliseconds of each update except the first, until `wait` returns."""
     times = []
     with open_log(url) as log, log.producer(acks="written") as producer:
         for number in range(updates + 1):
-            # The same on every side: anybody, and a few of those on the board or near it.
+            # The same for both sides: random players, and a few on the board or near it.
             random = np.random.default_rng(number + 1)
             some = random.choice(players, min(CHANGED, players) - NEAR, replace=False)
             best = np.argsort(-_points(players), kind="stable")[: 2 * FIRST]
@@ -159,7 +159,7 @@ def _update(url: str, players: int, updates: int, wait: Callable[[], None]) -> l
 
 
 def _new_log(home: Path, players: int) -> str:
-    """A log in which each player has some points."""
+    """Create a log in which each player has some points."""
     url = f"file:{home / f'log-{next(_numbers)}'}"
     won = _points(players)
     with open_log(url) as log, log.producer(acks="written") as producer:
@@ -170,7 +170,7 @@ def _new_log(home: Path, players: int) -> str:
 
 
 def _points(players: int) -> Any:
-    """What each player has at first: the more the rarer."""
+    """The initial points of each player; high scores are rare."""
     random = np.random.default_rng(0)
     return (random.pareto(1.5, players) * 100).astype(np.int64).clip(0, 10_000_000)
 

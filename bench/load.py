@@ -1,11 +1,11 @@
-"""A steady load on a log, and a prober that sees when it has arrived: a process of its own.
+"""A process that appends to a log at a steady rate and measures when its events become visible.
 
     python -m bench.load LOG TOPIC EVENTS_PER_SECOND SECONDS SKIP DATABASE QUERY
 
-Every 50 ms it appends one commit, with one row of the key PROBE in it. QUERY counts the rows of
-that key that a reader of the database sees, so it tells which commits have become visible. What it
-prints is a JSON list of milliseconds from each commit's acknowledgement until then, without the
-commits of the first SKIP seconds.
+Every 50 ms it appends one commit that has one row of the key PROBE. QUERY counts the rows of that
+key that a reader of the database sees, and so the commits that have become visible. It prints a
+JSON list of the milliseconds from each commit's acknowledgement until then, without the commits of
+the first SKIP seconds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PROBE = "probe"
 KEYS = 1_000
 PERIOD = 0.05
 PATIENCE = 60.0
-"""Seconds to wait for what has not become visible yet, once the last commit is made."""
+"""Seconds to wait for invisible commits after the last commit."""
 
 _POLL = 0.001
 
@@ -34,7 +34,7 @@ _POLL = 0.001
 def main(
     url: str, topic: str, rate: str, length: str, skip: str, database: str, query: str
 ) -> None:
-    """Append, watch, and print what was seen."""
+    """Append commits, watch the database, and print the latencies."""
     commits = int(float(length) / PERIOD)
     acknowledged: list[float] = []
     appending = threading.Thread(
@@ -71,7 +71,7 @@ def _append(url: str, topic: str, rows: int, commits: int, acknowledged: list[fl
 
 
 def _watch(database: str, query: str, commits: int) -> list[float]:
-    """When each commit was first seen."""
+    """The time when each commit became visible."""
     db = sqlite3.connect(f"{Path(database).absolute().as_uri()}?mode=ro", uri=True)
     seen: list[float] = []
     until = time.perf_counter() + commits * PERIOD + PATIENCE

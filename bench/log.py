@@ -1,10 +1,10 @@
-"""The embedded log against plain pyarrow and a table in SQLite.
+"""The embedded log against plain pyarrow and an SQLite table.
 
 `append` and `scan`: whole Arrow batches, against writing and reading the same batches as plain
 Arrow streams. `append_by_key`: the same when the log sorts the rows into partitions by key, which
 the plain writer does not. `send`: record by record, synced, against inserting rows one by one in
 synced SQLite transactions of 1,000. `open`: opening a log and seeking to a time, a large log
-against a small one. `scan_memory`: what a scan adds to the memory of a process, likewise.
+against a small one. `scan_memory`: the peak memory of a process that scans, also large to small.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEY_BYTES, VALUE_BYTES = 13, 87
 
 
 def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str, Any]:
-    """All results; `quick` takes a tenth of the data, to see that everything runs."""
+    """Run the benchmark; `quick` takes a tenth of the data, as a smoke test."""
     scale = 10 if quick else 1
     rounds = 3 if quick else 12
     settings = {
@@ -183,7 +183,7 @@ print(int(peak.split()[1]) / 1024)
 
 
 def _scan_memory(folder: Path) -> float:
-    """The highest memory of a process that scans a log, in MiB."""
+    """The peak memory of a process that scans a log, in MiB."""
     answer = subprocess.run(
         [sys.executable, "-c", _SCAN, f"file:{folder}"], capture_output=True, text=True, check=True
     )
@@ -198,7 +198,7 @@ def _fresh_log(folder: Path) -> Log:
 
 
 def _make_batches(records: int, rows: int) -> list[pa.RecordBatch]:
-    """Batches of raw records; ten different ones over and over, to spare memory."""
+    """Batches of raw records: the same ten repeated, to save memory."""
     random = np.random.default_rng(1)
     different = []
     for _ in range(min(10, records // rows)):

@@ -1,4 +1,4 @@
-"""Timing two things in turn, and saying it in one shape."""
+"""Timing of two sides in turn, and the form of results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Result:
-    """One measurement. `ratio` is ours over the baseline's, above 1 where ours is better."""
+    """One measurement. `ratio` compares ours with the baseline; above 1, ours is better."""
 
     name: str
     value: float
@@ -24,7 +24,7 @@ class Result:
 
 
 def rate(name: str, unit: str, amount: float, ours: float, baseline: str, theirs: float) -> Result:
-    """A result in amounts per second, from two times in seconds."""
+    """A throughput result, from two times in seconds."""
     return Result(name, amount / ours, unit, baseline, amount / theirs, theirs / ours)
 
 
@@ -34,7 +34,7 @@ def cost(name: str, unit: str, ours: float, baseline: str, theirs: float) -> Res
 
 
 def report(bench: str, settings: Mapping[str, Any], results: list[Result]) -> dict[str, Any]:
-    """What a bench returns."""
+    """The return value of a benchmark."""
     rounded = [
         {k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(result).items()}
         for result in results
@@ -43,7 +43,7 @@ def report(bench: str, settings: Mapping[str, Any], results: list[Result]) -> di
 
 
 def best_of(rounds: int, *things: Callable[[], float]) -> list[float]:
-    """The best time of each thing, when all take turns. Each returns its own seconds."""
+    """The best time of each function over some rounds in turn. Each returns its own seconds."""
     best = [float("inf")] * len(things)
     for _ in range(rounds):
         for index, thing in enumerate(things):
@@ -53,7 +53,7 @@ def best_of(rounds: int, *things: Callable[[], float]) -> list[float]:
 
 
 def seconds(thing: Callable[[], object]) -> float:
-    """How long a call takes."""
+    """The duration of a call."""
     start = time.perf_counter()
     thing()
     return time.perf_counter() - start

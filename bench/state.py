@@ -1,10 +1,9 @@
-"""What joins and state by key hold in a long run, with keys that come and go.
+"""The size of state of joins and keyed steps in a long run, with keys that come and go.
 
-`*_state_rows` and `*_state_bytes`: the most that is held after a batch in the second half of a run,
-against the most in its first half; it levels off if that is about 1. `*_memory`: the same of what
-Java has in use after it has collected its garbage and all Python processes have, in megabytes.
-A full run leaves what it found after each batch in docs/pictures/state.json, and `scripts/pictures`
-draws it.
+`*_state_rows` and `*_state_bytes`: the maximum of state after a batch in the second half of a run,
+against the first half; a ratio of about 1 means that it levels off. `*_memory`: the same for the
+memory of Java after a garbage collection and of all Python processes, in megabytes. A full run
+writes the values after each batch to docs/pictures/state.json, and `scripts/pictures` draws them.
 """
 
 from __future__ import annotations
@@ -40,25 +39,25 @@ SCHEMA = "k string, n bigint, at timestamp"
 TABLE = "k string, word string, since timestamp"
 BEGIN = 1_767_225_600_000_000
 APART = 100
-"""Microseconds from one event to the next."""
+"""Microseconds between events."""
 HOLD = timedelta(seconds=20)
 DELAY = timedelta(seconds=1)
 NEAR = 50_000
-"""A key has its events among so many."""
+"""The number of events over which a key's events are spread."""
 EACH = 4
-"""Events that a key has, about; of two streams one in each."""
+"""The average number of events of a key; with two streams, one in each."""
 KEYS = 10_000
-"""Those of the table. The keys of events go round in them."""
+"""The number of keys of the table. The keys of events cycle through them."""
 COMMIT_ROWS = 50_000
 MEGABYTE = 1 << 20
 
 _HELD_IN = tuple(f"_headrace_{what}_" for what in ("groups", "versions", "told_rows"))
-"""How the tables of what a step holds begin, if it is not in Spark's own state."""
+"""Name prefixes of the tables of a step's state, if it is not in Spark's state."""
 
 
 @dataclass(frozen=True)
 class Long:
-    """An operator, the topics that it reads, and how many events they have together."""
+    """An operator, its topics, and their total number of events."""
 
     name: str
     topics: tuple[str, ...]
@@ -68,7 +67,7 @@ class Long:
 
 @dataclass
 class Course:
-    """What was held after each batch of a run."""
+    """The size of state after each batch of a run."""
 
     name: str
     events: int
@@ -77,7 +76,7 @@ class Course:
     memory: list[int] = field(default_factory=list)
 
     def results(self) -> Iterator[Result]:
-        """The most of the second half against the most of the first."""
+        """The maximum of the second half against that of the first."""
         for what, unit, held in (
             ("state_rows", "rows", self.rows),
             ("state_bytes", "bytes", self.bytes),
@@ -89,7 +88,7 @@ class Course:
 
 
 def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str, Any]:
-    """All results; `quick` takes few events, to see that everything runs."""
+    """Run the benchmark; `quick` takes few events, as a smoke test."""
     if quick:
         return measure(_operators(40_000, 40_000), 4, progress)
     return measure(_operators(10_000_000, 2_000_000), 40, progress, FOUND)
@@ -98,7 +97,7 @@ def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str
 def measure(
     operators: list[Long], batches: int, progress: Progress, found: Path | None = None
 ) -> dict[str, Any]:
-    """The results of runs of so many batches; what was found after each goes to a file."""
+    """The results of runs of `batches` batches; the values after each batch go to a file."""
     settings = {
         "events": {one.name: one.events for one in operators},
         "batches": batches,
@@ -117,13 +116,13 @@ def measure(
             _fill(folder, one, batches)
             courses.append(_course(spark, folder, one, batches))
     if found is not None:
-        told = {"settings": settings, "courses": [vars(course) for course in courses]}
-        found.write_text(json.dumps(told) + "\n")
+        saved = {"settings": settings, "courses": [vars(course) for course in courses]}
+        found.write_text(json.dumps(saved) + "\n")
     return report("state", settings, [one for course in courses for one in course.results()])
 
 
 def _operators(many: int, some: int) -> list[Long]:
-    """The joins and state by key that hold something for a while."""
+    """The joins and keyed steps whose state expires."""
 
     def joined(app: hr.App, streams: list[hr.Stream]) -> hr.Stream:
         left, right = streams
@@ -158,7 +157,7 @@ def _operators(many: int, some: int) -> list[Long]:
 
 
 def _course(spark: SparkSession, folder: Path, one: Long, batches: int) -> Course:
-    """Run an operator to its end, and look at what it holds after each batch."""
+    """Run an operator until it has caught up, and measure its state after each batch."""
     app, url, course = hr.App("long"), f"file:{folder}", Course(one.name, one.events)
     streams: list[hr.Stream] = [
         app.topic(topic, schema=SCHEMA, event_time="at", partitions=2) for topic in one.topics
@@ -178,18 +177,18 @@ def _course(spark: SparkSession, folder: Path, one: Long, batches: int) -> Cours
         running.wait()
         (step,) = running.progress()
     assert step.law.rows >= one.events, step.law
-    if not any(course.rows):  # it is in Spark's state, of which Spark tells after a batch
+    if not any(course.rows):  # it is in Spark's state, which Spark reports after a batch
         query = f'SELECT timing FROM "{app.name}"._headrace_timing ORDER BY id'
         with open_views(url, app=app.name) as views:
-            told = [json.loads(row[0]) for row in views.query(query, limit=None).rows]
-        course.rows = [timing["state_rows"] for timing in told]
-        course.bytes = [timing["state_bytes"] for timing in told]
+            timings = [json.loads(row[0]) for row in views.query(query, limit=None).rows]
+        course.rows = [timing["state_rows"] for timing in timings]
+        course.bytes = [timing["state_bytes"] for timing in timings]
     return course
 
 
 def _look(path: Path, course: Course) -> None:
-    """Add what the database of an application holds for its step."""
-    # Not with sqlite3: two SQLites in one process take each other's locks away.
+    """Add the size of a step's state in the database of its application."""
+    # Not with sqlite3: two SQLite libraries in one process release each other's locks.
     with looking(live=path) as db:
         names = [
             (str(name), kind == "table")
@@ -208,7 +207,7 @@ def _look(path: Path, course: Course) -> None:
 
 
 def _memory(spark: SparkSession) -> int:
-    """Megabytes in use by Java after a collection, and by this process and Spark's workers."""
+    """Megabytes used by Java after a garbage collection, by this process and by Spark's workers."""
     assert spark._jvm is not None
     java = spark._jvm.java.lang
     java.System.gc()
@@ -218,21 +217,21 @@ def _memory(spark: SparkSession) -> int:
 
 
 def _resident(process: int) -> Iterator[int]:
-    """The bytes in memory of a process and all below it, but of Java's."""
+    """The resident bytes of a process and its descendants, except Java's."""
     folder = Path("/proc", str(process))
     below: list[str] = []
-    with contextlib.suppress(OSError):  # it has ended
+    with contextlib.suppress(OSError):  # the process has ended
         if not (folder / "exe").resolve().name.startswith("java"):
             yield int((folder / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         for task in (folder / "task").iterdir():
-            with contextlib.suppress(OSError):  # only this thread has
+            with contextlib.suppress(OSError):  # only this thread has ended
                 below += (task / "children").read_text().split()
     for child in below:
         yield from _resident(int(child))
 
 
 def _fill(folder: Path, one: Long, batches: int) -> None:
-    """Topics whose keys come, have a few events and do not come again for long."""
+    """Fill topics in which each key has a few events and then does not return for long."""
     random = np.random.default_rng(1)
     rows = one.events // len(one.topics)
     goes_round = one.name == "enrich"
@@ -258,7 +257,7 @@ def _fill(folder: Path, one: Long, batches: int) -> None:
                     _times(BEGIN + order * apart),
                 ]
                 producer.append(topic, pa.record_batch(columns, names=["k", "n", "at"]))
-            if goes_round:  # and the table comes as far as the events
+            if goes_round:  # advance the table as far as the events
                 log.advance("words", to_datetime(BEGIN + (first + count) * apart))
 
 

@@ -1,4 +1,4 @@
-"""Two streams joined, and a stream with a table, each against the same by hand in PySpark."""
+"""A join of two streams, and of a stream with a table, against hand-written PySpark."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class StreamJoins:
-    """The jobs over one log. `events` is how many rows each of the streams has."""
+    """The joins over one log. `events` is the number of rows of each stream."""
 
     spark: SparkSession
     folder: Path
@@ -93,7 +93,7 @@ class StreamJoins:
 
         spent = seconds(work)
         with open_log(self.url, create=False) as log:
-            self._told(log, f"{app.name}.out")
+            self._check(log, f"{app.name}.out")
         return spent
 
     def _pairs_by_hand(self) -> float:
@@ -123,7 +123,7 @@ class StreamJoins:
         spent = seconds(work)
         self.spark.catalog.clearCache()
         with open_log(self.url, create=False) as log:
-            self._told(log, out)
+            self._check(log, out)
         return spent
 
     def _topic(self, schema: str, time: str) -> str:
@@ -132,8 +132,8 @@ class StreamJoins:
             log.create_topic(name, schema=schema, event_time=time, partitions=2)
         return name
 
-    def _told(self, log: Log, topic: str) -> None:
-        """What came out is about one row for each event; then it is removed."""
+    def _check(self, log: Log, topic: str) -> None:
+        """Check that the output has about one row per event, then delete it."""
         count = sum(p.end - p.first for p in log.topic(topic).partitions)
         assert 0.99 * self.events <= count <= self.events, f"{count:,} rows in {topic}"
         log.delete_topic(topic)

@@ -1,4 +1,4 @@
-"""Joined tables: what a change costs, by how large they are and by how many rows it touches."""
+"""The cost of a change in joined tables, by table size and by the number of rows it touches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headrace.store.location import database_of
 ORDERS = "id string, product string, amount int, at timestamp"
 PRODUCTS = "id string, name string, price double, at timestamp"
 PER_PRODUCT = 100
-"""Orders that name the same product, but for the one that most do."""
+"""Orders per product, except the hot product."""
 
 HOT = "hot"
 PLAN = 50_000_000
@@ -34,14 +34,14 @@ _COMMIT_ROWS = 100_000
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is measured: tables of so many rows, and changes that touch so many of them."""
+    """The sizes of the tables, and of the changes."""
 
     rows: tuple[int, ...]
     change: int
     touched: int
     rounds: int
     events: int
-    """Rows of each of the streams that are joined, in another part of the bench."""
+    """Rows of each stream, in the stream joins of this benchmark."""
     customers: int
 
 
@@ -51,7 +51,7 @@ QUICK = Sizes((1_000, 2_000, 5_000), 100, 1_000, 2, 4_000, 100)
 
 @dataclass(frozen=True)
 class Measured:
-    """What tables of one size have cost, in seconds and bytes."""
+    """The costs of tables of one size, in seconds and bytes."""
 
     rows: int
     load: float
@@ -60,15 +60,15 @@ class Measured:
     product: float
     hot: float
     stored: float
-    """What of `orders` it takes to join, to tell and to store, when Spark has read the change."""
+    """The part of `orders` to join, publish and store, after Spark has read the change."""
     again: float
 
 
 def table_table(
     spark: SparkSession, home: Path, sizes: Sizes, progress: Progress
 ) -> tuple[list[Result], dict[str, Any]]:
-    """Results, and a plan for larger tables that is computed from them."""
-    _measure(spark, home / "warm", sizes.rows[0], sizes, lambda _: None)  # the first is slower
+    """The results, and a plan for larger tables that is extrapolated from them."""
+    _measure(spark, home / "warm", sizes.rows[0], sizes, lambda _: None)  # warm-up
     found = [_measure(spark, home / f"tables-{n}", n, sizes, progress) for n in sizes.rows]
     small, large = found[0], found[-1]
     results = [cost("table-table", "s", large.orders, whole_join.NAME, large.again)]
@@ -82,7 +82,7 @@ def table_table(
             results.append(
                 cost(f"{name}_of_{measured.rows}", "s", spent, whole_join.NAME, measured.again)
             )
-        # The same change over tables a hundred times as large: how many times the cost.
+        # The cost ratio of the same change over tables a hundred times as large.
         results.append(
             Result(
                 f"{name}_growth",
@@ -145,10 +145,10 @@ def _measure(
 
 
 def _plan(found: list[Measured], sizes: Sizes) -> dict[str, Any]:
-    """What tables of many more rows would cost. A B-tree gets deeper with the logarithm."""
+    """The estimated cost of larger tables. The depth of a B-tree grows with the logarithm."""
     small, large = found[0], found[-1]
     depth = math.log10(PLAN / large.rows)
-    # What Spark takes to read a change knows nothing of the tables, so only the rest grows.
+    # Spark reads a change in the same time whatever the tables' size, so only the rest grows.
     slope = (large.stored - small.stored) / math.log10(large.rows / small.rows)
     more = max(0.0, slope) * depth
 
@@ -163,14 +163,14 @@ def _plan(found: list[Measured], sizes: Sizes) -> dict[str, Any]:
         "database_gigabytes": round(large.size * scale / 1e9, 2),
         "first_load_hours": round(large.load * scale * slower / 3600, 2),
         "whole_join_again_seconds": round(large.again * scale, 1),
-        "computed_from": f"{small.rows:,} to {large.rows:,} rows; what a change costs by the "
-        "logarithm of the rows, bytes and the whole join by the rows, the load by the rows and by "
-        f"{slower:.2f} for deeper trees",
+        "computed_from": f"{small.rows:,} to {large.rows:,} rows; a change grows with the "
+        "logarithm of the rows, bytes and the whole join with the rows, the load with the rows "
+        f"times {slower:.2f} for deeper trees",
     }
 
 
 class _Clock:
-    """Event times that go on after all that was filled in."""
+    """A clock of event times after those of the initial rows."""
 
     def __init__(self, after: int) -> None:
         self._moment = _BEGIN + after * 1_000
@@ -182,7 +182,7 @@ class _Clock:
 
 
 class _Watch:
-    """When a round was last handed to its sink, and when it had ended."""
+    """The times when a batch was last handed to its sink, and when it ended."""
 
     def __init__(self) -> None:
         self.handed = self.ended = 0.0
@@ -195,7 +195,7 @@ class _Watch:
 
 
 def _spent(run: Run, watch: _Watch, change: Callable[[], None]) -> tuple[float, float]:
-    """Seconds from a change in the log until it is stored and told of, and those of the sink."""
+    """Seconds from a change in the log until it is stored and published, and those of the sink."""
     start = time.perf_counter()
     change()
     written = time.perf_counter()

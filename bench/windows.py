@@ -1,14 +1,13 @@
-"""Counts by window, from the log into a view, against the same query written by hand in PySpark.
+"""Counts by window, from the log into a view, against hand-written PySpark.
 
-`tumbling` and `hopping`: events/s until a view has caught up with a log, with our defaults, so with
-a changelog, checks and late rows, against `bench/baselines/hand_written.py` in the same session.
-`*_without_changelog`: the same without the changelog. `*_duckdb`: against one aggregation of the
-whole log in DuckDB, which is what the machine could do at best. `*_few_events` and `*_many_keys`
-are growth: fewer events, and as many keys as events, each against the hand-written query and
-against the cost of an event in the base case. `sliding`, `session` and `top_n` are other kinds of
-windows, over the fewer events, against `bench/baselines/own_windows.py`. `*_state_rows` and
-`*_state_bytes` are what each kind holds while it goes through the whole log: the most in the second
-half against the first.
+`tumbling` and `hopping`: events/s until a view has caught up with a log, with our defaults: a
+changelog, checks and late rows. The baseline is `bench/baselines/hand_written.py` in the same
+session. `*_without_changelog`: the same without the changelog. `*_duckdb`: against one aggregation
+of the whole log in DuckDB, an upper bound for the machine. `*_few_events` and `*_many_keys` measure
+growth: fewer events, and as many keys as events, each against the hand-written query and against
+the cost of an event in the base case. `sliding`, `session` and `top_n` are other kinds of windows,
+over fewer events, against `bench/baselines/own_windows.py`. `*_state_rows` and `*_state_bytes` are
+the state of each kind over the whole log: the maximum in the second half against the first.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ PARTITIONS = 2
 DELAY = timedelta(seconds=10)
 EVENTS_PER_SECOND = 2_000
 LATE = 10_000
-"""One in so many rows comes an hour late."""
+"""One in this many rows comes an hour late."""
 
 _numbers = itertools.count()
 
@@ -96,7 +95,7 @@ class Job:
         return spent
 
     def duckdb(self) -> float:
-        """Seconds for the whole log at once, into memory."""
+        """Seconds to aggregate the whole log at once, in memory."""
         size, every = (int(span.total_seconds()) for span in (self.size, self.every))
         counted = []
         spent = seconds(
@@ -107,7 +106,7 @@ class Job:
 
 
 def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str, Any]:
-    """All results; `quick` takes few events, to see that everything runs."""
+    """Run the benchmark; `quick` takes few events, as a smoke test."""
     events = 40_000 if quick else 10_000_000
     settings = {
         "events": events,
@@ -193,7 +192,7 @@ def _app(name: str, job: Job) -> hr.App:
 
 
 def _forget(url: str, app: str) -> None:
-    """Remove an application's topics, so that the log does not grow from round to round."""
+    """Delete an application's topics, so that the log does not grow with each round."""
     with open_log(url, create=False) as log:
         for topic in log.topics():
             if topic.name.startswith(f"{app}."):
@@ -209,7 +208,7 @@ def _fill(folder: Path, events: int, keys: int, rows: int) -> None:
         for first in range(0, events, rows):
             count = min(rows, events - first)
             order = np.arange(first, first + count, dtype=np.int64)
-            # A few seconds early or late, and now and then an hour.
+            # A few seconds of disorder, and sometimes an hour.
             times = order * (1_000_000 // EVENTS_PER_SECOND) + random.integers(0, 5_000_000, count)
             times -= np.where(random.integers(0, LATE, count) == 0, 3_600_000_000, 0)
             at = pa.array(times + 1_767_225_600_000_000).cast(pa.timestamp("us", tz="UTC"))

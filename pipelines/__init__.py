@@ -1,1 +1,1 @@
-"""The reference designs: each a short file that anyone can copy."""
+"""The reference designs: short pipelines to copy."""

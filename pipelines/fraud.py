@@ -1,4 +1,4 @@
-"""Cards that are used as their holders would not: flagged with the transaction that shows it."""
+"""Alerts on suspicious card transactions, each with the transactions that prove it."""
 
 from datetime import timedelta as td
 
@@ -24,7 +24,7 @@ HOURS = f"(unix_micros(at) - unix_micros({LAST}.at)) / 3.6e9"
 
 SCORE = f"""1 / (1 + exp(6 - 1.5 * ln(greatest(amount, 0.01) / greatest(coalesce(usual, 50), 1))
     - 0.01 * coalesce({km("home_lat", "home_lon", "lat", "lon")}, 0) - 0.3 * size({MINUTE})))"""
-"""A model's score, from 0 to 1: how much for this holder, how far from home, how often."""
+"""A model's score from 0 to 1, by amount, distance from home and frequency."""
 
 app = hr.App("fraud")
 

@@ -1,12 +1,12 @@
-"""Ads that were shown, each with the click that followed within an hour, or without any.
+"""Ad impressions, each with its click within an hour, or without a click.
 
     headrace run pipelines/impressions.py:app
     headrace consume impressions.clicked
     headrace consume impressions.late
 
-An impression without a click is told of when none can come any more: an hour after it, and the two
-minutes that clicks may be late, by the clicks' own event time. Until then both are held: at 10
-million impressions an hour, as many rows.
+An impression without a click is published once none can come any more: after an hour, plus the two
+minutes that clicks may be late, in the event time of the clicks. Until then it is held in state: at
+10 million impressions an hour, as many rows.
 """
 
 from datetime import timedelta as td

@@ -1,12 +1,12 @@
-"""The hundred players with the most points, and what changes among them.
+"""The hundred players with the most points, and a changelog of them.
 
     headrace run pipelines/leaderboard.py:app
     headrace views show leaderboard
     headrace consume leaderboard.leaderboard.changes
 
-A player's points are added up for ever. The view has a row for each rank. Its changelog has a
-change for each rank that goes to another player, or whose player has more points, and no others:
-a game that changes nothing among the first hundred is not told of.
+A player's points are added up forever. The view has a row for each rank. Its changelog has a change
+for each rank that goes to another player or whose player gets more points, and no others: a game
+that changes nothing in the top hundred publishes nothing.
 """
 
 from datetime import timedelta as td

@@ -1,12 +1,12 @@
-"""Notifications sent once: one to each user of each event within a day.
+"""Deduplicated notifications: one per user and event within a day.
 
     headrace run pipelines/notifications.py:app
     headrace consume notifications.once
 
-Whoever sends reads `notifications.once`, in which the first of all that repeat each other is, as
-soon as it comes. The day runs from the time of the notification that was sent, so one of the day
-after is sent again. A notification may come an hour late; after that nobody can tell whether it
-was sent already, so it is not: it is in `notifications.late`.
+The sender reads `notifications.once`, which gets the first of each set of duplicates as soon as it
+arrives. The day starts at the event time of that notification, so a duplicate a day later is sent
+again. A notification may come an hour late. A later one goes to `notifications.late`, because it is
+not known any more whether it was sent.
 """
 
 from datetime import timedelta as td

@@ -1,12 +1,12 @@
-"""Orders with the name and the price of their product as they are now.
+"""Orders with the current name and price of their product.
 
     headrace run pipelines/order_prices.py:app
     headrace views show priced_orders
     headrace consume order_prices.priced_orders.changes
 
-Both topics are tables: the newest row of a key is what there is of it, and a tombstone ends it.
-A new price changes every order of that product, and nothing else. An order of a product that is
-not known, or not yet, is there without a price.
+Both topics are tables: the newest row of a key is its value, and a tombstone deletes it. A new
+price changes every order of that product, and nothing else. An order of an unknown product has no
+price.
 """
 
 import headrace as hr

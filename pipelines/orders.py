@@ -1,12 +1,12 @@
-"""Orders, each with what was known of its customer when it was placed.
+"""Orders, each with the version of its customer at the time of the order.
 
     headrace run pipelines/orders.py:app
     headrace consume orders.enriched
 
-Customers are a table: a compacted topic of changes, in which a tombstone ends one. An order gets
-the version that was valid at its own time, not the newest, so that a replay tomorrow says the same.
-It waits until the changes have come so far, at most until other orders are a minute ahead of it. A
-change that comes up to an hour late amends the orders it belongs to.
+Customers are a table: a compacted topic of changes, in which a tombstone deletes a customer. An
+order gets the version that was valid at its own time, not the newest, so that a replay gives the
+same result. It waits for the table to reach its time, at most until other orders are a minute
+ahead. A change that comes up to an hour late amends the orders that it affects.
 """
 
 from datetime import timedelta as td

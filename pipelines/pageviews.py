@@ -1,11 +1,11 @@
-"""Views of each page in each minute, by the time at which they happened.
+"""Page views per page and minute, in event time.
 
     headrace run pipelines/pageviews.py:app
     headrace views show hits_per_minute
     headrace consume pageviews.late
 
-A minute fires ten seconds of event time after its end. For five minutes more it is amended by
-views that come late; what comes after that is not counted, and not lost: it is in `pageviews.late`.
+A window fires when the watermark, ten seconds behind, passes its end. For five more minutes late
+views amend it; even later ones are not counted but go to `pageviews.late`.
 """
 
 from datetime import timedelta as td

@@ -1,1 +1,1 @@
-"""What headrace is measured against, written by hand and without headrace."""
+"""The baselines of the benchmarks: hand-written code without headrace."""

@@ -1,7 +1,7 @@
-"""A leaderboard as somebody would write it in PySpark: add up, sort everybody, write the first.
+"""A hand-written leaderboard in PySpark: add up, sort all players, write the first.
 
-It has the session and the source of headrace, and one SQLite transaction for each batch. It tells
-of no changes, and a batch that is repeated after a crash is counted twice.
+It uses the session and the source of headrace, and one SQLite transaction per batch. It publishes
+no changes, and counts a batch twice if a crash repeats it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RANK = """
 
 
 def start(spark: SparkSession, log: str, topic: str, folder: Path, n: int) -> StreamingQuery:
-    """Keep the first n of a topic's players in `board.db` in a new folder."""
+    """Keep the top n of a topic's players in `board.db` in a new folder."""
     folder.mkdir(parents=True)
     db = sqlite3.connect(folder / "board.db", isolation_level=None, check_same_thread=False)
     db.execute("PRAGMA journal_mode = WAL")
@@ -60,7 +60,7 @@ def start(spark: SparkSession, log: str, topic: str, folder: Path, n: int) -> St
 
 
 def board(folder: Path) -> list[tuple[str, int]]:
-    """Who is on the board, and with how many points, by rank."""
+    """The players on the board and their points, by rank."""
     db = sqlite3.connect(f"file:{folder / 'board.db'}?mode=ro", uri=True)
     rows = db.execute("SELECT player, score FROM board ORDER BY rank").fetchall()
     db.close()

@@ -1,7 +1,7 @@
-"""The same jobs as somebody would write them in PySpark, without an engine in between.
+"""The same jobs hand-written in PySpark, without an engine in between.
 
-It has the session and the source of headrace, Spark's own watermark, and an upsert into SQLite in
-one transaction for each batch. It does not know of late rows, of changes or of what became of rows.
+It uses the session and the source of headrace, Spark's own watermark, and an upsert into SQLite in
+one transaction per batch. It has no late rows, no changelog and no accounting of rows.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def start(
 
 
 def counted(folder: Path) -> int:
-    """How many rows the table counts."""
+    """The number of rows that the table counts."""
     db = sqlite3.connect(f"file:{folder / 'hits.db'}?mode=ro", uri=True)
     (total,) = db.execute("SELECT coalesce(sum(hits), 0) FROM hits").fetchone()
     db.close()

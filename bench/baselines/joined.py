@@ -1,7 +1,7 @@
-"""Joins as somebody would write them in PySpark, in the best form there is for each.
+"""Joins hand-written in PySpark, each in its best form.
 
-Both read and write the embedded log with the source and sink of headrace, so that what is compared
-is the join. They do not know of late rows, of waiting, or of what became of rows.
+Both read and write the embedded log with the source and sink of headrace, so that only the join
+differs. They have no late rows, no waiting for the table and no accounting of rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def streams(
     delay: timedelta,
     max_rows: int,
 ) -> StreamingQuery:
-    """Spark's own join of two streams, with watermarks, so that it forgets."""
+    """Spark's own join of two streams, with watermarks, so that its state expires."""
     wait, within = f"{delay.total_seconds()} seconds", f"INTERVAL {after.total_seconds()} SECONDS"
     shown = _stream(spark, log, left, max_rows).withWatermark("at", wait)
     clicks = (
@@ -52,10 +52,10 @@ def table(
     *,
     max_rows: int,
 ) -> StreamingQuery:
-    """A stream with the version of each customer that was valid, from a table that is broadcast.
+    """A join of a stream with the valid version of each customer, from a broadcast table.
 
-    The table is read once, from when to when each version is valid is worked out once, and it is
-    kept: so it is as old as the query.
+    The table is read and its validity intervals are computed once, when the query starts, so it
+    never changes afterwards.
     """
     versions = Window.partitionBy("customer").orderBy("since")
     known = (

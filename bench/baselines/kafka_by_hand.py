@@ -1,7 +1,7 @@
-"""Counts by window from Kafka as a good engineer would write them in PySpark.
+"""Counts by window from Kafka, hand-written in PySpark.
 
 Spark's own source and watermark, `from_json` or `from_avro`, and an upsert into SQLite in one
-transaction for each batch. What does not decode or comes late is not looked at.
+transaction per batch. It ignores late rows and rows that do not decode.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def start(
     batch_rows: int,
     options: Mapping[str, str],
 ) -> StreamingQuery:
-    """Count what is in a topic by url and window into `hits.db` in a new folder."""
+    """Count the rows of a topic by url and window into `hits.db` in a new folder."""
     folder.mkdir(parents=True)
     db = sqlite3.connect(folder / "hits.db", isolation_level=None, check_same_thread=False)
     db.execute("PRAGMA journal_mode = WAL")
@@ -86,7 +86,7 @@ def relay(
     schema: str,
     batch_rows: int,
 ) -> StreamingQuery:
-    """Write what is in a topic to another with Spark's own sink, each row once at least."""
+    """Copy a topic to another with Spark's own sink, at least once."""
     row = F.from_json(F.col("value").cast("string"), schema)
     made = F.to_json(F.struct(F.lower("row.url").alias("url"), "row.user", "row.at"))
     return (

@@ -1,4 +1,4 @@
-"""The same aggregations by DuckDB, once over everything: what the machine could do at best."""
+"""The same aggregations by DuckDB in one pass over all data: an upper bound for the machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.log import open_log
 
 
 def count(log: str, topic: str, *, size: int, every: int) -> int:
-    """Count the rows of a topic by url and window, in seconds; returns the sum of all counts."""
+    """Count the rows of a topic by url and window, and return the sum of all counts."""
 
     def rows() -> Iterator[pa.RecordBatch]:
         with open_log(log, create=False) as opened:

@@ -1,9 +1,9 @@
-"""Sessions, sliding windows and rankings as somebody would write them in PySpark.
+"""Sessions, sliding windows and rankings, hand-written in PySpark.
 
-Sessions are Spark's own `session_window`, which gives results once they are final. For sliding
-windows Spark has nothing of its own on a stream, so each batch is an ordinary window function over
-its rows and the latest of those before, which are kept in files: that is fast, and a crash between
-the two leaves it wrong. The highest of each window are looked up in the table of counts.
+Sessions use Spark's own `session_window`, which emits final results only. Spark has no sliding
+windows on streams, so each batch is a plain window function over its rows and the latest earlier
+ones, which are kept in files: this is fast, but wrong after a crash between the two writes. The top
+of each window is computed from the table of counts.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def sliding(
     size: timedelta,
     delay: timedelta,
 ) -> StreamingQuery:
-    """Count for each row those of its url in the time before it.
+    """Count for each row the rows of its url in the time before it.
 
-    The rows that later ones may need are kept in a file from batch to batch.
+    Rows that later batches may need are kept in a file.
     """
     span, kept = (_micros(size), _micros(size + delay))
     moment = F.unix_micros("at")
@@ -98,7 +98,7 @@ def top(
     delay: timedelta,
     n: int,
 ) -> StreamingQuery:
-    """Count by url and window, and keep the `n` highest of each window in a table of their own."""
+    """Count by url and window, and keep the top `n` of each window in another table."""
 
     def write(db: sqlite3.Connection, rows: list[Any]) -> None:
         _upsert(db, rows)

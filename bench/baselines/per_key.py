@@ -1,7 +1,7 @@
-"""The same state kept with Spark's own `transformWithState`, called for each key by itself.
+"""The same state in Spark's own `transformWithState`, which is called once per key.
 
-It has the session and the source of headrace, RocksDB, and rows of Python: the fastest of the three
-ways that PySpark has. It writes nothing anywhere, so all of its time is state.
+It uses the session and the source of headrace, RocksDB, and Python rows, the fastest of PySpark's
+three ways. It writes no output, so all of its time is state.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OUTPUT = StructType().add("k", StringType()).add("total", LongType()).add("rows
 
 
 class Totals(StatefulProcessor):
-    """What each key comes to."""
+    """The running total of each key."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState("totals", _STATE)
@@ -44,13 +44,13 @@ class Totals(StatefulProcessor):
         yield Row(k=key[0], total=total, rows=count)
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Do nothing: there is nothing to close."""
 
 
 def start(
     spark: SparkSession, log: str, topic: str, folder: Path, *, max_rows: int, seen: list[int]
 ) -> StreamingQuery:
-    """Keep totals by key, until caught up. `seen` gets the number of keys of each batch."""
+    """Keep totals by key until caught up. Appends the number of keys of each batch to `seen`."""
     rows = (
         spark.readStream.format("headrace")
         .option("log", log)

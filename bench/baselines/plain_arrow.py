@@ -1,4 +1,4 @@
-"""Arrow IPC streams as pyarrow alone writes and reads them."""
+"""Arrow IPC streams, written and read with pyarrow alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.ipc
 
 
 def write(folder: Path, batches: Sequence[pa.RecordBatch], files: int) -> None:
-    """Write batches in turn to so many stream files."""
+    """Write batches in turn to `files` stream files."""
     folder.mkdir(parents=True)
     sinks = [pa.OSFile(str(folder / f"{number}.arrows"), "wb") for number in range(files)]
     writers = [pa.ipc.new_stream(sink, batches[0].schema) for sink in sinks]
@@ -23,7 +23,7 @@ def write(folder: Path, batches: Sequence[pa.RecordBatch], files: int) -> None:
 
 
 def read(folder: Path) -> int:
-    """Read all stream files of a folder into memory, batch by batch; returns the rows."""
+    """Read all stream files of a folder, batch by batch, and return the number of rows."""
     rows = 0
     for path in sorted(folder.iterdir()):
         with pa.OSFile(str(path), "rb") as source:

@@ -1,4 +1,4 @@
-"""A log as a table of SQLite, a row for each record."""
+"""A log as an SQLite table with one row per record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SCHEMA = """
 
 
 def insert(path: Path, records: Sequence[tuple[bytes, bytes]], partitions: int) -> None:
-    """Insert records one by one, in transactions of 1,000, each of them synced."""
+    """Insert records one by one, in synced transactions of 1,000."""
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")

@@ -1,4 +1,4 @@
-"""Joined tables as somebody would write them in PySpark: all of it again after every change."""
+"""Joined tables, hand-written in PySpark: the whole join is recomputed after every change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAME = "PySpark, the whole join again"
 
 
 def join(spark: SparkSession, log: str, into: Path) -> int:
-    """The newest row of each order with that of its product, into Parquet; returns how many."""
+    """Join the newest row of each order with its product into Parquet, and return the row count."""
     orders = _newest(spark, log, "orders", ["product", "amount"])
     products = _newest(spark, log, "products", ["name", "price"]).select(
         F.col("id").alias("product"), F.col("name").alias("product_name"), "price"

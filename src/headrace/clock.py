@@ -1,4 +1,4 @@
-"""The only place that reads time, so that a test can own it.
+"""The clock: the only place that reads time, so that a test can control it.
 
 Times are whole microseconds since the Unix epoch, in UTC: the unit of the log and of Spark.
 """
@@ -16,13 +16,13 @@ SECOND = 1_000_000
 
 FIRST_MOMENT = -62_135_596_800_000_000
 LAST_MOMENT = 253_402_300_799_999_999
-"""The first and last microsecond of the years 1 to 9999, where Spark's and Python's times end."""
+"""The first and last microsecond of the years 1 to 9999, the range of Spark and Python."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Clock(ABC):
-    """Tells the time and passes it."""
+    """A source of time that can also wait."""
 
     @abstractmethod
     def now(self) -> int:
@@ -30,9 +30,9 @@ class Clock(ABC):
 
     @abstractmethod
     def monotonic(self) -> int:
-        """Microseconds that only ever count up, for waiting; they mean nothing by themselves.
+        """Microseconds from an arbitrary start that never go back, for timeouts.
 
-        All processes on a machine see the same until it is started again.
+        All processes on a machine see the same value until it reboots.
         """
 
     @abstractmethod
@@ -54,7 +54,7 @@ class SystemClock(Clock):
 
 
 class VirtualClock(Clock):
-    """A clock that moves only when told to, or when somebody sleeps on it.
+    """A clock that moves only when `advance`, `set` or `sleep` is called.
 
     >>> clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
     >>> clock.advance(timedelta(minutes=5))
@@ -81,32 +81,32 @@ class VirtualClock(Clock):
             self._passed += max(0, micros)
 
     def advance(self, by: timedelta) -> None:
-        """Move forward, or with a negative `by`, backward, as a badly kept clock does."""
+        """Move forward, or backward if `by` is negative."""
         self.sleep(micros(by))
 
     def set(self, by: timedelta) -> None:
-        """Move the wall clock as somebody who sets it: no time passes."""
+        """Change the wall clock; `monotonic` stays the same."""
         with self._lock:
             self._now += micros(by)
 
 
 def to_micros(moment: datetime) -> int:
-    """Microseconds since the epoch; a datetime without a zone is taken as UTC."""
+    """Microseconds since the epoch; a datetime without a time zone counts as UTC."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return micros(moment - _EPOCH)
 
 
 def to_datetime(moment: int) -> datetime:
-    """The UTC datetime of a number of microseconds since the epoch, or the nearest that there is.
+    """The UTC datetime of microseconds since the epoch, or the nearest that Python can represent.
 
-    A watermark can be before the year 1, and the end of a window after 9999.
+    A watermark can be before the year 1, and a window can end after 9999.
     """
     return _EPOCH + timedelta(microseconds=min(max(moment, FIRST_MOMENT), LAST_MOMENT))
 
 
 def to_text(moment: int) -> str:
-    """A moment for people: in UTC, to the second, and the year with four digits."""
+    """A readable timestamp: UTC, to the second, with a four-digit year."""
     return to_datetime(moment).replace(tzinfo=None).isoformat(" ", "seconds") + "Z"
 
 

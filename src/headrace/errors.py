@@ -1,66 +1,66 @@
-"""Every error headrace raises on purpose, in one tree.
+"""All errors that headrace raises on purpose, in one tree.
 
     HeadraceError
     ├── UserError                   the caller's mistake: the command line exits with 2
     │   ├── InvalidName             a topic, group or producer name that is not allowed
-    │   ├── InvalidSetting          a setting that does not exist or is out of its range
-    │   ├── InvalidSchema           a schema that cannot be read, or a key or time column it lacks
-    │   ├── InvalidPosition         a start or stop that cannot be understood
+    │   ├── InvalidSetting          an unknown setting, or a value out of range
+    │   ├── InvalidSchema           an unreadable schema, or a missing key or time column
+    │   ├── InvalidPosition         a start or stop position that cannot be parsed
     │   ├── InvalidRecord           a record that does not fit its topic
     │   │   ├── UnknownColumn       a column the topic does not have
     │   │   ├── WrongType           a value its column cannot hold
-    │   │   ├── NullKey             no key where the topic needs one
+    │   │   ├── NullKey             a record without the key its topic requires
     │   │   └── RecordTooLarge      a record over the topic's size limit
     │   ├── UnknownTopic            no topic of that name
     │   ├── UnknownPartition        the topic has no such partition
     │   ├── UnknownGroup            no consumer group of that name
-    │   ├── TopicExists             a topic of that name is there already
+    │   ├── TopicExists             a topic of that name already exists
     │   ├── GroupActive             the group has members, so its offsets cannot be reset
-    │   ├── OffsetOutOfRange        an offset outside what the partition holds; names the range
-    │   ├── TransactionTooLarge     more in one transaction than one commit may hold
+    │   ├── OffsetOutOfRange        an offset the partition does not hold; names the range
+    │   ├── TransactionTooLarge     a transaction larger than one commit may be
     │   ├── InvalidPipeline         a declaration that cannot be run; names the user's line
-    │   │   └── InvalidWindow       a window or a lateness that makes no sense
-    │   ├── AlreadyRunning          the same application is running already
-    │   ├── ChangedPipeline         stored results are of another declaration of the pipeline
-    │   ├── ForeignCheckpoint       the checkpoint belongs to something else
-    │   ├── NoJava                  Spark and Kafka need a Java, and there is none that works
-    │   ├── MissingExtra            what talks to a server is not installed; names the extra
-    │   ├── PortTaken               a port that a broker was to listen on is in use
+    │   │   └── InvalidWindow       an impossible window or lateness
+    │   ├── AlreadyRunning          the same application is already running
+    │   ├── ChangedPipeline         the stored results come from another declaration
+    │   ├── ForeignCheckpoint       the checkpoint belongs to another application, step or log
+    │   ├── NoJava                  no working Java, which Spark and Kafka need
+    │   ├── MissingExtra            an optional package is not installed; names the extra
+    │   ├── PortTaken               the port of a broker is already in use
     │   ├── UnknownView             no view of that name
-    │   ├── InvalidQuery            a query that cannot be run, or takes too long
+    │   ├── InvalidQuery            a query that cannot run, or takes too long
     │   ├── MisusedHandle           a producer, consumer or transaction used after its end
     │   └── Unsupported             this kind of log lacks the named capability
     ├── PipelineError               a pipeline had to stop: the command line exits with 1
-    │   ├── LawBroken               a batch has rows that cannot be accounted for
-    │   ├── CrowdedKey              one key has more rows than a step may hold
+    │   ├── LawBroken               a batch has rows that are not accounted for
+    │   ├── CrowdedKey              a hot key: more rows than a step may hold
     │   └── PipelineFailed          Spark, or the user's own code in it, failed
-    ├── ServerError                 a server that headrace starts could not be started or stopped
+    ├── ServerError                 a local server could not be started or stopped
     │   ├── JarRefused              a jar does not match its checksum
-    │   ├── JarUnavailable (Retryable)  a jar could not be fetched
+    │   ├── JarUnavailable (Retryable)  a jar could not be downloaded
     │   └── BrokerFailed            a Kafka broker did not start, or ended
-    ├── ViewError                   the database of an application's views could not do it
-    │   └── CorruptView             the database of an application's views is damaged
-    └── LogError                    the log could not do it: the command line exits with 1
-        ├── LogBusy (Retryable)     another process kept the write lock for too long
+    ├── ViewError                   an operation on the view database failed
+    │   └── CorruptView             the view database is damaged
+    └── LogError                    a log operation failed: the command line exits with 1
+        ├── LogBusy (Retryable)     another process held the write lock too long
         ├── DiskFull (Retryable)    no space left; nothing of the commit is visible
-        ├── ReadOnlyLog             the folder cannot be written
+        ├── ReadOnlyLog             the folder is not writable
         ├── NotALog                 the folder is not a headrace log
         ├── NewerFormat             the folder was written by a newer headrace
-        ├── OlderFormat             the folder has a format that is no longer read
+        ├── OlderFormat             the folder has a format that is no longer supported
         ├── CorruptSegment          stored bytes do not match their checksum
         ├── CorruptCatalog          the metadata database is damaged
         ├── StorageUnavailable (Retryable)  a tiered segment's filesystem does not answer
         ├── LogUnavailable (Retryable)  the broker does not answer
-        ├── AccessDenied            the broker does not let this user in, or not do this
-        ├── UnreadableRecord        a record that is not what its topic's columns say
-        │   └── UnreadableValue     a value that Arrow can hold and Python cannot
+        ├── AccessDenied            the broker rejected the login or the operation
+        ├── UnreadableRecord        a record that does not match its topic's schema
+        │   └── UnreadableValue     a value that is valid in Arrow but not in Python
         ├── OutOfOrderSequence      a producer skipped a sequence number
-        └── Fenced                  somebody newer has taken over
+        └── Fenced                  a newer writer has taken over
             ├── ProducerFenced      a newer producer of the same id has started
-            └── MemberFenced        the group has gone on without this member
+            └── MemberFenced        the group has moved on without this member
 
-`Retryable` marks what may succeed when tried again as it is; everything else will not. Errors
-survive pickling with all they know, because Spark's executors pickle them.
+A call that raised a `Retryable` may succeed later, unchanged; any other fails again. Errors keep
+all their fields when pickled, because Spark's executors pickle them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from typing import Any
 
 
 class HeadraceError(Exception):
-    """What happened, and in `hint` the next thing to do. `details` holds the facts by name."""
+    """An error with a message, a `hint` on what to do next, and its facts by name in `details`."""
 
     def __init__(self, message: str, *, hint: str = "", **details: Any) -> None:
         super().__init__(message)
@@ -95,15 +95,15 @@ class Retryable(HeadraceError):
 
 
 class UserError(HeadraceError):
-    """The caller asked for something that cannot be."""
+    """A mistake of the caller."""
 
 
 class InvalidName(UserError):
-    """A name is made of letters, digits, dot, underscore and dash, 1 to 249 of them."""
+    """A name that is not 1 to 249 letters, digits, dots, underscores and dashes."""
 
 
 class InvalidSetting(UserError):
-    """A setting that does not exist or whose value is out of range."""
+    """An unknown setting, or one whose value is out of range."""
 
 
 class InvalidSchema(UserError):
@@ -111,7 +111,7 @@ class InvalidSchema(UserError):
 
 
 class InvalidPosition(UserError):
-    """A position that is no offset, time, commit or end of the log."""
+    """A position that is not an offset, a time, a commit or an end of the log."""
 
 
 class InvalidRecord(UserError):
@@ -119,7 +119,7 @@ class InvalidRecord(UserError):
 
 
 class UnknownColumn(InvalidRecord):
-    """A record with a column its topic does not have, or without one it needs."""
+    """A record with a column that its topic lacks, or without one that it requires."""
 
 
 class WrongType(InvalidRecord):
@@ -127,7 +127,7 @@ class WrongType(InvalidRecord):
 
 
 class NullKey(InvalidRecord):
-    """A record without a key, in a topic that needs one."""
+    """A record without a key, in a topic that requires one."""
 
 
 class RecordTooLarge(InvalidRecord):
@@ -147,11 +147,11 @@ class UnknownGroup(UserError):
 
 
 class TopicExists(UserError):
-    """The name is taken."""
+    """A topic of that name already exists."""
 
 
 class GroupActive(UserError):
-    """The group has live members, and what was asked needs it to be idle."""
+    """The group has live members, and the operation requires an idle group."""
 
 
 class OffsetOutOfRange(UserError):
@@ -159,23 +159,23 @@ class OffsetOutOfRange(UserError):
 
 
 class TransactionTooLarge(UserError):
-    """A transaction is one commit, and a commit has a bounded size."""
+    """A transaction over the size limit of one commit."""
 
 
 class InvalidPipeline(UserError):
-    """A pipeline that cannot be run as it was declared."""
+    """A pipeline that cannot run as declared."""
 
 
 class InvalidWindow(InvalidPipeline):
-    """A window or a lateness that makes no sense."""
+    """An impossible window or lateness."""
 
 
 class AlreadyRunning(UserError):
-    """The same application is running already, in this process or another."""
+    """The same application is already running, in this process or another."""
 
 
 class ChangedPipeline(UserError):
-    """What is stored was computed by another declaration than the present one."""
+    """The stored results were computed by another declaration than the current one."""
 
 
 class ForeignCheckpoint(UserError):
@@ -183,15 +183,15 @@ class ForeignCheckpoint(UserError):
 
 
 class NoJava(UserError):
-    """Spark and Kafka run on Java 17 or newer."""
+    """No working Java. Spark and Kafka run on Java 17 or newer."""
 
 
 class MissingExtra(UserError):
-    """A package that only some need is not installed; the hint has the command that does it."""
+    """An optional package is not installed; the hint has the command that installs it."""
 
 
 class PortTaken(UserError):
-    """Another process listens on the port; `details["port"]` has it."""
+    """Another process listens on the port `details["port"]`."""
 
 
 class UnknownView(UserError):
@@ -211,19 +211,19 @@ class Unsupported(UserError):
 
 
 class PipelineError(HeadraceError):
-    """A pipeline had to stop. What it stored before is as it was."""
+    """A pipeline had to stop. Its stored results are unchanged."""
 
 
 class LawBroken(PipelineError):
-    """Rows in are not rows counted, filtered, late and dead; `details["law"]` has the terms."""
+    """Rows in differ from rows counted, filtered, late and dead; `details["law"]` has the terms."""
 
 
 class CrowdedKey(PipelineError):
-    """One key has more rows than its step may hold; `details` has the key and the count."""
+    """A hot key: more rows than its step may hold; `details` has the key and the count."""
 
 
 class PipelineFailed(PipelineError):
-    """Spark failed, or an expression of the user's did on some row."""
+    """Spark failed, or an expression of the user failed on a row."""
 
 
 class ServerError(HeadraceError):
@@ -231,31 +231,31 @@ class ServerError(HeadraceError):
 
 
 class JarRefused(ServerError):
-    """A jar's bytes are not those of the lock; `details` has what was `expected` and `found`."""
+    """A jar does not match its checksum in the lock; `details` has `expected` and `found`."""
 
 
 class JarUnavailable(ServerError, Retryable):
-    """A jar is not in the cache and could not be fetched."""
+    """A jar is not in the cache and could not be downloaded."""
 
 
 class BrokerFailed(ServerError):
-    """A Kafka broker did not start, or ended by itself; the message has its own words."""
+    """A Kafka broker did not start, or stopped by itself; the message quotes its error."""
 
 
 class ViewError(HeadraceError):
-    """The database that an application keeps its views in could not do what was asked."""
+    """An operation on an application's view database failed."""
 
 
 class CorruptView(ViewError):
-    """The database of an application's views is damaged; it can be computed again."""
+    """An application's view database is damaged; its views can be computed again."""
 
 
 class LogError(HeadraceError):
-    """The log could not do what was asked; what was committed stays readable."""
+    """A log operation failed; committed records stay readable."""
 
 
 class LogBusy(LogError, Retryable):
-    """Another process held the write lock longer than this one was willing to wait."""
+    """Another process held the write lock for longer than this one waits."""
 
 
 class DiskFull(LogError, Retryable):
@@ -263,7 +263,7 @@ class DiskFull(LogError, Retryable):
 
 
 class ReadOnlyLog(LogError):
-    """The folder cannot be written: its permissions or its filesystem forbid it."""
+    """The folder is not writable: its permissions or its filesystem forbid it."""
 
 
 class NotALog(LogError):
@@ -275,11 +275,11 @@ class NewerFormat(LogError):
 
 
 class OlderFormat(LogError):
-    """The folder has a format from before the first release, which is no longer read."""
+    """The folder has a format from before the first release, which is no longer supported."""
 
 
 class CorruptSegment(LogError):
-    """Stored bytes differ from their checksum; `details` has topic, partition and offset."""
+    """Stored bytes do not match their checksum; `details` has topic, partition and offset."""
 
 
 class CorruptCatalog(LogError):
@@ -295,15 +295,15 @@ class LogUnavailable(LogError, Retryable):
 
 
 class AccessDenied(LogError):
-    """The broker does not know this user, or the user may not do this."""
+    """The broker rejected the user's login, or the user lacks the permission."""
 
 
 class UnreadableRecord(LogError):
-    """A record's bytes are no row of its topic; `details` has topic, partition and offset."""
+    """A record that does not match its topic's schema; `details` has its topic and offset."""
 
 
 class UnreadableValue(UnreadableRecord):
-    """A value that Arrow can hold and Python cannot; `details` has its place and its column."""
+    """A value that is valid in Arrow but not in Python; `details` has its offset and column."""
 
 
 class OutOfOrderSequence(LogError):
@@ -311,7 +311,7 @@ class OutOfOrderSequence(LogError):
 
 
 class Fenced(LogError):
-    """Somebody newer has taken over, so this writer must stop."""
+    """A newer writer has taken over, so this one must stop."""
 
 
 class ProducerFenced(Fenced):
@@ -319,4 +319,4 @@ class ProducerFenced(Fenced):
 
 
 class MemberFenced(Fenced):
-    """The group has gone on without this member; its commit was refused."""
+    """The group has moved on without this member; its commit was rejected."""

@@ -1,4 +1,4 @@
-"""Small files that say one thing, such as how far something is."""
+"""Atomic writes of small files, such as a progress marker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_note(path: Path, text: str) -> None:
-    """Write a file as a whole or not at all, whatever was in it, also if the machine goes down."""
+    """Replace a file atomically and durably: after a power cut it has the old or the new text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")
     new.write_text(text)
@@ -17,7 +17,7 @@ def write_note(path: Path, text: str) -> None:
 
 
 def sync_path(path: Path) -> None:
-    """Return when a file's bytes, or a folder's entries, are on the device."""
+    """Flush a file's bytes, or a folder's entries, to the device."""
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)

@@ -1,4 +1,4 @@
-"""Objects that cross a fork, and what a child process does with its copies of them."""
+"""Hooks for objects that must be repaired in a forked child process."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _renewals: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakK
 def in_child(owner: T, renew: Callable[[T], None]) -> None:
     """Call `renew(owner)` in every child that this process forks while `owner` lives.
 
-    A child has one thread. Locks that another thread held at the fork are never released in it,
-    and thread pools have no threads, so their owner makes new ones.
+    A child has one thread. A lock that another thread held at the fork is never released there,
+    and a thread pool has no threads, so their owner creates new ones.
     """
     _renewals[owner] = renew
 
 
 def at_exit(function: Callable[..., object], *arguments: object) -> None:
-    """Call a function when this process ends, and not when a child ends that it has forked."""
+    """Call a function when this process exits, but not when a forked child exits."""
     process = os.getpid()
     atexit.register(lambda: os.getpid() == process and function(*arguments))
 

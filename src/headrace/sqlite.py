@@ -1,13 +1,13 @@
-"""SQLite connections that never cross a fork, and one translation of SQLite's errors.
+"""SQLite connections that never cross a fork, and the translation of SQLite's errors.
 
-SQLite has a table of the locks that its process holds. A forked child inherits the table with
-every open connection and takes its parent's locks for its own: when the parent closes the file,
-what the child has committed is lost. So none of our connections is open at the moment of a fork.
-A fork waits until no thread is using a connection and closes them all; parent and child open
-theirs again when they next need them. Every use is therefore inside a bracket: `with link as db`.
+SQLite keeps a table of the locks that its process holds. A forked child inherits that table with
+every open connection and treats its parent's locks as its own: when the parent closes the file,
+the child's commits are lost. So no connection is ever open during a fork. A fork waits until no
+thread uses a connection and closes them all; parent and child reopen theirs when they next need
+them. Therefore every use is inside a `with` block: `with link as db`.
 
-What cannot be made safe is refused. If the forking thread is itself inside a bracket, or another
-thread does not leave its own in time, the child gets a `MisusedHandle` from every SQLite file.
+A fork that cannot be made safe is refused: if the forking thread is inside such a block, or another
+thread does not leave its block in time, every SQLite file raises `MisusedHandle` in the child.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from headrace.forks import in_child
 T = TypeVar("T")
 
 FORK_PATIENCE = 10.0
-"""Seconds that a fork waits for other threads to leave their brackets."""
+"""Seconds that a fork waits for other threads to leave their blocks."""
 
 _DELAYS = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.025, 0.025, 0.025, 0.05, 0.05, 0.1)
-"""Seconds between attempts to get a lock, as SQLite's own busy handler has them."""
+"""Seconds between attempts to get a lock, the same as in SQLite's busy handler."""
 
 _READWRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 
@@ -45,13 +45,13 @@ log = logging.getLogger(__name__)
 
 
 class _Gate:
-    """Threads that use a connection are inside; a fork shuts it and waits until nobody is."""
+    """The gate that threads enter to use a connection. A fork shuts it and waits for the last."""
 
     def __init__(self) -> None:
         self.connections: dict[int, apsw.Connection] = {}
-        """Every open connection, by its number."""
+        """All open connections, by number."""
         self.orphans: list[int] = []
-        """Those whose link is garbage. A finalizer must not wait, so the next user closes them."""
+        """Connections of dead links. A finalizer must not wait, so the next user closes them."""
         self.refused = False
         """True if this process was forked while SQLite was in use."""
         self._change = threading.Condition()
@@ -63,7 +63,7 @@ class _Gate:
         me = threading.get_ident()
         with self._change:
             depth = self._inside.get(me, 0)
-            # A thread that is inside already must get on, or the fork would wait for it in vain.
+            # A thread that is already inside must go on, or the fork would wait for it forever.
             while not depth and self._forking not in (None, me):
                 self._change.wait()
             self._inside[me] = depth + 1
@@ -78,7 +78,7 @@ class _Gate:
                 self._outside(me)
 
     def pause(self, seconds: float) -> None:
-        """Wait inside for a while, but outside for as long as another thread forks."""
+        """Wait inside, but step outside while another thread forks."""
         me = threading.get_ident()
         with self._change:
             outermost = self._inside[me] == 1
@@ -91,7 +91,7 @@ class _Gate:
         """Close a connection, if it is open."""
         connection = self.connections.pop(number, None)
         if connection is not None:
-            # What SQLite cannot move from its WAL into the database now stays in the WAL.
+            # If SQLite cannot checkpoint its WAL now, the data stays in the WAL.
             with contextlib.suppress(apsw.IOError, apsw.FullError):
                 connection.close(True)
 
@@ -111,7 +111,7 @@ class _Gate:
             self._unsafe = bool(self._inside)
             if not self._unsafe:
                 for number, connection in list(self.connections.items()):
-                    # The checkpoint is left to whoever closes the file for good.
+                    # The WAL checkpoint is left to the last process that closes the file.
                     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                     self.close(number)
 
@@ -122,7 +122,7 @@ class _Gate:
             self._change.notify_all()
         if unsafe:
             log.warning(
-                "this process was forked in the middle of a transaction or a query; the child "
+                "this process was forked in the middle of a transaction or query; the child "
                 "cannot use any log or view. Fork at another time, or start processes with spawn"
             )
 
@@ -133,8 +133,8 @@ class _Gate:
         self.refused |= self._unsafe
         self._inside = {me: self._inside[me]} if me in self._inside else {}
         for connection in self.connections.values():
-            # To close it or to roll it back would change what the parent is working on. It must
-            # not even be collected as garbage.
+            # Closing it or rolling it back would disturb the parent's transaction. It must not
+            # even be garbage collected.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
             with contextlib.suppress(apsw.ThreadingViolationError):  # used by a lost thread
                 connection.exec_trace = _refuse
@@ -151,17 +151,17 @@ os.register_at_fork(
 def connect(
     file: str, patience: float, *, flags: int = _READWRITE, vfs: str | None = None
 ) -> apsw.Connection:
-    """A connection for a `Link`, which waits so many seconds for other processes."""
+    """Open a connection for a `Link` that waits up to `patience` seconds for other processes."""
     connection = apsw.Connection(file, flags=flags, vfs=vfs)
     connection.set_busy_timeout(int(patience * 1000))
     return connection
 
 
 class Link:
-    """One connection to SQLite. It is opened when it is needed, and again after a fork.
+    """A SQLite connection that opens when needed, and reopens after a fork.
 
-    It is used in brackets, `with link as db`, by one thread at a time; brackets nest. `name` says
-    what it leads to, and `patience` how many seconds it waits for another process.
+    Use it in a `with` block, `with link as db`: one thread at a time, and blocks can nest. `name`
+    describes the file, and `patience` is how many seconds it waits for another process.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Link:
         self._uses = 0
         self._closed = False
         self.number = 0
-        """The number of its connection. A new connection has a new number, also in a child."""
+        """The number of its connection. Each new connection has a new number, also in a child."""
         in_child(self, Link._renew)
 
     def __enter__(self) -> apsw.Connection:
@@ -201,7 +201,7 @@ class Link:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
-        """One consistent picture of the file, however many queries are made."""
+        """A read transaction: all queries in the block see the same snapshot."""
         with self as connection:
             if connection.in_transaction:
                 yield connection
@@ -217,7 +217,7 @@ class Link:
     def transaction(
         self, prepare: Callable[[apsw.Connection], None] | None = None
     ) -> Iterator[apsw.Connection]:
-        """A transaction that may write. It commits at the end of the block, or not at all.
+        """A write transaction, which commits at the end of the block or rolls back.
 
         `prepare` gets the connection before the transaction begins.
         """
@@ -239,21 +239,20 @@ class Link:
                 raise
 
     def patiently(self, attempt: Callable[[apsw.Connection], T]) -> T:
-        """The result of an attempt, which is repeated while another process has a lock.
+        """Call `attempt` until no other process holds the lock, and return its result.
 
-        SQLite waits by itself, but not where it suspects a deadlock, as in a change of the
-        journal mode.
+        SQLite itself waits, except where it suspects a deadlock, such as a change of journal mode.
         """
         with self:
             return self._patiently(attempt)
 
     def reconnect(self) -> None:
-        """Close its connection, and open another when it is needed."""
+        """Close its connection; the next use opens another."""
         with self:
             _gate.close(self.number)
 
     def close(self) -> None:
-        """Close it for good, after whoever is using it."""
+        """Close it for good, once no thread is using it."""
         _gate.enter()
         try:
             with self._lock:
@@ -277,14 +276,14 @@ class Link:
         return connection
 
     def _has(self, connection: apsw.Connection) -> bool:
-        """True if this is still its connection. It is not in a child forked inside a bracket."""
+        """True if this is still its connection. False in a child forked inside a block."""
         return _gate.connections.get(self.number) is connection
 
     def _patiently(self, attempt: Callable[[apsw.Connection], T]) -> T:
         deadline = time.monotonic() + self._patience
         for delay in itertools.chain(_DELAYS, itertools.repeat(_DELAYS[-1])):
             connection = self._opened()
-            # SQLite would wait inside, and keep a fork of another thread waiting too.
+            # If SQLite itself waited, it would also hold up a fork by another thread.
             connection.set_busy_timeout(0)
             try:
                 return attempt(connection)
@@ -320,7 +319,7 @@ class Link:
 
 def _refuse(*_: object) -> NoReturn:
     raise MisusedHandle(
-        "This process was forked in the middle of a transaction or a query of its parent, so it "
+        "This process was forked in the middle of a transaction or query of its parent, so it "
         "cannot use logs and views",
         hint="Fork at another time, or start the process with spawn",
     )
@@ -328,7 +327,7 @@ def _refuse(*_: object) -> NoReturn:
 
 @dataclass(frozen=True)
 class Failures:
-    """SQLite's errors as those of one file. `what` names it; the others are hints and types."""
+    """The translation of SQLite's errors for one file: its name, hints and error types."""
 
     path: Path
     what: str
@@ -342,7 +341,7 @@ class Failures:
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:
-        """Raise headrace's errors for SQLite's."""
+        """Translate SQLite's errors to headrace's."""
         try:
             yield
         except apsw.Error as error:
@@ -351,7 +350,7 @@ class Failures:
     def _of(self, error: apsw.Error) -> HeadraceError:
         if isinstance(error, apsw.BusyError | apsw.LockedError):
             return LogBusy(
-                f"Another process has kept {self.what} locked for {self.patience:g} s",
+                f"Another process has held the lock on {self.what} for {self.patience:g} s",
                 hint=self.busy,
             )
         if isinstance(error, apsw.FullError):
@@ -366,7 +365,7 @@ class Failures:
         if isinstance(error, apsw.CorruptError | apsw.NotADBError):
             return self.corrupt(f"{self.path} is damaged: {error}", hint=self.damaged)
         if getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_DATA:
-            why = "a page of it does not match its checksum"
+            why = "a page does not match its checksum"
             return self.corrupt(f"{self.path} is damaged: {why}", hint=self.damaged)
         return self.other(
             f"{self.path}: {error}",

@@ -132,7 +132,7 @@ def test_a_folder_may_have_any_letters_in_its_name(
 def test_a_folder_with_a_comma_is_refused(cli: Kafka) -> None:
     cli.data = ["--data", str(cli.folder / "a,b")]
     said = cli.refused("up", "--port", "0", code=2)
-    assert "a,b cannot be the folder of a cluster" in said
+    assert "a,b cannot be a cluster folder" in said
     assert os.listdir(cli.folder) == []
 
 
@@ -179,13 +179,13 @@ def test_a_port_in_use_is_refused(cli: Kafka) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         said = cli.refused("up", "--port", str(port), code=2)
-    assert f"Port {port} of 127.0.0.1 cannot be had: Address already in use" in said
+    assert f"Port {port} of 127.0.0.1 cannot be used: Address already in use" in said
     assert cli.told("status")["brokers"] == []
 
 
 def test_a_port_past_the_last_one_is_refused(cli: Kafka) -> None:
     said = cli.refused("up", "--brokers", "3", "--port", "65534", code=2)
-    assert "Port 65534 cannot be the first of 3: ports go from 1 to 65535" in said
+    assert "Port 65534 cannot be the first of 3: ports range from 1 to 65535" in said
     assert "65533" in said
     assert cli.told("status")["brokers"] == []
 
@@ -205,7 +205,7 @@ def test_without_jars_and_without_a_network_the_refusal_names_a_jar(
     monkeypatch.setenv("XDG_CACHE_HOME", str(cli.folder / "cache"))
     monkeypatch.setenv("HEADRACE_MAVEN", (cli.folder / "repository").as_uri())
     said = cli.refused("up", "--port", "0", code=1)
-    assert "could not be fetched from file://" in said
+    assert "could not be downloaded from file://" in said
     assert "HEADRACE_MAVEN" in said
 
 

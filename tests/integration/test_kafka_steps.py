@@ -197,7 +197,7 @@ def test_bytes_are_rows_as_they_are_with_the_time_of_their_arrival(kafka: Runs) 
 
 
 def test_bytes_have_no_time_of_their_own(kafka: Runs) -> None:
-    with pytest.raises(InvalidSetting, match="no event time is in them") as found:
+    with pytest.raises(InvalidSetting, match="hold no event time") as found:
         kafka.log.create_topic(
             kafka.name("lines"),
             schema="line string not null, at timestamp",

@@ -77,7 +77,7 @@ def test_a_note_of_a_process_that_was_cut_off_is_no_process(tmp_path: Path) -> N
 
 def test_a_folder_of_something_else_is_not_made_a_cluster(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("the only copy")
-    with pytest.raises(InvalidSetting, match="holds something else"):
+    with pytest.raises(InvalidSetting, match="holds something other"):
         Cluster(tmp_path).up()
     assert os.listdir(tmp_path) == ["thesis.txt"]
     assert not Cluster(tmp_path).down(remove=True)
@@ -86,7 +86,7 @@ def test_a_folder_of_something_else_is_not_made_a_cluster(tmp_path: Path) -> Non
 
 def test_a_note_of_the_cluster_that_makes_no_sense_is_told(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text(json.dumps({"nodes": 3}))
-    with pytest.raises(ServerError, match=r"cluster\.json cannot be understood"):
+    with pytest.raises(ServerError, match=r"cluster\.json cannot be parsed"):
         Cluster(tmp_path).state()
 
 
@@ -131,4 +131,4 @@ def test_the_reason_is_the_innermost_of_the_last_exception(tmp_path: Path) -> No
         "2026-01-01 00:00:02.000 INFO Kafka: shut down\n"
     )
     assert reason((old, old.stat().st_size), (said, 0)) == "No space left on device"
-    assert reason((tmp_path / "nothing", 0)) == "it said nothing"
+    assert reason((tmp_path / "nothing", 0)) == "its log is empty"

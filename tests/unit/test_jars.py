@@ -163,7 +163,7 @@ def test_who_a_mirror_sends_us_on_to_is_not_told_its_password(
 
 def test_a_cache_that_cannot_be_used_is_told(jar: Jar, served: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file, where a folder should be")
-    with pytest.raises(ServerError, match="cache of jars cannot be used: Not a directory"):
+    with pytest.raises(ServerError, match="jar cache cannot be used: Not a directory"):
         fetch([jar], tmp_path / "cache")
 
 

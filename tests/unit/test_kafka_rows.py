@@ -134,8 +134,8 @@ def test_json_of_others_is_read_too() -> None:
     [
         (b"\x00\xff", "not JSON"),
         (b"", "not JSON"),
-        (b"[1]", "not an object"),
-        (b'"text"', "not an object"),
+        (b"[1]", "not a JSON object"),
+        (b'"text"', "not a JSON object"),
         (b'{"id": 5}', "'id'"),
         (b'{"id": "a", "n": "many"}', "'n'"),
         (b'{"id": "a", "n": 3000000000}', "'n'"),
@@ -212,7 +212,7 @@ def test_bytes_are_a_row_as_they_are_and_have_no_time(found: list[str]) -> None:
 
 
 def test_bytes_that_are_no_text_are_found_and_binary_is_whatever_it_is() -> None:
-    with pytest.raises(Garbage, match="it is no text") as found:
+    with pytest.raises(Garbage, match="it is not UTF-8 text") as found:
         BytesRows(parse_schema("line string not null")).decode([b"a", b"\xff"], set())
     assert found.value.index == 1
     (values,) = BytesRows(parse_schema("data binary not null")).decode([b"a", b"\xff"], set())
@@ -230,7 +230,7 @@ def test_bytes_that_are_no_text_are_found_and_binary_is_whatever_it_is() -> None
     ],
 )
 def test_columns_that_bytes_cannot_fill_are_refused(schema: str) -> None:
-    with pytest.raises(InvalidSchema, match="Where rows are bytes as they are"):
+    with pytest.raises(InvalidSchema, match="With format=bytes, one column"):
         BytesRows(parse_schema(schema))
 
 

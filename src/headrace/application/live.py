@@ -16,9 +16,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headrace.clock import MILLISECOND, SECOND, Clock, SystemClock
+from headrace.closing import Closing
 from headrace.errors import InvalidSetting
 from headrace.log import Log, open_log
-from headrace.log.roles import Closing
 from headrace.pipeline.app import App
 from headrace.pipeline.stream import sources
 from headrace.plan.gaps import TOPICS, check_known

@@ -20,9 +20,9 @@ from pyspark.sql import SparkSession
 from headrace.application.live import LiveRun
 from headrace.application.preflight import preflight
 from headrace.clock import SECOND, Clock, SystemClock
+from headrace.closing import Closing
 from headrace.errors import LawBroken, PipelineError
 from headrace.log import Capability, Log, open_log
-from headrace.log.roles import Closing
 from headrace.operators.registry import operator_of
 from headrace.pipeline.app import App, Latency
 from headrace.plan.crash_points import Reach, nothing

@@ -15,10 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.closing import Closing
 from headrace.errors import TopicExists, Unsupported
 from headrace.log.position import EARLIEST, LATEST, Position
 from headrace.log.record import Batch
-from headrace.log.roles import Acks, Closing, CommitMode, Consumer, Producer
+from headrace.log.roles import Acks, CommitMode, Consumer, Producer
 from headrace.log.settings import TopicSettings
 from headrace.log.state import GroupState, Topic, TopicCommit, TopicState, UpkeepReport
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import pyarrow as pa
 
+from headrace.closing import Closing
 from headrace.log.assignment import Partition
 from headrace.log.position import Position
 from headrace.log.record import Batch, Header, Record
@@ -32,24 +33,6 @@ class Delivery(ABC):
     @abstractmethod
     def done(self) -> bool:
         """Whether the answer is there."""
-
-
-class Closing(ABC):
-    """What is closed at the end of its `with` block."""
-
-    @abstractmethod
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class Writer(ABC):

@@ -1,6 +1,6 @@
-"""What an event is: the columns it has and the types they hold.
+"""The schema of events: columns and their types.
 
-A topic is declared once, and its events are then written by producers, stored as Arrow, and read
-by Spark. This package is where those three agree. Everything here works without Spark, because a
-producer should not need a Java machine to know that a row is wrong.
+Producers write events, the log stores them as Arrow, and Spark reads them. This package is where
+the three agree on types. It works without Spark, because a producer should not need Java to know
+that a row is wrong.
 """

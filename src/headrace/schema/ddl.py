@@ -1,10 +1,10 @@
-"""Spark's DDL schema strings to and from Arrow schemas, without Spark.
+"""Conversion of Spark's DDL schema strings to Arrow schemas and back, without Spark.
 
     url string, user string not null, at timestamp, place struct<lat: double, lon: double>
 
-The grammar is Spark SQL's. On the Arrow side each Spark type has exactly one Arrow type, so two
-schemas that mean the same are equal, and `format_schema` is undone by `parse_schema`. What DDL
-cannot say is not kept: metadata, and whether an array's elements or a map's values may be null.
+The grammar is Spark SQL's. Each Spark type has exactly one Arrow type, so two schemas with the same
+meaning are equal, and `parse_schema` is the inverse of `format_schema`. DDL cannot express, so it
+loses, metadata and whether an array's elements or a map's values may be null.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyarrow import types
 
 from headrace.errors import InvalidSchema
 
-# Spark's own name for each type comes first, then its other names.
+# Spark's own name of each type comes first, then its aliases.
 _SPELLINGS: dict[pa.DataType, tuple[str, ...]] = {
     pa.bool_(): ("boolean",),
     pa.int8(): ("tinyint", "byte"),
@@ -38,7 +38,7 @@ _DECIMAL = ("decimal", "dec", "numeric")
 _TEXT = ("varchar", "char", "character")
 _KNOWN = (*_SIMPLE, *_DECIMAL, *_TEXT, "array", "map", "struct")
 
-# Arrow types with another layout or a smaller range than the one type that stands for them.
+# Arrow types with another layout or a smaller range than their replacement.
 _STAND_INS: dict[pa.DataType, pa.DataType] = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -51,7 +51,7 @@ _STAND_INS: dict[pa.DataType, pa.DataType] = {
 }
 
 _MAX_PRECISION = 38  # of a decimal, in Spark and in Arrow
-_MAX_DEPTH = 31  # Arrow reads back 63 levels, of which a map takes two
+_MAX_DEPTH = 31  # Arrow can read 63 levels, and a map takes two
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -85,7 +85,7 @@ def parse_type(text: str) -> pa.DataType:
 def format_schema(schema: pa.Schema) -> str:
     """The DDL string of an Arrow schema, in Spark's own type names.
 
-    Reserved names are allowed here, since Spark has to be told about the log's own columns too.
+    Reserved names are allowed here, since Spark needs the log's own columns too.
     """
     _check_unique(schema.names, "of the schema")
     fields = (_normal_field(field, field.name) for field in schema)
@@ -93,7 +93,7 @@ def format_schema(schema: pa.Schema) -> str:
 
 
 def format_type(kind: pa.DataType) -> str:
-    """A column's type as Spark writes it."""
+    """The DDL of a column's type, in Spark's notation."""
     if types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if types.is_list(kind):
@@ -106,10 +106,10 @@ def format_type(kind: pa.DataType) -> str:
 
 
 def check_arrow_schema(schema: pa.Schema) -> pa.Schema:
-    """The same columns in the one Arrow type that stands for each Spark type.
+    """The same columns, each with the one Arrow type of its Spark type.
 
-    Timestamps become microseconds, in UTC where they have a zone: casting data from nanoseconds
-    to the schema given back loses the last three digits.
+    Timestamps become microseconds, in UTC if they have a zone: casting nanoseconds to the
+    returned schema loses the last three digits.
     """
     _check_columns(schema.names)
     return parse_schema(format_schema(schema))
@@ -118,11 +118,11 @@ def check_arrow_schema(schema: pa.Schema) -> pa.Schema:
 class _Token(NamedTuple):
     kind: str
     text: str
-    at: int  # counted from 1, as an editor does
+    at: int  # counted from 1, as in an editor
 
 
 class _Parser:
-    """Reads one DDL string by recursive descent, one token ahead."""
+    """A recursive-descent parser of one DDL string, with one token of lookahead."""
 
     def __init__(self, text: str) -> None:
         self._tokens = []
@@ -210,7 +210,7 @@ class _Parser:
         return token
 
     def _accept(self, mark: str) -> bool:
-        """Whether the next token is this mark or word; if so, it is behind us now."""
+        """True if the next token is this mark or word, which is then consumed."""
         token = self._peek()
         found = token.kind in ("word", "mark", "end") and token.text.lower() == mark
         self._next += found
@@ -238,13 +238,13 @@ def _unknown_type(token: _Token) -> NoReturn:
 
 def _check_columns(names: list[str]) -> None:
     if not names:
-        raise InvalidSchema("the schema has no columns", hint="Name at least one")
+        raise InvalidSchema("the schema has no columns", hint="Declare at least one")
     _check_unique(names, "of the schema")
     for name in names:
         if name.startswith("_"):
             raise InvalidSchema(
                 f"column name {name!r} is reserved",
-                hint="Names that start with an underscore belong to the log; choose another",
+                hint="Names that start with an underscore are reserved for the log; choose another",
                 column=name,
             )
 
@@ -254,11 +254,11 @@ def _check_unique(names: list[str], where: str) -> None:
     for name in names:
         if not name:
             raise InvalidSchema(f"a column {where} has no name", hint="Give it one")
-        # Spark finds columns whatever their case, so it could not tell these two apart.
+        # Spark ignores the case of column names, so these two would be ambiguous.
         if name.lower() in seen:
             raise InvalidSchema(
                 f"columns {seen[name.lower()]!r} and {name!r} {where} have the same name",
-                hint="Names are compared without regard to case; rename one",
+                hint="Names are case-insensitive; rename one",
                 column=name,
             )
         seen[name.lower()] = name

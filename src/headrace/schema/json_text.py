@@ -1,4 +1,4 @@
-"""Columns as JSON, a whole column at a time: no Python runs for each row of the usual types."""
+"""Columns as JSON, a whole column at a time, without Python code per row for common types."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 Write = Callable[[pa.Array], list[str]]
-"""The values of a column as JSON, for types that Arrow does not write as they should be."""
+"""Writes the values of a column as JSON, for types that Arrow writes in another way."""
 
 _CONTROL = r"[\x00-\x1f]"
-"""What a JSON text has to escape in a way of its own."""
+"""Control characters, which JSON escapes in a special way."""
 
 
 def objects(
@@ -67,8 +67,8 @@ def _texts(column: pa.Array, write: Write) -> pa.Array:
 
 
 def _moments(column: pa.Array) -> pa.Array:
-    # Many rows have the same moment, and to write a moment takes a while. A window may end after
-    # the year 9999, which Arrow can write and Python's own times cannot.
+    # Many rows share a time, and formatting a time is slow, so each is formatted once. A window
+    # may end after the year 9999, which Arrow can format and Python cannot.
     coded = column.dictionary_encode()
     zone = "" if column.type.tz is None else "Z"
     written = pc.strftime(coded.dictionary, f'"%Y-%m-%dT%H:%M:%S{zone}"')

@@ -1,4 +1,4 @@
-"""Numbers for keys, so that rows of many keys are grouped, ordered and looked up by NumPy."""
+"""Integer codes for keys, so that NumPy can group, sort and look up rows by key."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Codes = np.ndarray[Any, np.dtype[np.int64]]
 def coded(
     tables: Sequence[pa.Table], keys: Sequence[str], *, in_order: bool = True
 ) -> tuple[list[Codes], int]:
-    """A number for the key of each row of some tables, and how many keys there are.
+    """The code of each row's key, per table, and the number of distinct keys.
 
-    Equal keys have equal numbers, which are in the order of the keys, with nulls last. That takes
-    most of the time, so it can be left out with `in_order=False`.
+    Equal keys have equal codes. Codes are in the order of the keys, with nulls last; sorting takes
+    most of the time, and `in_order=False` skips it.
     """
     codes: Codes = np.zeros(sum(table.num_rows for table in tables), np.int64)
     for number, key in enumerate(keys):
@@ -32,7 +32,7 @@ def coded(
 
 
 def as_spark_compares(keys: pa.Table) -> pa.Table:
-    """Keys of which equal ones are equal to Spark: to it zero is zero, whatever its sign."""
+    """Keys normalized to Spark's equality, in which -0.0 equals 0.0."""
     for number, column in enumerate(keys.columns):
         if pa.types.is_floating(column.type):
             keys = keys.set_column(number, keys.field(number), pc.add(column, 0.0))
@@ -44,7 +44,7 @@ def _ranks(columns: Sequence[pa.ChunkedArray], *, in_order: bool) -> tuple[Codes
     if not sum(map(len, chunks)):
         return np.zeros(0, np.int64), 1
     whole = pa.chunked_array(chunks).dictionary_encode("encode").combine_chunks()
-    if isinstance(whole, pa.ChunkedArray):  # pyarrow gives either, by how many chunks there were
+    if isinstance(whole, pa.ChunkedArray):  # pyarrow returns either, by number of chunks
         whole = whole.chunk(0)
     indices = whole.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     if not in_order:
@@ -56,7 +56,7 @@ def _ranks(columns: Sequence[pa.ChunkedArray], *, in_order: bool) -> tuple[Codes
 
 
 def first_of_each(codes: Codes) -> Codes:
-    """Where each of some numbers that are in order comes up first."""
+    """The index of the first occurrence of each code in sorted codes."""
     if not len(codes):
         return np.zeros(0, np.int64)
     return np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))

@@ -1,4 +1,4 @@
-"""Arrow rows as Python objects, with text for what Python cannot hold."""
+"""Arrow rows as Python objects, with text for values that Python cannot represent."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pyarrow as pa
 from pyarrow import types
 
 UNREADABLE = (ValueError, OverflowError, NotImplementedError)
-"""The errors of Arrow and `datetime` for a year past 9999, nanoseconds or a text that is none."""
+"""The errors of Arrow and `datetime` for years past 9999, nanoseconds and invalid UTF-8."""
 
 
 def unreadable_column(data: pa.RecordBatch) -> str | None:
-    """The first column with a value that Python cannot hold."""
+    """The first column with a value that Python cannot represent."""
     for name, column in zip(data.schema.names, data.columns, strict=True):
         try:
             column.to_pylist()
@@ -22,7 +22,7 @@ def unreadable_column(data: pa.RecordBatch) -> str | None:
 
 
 def to_rows(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
-    """The rows. In a column where Python cannot hold a value, times and dates are text."""
+    """The rows. If Python cannot represent a value, its column's times and dates are text."""
     columns = [to_values(column) for column in data.columns]
     names = data.schema.names
     if not names:
@@ -31,7 +31,7 @@ def to_rows(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
 
 
 def to_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """A column's values. If Python cannot hold one of them, times and dates are text."""
+    """A column's values. If Python cannot represent one of them, times and dates are text."""
     try:
         values: list[Any] = column.to_pylist()
     except UNREADABLE:
@@ -42,7 +42,7 @@ def to_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def _text(kind: pa.DataType) -> pa.DataType:
-    """The type with text in place of times and dates, and bytes in place of text that is none."""
+    """The type with text in place of times and dates, and bytes in place of text."""
     if types.is_temporal(kind):
         return pa.string()
     if types.is_string(kind):

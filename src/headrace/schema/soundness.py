@@ -1,7 +1,7 @@
-"""Arrow data from elsewhere, checked to be what it says.
+"""Validation of Arrow data from outside.
 
-Arrow reads its buffers without looking: text that is not UTF-8, offsets that run backward or out of
-their buffer and decimals of too many digits would be stored, and fail or crash whoever reads them.
+Arrow trusts its buffers. Invalid UTF-8, offsets that decrease or leave their buffer, and decimals
+with too many digits would be stored, and then fail or crash every reader.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 
 def first_unsound(data: pa.RecordBatch | pa.Table) -> tuple[str, str] | None:
-    """The first column that is not what it says, and why; None if all are."""
+    """The first invalid column and the reason, or None if all are valid."""
     for name, column in zip(data.schema.names, data.columns, strict=True):
         if len(column) != data.num_rows:
             return name, f"it has {len(column)} values for {data.num_rows} rows"
@@ -27,7 +27,7 @@ def _check(column: pa.Array) -> None:
     if not pa.types.is_string(column.type):
         column.validate(full=True)
         return
-    # Arrow looks at texts one by one, which takes ten times as long as all of their bytes at once.
+    # Arrow checks strings one by one, ten times slower than a check of all their bytes at once.
     texts = column.view(pa.binary())
     texts.validate(full=True)
     if not _is_ascii(texts):

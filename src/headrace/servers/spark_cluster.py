@@ -1,7 +1,7 @@
-"""Spark's own cluster on one machine: a master and workers, each a process of its own.
+"""Spark's standalone cluster on one machine: a master and workers, each in its own process.
 
-It shows what a cluster does, a worker that dies included, without a cluster. The master and the
-workers come with pyspark.
+It shows how a cluster behaves, also when a worker dies, on one machine. The master and the workers
+come with pyspark.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 import pyspark
 
 from headrace.clock import MILLISECOND, SECOND, Clock, SystemClock
+from headrace.closing import Closing
 from headrace.errors import ServerError
-from headrace.log.roles import Closing
 from headrace.servers.java import java_home
 from headrace.servers.java.ports import HOST, free
 from headrace.servers.java.process import Process, start
@@ -30,10 +30,10 @@ _DEPLOY = "org.apache.spark.deploy"
 
 
 class Standalone(Closing):
-    """A master and workers on loopback. Closing it ends them.
+    """A master and workers on loopback. Closing it stops them.
 
-    What they say, and what their executors do, is in `folder`, and the master's address in its file
-    `url`. `python` is the Python that runs functions on the workers.
+    Their logs and the executors' work folders are in `folder`, and its file `url` has the master's
+    address. `python` is the Python that runs functions on the workers.
     """
 
     def __init__(
@@ -78,18 +78,18 @@ class Standalone(Closing):
         return number
 
     def kill(self, worker: int) -> None:
-        """End a worker and its executors at once, as when a machine is switched off."""
+        """Kill a worker and its executors, as when a machine loses power."""
         self._workers[worker].signal_group(signal.SIGKILL)
         self._workers[worker].end(self._clock, _END_WITHIN)
 
     def workers(self) -> list[str]:
-        """The addresses of the workers that the master has."""
+        """The addresses of the workers that have registered with the master."""
         try:
             with urllib.request.urlopen(f"http://{HOST}:{self._page}/json/", timeout=5) as page:
-                told: dict[str, Any] = json.load(page)
+                state: dict[str, Any] = json.load(page)
         except (OSError, json.JSONDecodeError):
-            return []  # a master that has only begun answers with the page for people
-        alive = [worker for worker in told["workers"] if worker["state"] == "ALIVE"]
+            return []  # a master that is still starting answers with HTML
+        alive = [worker for worker in state["workers"] if worker["state"] == "ALIVE"]
         return [f"{worker['host']}:{worker['port']}" for worker in alive]
 
     def close(self) -> None:
@@ -121,6 +121,6 @@ class Standalone(Closing):
             if ended or self._clock.monotonic() > until:
                 raise ServerError(
                     "Spark's master and workers did not start",
-                    hint=f"What they said is in {self.folder}",
+                    hint=f"Their logs are in {self.folder}",
                 )
             self._clock.sleep(_POLL)

@@ -1,5 +1,5 @@
 """The log on a Kafka broker: `kafka://host:port`.
 
-What Kafka does not keep of a topic or of a producer is in two compacted topics, `_headrace.topics`
-and `_headrace.fences`. `headrace.log.kafka.log` is the place to begin; it needs the extra `kafka`.
+Two compacted topics, `_headrace.topics` and `_headrace.fences`, hold what Kafka cannot store.
+Start at `headrace.log.kafka.log`; it needs the extra `kafka`.
 """

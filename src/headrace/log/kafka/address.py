@@ -1,4 +1,4 @@
-"""Where a Kafka cluster is, how to log in to it, and how to speak of it without its secrets."""
+"""The address of a Kafka cluster: servers, client settings, and a text without secrets."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from headrace.errors import InvalidSetting
 from headrace.log.settings import parse_span
 
 ENVIRONMENT = "HEADRACE_KAFKA_"
-"""What variables begin with that are settings: HEADRACE_KAFKA_SASL_PASSWORD is sasl.password."""
+"""Prefix of variables that are settings: HEADRACE_KAFKA_SASL_PASSWORD sets sasl.password."""
 
 _PORT = "HEADRACE_KAFKA_PORT"
-"""Where `headrace kafka up` listens, which is no setting of a client."""
+"""The port of `headrace kafka up`, which is not a client setting."""
 
 _SECRET = re.compile(
     r"password|passphrase|secret|pem|jaas|token|credential|oauthbearer\.config|kinit\.cmd"
@@ -28,7 +28,7 @@ _MASK = "***"
 
 @dataclass(frozen=True)
 class KafkaAddress:
-    """The servers and the client's settings. Its text is fit to be shown; `settings` are not."""
+    """The servers and client settings. Its text is safe to show; `settings` may hold secrets."""
 
     servers: str
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -42,7 +42,7 @@ class KafkaAddress:
         return f"kafka://{self.servers}" + (f"?{'&'.join(shown)}" if shown else "")
 
     def scrub(self, text: str) -> str:
-        """A text in which no secret is left."""
+        """The text with all secrets masked."""
         for name, value in self.settings.items():
             if is_secret(name) and value:
                 text = text.replace(value, _MASK)
@@ -50,20 +50,20 @@ class KafkaAddress:
 
 
 def is_secret(name: str) -> bool:
-    """Whether a setting must not be shown."""
+    """True if a setting must not be shown."""
     return _SECRET.search(name.lower()) is not None
 
 
 def parse_address(url: str, environment: Mapping[str, str] | None = None) -> KafkaAddress:
-    """From `kafka://host:port,host:port?setting=value` to an address.
+    """Parse `kafka://host:port,host:port?setting=value`.
 
     Settings are those of librdkafka. They come from the URL, from the file that its `config` names,
-    and from variables, in this order; `timeout` says how long a broker that is away is waited for.
+    and from variables, in this order of precedence; `timeout` is how long to wait for a broker.
     """
     parts = urlsplit(url)
     if "@" in parts.netloc:
         raise InvalidSetting(
-            "The address of a Kafka log has a user in it, which would be seen wherever it is named",
+            "The address of a Kafka log contains a user, which would be shown with the log's name",
             hint="Use ?config=FILE, or the variables HEADRACE_KAFKA_SASL_USERNAME and "
             "HEADRACE_KAFKA_SASL_PASSWORD",
         )
@@ -95,7 +95,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _from_file(path: Path) -> dict[str, str]:
-    """Lines of `name=value`, as a Kafka client's properties file has them."""
+    """Read lines of `name=value`, the format of a Kafka client's properties file."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -109,7 +109,7 @@ def _from_file(path: Path) -> dict[str, str]:
         if not name or name.startswith(("#", "!")):
             continue
         if not sign:
-            # What the line says is not repeated: it may be half a secret.
+            # The line is not quoted: it may contain part of a secret.
             raise InvalidSetting(
                 f"Line {number} of {str(path)!r} is not a setting", hint="Write name=value"
             )

@@ -1,4 +1,4 @@
-"""The Avro schema of a topic's rows: what Spark's `from_avro` is told."""
+"""The Avro schema of a topic's rows, for Spark's `from_avro`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SIMPLE: dict[pa.DataType, Any] = {
 
 
 def avro_schema(schema: pa.Schema) -> str:
-    """The Avro schema of a topic's rows, as JSON: what `from_avro` is told."""
+    """The Avro schema of a topic's rows as JSON, the argument of `from_avro`."""
     return json.dumps(_record("topLevelRecord", schema))
 
 
@@ -38,7 +38,7 @@ def _record(name: str, fields: Any) -> dict[str, Any]:
         if not _NAME.fullmatch(field.name):
             raise InvalidSchema(
                 f"The column {field.name!r} cannot be written as Avro",
-                hint="Avro's names are made of letters, digits and underscores; use format=json",
+                hint="Avro names have only letters, digits and underscores; use format=json",
                 column=field.name,
             )
     return {

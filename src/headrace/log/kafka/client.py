@@ -1,4 +1,4 @@
-"""The connection to a Kafka cluster: clients made alike, and calls that end in time."""
+"""The connection to a Kafka cluster: clients with common settings, and calls with a timeout."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ T = TypeVar("T")
 
 log = logging.getLogger("headrace.kafka")
 log.addHandler(logging.NullHandler())
-log.propagate = False  # what librdkafka says is for whoever asks for it by this name
+log.propagate = False  # librdkafka's messages are for those who ask for this logger
 
 _MESSAGE_BYTES = 72 << 20
-"""What a client may send at once: the largest record there may be, as the largest JSON."""
+"""The largest request of a client: the largest record, encoded as JSON."""
 
 _MOMENT = SECOND // 100
 
 
 HOME = "kafka"
-"""The home of consumers and committers; a broker refuses those of another cluster itself."""
+"""The home of consumers and committers; a broker itself rejects those of another cluster."""
 
 
 class Client:
-    """Makes clients with the address's settings, and keeps those that many calls share."""
+    """A factory of Kafka clients for one address, and the owner of the shared ones."""
 
     def __init__(self, address: KafkaAddress, clock: Clock | None = None) -> None:
         self.address = address
@@ -62,13 +62,12 @@ class Client:
 
     @property
     def admin(self) -> AdminClient:
-        """The client that all calls share which are not about records."""
+        """The shared admin client."""
         self._check_process()
         return self._admin
 
     def _inherit(self) -> None:
-        # librdkafka's threads are the parent's, and its clients hang in a child, also when they
-        # are closed.
+        # librdkafka's threads stay in the parent, and its clients hang in a child, even on close.
         self._inherited = True
 
     def _check_process(self) -> None:
@@ -94,21 +93,21 @@ class Client:
         }
 
     def _hear(self, error: KafkaError) -> None:
-        """Keep the cause: a call that times out later only knows that it did."""
+        """Keep the cause for a later call, which knows only that it timed out."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last is None:
             self._last = error
 
     def failure(self, error: BaseException | KafkaError, **about: Any) -> HeadraceError:
-        """Kafka's error as one of ours, with the cause if it is known."""
+        """Kafka's error as a headrace error, with the cause if known."""
         found = translated(error, self.address, **about)
         if not isinstance(found, LogUnavailable):
             return found
         while self.admin.poll(0):
-            continue  # it says what it has found out meanwhile only when it is asked
+            continue  # the client reports its errors only when polled
         return found if self._last is None else translated(self._last, self.address, **about)
 
     def producer(self, **settings: Any) -> Producer:
-        """A producer; what it is for is in its settings."""
+        """A producer with these settings."""
         own = {"message.max.bytes": _MESSAGE_BYTES, "linger.ms": 5, "compression.type": "lz4"}
         try:
             return Producer(self._settings(own | _dotted(settings)))
@@ -116,10 +115,10 @@ class Client:
             raise self.failure(error) from None
 
     def transactional(self, id: str, **settings: Any) -> Producer:
-        """A producer that alone has a transactional id, after the last one's end."""
+        """A producer that owns a transactional id; it fences any earlier owner."""
         producer = self.producer(transactional_id=id, **settings)
         try:
-            # One that is not connected yet asks for its coordinator again after half a second.
+            # Connect first: else the producer retries its coordinator only after half a second.
             producer.list_topics(timeout=self.seconds)
             producer.init_transactions(self.seconds)
         except KafkaException as error:
@@ -127,7 +126,7 @@ class Client:
         return producer
 
     def consumer(self, **settings: Any) -> Consumer:
-        """A consumer that commits nothing by itself and never jumps to where records are."""
+        """A consumer that never commits automatically and never resets its offset."""
         own = {
             "group.id": "headrace-reader",
             "enable.auto.commit": False,
@@ -135,7 +134,7 @@ class Client:
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
-            # A partition that is added to a fetch has to wait for the end of the one before.
+            # A partition that joins a fetch waits until the running fetch ends.
             "fetch.wait.max.ms": 20,
             "fetch.error.backoff.ms": 50,
             "receive.message.max.bytes": 2 * _MESSAGE_BYTES,
@@ -146,7 +145,7 @@ class Client:
             raise self.failure(error) from None
 
     def introduce(self, handle: Consumer | Producer, *topics: str) -> None:
-        """Have a client look up topics now: by itself it does so at the next full second."""
+        """Make a client look up topics now; otherwise it does so at the next full second."""
         try:
             for topic in topics:
                 handle.list_topics(topic, timeout=self.seconds)
@@ -170,7 +169,7 @@ class Client:
                 self._idle.append(reader)
 
     def close(self) -> None:
-        """Close what is kept."""
+        """Close the shared clients."""
         if self._inherited:
             return
         with self._lock:
@@ -181,7 +180,7 @@ class Client:
     # Calls
 
     def wait(self, answer: Future[T], **about: Any) -> T:
-        """What Kafka answers, or its error as ours."""
+        """Kafka's answer; its error is raised as a headrace error."""
         try:
             found = answer.result(self.seconds + 5)
         except (KafkaException, TimeoutError) as error:
@@ -190,7 +189,7 @@ class Client:
         return found
 
     def ask(self, call: Callable[[], Future[T]]) -> T:
-        """What Kafka answers to a call that may be made twice, once its coordinators are up."""
+        """Kafka's answer to an idempotent call, retried until its coordinators are up."""
         for _ in self.moments():
             try:
                 found = call().result(self.seconds + 5)
@@ -204,7 +203,7 @@ class Client:
         raise last
 
     def moments(self) -> Iterator[None]:
-        """Moments to try again at, until the timeout."""
+        """Yield once per attempt, with a pause in between, until the timeout."""
         end = self.clock.monotonic() + int(self.seconds * SECOND)
         while True:
             yield
@@ -213,7 +212,7 @@ class Client:
             self.clock.sleep(_MOMENT)
 
     def check(self) -> str:
-        """Return the id of the cluster, if it answers."""
+        """Return the id of the cluster; raise if it does not answer."""
         try:
             found = self.admin.list_topics(timeout=self.seconds)
         except KafkaException as error:
@@ -222,12 +221,12 @@ class Client:
         return str(found.cluster_id)
 
     def check_trouble(self) -> None:
-        """As `check`, if something was heard that may mean that the cluster is away."""
+        """Call `check` if the client has reported an error since the last answer."""
         if self._last is not None:
             self.check()
 
     def has_topic(self, name: str) -> bool:
-        """Whether Kafka knows a topic of this name."""
+        """True if Kafka has a topic of this name."""
         answer = self.admin.describe_topics(TopicCollection([name]), request_timeout=self.seconds)
         try:
             self.wait(answer[name], topic=name)
@@ -242,9 +241,9 @@ class Client:
         *,
         uncommitted: bool = False,
     ) -> dict[tuple[str, int], tuple[int, int]]:
-        """An offset and its timestamp in each partition; -1 where there is none such.
+        """The offset and its timestamp in each partition; -1 where there is none.
 
-        An error in one of them is raised.
+        Raises the first error of any partition.
         """
         found = self.some_offsets(places, spec, uncommitted=uncommitted)
         for offset in found.values():
@@ -259,7 +258,7 @@ class Client:
         *,
         uncommitted: bool = False,
     ) -> dict[tuple[str, int], tuple[int, int] | HeadraceError]:
-        """As `offsets`, with the errors in their places."""
+        """As `offsets`, but with an error as the value of a partition that failed."""
         left = list(places)
         found: dict[tuple[str, int], tuple[int, int] | HeadraceError] = {}
         for _ in self.moments() if left else ():
@@ -274,8 +273,8 @@ class Client:
             for asked, answer in answers.items():
                 place = (asked.topic, asked.partition)
                 try:
-                    told = answer.result(self.seconds + 5)
-                    found[place] = (told.offset, told.timestamp)
+                    listed = answer.result(self.seconds + 5)
+                    found[place] = (listed.offset, listed.timestamp)
                     self._last = None
                 except (KafkaException, TimeoutError) as error:
                     found[place] = self.failure(error, topic=place[0], partition=place[1])
@@ -283,10 +282,10 @@ class Client:
                     if code in UNKNOWN | {KafkaError._NOENT} and not self.has_topic(place[0]):
                         found[place] = unknown_topic(place[0])
                     elif code in PASSING | UNKNOWN:
-                        left.append(place)  # what this client knows is out of date
+                        left.append(place)  # the client's metadata is out of date
             if not left:
                 break
-            # A leader that has been elected anew is not asked for by itself.
+            # The client does not look for a newly elected leader by itself.
             self.introduce(self.admin, *{topic for topic, _ in left})
         return found
 

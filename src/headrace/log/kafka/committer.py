@@ -1,7 +1,7 @@
-"""How producers commit on Kafka.
+"""Commits of producers on Kafka.
 
-A producer with an id is a transactional one: every commit of it is a transaction that ends with its
-fence. One without an id sends without transactions, and has one of its own for what must be whole.
+A producer with an id is transactional: each of its commits is a transaction that ends with its
+fence. One without an id sends plain messages, and uses a transaction only for an atomic commit.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from headrace.log.roles import Acks
 from headrace.log.state import Ack, Receipt
 
 TRANSACTIONAL = "headrace."
-"""What the transactional ids of our producers begin with."""
+"""The prefix of our producers' transactional ids."""
 
 _ACKS = {"none": "1", "written": "1", "synced": "all"}
-"""How many replicas answer. With `none` nobody waits for it, and yet `flush` can tell."""
+"""The replicas that must answer. With `none` only `flush` waits for the answer."""
 
 
 class KafkaCommitter(Committer):
@@ -73,11 +73,11 @@ class KafkaCommitter(Committer):
         return None if self._fence is None else self._fence.receipt
 
     def doubt(self) -> None:
-        # A commit that failed was aborted; one that nobody knows of has closed its producer.
+        # A failed commit was aborted; one with an unknown result has dropped its producer.
         return
 
     def _open(self) -> Sender:
-        """A producer that alone has this transactional id, after the last one's end."""
+        """Open a producer that owns this transactional id, and read its fence."""
         if self._fenced:
             raise fenced(self.id)
         millis = int(self._client.seconds * 1000)
@@ -110,7 +110,7 @@ class KafkaCommitter(Committer):
         return sum(offset for offset, _ in ends.values())
 
     def _look_at_topics(self) -> None:
-        """Forget topics that are not what they were when they were looked up."""
+        """Forget cached topics that were deleted, recreated or given more partitions."""
         known = {name: self._topics[name] for name in list(self._topics)}
         found = self._found.described(known)
         for name, row in known.items():
@@ -145,7 +145,7 @@ class KafkaCommitter(Committer):
         return self._send_plainly(sequence, _Left(messages, messages))
 
     def _again(self, sequence: int) -> Receipt:
-        """What was committed before. Only who still has the id may hear of it."""
+        """The receipt of an earlier commit; raises if another producer has taken the id."""
         if self._named:
             assert self._fence is not None
             self._transact([], self._fence.sequence, None, again=self._fence)
@@ -155,7 +155,7 @@ class KafkaCommitter(Committer):
         return Receipt(None, 0, (), duplicate=True)
 
     def _send_plainly(self, sequence: int, left: _Left) -> Receipt:
-        """Send without a transaction. What got through is not sent again after an error."""
+        """Send without a transaction. After an error, only the failed messages are sent again."""
         if self._plain is None:
             acks = _ACKS[self._acks]
             producer = self._client.producer(
@@ -218,9 +218,9 @@ class KafkaCommitter(Committer):
         return receipt if again else self._done(sequence, receipt)
 
     def _await_visible(self, receipt: Receipt) -> None:
-        """Return when readers can see it: Kafka answers a commit before it has marked the records.
+        """Wait until readers see the commit: Kafka answers before it has marked the records.
 
-        Another transaction that is open may hide it for longer than anybody should wait.
+        Give up after a second, because another open transaction may hide it for much longer.
         """
         ends = {(ack.topic, ack.partition): ack.end for ack in receipt.acks}
         limit = self._client.clock.monotonic() + SECOND
@@ -233,7 +233,7 @@ class KafkaCommitter(Committer):
             }
 
     def _end(self, producer: Producer) -> None:
-        """Commit the transaction, trying for as long as it cannot be known to have failed."""
+        """Commit the transaction, and retry transient errors until the timeout."""
         end = self._client.clock.monotonic() + int(self._client.seconds * SECOND)
         while True:
             try:
@@ -244,7 +244,7 @@ class KafkaCommitter(Committer):
                 if inner.txn_requires_abort() or inner.fatal():
                     raise self._aborted(producer, error) from None
                 if not inner.retriable() or self._client.clock.monotonic() > end:
-                    # Its successor finds out what became of it, by its fence.
+                    # The next producer with this id reads the result from the fence.
                     self._transactional, self._in_doubt = None, True
                     raise self._client.failure(error) from None
 
@@ -257,15 +257,15 @@ class KafkaCommitter(Committer):
         except LogUnavailable as error:
             if not self._in_doubt:
                 raise
-            # Tried again, it would have another number, and could be there twice.
+            # A retry would have another sequence number, and could write the records twice.
             raise LogError(
-                f"It is not known whether the transaction is in the log: {error.message}",
-                hint="Look into the log before you try it again; append(sequence=...) under an id "
-                "of the producer's can be repeated without looking",
+                f"The transaction may or may not be in the log: {error.message}",
+                hint="Check the log before you retry. With a producer id, append(sequence=...) can "
+                "be retried without checking",
             ) from None
 
     def _aborted(self, producer: Producer, error: KafkaException | _Refused) -> HeadraceError:
-        """Abort, and the reason as an error of ours."""
+        """Abort, and return the cause as a headrace error."""
         ended = self._abort(producer)
         cause = error.error if isinstance(error, _Refused) else error
         if code_of(cause) in FENCED or ended in FENCED:
@@ -275,7 +275,7 @@ class KafkaCommitter(Committer):
         return self._client.failure(cause, topic=topic)
 
     def _abort(self, producer: Producer) -> int:
-        """Abort the transaction; returns the number of the error if that fails."""
+        """Abort the transaction; return Kafka's error code if that fails, else 0."""
         try:
             producer.abort_transaction(self._client.seconds)
         except KafkaException as error:
@@ -287,7 +287,7 @@ class KafkaCommitter(Committer):
 
 @dataclass(frozen=True)
 class _Left:
-    """What is left to be sent of a commit, and the acknowledgements of the rest of it."""
+    """The unsent messages of a commit, and the acknowledgements of the others."""
 
     whole: Sequence[Outgoing]
     messages: Sequence[Outgoing]
@@ -295,9 +295,9 @@ class _Left:
     timestamp: int = 0
 
     def is_of(self, messages: Sequence[Outgoing]) -> bool:
-        """Whether these are tried again, and not others after the first were given up.
+        """True if these messages are a retry of this commit.
 
-        Rows without a key may be meant for other partitions this time.
+        Partitions are not compared: rows without a key may get others this time.
         """
         return _contents(messages) == _contents(self.whole)
 
@@ -307,7 +307,7 @@ def _contents(messages: Sequence[Outgoing]) -> Counter[tuple[Any, ...]]:
 
 
 class _Refused(Exception):
-    """A message that Kafka did not take."""
+    """A message that Kafka rejected."""
 
     def __init__(self, error: KafkaError, topic: str) -> None:
         super().__init__(error)

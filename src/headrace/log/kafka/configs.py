@@ -20,7 +20,7 @@ def _millis(span: timedelta | None, endless: int) -> str:
 
 
 def _message_bytes(limit: int) -> str:
-    # Kafka counts whole batches, as they are written: a row is larger as JSON, and so is base64.
+    # Kafka limits whole batches as written: rows are larger as JSON, and binary as base64.
     return str(max(2 * limit + _OVERHEAD, _KAFKA_DEFAULT))
 
 
@@ -48,7 +48,7 @@ _READ: dict[str, Callable[[str], Any]] = {
 
 def _span(text: str, endless: int) -> timedelta | None:
     millis = int(text)
-    # More than timedelta can hold is as good as for ever.
+    # More than timedelta can hold counts as forever.
     return None if millis == endless or millis > 86_400_000 * 999_999 else millis * _MILLISECOND
 
 
@@ -60,7 +60,7 @@ def to_configs(settings: TopicSettings) -> dict[str, str]:
 
 
 def from_configs(declared: TopicSettings | None, configs: Mapping[str, str]) -> TopicSettings:
-    """The settings of a topic: as declared, but for what Kafka has been told otherwise since."""
+    """The settings of a topic: as declared, with later changes made in Kafka."""
     settings = declared or TopicSettings()
     changes = {}
     for setting, (name, write) in _WRITE.items():

@@ -1,4 +1,4 @@
-"""Consumers on Kafka, alone or as members of one of Kafka's own groups."""
+"""Consumers on Kafka, alone or in a Kafka consumer group."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from headrace.log.roles import CommitMode
 
 _FIRST_ASSIGNMENT = 30 * SECOND
 STRATEGIES = {"sticky": "cooperative-sticky", "range": "range"}
-"""Kafka's own names for the ways to assign."""
+"""Kafka's names of the assignors."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """On what terms a consumer is in a group. `alone` says that it is the first one."""
+    """The settings of a consumer in a group. `alone` is True if it is the first member."""
 
     group: str
     assignor: str
@@ -62,7 +62,7 @@ class KafkaConsumer(Feed):
         self._trouble: HeadraceError | None = None
         self._owed: list[TopicPartition] = []
         self._member: Any = None
-        first = {row.id: self._starts(row, start) for row in rows}  # refuses what is no position
+        first = {row.id: self._starts(row, start) for row in rows}  # rejects an invalid position
         if terms is None:
             self._consumer = client.consumer()
             for row in rows:
@@ -100,7 +100,7 @@ class KafkaConsumer(Feed):
         )
 
     def _await_assignment(self, terms: Terms) -> None:
-        """Wait for the first partitions if nobody else has to let go of them."""
+        """Wait for the first assignment, unless other members have to release partitions."""
         end = self._clock.monotonic() + min(_FIRST_ASSIGNMENT, int(self._client.seconds * SECOND))
         self._pump(1, 0)
         while terms.alone and not self._rebalances and self._clock.monotonic() < end:
@@ -108,7 +108,7 @@ class KafkaConsumer(Feed):
 
     def _fetch(self, most: int, seconds: float) -> list[Message]:
         found: list[Message] = []
-        self._inside = True  # Kafka's client may call back, and nobody may ask it for more then
+        self._inside = True  # the client must not be polled from a callback
         try:
             found = fetch(self._consumer, most, seconds)
             if self.grouped:
@@ -118,7 +118,7 @@ class KafkaConsumer(Feed):
         finally:
             self._inside = False
         self._take_owed()
-        if self._trouble is not None and not found:  # what was found would be lost
+        if self._trouble is not None and not found:  # else these messages would be lost
             trouble, self._trouble = self._trouble, None
             raise trouble
         return found
@@ -128,13 +128,13 @@ class KafkaConsumer(Feed):
         if error.code() in (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID) and instance:
             raise MemberFenced(
                 f"Another consumer has taken the instance name {instance!r}",
-                hint="Each running consumer needs an instance name of its own",
+                hint="Give each running consumer its own instance name",
             )
         if error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL and self._terms is not None:
             raise InvalidSetting(
-                f"The members of group {self._terms.group!r} do not assign by "
+                f"The members of group {self._terms.group!r} do not use the assignor "
                 f"{self._terms.assignor!r}",
-                hint="Use the assignor that they use, or stop all of them first",
+                hint="Use their assignor, or stop all of them first",
             )
         raise self._client.failure(error, topic=topic)
 
@@ -151,7 +151,7 @@ class KafkaConsumer(Feed):
     def _taken_over(
         self, consumer: Consumer, partitions: list[TopicPartition]
     ) -> list[TopicPartition]:
-        """Begin with partitions. Those that the log has no answer about by now are `_owed`."""
+        """Start positions of new partitions. Those whose lookup can be retried become `_owed`."""
         starts: list[TopicPartition] = []
         for name in {partition.topic for partition in partitions}:
             mine = [p for p in partitions if p.topic == name]
@@ -165,7 +165,7 @@ class KafkaConsumer(Feed):
         return starts
 
     def _take_owed(self) -> None:
-        """Try again to begin with what could not be begun with when it was assigned."""
+        """Retry the start of partitions whose lookup failed when they were assigned."""
         if self._owed:
             owed, self._owed = self._owed, []
             if isinstance(self._trouble, Retryable):
@@ -198,7 +198,7 @@ class KafkaConsumer(Feed):
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._rebalances += 1
         if self._mode == "after" and not self._leaving:
-            # What cannot be committed now comes again at its next owner.
+            # The next owner gets uncommitted records again.
             with contextlib.suppress(HeadraceError):
                 self._commit(synced=False)
         self._let_go(consumer, partitions)
@@ -220,7 +220,7 @@ class KafkaConsumer(Feed):
             consumer.unassign()
 
     def _rejoin(self) -> None:
-        return  # Kafka's client does so by itself, when it is polled
+        return  # Kafka's client rejoins when it is polled
 
     # Offsets
 
@@ -247,13 +247,13 @@ class KafkaConsumer(Feed):
             except KafkaException as error:
                 code = error.args[0].code()
                 if code in UNKNOWN:
-                    return  # of a topic that is gone
+                    return  # the topic is gone
                 if code in GONE_ON or code == KafkaError._STATE:
                     raise self._fenced(error, offsets) from None
                 if code != KafkaError.REBALANCE_IN_PROGRESS:
                     raise self._client.failure(error) from None
             if self._inside:
-                continue  # the others end it by themselves, and then it can be committed
+                continue  # the other members end the rebalance; then the commit succeeds
             self._pump(1, 0.02)
             if not offsets.offsets.keys() <= self._positions.assigned.keys():
                 raise self._fenced(KafkaError(KafkaError.ILLEGAL_GENERATION), offsets)
@@ -270,7 +270,7 @@ class KafkaConsumer(Feed):
             if commit and self._mode == "after" and self.grouped:
                 self._commit(synced=False)
         except (MemberFenced, UnknownTopic):
-            return  # the group has gone on: there is nothing left to leave
+            return  # the group has moved on: there is nothing left to leave
         finally:
             self._leaving = True
             self._consumer.close()

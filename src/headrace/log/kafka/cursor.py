@@ -1,4 +1,4 @@
-"""A reader's place in one partition of Kafka's."""
+"""A reader's position in one Kafka partition."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from headrace.log.record import Batch
 
 
 class KafkaCursor:
-    """Hands out what was fetched of a partition, in pieces as small as asked for."""
+    """A buffer of the messages fetched from a partition, handed out in batches of any size."""
 
     def __init__(self, topic: TopicRow, partition: int, position: int, again: Again) -> None:
         self.topic = topic
         self.partition = partition
         self.position = position
         self.fetched = position
-        """The offset that is fetched next."""
+        """The next offset to fetch."""
         self.sought = False
-        """Whether Kafka's client has to be told where to go on."""
+        """True if Kafka's client still has to seek to `fetched`."""
         self.paused = False
-        """Whether Kafka's client was told to pause."""
+        """True if Kafka's client has paused the partition."""
         self.waiting: deque[Message] = deque()
         self._again = again
 
@@ -35,14 +35,14 @@ class KafkaCursor:
         self.sought = True
 
     def put(self, message: Message) -> None:
-        """Take in what was fetched, unless it is from before somebody sought elsewhere."""
+        """Add a fetched message, unless it was fetched before a seek."""
         offset = message.offset() or 0
         if not self.sought and offset >= self.fetched:
             self.waiting.append(message)
             self.fetched = offset + 1
 
     def reach(self, offset: int) -> None:
-        """Hear that there is nothing before this offset."""
+        """Record that the partition has nothing more before this offset."""
         if not self.sought:
             self.fetched = max(self.fetched, offset)
             if not self.waiting:
@@ -56,7 +56,7 @@ class KafkaCursor:
         try:
             batch = batch_of(self.topic, some, again=self._look_again)
         except UnreadableRecord as error:
-            # What comes before it is good; it is met again when that has been read.
+            # Return the records before it; the next call raises the error.
             some = [m for m in some if (m.offset() or 0) < error.details["offset"]]
             if not some:
                 raise

@@ -1,4 +1,4 @@
-"""What was declared of topics that Kafka has no place for: the topic `_headrace.topics`."""
+"""Topic declarations that Kafka cannot store itself: the topic `_headrace.topics`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from headrace.log.kafka.fetching import fetch
 
 TOPIC = "_headrace.topics"
 PREFIX = "_headrace."
-"""What the names of our own topics begin with."""
+"""The prefix of our internal topics."""
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """A topic as it was declared; `columns` is DDL, and `settings` are texts."""
+    """A topic's declaration; `columns` is DDL, and `settings` are texts."""
 
     topic_id: str
     columns: str | None = None
@@ -44,7 +44,7 @@ class Declaration:
 
 
 class Declarations:
-    """All declarations, read up to the end of their topic whenever one is asked for."""
+    """All declarations. Each `read` first reads their topic to its end."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -54,7 +54,7 @@ class Declarations:
         self._lock = threading.Lock()
 
     def read(self) -> Mapping[str, Declaration]:
-        """Every declaration there is now, by topic."""
+        """All current declarations, by topic."""
         with self._lock:
             try:
                 first = self._offset(OffsetSpec.earliest())
@@ -63,7 +63,7 @@ class Declarations:
                 self._known, self._next = {}, 0
                 return {}
             if not first <= self._next <= end:
-                self._known, self._next = {}, first  # it was deleted, and made again
+                self._known, self._next = {}, first  # the topic was deleted and recreated
             if self._next < end:
                 self._read_on(end)
             return dict(self._known)
@@ -103,36 +103,36 @@ class Declarations:
             )
         except (ValueError, KeyError, TypeError) as error:
             raise LogError(
-                f"What {TOPIC!r} says of topic {name!r} cannot be read: {error!r}",
-                hint="Somebody else has written to that topic. Write a null under this key "
+                f"The declaration of topic {name!r} in {TOPIC!r} cannot be parsed: {error!r}",
+                hint="Another program has written to that topic. Write a null under this key "
                 "and declare the topic again",
                 topic=name,
             ) from error
 
     def write(self, name: str, declaration: Declaration | None) -> None:
-        """Have a topic declared as this, or with None not at all."""
+        """Store a topic's declaration, or delete it with None."""
         make_own_topic(self._client, TOPIC, 1)
         if self._producer is None:
             self._producer = self._client.producer(acks="all", enable_idempotence=True)
             self._client.introduce(self._producer, TOPIC)
         producer = self._producer
-        told: list[KafkaError] = []
+        errors: list[KafkaError] = []
         producer.produce(
             TOPIC,
             None if declaration is None else declaration.to_json(),
             name.encode(),
             partition=0,
-            on_delivery=lambda error, _: told.append(error) if error else None,
+            on_delivery=lambda error, _: errors.append(error) if error else None,
         )
         if producer.flush(self._client.seconds):
-            told.append(KafkaError(KafkaError._TIMED_OUT))
-        if told:
+            errors.append(KafkaError(KafkaError._TIMED_OUT))
+        if errors:
             producer.purge()
-            raise self._client.failure(told[0], topic=TOPIC)
+            raise self._client.failure(errors[0], topic=TOPIC)
 
 
 def make_own_topic(client: Client, name: str, partitions: int) -> None:
-    """Make one of our own compacted topics, if it is not there."""
+    """Create one of our internal compacted topics, if it does not exist."""
     wanted = NewTopic(
         name,
         partitions,
@@ -151,5 +151,5 @@ def make_own_topic(client: Client, name: str, partitions: int) -> None:
         if code_of(error) != KafkaError.TOPIC_ALREADY_EXISTS:
             raise client.failure(error, topic=name) from None
     for _ in client.moments():
-        if client.has_topic(name):  # who has made it knows of it before the brokers do
+        if client.has_topic(name):  # the creation is answered before all brokers know the topic
             break

@@ -1,4 +1,4 @@
-"""What Kafka says went wrong, as errors of ours."""
+"""The translation of Kafka's errors to headrace's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PASSING = {
     KafkaError.NOT_COORDINATOR,
     KafkaError._NOENT,  # no leader of any partition is known
 }
-"""What is over in a moment: partitions and groups that were just made have no leader yet."""
+"""Transient errors: a new partition or group has no leader yet."""
 _AWAY = PASSING | {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -88,7 +88,7 @@ GONE_ON = {
     KafkaError._ASSIGNMENT_LOST,
     KafkaError._MAX_POLL_EXCEEDED,
 }
-"""A group that went on without the member."""
+"""The group has moved on without the member."""
 UNKNOWN = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
@@ -100,61 +100,61 @@ _KINDS: tuple[tuple[set[int], type[HeadraceError], str, str], ...] = (
     (
         _DENIED,
         AccessDenied,
-        "Kafka at {servers} refuses: {said}",
-        "See to the security settings of the log's URL, and to what its user may do",
+        "Kafka at {servers} denies access: {said}",
+        "Check the security settings of the log's URL and the permissions of its user",
     ),
     (
         GONE_ON,
         MemberFenced,
-        "The group has gone on without this member: {said}",
-        "It was silent for longer than its session or its max_poll_interval, or its partition was "
-        "given away. Poll again to rejoin",
+        "The group has moved on without this member: {said}",
+        "It sent no heartbeat for its session, or did not poll for its max_poll_interval, or its "
+        "partition was reassigned. Poll again to rejoin",
     ),
     (
         {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE},
         RecordTooLarge,
-        "A record for topic {topic!r} is larger than Kafka takes: {said}",
-        "Store large things elsewhere and send where they are, or raise the topic's limit: "
+        "A record for topic {topic!r} is larger than Kafka accepts: {said}",
+        "Store large objects elsewhere and send their address, or raise the topic's limit: "
         "headrace topics alter {topic} --set max_record_bytes=16MiB",
     ),
     (
         {KafkaError.INVALID_RECORD, KafkaError.INVALID_MSG},
         InvalidRecord,
-        "Kafka refuses a record for topic {topic!r}: {said}",
+        "Kafka rejected a record for topic {topic!r}: {said}",
         "",
     ),
     (
         {KafkaError.KAFKA_STORAGE_ERROR},
         DiskFull,
-        "A disk of the Kafka broker at {servers} does not take any more: {said}",
-        "See to the disks of the broker, then try again",
+        "A disk of the Kafka broker at {servers} is full or failed: {said}",
+        "Check the disks of the broker, then try again",
     ),
     (
         {KafkaError._UNKNOWN_PARTITION},
         UnknownPartition,
         "Topic {topic!r} has no partition {partition}",
-        "'headrace topics describe {topic}' shows those it has",
+        "'headrace topics describe {topic}' lists its partitions",
     ),
     (
         {KafkaError.TOPIC_EXCEPTION},
         InvalidName,
-        "Kafka does not take the name {topic!r}: {said}",
+        "Kafka does not accept the name {topic!r}: {said}",
         "",
     ),
-    (_REFUSED, InvalidSetting, "Kafka does not take a setting: {said}", ""),
+    (_REFUSED, InvalidSetting, "Kafka does not accept a setting: {said}", ""),
     (
         _AWAY,
         LogUnavailable,
         "Kafka at {servers} does not answer: {said}",
-        "See whether the broker runs and can be reached from here: 'headrace kafka status', or "
+        "Check that the broker runs and can be reached from here, with 'headrace kafka status' or "
         "Kafka's own tools",
     ),
 )
-"""Kafka's numbers, our error for them, what it says, and what to do next."""
+"""Kafka's error codes, and for each our error, its message and its hint."""
 
 
 def code_of(error: BaseException | KafkaError) -> int:
-    """Kafka's number for an error."""
+    """Kafka's code of an error."""
     if isinstance(error, KafkaException):
         error = error.args[0]
     return int(error.code()) if isinstance(error, KafkaError) else KafkaError._FAIL
@@ -168,7 +168,7 @@ def translated(
     partition: int | None = None,
     group: str | None = None,
 ) -> HeadraceError:
-    """Kafka's error as one of ours, about the topic or group that was asked for."""
+    """Kafka's error as a headrace error about this topic, partition or group."""
     code = code_of(error)
     inner = error.args[0] if isinstance(error, KafkaException) else error
     if code in UNKNOWN and topic is not None:
@@ -197,8 +197,8 @@ def translated(
 def group_active(group: str) -> GroupActive:
     """The error for a group that has members."""
     return GroupActive(
-        f"Group {group!r} has members at work",
-        hint="Stop its consumers first; a killed one counts until its session runs out",
+        f"Group {group!r} has active members",
+        hint="Stop its consumers first; a killed one counts until its session times out",
         group=group,
     )
 
@@ -207,6 +207,6 @@ def unknown_group(group: str) -> UnknownGroup:
     """The error for a name that no group has."""
     return UnknownGroup(
         f"There is no group {group!r}",
-        hint="'headrace groups list' shows what there is",
+        hint="'headrace groups list' lists all groups",
         group=group,
     )

@@ -1,4 +1,4 @@
-"""What a consumer reads of Kafka: which partitions, from where, and what was fetched of them."""
+"""The reading side of a Kafka consumer: its partitions, positions and fetched messages."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from headrace.log.positions import Assigned, Positions
 from headrace.log.roles import CommitMode
 
 _AHEAD = 2_000
-"""Records that are fetched even if fewer are asked for, so that partitions can take turns."""
+"""The minimum of records to fetch, so that partitions can take turns."""
 _LOOK_AT_TOPICS = 5 * SECOND
 
 
 class Feed(PlacedConsumer):
-    """A consumer as far as it reads. Whose partitions these are is up to the group, if any."""
+    """A consumer without group membership: it reads the partitions that it is given."""
 
     _consumer: Consumer
 
@@ -53,15 +53,15 @@ class Feed(PlacedConsumer):
     @property
     @abstractmethod
     def _steady(self) -> bool:
-        """Whether partitions are added and taken away one by one."""
+        """True if partitions are assigned and revoked incrementally."""
 
     @abstractmethod
     def _fetch(self, most: int, seconds: float) -> list[Message]:
-        """What Kafka's client has."""
+        """Messages from Kafka's client."""
 
     @abstractmethod
     def _fail(self, error: KafkaError, topic: str | None) -> None:
-        """Raise Kafka's error as ours."""
+        """Raise Kafka's error as a headrace error."""
 
     # Partitions
 
@@ -77,7 +77,7 @@ class Feed(PlacedConsumer):
             self._positions.start(cursor, done.get(partition))
 
     def _assign(self) -> None:
-        """Tell Kafka's client what is read, without a group."""
+        """Assign all partitions to Kafka's client, without a group."""
         self._client.introduce(self._consumer, *{row.name for row in self._rows.values()})
         self._consumer.assign([_place(mine) for mine in self._positions.assigned.values()])
         for mine in self._positions.assigned.values():
@@ -100,7 +100,7 @@ class Feed(PlacedConsumer):
         self._positions.replace(row)
 
     def _look_at_topics(self) -> None:
-        """Hear of topics that are gone or made again, and without a group of new partitions."""
+        """Handle topics that were deleted or recreated and, without a group, new partitions."""
         self._looked_at = self._clock.monotonic()
         found = self._topics.described(row.name for row in self._rows.values())
         for row in list(self._rows.values()):
@@ -116,14 +116,14 @@ class Feed(PlacedConsumer):
                         mine.error, mine.told = unknown_topic(row.name), False
 
     def _read_more(self, row: TopicRow, known: int) -> None:
-        """Read partitions that were added."""
+        """Start to read new partitions."""
         self._replace(row)
         more = range(known, row.topic.partitions)
         self._open(row, find_offsets(self._client, row, more, EARLIEST), {})
         self._assign()
 
     def _move(self, old: TopicRow, new: TopicRow) -> None:
-        """Go over from a topic that was deleted to the one that was made in its place."""
+        """Switch from a deleted topic to the one that was created under its name."""
         mine = [number for topic, number in self._positions.assigned if topic == old.id]
         for number in mine:
             self._give_up((old.id, number))
@@ -148,7 +148,7 @@ class Feed(PlacedConsumer):
         self._pump(1, min(span / SECOND, 0.1))
 
     def _pump(self, wanted: int, seconds: float) -> None:
-        """Take in what Kafka's client has, and hear of the group."""
+        """Buffer what Kafka's client has fetched, and handle events of the group."""
         self._settle()
         waiting = sum(len(_cursor(m).waiting) for m in self._reading())
         most = max(wanted, _AHEAD) - waiting
@@ -158,7 +158,7 @@ class Feed(PlacedConsumer):
             self._take(message)
 
     def _catch_up(self, wanted: int) -> None:
-        """Fetch all there is by now, or as much as is wanted and something of each partition."""
+        """Fetch up to the current ends, or until there are enough records of all partitions."""
         self._look_at_topics()
         ends: dict[tuple[str, int], Any] = {}
         for _ in self._client.moments():
@@ -204,19 +204,19 @@ class Feed(PlacedConsumer):
                 )
                 mine.told = False
             else:
-                cursor.sought = True  # it was there all the same
+                cursor.sought = True  # the offset does exist
             return
         if error.code() in (KafkaError._MAX_POLL_EXCEEDED, KafkaError.REBALANCE_IN_PROGRESS):
-            return  # the group has gone on, and is joined again by polling
+            return  # the group has moved on; polling rejoins it
         if error.code() in UNKNOWN:
             if mine is not None:
-                self._look_at_topics()  # it may be there again by now
-            return  # a topic that is gone, or not there yet, has no records
+                self._look_at_topics()  # it may have been recreated
+            return  # a topic that does not exist has no records
         self._fail(error, message.topic())
 
     def _mine(self, topic: str | None, partition: int | None) -> Assigned | None:
         if partition is None:
-            return None  # it is told of the topic, and not of what is read of it
+            return None  # an event of the topic, not of a partition
         for row in self._rows.values():
             if row.name == topic:
                 return self._positions.assigned.get((row.id, partition))
@@ -226,14 +226,14 @@ class Feed(PlacedConsumer):
         return [mine for mine in self._positions.assigned.values() if not mine.paused]
 
     def _settle(self) -> None:
-        """Tell Kafka's client where somebody has sought, and what was paused."""
+        """Apply seeks, pauses and resumes to Kafka's client."""
         for mine in self._positions.assigned.values():
             cursor = _cursor(mine)
             if cursor.sought:
                 try:
                     self._consumer.seek(_place(mine))
                 except KafkaException:
-                    self._restart(mine)  # it does not fetch yet, or has stopped at an error
+                    self._restart(mine)  # not fetching yet, or stopped at an error
                 cursor.sought = False
             if mine.paused != cursor.paused:
                 if mine.paused:
@@ -243,7 +243,7 @@ class Feed(PlacedConsumer):
                 cursor.paused = mine.paused
 
     def _begin_here(self, mine: Assigned) -> None:
-        """Have Kafka's client, which has paused a partition, fetch from where it begins."""
+        """Make Kafka's client resume a paused partition at its start position."""
         cursor = _cursor(mine)
         cursor.sought = cursor.paused = True
 
@@ -262,6 +262,6 @@ def _cursor(mine: Assigned) -> KafkaCursor:
 
 
 def _place(mine: Assigned) -> TopicPartition:
-    """Where a partition is fetched from next."""
+    """The next fetch position of a partition."""
     cursor = _cursor(mine)
     return TopicPartition(cursor.topic.name, cursor.partition, cursor.fetched)

@@ -1,6 +1,6 @@
 """The last sequence number of each producer: the topic `_headrace.fences`.
 
-A producer's record is written in the same transaction as what it stands for, as the last of it.
+A producer's fence is the last record of the transaction that it describes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Fence:
 
 
 def fence_message(producer: str, fence: Fence) -> Outgoing:
-    """The record that says so."""
+    """The record that stores a fence."""
     receipt = fence.receipt
     value = {
         "sequence": fence.sequence,
@@ -44,7 +44,7 @@ def fence_message(producer: str, fence: Fence) -> Outgoing:
 
 
 def read_fence(client: Client, producer: str) -> Fence | None:
-    """What the log has of a producer, once no transaction in its partition is open any more."""
+    """The last fence of a producer, read once its partition has no open transaction."""
     make_own_topic(client, TOPIC, PARTITIONS)
     key = producer.encode()
     place = (TOPIC, partition_of(key, PARTITIONS))
@@ -54,8 +54,8 @@ def read_fence(client: Client, producer: str) -> Fence | None:
             break
     else:
         raise LogBusy(
-            f"A transaction of another producer is open, and hides what {producer!r} did last",
-            hint="It ends by itself when its timeout is over: try again in a minute",
+            f"An open transaction of another producer hides the last commit of {producer!r}",
+            hint="It ends at its timeout: try again in a minute",
             producer=producer,
         )
     first = client.offsets([place], OffsetSpec.earliest())[place][0]
@@ -92,7 +92,7 @@ def _parse(producer: str, value: bytes | None) -> Fence | None:
         return Fence(int(found["sequence"]), Receipt(None, int(found["timestamp"]), acks))
     except (ValueError, KeyError, TypeError) as error:
         raise LogError(
-            f"What {TOPIC!r} says of producer {producer!r} cannot be read: {error!r}",
-            hint="Somebody else has written to that topic. Use another producer id",
+            f"The fence of producer {producer!r} in {TOPIC!r} cannot be parsed: {error!r}",
+            hint="Another program has written to that topic. Use another producer id",
             producer=producer,
         ) from error

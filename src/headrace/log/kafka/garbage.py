@@ -1,10 +1,10 @@
-"""Bytes that are no row."""
+"""The error for bytes that cannot be decoded to a row."""
 
 from __future__ import annotations
 
 
 class Garbage(Exception):
-    """The value at `index` is no row of the schema, for this reason."""
+    """The value at `index` is not a row of the schema; `reason` says why."""
 
     def __init__(self, index: int, reason: str) -> None:
         super().__init__(reason)

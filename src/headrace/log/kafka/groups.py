@@ -1,4 +1,4 @@
-"""Kafka's groups as people see them: who is in them, how far behind they are."""
+"""Kafka's consumer groups: members, offsets and lag."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BUSY = {
     KafkaError.REBALANCE_IN_PROGRESS,
 }
 _SETTLES = SECOND
-"""How long what a group is about is waited for: members that join, a transaction that ends."""
+"""The longest wait for a group to settle: for members to join, or a transaction to end."""
 
 
 class Groups:
@@ -52,7 +52,7 @@ class Groups:
         )
 
     def find(self, name: str) -> ConsumerGroupDescription | None:
-        """What Kafka knows of a group; None if there is none of that name."""
+        """Kafka's description of a group, or None if there is no such group."""
         check_name(name, "group")
         seconds = self._client.seconds
         try:
@@ -68,7 +68,7 @@ class Groups:
         return None if found.state == ConsumerGroupState.DEAD else found
 
     def find_settled(self, name: str) -> ConsumerGroupDescription | None:
-        """As `find`, but not while members join, when their assignor is not known yet."""
+        """As `find`, but waits while members join and their assignor is not known yet."""
         found = None
         end = self._client.clock.monotonic() + _SETTLES
         for _ in self._client.moments():
@@ -90,13 +90,13 @@ class Groups:
     def _committed(
         self, name: str, owned: Iterable[tuple[str, int]]
     ) -> dict[tuple[str, int], TopicPartition]:
-        """What a group has done of each partition.
+        """The committed offset of a group in each partition.
 
-        A transaction counts once it was committed, and its offsets are there a moment later. So
-        while there are such, it is asked again for a while; one that stays open does not count.
+        The offsets of a committed transaction appear a moment later, so this waits a while for
+        pending transactions; one that stays open does not count.
 
-        Asked for all partitions, Kafka leaves out those of which it has no other offsets than such;
-        so those that somebody reads are asked for by name.
+        A request for all partitions omits those that have only pending offsets, so the partitions
+        that members own are requested by name.
         """
         end = self._client.clock.monotonic() + _SETTLES
         for _ in self._client.moments():
@@ -112,8 +112,8 @@ class Groups:
     def _offsets(
         self, name: str, places: list[TopicPartition] | None, *, stable: bool
     ) -> dict[tuple[str, int], TopicPartition]:
-        """What Kafka says of some partitions, or of all; if `stable`, with an error where a
-        transaction may be about to change it."""
+        """The committed offsets of some partitions, or of all; if `stable`, with an error where a
+        transaction is pending."""
         try:
             found = self._client.ask(
                 lambda: self._client.admin.list_consumer_group_offsets(
@@ -144,10 +144,10 @@ class Groups:
         for place in places:
             start, end = first[place], ends[place]
             if isinstance(start, HeadraceError) or isinstance(end, HeadraceError):
-                continue  # the topic has been deleted meanwhile
+                continue  # the topic was just deleted
             offset = committed(rows[place[0]], done[place]) if place in done else None
             if offset is None and place not in owners:
-                continue  # that was another topic of this name
+                continue  # the offset is of a deleted topic of this name
             found[place] = (offset, max(start[0], offset or 0), end[0])
         behind = {place: reached for place, (_, reached, end) in found.items() if reached < end}
         waiting = self._times(behind)
@@ -165,9 +165,9 @@ class Groups:
         )
 
     def _times(self, places: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-        """When the record at an offset, or the next there is, was appended; by partition.
+        """The append time of the record at an offset, or of the next one, by partition.
 
-        Where only the ends of transactions are left there is none.
+        A partition that has only transaction markers left is missing.
         """
         found: dict[tuple[str, int], int] = {}
         left = set(places)
@@ -230,7 +230,7 @@ def _unstable(place: TopicPartition) -> bool:
 
 
 def _member(found: Any) -> Member:
-    """A member as Kafka describes it, which does not tell of topics that it has nothing of."""
+    """A member from Kafka's description, which omits topics of which it has no partition."""
     places = () if found.assignment is None else found.assignment.topic_partitions
     partitions = tuple(sorted((place.topic, place.partition) for place in places))
     topics = tuple(sorted({topic for topic, _ in partitions}))

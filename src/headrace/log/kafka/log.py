@@ -1,4 +1,4 @@
-"""The log on Kafka as a whole."""
+"""The log on Kafka."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from headrace.log.settings import TopicSettings
 from headrace.log.state import GroupState, Topic, TopicCommit, TopicState, UpkeepReport
 
 _LONGEST_SESSION = timedelta(minutes=30)
-"""Kafka's own default, and near what its client can count."""
+"""Kafka's default maximum, and near the limit of its client."""
 
 
 class KafkaLog(Log):
-    """A log on a Kafka cluster. `url` and `repr` are without its secrets; `address` has them.
+    """A log on a Kafka cluster. `url` and `repr` omit its secrets; `address` has them.
 
-    `cluster` is Kafka's own id of it, whichever of its brokers were asked.
+    `cluster` is Kafka's id of the cluster.
     """
 
     capabilities = frozenset({Capability.SEQUENCES, Capability.TYPED_TOPICS})
@@ -59,7 +59,7 @@ class KafkaLog(Log):
         with contextlib.ExitStack() as stack:
             stack.callback(self._client.close)
             for handle in list(self._handles):
-                # What a consumer has polled may not have been handled, so it is not committed.
+                # Polled records may not have been processed, so a consumer does not commit.
                 ends = handle.abandon if isinstance(handle, KafkaConsumer) else handle.close
                 stack.callback(ends)
 
@@ -82,7 +82,7 @@ class KafkaLog(Log):
         return self._topics.create(Topic(name, partitions, None, key, event_time, settings), schema)
 
     def ensure_topic(self, declared: Topic) -> Topic:
-        """As for any log; a topic that Kafka has and nobody has declared is declared so."""
+        """As for any log; an existing Kafka topic without a declaration gets this one."""
         super().ensure_topic(declared)
         return self._topics.adopt(declared)
 
@@ -140,7 +140,7 @@ class KafkaLog(Log):
     ) -> Iterator[Batch]:
         row = self._topics.find(topic)
         if columns is not None and not columns:
-            raise InvalidSetting("No columns were asked for", hint="Leave columns out for all")
+            raise InvalidSetting("The list of columns is empty", hint="Omit columns to get all")
         for name in columns or ():
             if name not in row.schema.names:
                 raise unknown_column(row.topic, name)
@@ -200,25 +200,23 @@ class KafkaLog(Log):
                 f"There is no assignor {assignor!r}", hint=f"Use {' or '.join(STRATEGIES)}"
             )
         if session <= timedelta(0):
-            raise InvalidSetting(
-                f"A session of {session} is over before it begins", hint="Choose some seconds"
-            )
+            raise InvalidSetting(f"A session of {session} is not positive", hint="Use some seconds")
         if session > _LONGEST_SESSION:
             raise InvalidSetting(
-                f"A session of {session} is longer than Kafka keeps one", hint="Use up to 30m"
+                f"A session of {session} is longer than Kafka allows", hint="Use up to 30m"
             )
         known = self._groups.find_settled(group)
         others = [
             member
             for member in (known.members if known else ())
-            # One of the same name is not another: it gives up its place to this one.
+            # A member with this instance name does not count: this one replaces it.
             if instance is None or member.group_instance_id != instance
         ]
         if known is not None and others and known.partition_assignor:
             present = known.partition_assignor.removeprefix("cooperative-")
             if present != assignor:
                 raise InvalidSetting(
-                    f"The members of group {group!r} assign by {present!r}, not by {assignor!r}",
+                    f"The members of group {group!r} use assignor {present!r}, not {assignor!r}",
                     hint=f"Use assignor={present!r}, or stop all of them first",
                 )
         return Terms(group, assignor, instance, session, max_poll_interval, alone=not others)
@@ -227,7 +225,7 @@ class KafkaLog(Log):
         row = self._topics.find(topic)
         return find_offsets(self._client, row, [partition], position)[partition]
 
-    # What Kafka has not
+    # Unsupported on Kafka
 
     def head(self) -> int:
         raise self.lacks(Capability.COMMITS)
@@ -236,7 +234,7 @@ class KafkaLog(Log):
         raise self.lacks(Capability.COMMITS)
 
     def sync(self, upto: int) -> None:
-        """Nothing: what a broker acknowledged, all of its replicas have."""
+        """Do nothing: all replicas have every record that a broker acknowledged."""
 
     def commit_time(self, commit: int) -> int:
         raise self.lacks(Capability.COMMITS)

@@ -1,4 +1,4 @@
-"""From positions to offsets on Kafka."""
+"""The translation of positions to offsets on Kafka."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LATEST_MILLIS = (1 << 62) // 1000
 def find_offsets(
     client: Client, row: TopicRow, partitions: Iterable[int], position: Position
 ) -> dict[int, int]:
-    """The offset at which reading from a position begins in each partition, or up to it ends."""
+    """The offset of a position in each partition, as a start or an end of reading."""
     wanted = [check_partition(row, partition) for partition in partitions]
     places = [(row.name, partition) for partition in wanted]
     if not places:
@@ -43,12 +43,12 @@ def find_offsets(
             raise InvalidPosition(
                 f"{position!r} is not a position",
                 hint="Use EARLIEST, LATEST, Offset(42), Time.at(...), "
-                "or parse_position for what people type",
+                "or parse_position for user input",
             )
 
 
 def ranges(client: Client, row: TopicRow, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """The offsets that partitions hold: the first, and the one after the last."""
+    """The offset range of each partition: the first, and the one after the last."""
     places = [(row.name, check_partition(row, partition)) for partition in partitions]
     first = client.offsets(places, OffsetSpec.earliest())
     end = client.offsets(places, OffsetSpec.latest())
@@ -57,7 +57,7 @@ def ranges(client: Client, row: TopicRow, partitions: Iterable[int]) -> dict[int
 
 def _at(client: Client, row: TopicRow, partitions: list[int], micros: int) -> dict[int, int]:
     places = [(row.name, partition) for partition in partitions]
-    # Kafka counts milliseconds, and a record of this millisecond is before the next microsecond.
+    # Kafka has milliseconds: round up, since a record's time is the start of its millisecond.
     millis = max(0, min(-(-micros // 1000), _LATEST_MILLIS))
     found = client.offsets(places, OffsetSpec.for_timestamp(millis))
     ends = client.offsets(places, OffsetSpec.latest())
@@ -68,7 +68,7 @@ def _at(client: Client, row: TopicRow, partitions: list[int], micros: int) -> di
 
 
 def out_of_range(topic: str, partition: int, offset: int, first: int, end: int) -> OffsetOutOfRange:
-    """The error that names the offsets there are."""
+    """The error for an offset that a partition does not hold."""
     return OffsetOutOfRange(
         f"Offset {offset} is not in partition {partition} of {topic!r}, "
         f"which holds the offsets from {first} up to {end}",

@@ -1,4 +1,4 @@
-"""Records as Kafka's messages, and messages as Arrow."""
+"""Conversion of records to Kafka's messages, and of messages to Arrow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Again = Callable[[set[str]], TopicRow | None]
 
 
 class Outgoing(NamedTuple):
-    """One message that is to be sent."""
+    """A message to send."""
 
     topic: str
     partition: int
@@ -36,7 +36,7 @@ class Outgoing(NamedTuple):
 
 
 def outgoing(piece: Piece) -> Iterator[Outgoing]:
-    """The messages of a piece, in order."""
+    """Yield the messages of a piece, in order."""
     topic, rows = piece.topic, piece.rows
     name, partition = topic.name, piece.partition
     if topic.columns is None:
@@ -59,9 +59,9 @@ def _encoded(topic: TopicRow, rows: pa.RecordBatch) -> list[bytes]:
     except UNREADABLE as error:
         column = unreadable_column(rows)
         raise WrongType(
-            f"Column {column!r} of topic {topic.name!r} has a value that its "
-            f"{topic.topic.settings.format} on Kafka does not hold: {error}",
-            hint="Times go from the year 1 to 9999 there, and texts are UTF-8",
+            f"Column {column!r} of topic {topic.name!r} has a value that cannot be written as "
+            f"{topic.topic.settings.format}: {error}",
+            hint="Times range from the year 1 to 9999, and texts must be UTF-8",
             topic=topic.name,
             column=column,
         ) from error
@@ -75,7 +75,7 @@ def batches(
 ) -> Iterator[Batch]:
     """Messages of one partition as Arrow, in batches of a bounded size.
 
-    `again` is asked for the topic as it is now, when rows have columns that it did not have.
+    If rows have unknown columns, `again` looks up the current topic.
     """
     start = 0
     while start < len(messages):
@@ -85,7 +85,7 @@ def batches(
 
 
 def fitting(messages: Sequence[Message]) -> int:
-    """How many of them make a batch that is not too large."""
+    """The number of messages that fit in one batch."""
     size = 0
     for index, message in enumerate(messages):
         size += len(message)
@@ -130,7 +130,7 @@ def batch_of(
 
 
 def _micros(message: Message) -> int:
-    """A message's time, which others may have set to any number of milliseconds."""
+    """A message's time; other producers may have set any number of milliseconds."""
     millis: int = message.timestamp()[1]
     return min(millis, _LAST_MILLIS) * 1000
 
@@ -166,7 +166,7 @@ def _typed(
     schema = pa.schema([field.with_nullable(True) for field in topic.schema])
     if len(alive) == len(messages):
         return pa.RecordBatch.from_arrays(found, schema=schema), None
-    # Where a value is null there is a tombstone, which has its key and nothing else.
+    # A null value is a tombstone, which has only its key.
     places = np.full(len(messages), -1, np.int64)
     places[alive] = np.arange(len(alive))
     take = pa.array(places, mask=places < 0)
@@ -182,7 +182,7 @@ def _typed(
 
 
 def _give_times(topic: TopicRow, columns: list[pa.Array], messages: Sequence[Message]) -> None:
-    """Give rows without an event time that of their arrival, if the topic says so."""
+    """Use the arrival time for rows without an event time, if the topic says so."""
     declared = topic.topic
     if declared.event_time is None or declared.settings.missing_time != "arrival":
         return
@@ -203,9 +203,9 @@ def _key(topic: TopicRow, message: Message) -> Any:
 def _unreadable(topic: TopicRow, message: Message, reason: str) -> UnreadableRecord:
     partition, offset = message.partition(), message.offset()
     return UnreadableRecord(
-        f"The record at offset {offset} in partition {partition} of topic {topic.name!r} is no row "
-        f"of it: {reason}",
-        hint=f"Read on after it, from {(offset or 0) + 1}; a pipeline puts such records among its "
+        f"The record at offset {offset} in partition {partition} of topic {topic.name!r} does not "
+        f"match its schema: {reason}",
+        hint=f"Read on at offset {(offset or 0) + 1}; a pipeline sends such records to its "
         "dead letters",
         topic=topic.name,
         partition=partition,

@@ -1,7 +1,7 @@
-"""A group's offsets as Kafka keeps them.
+"""A group's offsets as Kafka stores them.
 
-With each offset goes the id of its topic, so that a topic which was deleted and made again is not
-read from where the group was in the old one.
+Each offset has its topic's id as metadata, so that a group does not read a recreated topic from its
+offset in the old one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MARK = "headrace:"
 
 @dataclass(frozen=True)
 class KafkaOffsets(GroupOffsets):
-    """The same, as Kafka's client takes it."""
+    """A group's offsets in the form of Kafka's client."""
 
     partitions: Sequence[TopicPartition]
 
@@ -27,7 +27,7 @@ class KafkaOffsets(GroupOffsets):
 def kafka_offsets(
     group: str, member: object, moved: Mapping[Place, int], topics: Mapping[int, TopicRow]
 ) -> KafkaOffsets:
-    """Offsets on their way to Kafka."""
+    """The offsets to commit, in the form of Kafka's client."""
     partitions = [
         at(topics[topic], partition, offset) for (topic, partition), offset in moved.items()
     ]
@@ -35,12 +35,12 @@ def kafka_offsets(
 
 
 def at(topic: TopicRow, partition: int, offset: int) -> TopicPartition:
-    """A place in a topic, with the mark of the topic."""
+    """An offset in a partition, with the topic's id as metadata."""
     return TopicPartition(topic.name, partition, offset, f"{_MARK}{topic.id:x}")
 
 
 def committed(topic: TopicRow, found: TopicPartition) -> int | None:
-    """The offset that a group has committed in a topic, if it was in this one."""
+    """The offset that a group has committed, unless it is of an earlier topic of this name."""
     mark = found.metadata or ""
     if found.offset < 0 or (mark.startswith(_MARK) and mark != f"{_MARK}{topic.id:x}"):
         return None

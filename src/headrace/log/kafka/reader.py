@@ -1,4 +1,4 @@
-"""Scans: what a partition holds between two offsets."""
+"""Scans of a partition between two offsets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def scan(
     columns: Sequence[str] | None,
     again: Again,
 ) -> Iterator[Batch]:
-    """The rows of partitions, each from an offset up to another, one partition after the other."""
+    """Yield the rows of each partition between two offsets, one partition after the other."""
     for partition, first, end in spans:
         if first >= end:
             continue
@@ -51,7 +51,7 @@ def _scan(
                 if offset < end:
                     found.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                at = max(at, offset)  # what is left are the ends of transactions
+                at = max(at, offset)  # only transaction markers are left
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 held = ranges(client, row, [partition])[partition]
                 raise out_of_range(row.name, partition, at, *held)
@@ -64,10 +64,10 @@ def _scan(
             deadline, look = now + patience, now + SECOND
         elif now > look:
             look = now + SECOND
-            ranges(client, row, [partition])  # tells what is the matter, if it can
+            ranges(client, row, [partition])  # raises the cause, if there is one
         if now > deadline:
             raise LogUnavailable(
-                f"Partition {partition} of topic {row.name!r} gives nothing after offset {at}",
+                f"Partition {partition} of topic {row.name!r} returns nothing after offset {at}",
                 topic=row.name,
                 partition=partition,
             )

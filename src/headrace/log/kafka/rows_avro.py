@@ -1,4 +1,4 @@
-"""Rows as Avro, so that Spark's `from_avro` with `avro_schema` reads the same values."""
+"""Rows as Avro, which Spark's `from_avro` with `avro_schema` reads as the same values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.log.rows import check_of
 
 
 class AvroRows:
-    """Rows of one schema as Avro data without a header."""
+    """The codec of one schema's rows as Avro without a header."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -51,8 +51,8 @@ class AvroRows:
                         for name, check in self._checks
                     ]
                 )
-            except Exception as error:  # fastavro raises whatever its decoding runs into
-                raise Garbage(index, f"it is no such Avro: {error!r}") from None
+            except Exception as error:  # fastavro may raise any error on bad input
+                raise Garbage(index, f"it is not Avro of this schema: {error!r}") from None
         columns = zip(*rows, strict=True) if rows else ([] for _ in self._schema)
         return [
             pa.array(list(column), field.type)
@@ -61,7 +61,7 @@ class AvroRows:
 
 
 def _timeless(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows whose times are numbers, as Avro has them: the end of a window may be after 9999."""
+    """Rows with times as numbers, like Avro's: a window may end after 9999."""
     columns = [c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c for c in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
@@ -73,7 +73,7 @@ def _has_map(kind: pa.DataType) -> bool:
 
 
 def _dicts(value: Any, kind: pa.DataType) -> Any:
-    """The value with its maps, which Arrow has as pairs, as dicts."""
+    """The value with dicts in place of maps, which Arrow represents as pairs."""
     if value is None:
         return None
     if pa.types.is_map(kind):

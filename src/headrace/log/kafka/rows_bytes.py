@@ -1,4 +1,4 @@
-"""Rows that are a record's own bytes: one column, and its times are when it arrived."""
+"""Rows that are a record's raw bytes: one column, and times of arrival."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.log.kafka.garbage import Garbage
 
 
 class BytesRows:
-    """Rows of one schema, of which one column has the bytes and others have times."""
+    """The codec of rows with one column of bytes and optional columns of times."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -32,18 +32,18 @@ class BytesRows:
                 try:
                     value.decode()
                 except UnicodeDecodeError as error:
-                    raise Garbage(index, f"it is no text: {error}") from None
+                    raise Garbage(index, f"it is not UTF-8 text: {error}") from None
         return pa.array(values, pa.binary()).cast(field.type)
 
 
 def own_bytes(schema: pa.Schema) -> pa.Field:
-    """The column that has the bytes. Raises `InvalidSchema` if it cannot be told which that is."""
+    """The column of the bytes. Raises `InvalidSchema` unless there is exactly one."""
     own = [f for f in schema if pa.types.is_string(f.type) or pa.types.is_binary(f.type)]
     times = [f for f in schema if pa.types.is_timestamp(f.type) and f.nullable]
     if len(own) != 1 or own[0].nullable or len(own) + len(times) != len(schema):
         raise InvalidSchema(
-            "Where rows are bytes as they are, one column has them, and others can have no more "
-            "than the time",
-            hint="Declare it as in 'line string not null, at timestamp', or with binary",
+            "With format=bytes, one column holds the bytes, and all others must be nullable "
+            "timestamps",
+            hint="Declare columns like 'line string not null, at timestamp', or use binary",
         )
     return own[0]

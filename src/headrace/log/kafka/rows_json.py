@@ -1,4 +1,4 @@
-"""Rows as JSON, so that Spark's `from_json` with the same schema reads the same values.
+"""Rows as JSON, which Spark's `from_json` with the same schema reads as the same values.
 
 Times are ISO 8601, in UTC with a `Z` where the column has a zone; decimals are texts with all their
 digits; binary is base64; numbers that JSON lacks are "NaN", "Infinity" and "-Infinity".
@@ -28,7 +28,7 @@ Convert = Callable[[Any], Any]
 
 
 class JsonRows:
-    """Rows of one schema as JSON objects."""
+    """The codec of one schema's rows as JSON objects."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -54,7 +54,7 @@ class JsonRows:
             return self._slowly(values)
 
     def _slowly(self, values: Sequence[bytes]) -> list[pa.Array]:
-        """Value by value: to find the one that is wrong, or that is written as others do."""
+        """Decode value by value, to find the bad one or to accept other programs' notation."""
         columns: list[list[Any]] = [[] for _ in self._read]
         for index, value in enumerate(values):
             try:
@@ -62,7 +62,7 @@ class JsonRows:
             except _UNFIT as error:
                 raise Garbage(index, f"it is not JSON: {error}") from None
             if not isinstance(row, dict):
-                raise Garbage(index, f"it is JSON, and not an object but {type(row).__name__}")
+                raise Garbage(index, f"it is not a JSON object but {type(row).__name__}")
             for column, (field, read) in zip(columns, self._read, strict=True):
                 found = row.get(field.name)
                 try:
@@ -82,7 +82,7 @@ def _plain(value: Any) -> str:
         return f"{value:f}"
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    raise TypeError(f"no JSON for {type(value).__name__}")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 def _written(column: pa.Array) -> list[str]:
@@ -94,7 +94,7 @@ def _written(column: pa.Array) -> list[str]:
 
 
 def _writer(kind: pa.DataType) -> Convert | None:
-    """What has to be done to a value before it is written; None if nothing."""
+    """The conversion of a value before it is written, or None if there is none."""
     if pa.types.is_floating(kind):
         return _finite
     if pa.types.is_list(kind):
@@ -124,7 +124,7 @@ def _finite(value: float) -> float | str:
 
 
 def _column(field: pa.Field, values: list[Any]) -> pa.Array:
-    """A whole column at once; raises if any value needs a closer look."""
+    """Convert a whole column at once; raise if any value needs the slow path."""
     kind = field.type
     if not field.nullable and None in values:
         raise ValueError
@@ -142,7 +142,7 @@ def _column(field: pa.Field, values: list[Any]) -> pa.Array:
 
 
 def _reader(kind: pa.DataType) -> Convert:
-    """A value of this type from what JSON has for it."""
+    """The conversion of a JSON value to this type."""
     if pa.types.is_floating(kind):
         check = check_of(kind)
         return lambda value: check(_ODD[value] if isinstance(value, str) else _number(value))

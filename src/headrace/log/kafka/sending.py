@@ -1,4 +1,4 @@
-"""Sending messages, and hearing what became of each."""
+"""Sending messages, with the result of each."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from headrace.log.state import Ack, Receipt
 
 @dataclass
 class Sent:
-    """What became of messages, by their number."""
+    """The results of messages, by index."""
 
     offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Offset and timestamp of those that got through."""
+    """Offset and timestamp of each delivered message."""
     errors: dict[int, KafkaError] = field(default_factory=dict)
 
 
@@ -32,11 +32,11 @@ class Sender:
         self.producer = producer
 
     def close(self) -> None:
-        """Forget what is under way."""
+        """Drop messages in flight."""
         self.producer.purge()
 
     def send(self, messages: Sequence[Outgoing]) -> Sent:
-        """Send messages, and wait until it is known what became of each."""
+        """Send messages, and wait for the result of each."""
         sent = Sent()
         self._introduce(messages)
 
@@ -59,26 +59,26 @@ class Sender:
                     )
                     break
                 except BufferError:
-                    self.producer.poll(0.1)  # the queue is full: let some of it go first
+                    self.producer.poll(0.1)  # the queue is full: wait for some deliveries
                 except KafkaException as error:
                     sent.errors[index] = error.args[0]
                     break
-        # Every message is told of by its own timeout, so this ends.
+        # Every message has a timeout, so this loop ends.
         while self._waiting():
             continue
         return sent
 
     def _waiting(self) -> int:
-        """How many messages are not told of yet, after a while."""
+        """Wait a while, and return the number of messages without a result."""
         try:
             left: int = self.producer.flush(self._client.seconds)
         except SystemError:
-            # What Kafka's client says if it is fenced out while it waits. It can be asked again.
+            # Kafka's client raises this if it is fenced while it waits. It can be called again.
             left = len(self.producer)
         return left
 
     def _introduce(self, messages: Sequence[Outgoing]) -> None:
-        """Have Kafka's client look up partitions that it may not know of yet."""
+        """Make Kafka's client look up partitions that it may not know yet."""
         highest: dict[str, int] = {}
         for message in messages:
             highest[message.topic] = max(highest.get(message.topic, 0), message.partition)
@@ -91,7 +91,7 @@ class Sender:
 def receipt_of(
     messages: Sequence[Outgoing], sent: Sent, acks: Sequence[Ack] = (), timestamp: int = 0
 ) -> Receipt:
-    """The offsets that messages were given, in runs without a gap; and those of an earlier try."""
+    """A receipt with the offsets of messages in runs without gaps, and `acks` of an earlier try."""
     runs = list(acks)
     places: dict[tuple[str, int], list[int]] = {}
     for number, (offset, _) in sent.offsets.items():

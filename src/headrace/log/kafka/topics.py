@@ -1,4 +1,4 @@
-"""Topics on Kafka: made there, and declared in a topic of ours."""
+"""Topics on Kafka, and their declarations in an internal topic."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Topics:
     # Looking
 
     def names(self) -> list[str]:
-        """All topics but Kafka's own and ours."""
+        """All topics except internal ones."""
         try:
             found = self._client.admin.list_topics(timeout=self._client.seconds)
         except KafkaException as error:
@@ -67,7 +67,7 @@ class Topics:
         return found[0]
 
     def find_all(self, names: Iterable[str]) -> list[TopicRow]:
-        """Those of some topics that there are."""
+        """Those of the named topics that exist."""
         described = self.described(names)
         if not described:
             return []
@@ -80,7 +80,7 @@ class Topics:
         ]
 
     def described(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        """What Kafka itself knows of some topics, without those that are not there."""
+        """Kafka's descriptions of those of the named topics that exist."""
         wanted = list(names)
         if not wanted:
             return {}
@@ -115,7 +115,7 @@ class Topics:
         self, found: TopicDescription, declared: Declaration | None, configs: Mapping[str, str]
     ) -> TopicRow:
         if declared is not None and declared.topic_id != str(found.topic_id):
-            declared = None  # that was another topic of this name
+            declared = None  # a declaration of a deleted topic of this name
         columns = None if declared is None else declared.columns
         topic = Topic(
             found.name,
@@ -129,7 +129,7 @@ class Topics:
         return TopicRow(number_of(found), zlib.crc32(text.encode()), columns, topic)
 
     def describe(self, name: str) -> TopicState:
-        """A topic and what is in it."""
+        """The state of a topic and its partitions."""
         row = self.find(name)
         places = [(name, partition) for partition in range(row.topic.partitions)]
         first = self._client.offsets(places, OffsetSpec.earliest())
@@ -155,7 +155,7 @@ class Topics:
     # Changing
 
     def create(self, topic: Topic, schema: str | pa.Schema | None) -> Topic:
-        """Make a topic, and declare it."""
+        """Create a topic and declare it."""
         name = check_name(topic.name, "topic")
         check_partitions(topic.partitions)
         columns = columns_of(schema, topic.key, topic.event_time)
@@ -176,7 +176,7 @@ class Topics:
         return self.find(name).topic
 
     def adopt(self, topic: Topic) -> Topic:
-        """Declare a topic that is there already, unless it is declared."""
+        """Declare an existing topic, unless it already has a declaration."""
         described = self.described([check_name(topic.name, "topic")]).get(topic.name)
         if described is None:
             raise unknown_topic(topic.name)
@@ -204,9 +204,9 @@ class Topics:
             columns = widened(row, schema)
             if changed.format == "avro" and columns != row.columns:
                 raise InvalidSchema(
-                    f"Topic {name!r} holds Avro, and cannot be given more columns: its records do "
-                    "not say by which columns they were written",
-                    hint="Make another topic, or use format=json",
+                    f"Topic {name!r} holds Avro and cannot get more columns: its records do "
+                    "not store the schema that they were written with",
+                    hint="Create another topic, or use format=json",
                 )
         check_columns(replace(topic, settings=changed), columns)
         if partitions is not None and partitions > topic.partitions:
@@ -218,7 +218,7 @@ class Topics:
         return self.find(name).topic
 
     def delete(self, name: str) -> None:
-        """Delete a topic and what was declared of it; returns when it is gone."""
+        """Delete a topic and its declaration, and return when it is gone."""
         self.find(name)
         answer = self._client.admin.delete_topics([name], request_timeout=self._client.seconds)
         self._client.wait(answer[name], topic=name)
@@ -259,7 +259,7 @@ class Topics:
             self._client.wait(answer, topic=name)
 
     def _visible(self, name: str, partitions: int) -> TopicDescription:
-        """The topic, once the brokers know of it and of so many partitions."""
+        """The topic, once the brokers know it and this number of partitions."""
         for _ in self._client.moments():
             found = self.described([name]).get(name)
             if (
@@ -268,11 +268,11 @@ class Topics:
                 and all(partition.leader is not None for partition in found.partitions)
             ):
                 return found
-        raise LogUnavailable(f"Topic {name!r} was made, and has no leader yet", topic=name)
+        raise LogUnavailable(f"Topic {name!r} was created but has no leader yet", topic=name)
 
 
 def number_of(found: TopicDescription) -> int:
-    """Kafka's id of a topic, as a number."""
+    """Kafka's id of a topic as a number."""
     high = int(found.topic_id.get_most_significant_bits())
     low = int(found.topic_id.get_least_significant_bits())
     return (high & (1 << 64) - 1) << 64 | low & (1 << 64) - 1

@@ -1,4 +1,4 @@
-"""Rows as bytes and back, in the format of their topic."""
+"""Conversion of rows to bytes and back, in the format of their topic."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from headrace.log.state import Topic
 
 
 class Rows(Protocol):
-    """How the rows of one schema are written."""
+    """The codec of one schema's rows."""
 
     def encode(self, batch: pa.RecordBatch) -> list[bytes]:
         """The bytes of each row."""
 
     def decode(self, values: Sequence[bytes], odd: set[str]) -> list[pa.Array]:
-        """The columns of some rows. Raises `Garbage` for the first that is none.
+        """The columns of some rows. Raises `Garbage` for the first invalid one.
 
-        Columns that rows have and the schema has not go to `odd`, as far as the format tells.
+        Adds to `odd` the columns that rows have and the schema lacks, if the format has names.
         """
 
 
 def rows_of(topic: TopicRow) -> Rows:
-    """How a typed topic's rows are written."""
+    """The codec of a typed topic's rows."""
     assert topic.columns is not None
     return _rows(topic.columns, topic.topic.settings.format)
 
@@ -48,15 +48,15 @@ _FORMATS: dict[str, Callable[[pa.Schema], Rows]] = {
 
 
 def check_columns(topic: Topic, columns: str | None) -> None:
-    """Return if a topic's rows can be written with such columns."""
+    """Raise if the topic's format cannot hold rows with these columns."""
     if columns is None:
         return
     name, format = topic.name, topic.settings.format
-    _rows(columns, format)  # refuses names that Avro does not have, and what are no bytes
+    _rows(columns, format)  # rejects names that Avro forbids, and columns that are not bytes
     if format == "bytes" and topic.event_time and topic.settings.missing_time != "arrival":
         raise InvalidSetting(
-            f"The rows of topic {name!r} are bytes as they are, and no event time is in them",
-            hint="With missing_time=arrival it is the record's own time",
+            f"The rows of topic {name!r} are raw bytes, which hold no event time",
+            hint="Set missing_time=arrival to use the record's own time",
         )
     for field in topic_schema(columns):
         if _has_odd_map(field.type):

@@ -11,9 +11,9 @@ from itertools import zip_longest
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from headrace.closing import Closing
 from headrace.log import Log, Topic, TopicSettings, open_log
 from headrace.log.landed import LandedLog
-from headrace.log.roles import Closing
 from headrace.log.settings import MAX_RECORD_BYTES
 from headrace.plan.crash_points import Reach, nothing
 from headrace.plan.kafka.connection import group_of

@@ -1,7 +1,7 @@
-"""What runs on Java: where Java is, and the jars that are locked, fetched once and verified.
+"""Java and the jars of servers and connectors: locked, downloaded once and verified.
 
-Servers and connectors come as jars, which pip cannot bring. A lock names each by its Maven
-coordinates and its SHA-256, and nothing that does not match is ever put on a class path.
+pip cannot install jars. A lock names each by its Maven coordinates and SHA-256, and no jar that
+does not match ever gets on a class path.
 """
 
 from headrace.servers.java.home import java_home

@@ -1,4 +1,4 @@
-"""Where Java is: JAVA_HOME, the PATH, or what `make setup` brought along."""
+"""The Java to use: JAVA_HOME, the PATH, or the one that `make setup` installed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from headrace.errors import NoJava
 
 BRIEF = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""For what runs a moment: Java compiles less, and so starts in half the time."""
+"""Options for short runs: Java compiles less, so it starts in half the time."""
 
 
 def java_home() -> Path | None:
-    """The folder to set JAVA_HOME to, or None where `java` is on the PATH."""
+    """The value for JAVA_HOME, or None if `java` is on the PATH."""
     if home := os.environ.get("JAVA_HOME"):
         return Path(home)
     if shutil.which("java"):
@@ -22,8 +22,8 @@ def java_home() -> Path | None:
     own = Path(sys.prefix, "java")
     if not (own / "bin" / "java").exists():
         raise NoJava(
-            "There is no Java, which Spark and Kafka run on",
-            hint="Install Java 17 or newer and set JAVA_HOME, or run make setup, which brings one",
+            "There is no Java, which Spark and Kafka need",
+            hint="Install Java 17 or newer and set JAVA_HOME, or run make setup to get one",
         )
     return own
 
@@ -35,6 +35,6 @@ def java() -> str:
     if command is None or not os.access(command, os.X_OK):
         raise NoJava(
             f"There is no Java at {command}",
-            hint="Set JAVA_HOME to the folder of Java 17 or newer, the one with bin/java in it",
+            hint="Set JAVA_HOME to the folder of Java 17 or newer, the one that contains bin/java",
         )
     return command

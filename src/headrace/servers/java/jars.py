@@ -1,7 +1,6 @@
-"""Jars in the user's cache: fetched once, verified whenever they are asked for.
+"""The user's jar cache: jars are downloaded once and verified on every use.
 
-Adding up the 45 MB of a broker takes a fraction of a second, so nothing is remembered about which
-files were good the last time.
+Hashing the 45 MB of a broker takes a fraction of a second, so no result is cached.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _NETWORK = (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError)
 
 @dataclass
 class Fetching:
-    """How far a fetch is, for somebody who looks at it from another thread."""
+    """The progress of a download, to be read from another thread."""
 
     jars: int = 0
     done: int = 0
@@ -38,42 +37,42 @@ class Fetching:
 
 
 def cache() -> Path:
-    """The folder of fetched jars, laid out as a Maven repository is."""
+    """The folder of downloaded jars, laid out like a Maven repository."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "headrace" / "jars"
 
 
-def class_path(name: Set, told: Fetching | None = None) -> str:
-    """The jars of a set as Java wants them, fetched if they are not here yet."""
-    return os.pathsep.join(map(str, jars(name, told)))
+def class_path(name: Set, progress: Fetching | None = None) -> str:
+    """The class path of a set of jars. Missing jars are downloaded."""
+    return os.pathsep.join(map(str, jars(name, progress)))
 
 
-def jars(name: Set, told: Fetching | None = None) -> list[Path]:
-    """The files of a set, each with the bytes that the lock says, fetched if they are not here."""
-    return fetch(locked(name), cache(), told)
+def jars(name: Set, progress: Fetching | None = None) -> list[Path]:
+    """The verified files of a set of jars. Missing jars are downloaded."""
+    return fetch(locked(name), cache(), progress)
 
 
-def fetch(wanted: Iterable[Jar], folder: Path, told: Fetching | None = None) -> list[Path]:
-    """The files of these jars in a folder. What does not match is removed and refused."""
-    told = told or Fetching()
+def fetch(wanted: Iterable[Jar], folder: Path, progress: Fetching | None = None) -> list[Path]:
+    """The files of these jars in a folder. A jar that does not match is removed and refused."""
+    progress = progress or Fetching()
     places = {jar: folder / jar.path for jar in wanted}
     missing = [jar for jar, place in places.items() if not _verified(jar, place)]
     if missing:
         source = repository()
-        told.jars = len(missing)
+        progress.jars = len(missing)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            work = [pool.submit(_download, jar, places[jar], source, told) for jar in missing]
+            work = [pool.submit(_download, jar, places[jar], source, progress) for jar in missing]
             try:
                 for each in as_completed(work):
                     each.result()
-                    told.done += 1
+                    progress.done += 1
             finally:
                 pool.shutdown(cancel_futures=True)
     return list(places.values())
 
 
 def _verified(jar: Jar, place: Path) -> bool:
-    """Whether the jar is there. One that is not what it should be is no mistake to pass over."""
+    """True if the jar is there and matches its checksum; raises if it does not match."""
     try:
         with place.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -85,7 +84,7 @@ def _verified(jar: Jar, place: Path) -> bool:
         _remove(place)
         raise JarRefused(
             f"{jar.coordinates} in the cache does not match its checksum, and was removed",
-            hint="Somebody or something changed it. Run the command again to fetch it anew\n"
+            hint="The file was changed or damaged. Run the command again to download it again\n"
             f"It was at {place}",
             expected=jar.sha256,
             found=digest,
@@ -93,8 +92,8 @@ def _verified(jar: Jar, place: Path) -> bool:
     return True
 
 
-def _download(jar: Jar, place: Path, source: Repository, told: Fetching) -> None:
-    """Put a jar in its place. Of several processes that do so at once, the last one wins."""
+def _download(jar: Jar, place: Path, source: Repository, progress: Fetching) -> None:
+    """Download a jar to its place. If several processes do so at once, the last one wins."""
     digest = hashlib.sha256()
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -109,12 +108,12 @@ def _download(jar: Jar, place: Path, source: Repository, told: Fetching) -> None
             while piece := answer.read(_PIECE):
                 file.write(piece)
                 digest.update(piece)
-                told.bytes += len(piece)
+                progress.bytes += len(piece)
         if digest.hexdigest() != jar.sha256:
             raise JarRefused(
-                f"{jar.coordinates} as {source.url} has it does not match its checksum",
-                hint="It was not kept. If that repository is a mirror, it may be out of order; "
-                f"{VARIABLE} names another one",
+                f"{jar.coordinates} from {source.url} does not match its checksum",
+                hint="It was not kept. If that repository is a mirror, it may be broken; "
+                f"set {VARIABLE} to use another one",
                 expected=jar.sha256,
                 found=digest.hexdigest(),
             )
@@ -131,7 +130,7 @@ def _download(jar: Jar, place: Path, source: Repository, told: Fetching) -> None
 def _request(jar: Jar, source: Repository) -> urllib.request.Request:
     made = urllib.request.Request(source.address(jar.path))
     for name, value in source.headers.items():
-        # Who a mirror sends us on to is not told how we log in to the mirror.
+        # The target of a mirror's redirect must not get the mirror's credentials.
         made.add_unredirected_header(name, value)
     return made
 
@@ -139,16 +138,16 @@ def _request(jar: Jar, source: Repository) -> urllib.request.Request:
 def _unavailable(jar: Jar, source: Repository, error: Exception) -> JarUnavailable:
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     return JarUnavailable(
-        f"{jar.coordinates} could not be fetched from {source.url}: {reason}",
-        hint="Try again when the network is there. Behind a proxy, set HTTPS_PROXY\n"
-        f"{VARIABLE} names another Maven repository, such as a mirror or file:///FOLDER",
+        f"{jar.coordinates} could not be downloaded from {source.url}: {reason}",
+        hint="Check the network and try again. Behind a proxy, set HTTPS_PROXY\n"
+        f"To use another Maven repository, such as a mirror or file:///FOLDER, set {VARIABLE}",
     )
 
 
 def _unusable(place: Path, error: OSError) -> ServerError:
     return ServerError(
-        f"The cache of jars cannot be used: {error.strerror} at {place}",
-        hint="Make room or put it right, or name another folder with XDG_CACHE_HOME",
+        f"The jar cache cannot be used: {error.strerror} at {place}",
+        hint="Free some space or fix the permissions, or set XDG_CACHE_HOME to another folder",
     )
 
 

@@ -1,4 +1,4 @@
-"""The locks: which jars belong to a set, by coordinates and SHA-256. `scripts/jars` writes them."""
+"""The locks: the jars of each set, by coordinates and SHA-256. `scripts/jars` writes them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from pathlib import Path
 from typing import Literal
 
 Set = Literal["kafka", "spark-kafka"]
-"""`kafka` is a broker and Kafka's own tools; `spark-kafka` is what Spark needs to read and write
-topics and Avro."""
+"""`kafka` is a broker and Kafka's tools; `spark-kafka` lets Spark use topics and Avro."""
 
 FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True)
 class Jar:
-    """One jar: `group:artifact:version`, and what its bytes add up to."""
+    """One jar: `group:artifact:version` and its checksum."""
 
     coordinates: str
     sha256: str
 
     @property
     def path(self) -> str:
-        """Where a Maven repository keeps it, and our cache too."""
+        """Its path in a Maven repository and in the cache."""
         group, artifact, version = self.coordinates.split(":")
         return f"{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.jar"
 

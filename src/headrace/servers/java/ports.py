@@ -1,4 +1,4 @@
-"""Ports on loopback that nobody listens on."""
+"""Free ports on loopback."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from headrace.errors import PortTaken, ServerError
 HOST = "127.0.0.1"
 
 LAST = 65_535
-"""The highest port that there is."""
+"""The highest port number."""
 
 _RANGE = range(20_000, 32_000)
-"""Below what systems give to outgoing connections. One of those could take the port of a broker
-that is down for a moment."""
+"""Below the ephemeral ports: an outgoing connection could take the port of a stopped broker."""
 
 _A_MOMENT = 3 * SECOND
 
 
 def free(count: int) -> list[int]:
-    """So many ports that are free now, no two the same."""
+    """Distinct ports that are free now."""
     found: list[int] = []
     with contextlib.ExitStack() as held:
         for port in random.SystemRandom().sample(_RANGE, k=len(_RANGE)):
@@ -35,25 +34,25 @@ def free(count: int) -> list[int]:
 
 
 def require(port: int) -> None:
-    """Return if the port is free, or is so in a moment.
+    """Return once the port is free; raise if it stays taken.
 
-    Who looks for free ports holds them for a while, and a process that was killed has its own, and
-    even answers there, until the last of its threads is gone.
+    A search for free ports holds them briefly, and a killed process keeps its port, and even
+    answers on it, until its last thread is gone.
     """
     clock = SystemClock()
     until = clock.monotonic() + _A_MOMENT
     while (error := _refusal(port)) is not None:
         if clock.monotonic() >= until:
             raise PortTaken(
-                f"Port {port} of {HOST} cannot be had: {error.strerror}",
-                hint="Stop what listens there, or choose another port; 0 means any that is free",
+                f"Port {port} of {HOST} cannot be used: {error.strerror}",
+                hint="Stop the process that uses it, or choose another port; 0 means any free port",
                 port=port,
             )
         clock.sleep(SECOND // 20)
 
 
 def answers(port: int) -> bool:
-    """Whether somebody accepts connections there."""
+    """True if a process accepts connections on the port."""
     try:
         socket.create_connection((HOST, port), timeout=1).close()
     except OSError:
@@ -62,7 +61,7 @@ def answers(port: int) -> bool:
 
 
 def _refusal(port: int) -> OSError | None:
-    """Why a port cannot be had, if it cannot."""
+    """The error of binding the port; None if it is free."""
     try:
         _bound(port).close()
     except OSError as error:
@@ -73,7 +72,7 @@ def _refusal(port: int) -> OSError | None:
 def _bound(port: int) -> socket.socket:
     made = socket.socket()
     try:
-        # As servers do: a connection that is still fading away does not keep the port.
+        # As servers do: a connection in TIME_WAIT does not block the port.
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((HOST, port))
     except OSError:

@@ -1,4 +1,4 @@
-"""Processes that outlive the one that started them, and are never mistaken for another."""
+"""Background processes that outlive their parent, identified by pid and start time."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ _POLL = 50 * MILLISECOND
 
 @dataclass(frozen=True)
 class Process:
-    """A process by its id and by when it started, since ids are used again."""
+    """A process by its id and its start time, since ids are reused."""
 
     pid: int
     started: str
 
     def alive(self) -> bool:
-        """Whether it still runs. One that ended has ended, even if nobody has waited for it."""
+        """True if it still runs. A zombie does not count."""
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, os.WNOHANG)
         return started_at(self.pid) == self.started
 
     def signal(self, number: int) -> None:
-        """Send a signal; to a process that has ended, none is sent."""
+        """Send a signal, unless the process has ended."""
         if self.alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def signal_group(self, number: int) -> None:
-        """Send a signal to it and to the processes it started, of which some may be left."""
+        """Send a signal to its process group, which may outlive it."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
     def end(self, clock: Clock, within: int) -> None:
-        """Return when it has ended: by itself after it was asked to, else killed."""
+        """Terminate it, kill it if it does not end in time, and return when it has ended."""
         self.signal(signal.SIGTERM)
         if not self._gone(clock, within):
             self.signal(signal.SIGKILL)
@@ -58,7 +58,7 @@ class Process:
 def start(
     command: list[str], output: Path, environment: Mapping[str, str] | None = None
 ) -> Process:
-    """Start a command in a session of its own, which neither Ctrl-C nor a closed terminal ends."""
+    """Start a command in its own session, so that Ctrl-C or a closed terminal does not end it."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     pid = os.posix_spawn(
         command[0],
@@ -75,23 +75,23 @@ def start(
 
 
 def started_at(pid: int) -> str:
-    """When a process started, in words that no other of its id has; empty if there is none."""
+    """The start time of a process, unique among those with its id; empty if it does not run."""
     try:
         fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return "" if Path("/proc/self/stat").exists() else _told_by_ps(pid)
-    # The state is the third field and the start the 22nd, of which the first two are cut off.
+        return "" if Path("/proc/self/stat").exists() else _from_ps(pid)
+    # The state is the third field and the start time the 22nd; the first two are cut off.
     return "" if fields[0] in "ZX" else f"{_boot()} {fields[19]}"
 
 
 def _boot() -> str:
-    """Which run of the machine this is: starts are counted from its beginning."""
+    """The id of the current boot, from which start times are counted."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def _told_by_ps(pid: int) -> str:
-    told = subprocess.run(
+def _from_ps(pid: int) -> str:
+    answer = subprocess.run(
         ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
-    state, _, started = told.stdout.strip().partition(" ")
+    state, _, started = answer.stdout.strip().partition(" ")
     return "" if state.startswith("Z") else started.strip()

@@ -1,7 +1,7 @@
-"""Where jars come from: HEADRACE_MAVEN, a mirror of the user's Maven settings, or Maven Central.
+"""The source of jars: HEADRACE_MAVEN, a mirror in the user's Maven settings, or Maven Central.
 
-The lock says what a jar is, so that it does not matter who hands it out. A company's mirror, a
-folder on a disk and the public repository are all as good.
+The lock has each jar's checksum, so any source will do: a company's mirror, a local folder or the
+public repository.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from headrace.errors import InvalidSetting
 
 VARIABLE = "HEADRACE_MAVEN"
 CENTRAL = "https://repo.maven.apache.org/maven2"
-"""The address that Maven itself has built in."""
+"""Maven's built-in address."""
 
 _OF_CENTRAL = {"central", "*", "external:*"}
 
 
 @dataclass(frozen=True)
 class Repository:
-    """A Maven repository. What it may need to be let in is never printed."""
+    """A Maven repository. Its credentials, in `headers`, are never printed."""
 
     url: str
     headers: dict[str, str] = field(default_factory=dict, repr=False)
@@ -34,18 +34,18 @@ class Repository:
 
 
 def repository() -> Repository:
-    """The one that this user is set up for."""
+    """The Maven repository that this user has configured."""
     if url := os.environ.get(VARIABLE):
-        return _with_secrets_apart(url)
+        return _without_credentials(url)
     return _mirror(Path.home() / ".m2" / "settings.xml") or Repository(CENTRAL)
 
 
-def _with_secrets_apart(url: str) -> Repository:
+def _without_credentials(url: str) -> Repository:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https", "file"):
         raise InvalidSetting(
             f"{VARIABLE} is not the address of a Maven repository",
-            hint=f"Write it as in {CENTRAL}, or file:///FOLDER for one on this machine",
+            hint=f"Use an address like {CENTRAL}, or file:///FOLDER for a local one",
         )
     if parts.username is None:
         return Repository(url)
@@ -54,7 +54,7 @@ def _with_secrets_apart(url: str) -> Repository:
 
 
 def _mirror(settings: Path) -> Repository | None:
-    """The mirror of Maven Central in Maven's own settings, if there is one."""
+    """The mirror of Maven Central in the user's Maven settings, if any."""
     try:
         root = ElementTree.fromstring(settings.read_text())
     except (OSError, ElementTree.ParseError):

@@ -1,4 +1,4 @@
-"""What a cluster says about itself, asked as any client asks."""
+"""The brokers and partitions of a cluster, through Kafka's admin client."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ except ModuleNotFoundError:
     ) from None
 
 _SILENT = logging.Logger("headrace.kafka.silent", logging.CRITICAL + 1)
-"""A broker that is not there yet is no news."""
+"""Drops the client's messages about brokers that have not started yet."""
 
 
 class Admin:
-    """Asks the brokers at these ports. They need not all be there."""
+    """Admin client for the brokers at these ports, some of which may be down."""
 
     def __init__(self, ports: list[int]) -> None:
         servers = ",".join(f"{HOST}:{port}" for port in ports)
         self._client = AdminClient({"bootstrap.servers": servers}, logger=_SILENT)
 
     def brokers(self, timeout: float = 5) -> set[int]:
-        """The ids of the brokers that have joined; none if nobody answers in time."""
+        """The ids of the brokers that have joined; empty if none answers in time."""
         try:
             return set(self._client.list_topics(timeout=timeout).brokers)
         except KafkaException:
             return set()
 
     def partitions(self, timeout: float = 5) -> list[PartitionState] | None:
-        """Every partition with its leader and replicas, or None if nobody answers in time."""
+        """All partitions with their leaders and replicas, or None if no broker answers in time."""
         try:
             topics: dict[str, Any] = self._client.list_topics(timeout=timeout).topics
         except KafkaException:

@@ -1,4 +1,4 @@
-"""A Kafka cluster in a folder: started, asked how it is, and stopped."""
+"""A Kafka cluster in a folder: start, state and stop."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _READY_WITHIN = 90 * SECOND
 _END_WITHIN = 20 * SECOND
 
 Say = Callable[[str], None]
-"""Told what is being done, for a person who waits."""
+"""Receives progress messages for the user."""
 
 
 class Cluster:
-    """One broker or several on loopback, which live on when this process ends.
+    """One or more brokers on loopback, which keep running when this process ends.
 
-    Ports and data stay as they were when the cluster is stopped and started again. Those that run
-    for minutes can be `brief`: they start sooner, and are slower afterwards.
+    Ports and data stay the same when the cluster restarts. A cluster that runs only for minutes can
+    be `brief`: it starts faster and then runs slower.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class Cluster:
     ) -> ClusterState:
         """Start every node that is not running, and return when all of them answer.
 
-        `port` is where the first one listens, and the others after it; 0 means any that are free.
-        With `only`, these nodes and no others are started; they answer when a majority is there.
+        The first node listens on `port`, the others on the ports after it; 0 means any free ports.
+        With `only`, just these nodes start; they answer once a majority of all nodes runs.
         """
         say = say or (lambda _: None)
         with self._alone():
@@ -79,7 +79,7 @@ class Cluster:
         return self.state()
 
     def state(self) -> ClusterState:
-        """How the cluster is now. One that was never started has no nodes."""
+        """The current state of the cluster. One that was never started has no nodes."""
         layout = self._folder.layout()
         nodes = layout.nodes if layout else []
         processes = {node.id: self._folder.process(node) for node in nodes}
@@ -105,7 +105,7 @@ class Cluster:
         )
 
     def down(self, *, remove: bool = False) -> bool:
-        """Stop every node; with `remove`, forget all data too. Whether any was running."""
+        """Stop every node; with `remove`, delete all data too. True if any was running."""
         if self._folder.layout() is None:
             return False
         with self._alone():
@@ -120,14 +120,14 @@ class Cluster:
         return bool(processes)
 
     def signal(self, node: int, number: int) -> None:
-        """Send a signal to the process of a node, as kill does: SIGKILL, SIGSTOP, SIGCONT."""
+        """Send a signal to the process of a node, such as SIGKILL, SIGSTOP or SIGCONT."""
         layout = self._folder.layout()
         for one in layout.nodes if layout else []:
             if one.id == node and (process := self._folder.process(one)):
                 process.signal(number)
 
     def kill(self, node: int) -> None:
-        """End a node at once, as a power cut would, and return when it is gone."""
+        """Kill a node, as a power cut would, and return when it is gone."""
         self.signal(node, signal.SIGKILL)
         layout = self._folder.layout()
         for one in layout.nodes if layout else []:
@@ -137,7 +137,7 @@ class Cluster:
     def _start(self, layout: Layout, nodes: list[Node], path: str, memory: str, say: Say) -> None:
         new = [n for n in nodes if not (self._folder.data(n) / "meta.properties").exists()]
         if new:
-            say("Making the data folders")
+            say("Creating the data folders")
             format_data(self._folder, layout, new, path)
         say("Waiting for Kafka to answer")
         started: list[Started] = []
@@ -152,7 +152,7 @@ class Cluster:
             raise
 
     def _wait(self, started: list[Started]) -> None:
-        """Return when all of them answer, and the cluster has let them in."""
+        """Return when all of them answer and have joined the cluster."""
         wanted = {one.node.id for one in started}
         ports = [one.node.port for one in started]
         until = self._clock.monotonic() + _READY_WITHIN
@@ -162,7 +162,7 @@ class Cluster:
                 if not one.process.alive():
                     raise BrokerFailed(
                         f"Kafka's node {one.node.id} did not start: {reason(*one.written)}",
-                        hint=f"All it said is in {one.written[-1][0]}",
+                        hint=f"Its full log is {one.written[-1][0]}",
                     )
             if all(map(answers, ports)):
                 admin = admin or Admin(ports)
@@ -171,13 +171,13 @@ class Cluster:
             if self._clock.monotonic() > until:
                 raise BrokerFailed(
                     f"Kafka did not answer for {_READY_WITHIN // SECOND} s, and was stopped",
-                    hint=f"What it said is in {started[0].written[-1][0]}",
+                    hint=f"Its log is {started[0].written[-1][0]}",
                 )
             self._clock.sleep(_POLL)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Let nobody else start or stop nodes of this folder meanwhile."""
+        """Hold the lock that a process needs to start or stop nodes of this folder."""
         self._folder.claim()
         try:
             with (self.folder / "up.lock").open("w") as file:
@@ -185,13 +185,13 @@ class Cluster:
                 yield
         except OSError as error:
             raise ServerError(
-                f"The folder of the cluster cannot be used: {error.strerror} at {error.filename}",
-                hint="Make room or put it right, or choose another folder with --data",
+                f"The cluster folder cannot be used: {error.strerror} at {error.filename}",
+                hint="Free some space or fix the permissions, or choose another folder with --data",
             ) from None
 
 
 def _end(processes: list[Process], clock: Clock) -> None:
-    """Return when all of them have ended; they do so at the same time."""
+    """Stop all of them in parallel, and return when they have ended."""
     for process in processes:
         process.signal(signal.SIGCONT)
         process.signal(signal.SIGTERM)

@@ -1,13 +1,13 @@
-"""The folder of a cluster: what it is made of, and where each node keeps its things.
+"""The layout of a cluster's folder.
 
 cluster.json            the cluster's id, its nodes and their ports
 up.lock                 held while nodes are started or stopped
 node-1/
-  server.properties     written anew at each start
-  data/                 topics, and what the nodes have agreed on
-  broker.log            what Kafka says
-  console.log           what Java says
-  process.json          the process, while there is one
+  server.properties     rewritten at each start
+  data/                 topics and cluster metadata
+  broker.log            Kafka's log
+  console.log           Java's output
+  process.json          the node's process id
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.servers.java.process import Process
 
 @dataclass(frozen=True)
 class Node:
-    """One process of the cluster, and where it listens."""
+    """One process of the cluster and its ports."""
 
     id: int
     port: int
@@ -33,17 +33,17 @@ class Node:
 
 @dataclass(frozen=True)
 class Layout:
-    """A cluster as its folder says it is."""
+    """The nodes and settings of a cluster, as stored in its folder."""
 
     cluster_id: str
     nodes: list[Node]
     settings: dict[str, str] = field(default_factory=dict)
-    """Settings of Kafka that the user asked for."""
+    """Kafka settings that the user gave."""
 
 
 @dataclass(frozen=True)
 class Folder:
-    """Paths in the folder, and what is kept in the small files."""
+    """The paths in a cluster's folder, and the contents of its small files."""
 
     path: Path
 
@@ -63,7 +63,7 @@ class Folder:
         return self.node(node) / "server.properties"
 
     def layout(self) -> Layout | None:
-        """What the cluster is made of, or None if there is no cluster here yet."""
+        """The stored layout, or None if there is no cluster here yet."""
         try:
             raw = json.loads((self.path / "cluster.json").read_text())
             nodes = [Node(**node) for node in raw["nodes"]]
@@ -72,40 +72,40 @@ class Folder:
             return None
         except (ValueError, TypeError, KeyError) as error:
             raise ServerError(
-                f"{self.path / 'cluster.json'} cannot be understood: {error}",
-                hint="Use another folder, or remove this one if its data is not needed",
+                f"{self.path / 'cluster.json'} cannot be parsed: {error}",
+                hint="Use another folder, or delete this one if its data is not needed",
             ) from None
 
     def write_layout(self, layout: Layout) -> None:
         write_note(self.path / "cluster.json", json.dumps(dataclasses.asdict(layout), indent=2))
 
     def claim(self) -> None:
-        """Make the folder, or see that it is one of ours: what is in others is not for us."""
+        """Create the folder, or check that it holds a cluster: no other folder may be touched."""
         if "," in str(self.path):
             raise InvalidSetting(
-                f"{self.path} cannot be the folder of a cluster: to Kafka, a comma ends its name",
-                hint="Choose one without a comma with --data",
+                f"{self.path} cannot be a cluster folder: Kafka does not allow a comma in its path",
+                hint="Choose a folder without a comma with --data",
             )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             names = {entry.name for entry in self.path.iterdir()} - {"up.lock"}
         except OSError as error:
             raise ServerError(
-                f"{self.path} cannot be the folder of a cluster: {error.strerror}",
-                hint="Choose another one with --data",
+                f"{self.path} cannot be a cluster folder: {error.strerror}",
+                hint="Choose another folder with --data",
             ) from None
         if names and self.layout() is None:
             raise InvalidSetting(
-                f"{self.path} holds something else than a Kafka cluster",
+                f"{self.path} holds something other than a Kafka cluster",
                 hint="Choose an empty or a new folder with --data",
             )
 
     def forget(self) -> None:
-        """Take the note of what the cluster is made of away."""
+        """Delete the stored layout."""
         (self.path / "cluster.json").unlink(missing_ok=True)
 
     def process(self, node: Node) -> Process | None:
-        """The process of a node, if it has one that still runs."""
+        """The process of a node, if it is running."""
         try:
             raw = json.loads((self.node(node) / "process.json").read_text())
             process = Process(raw["pid"], raw["started"])

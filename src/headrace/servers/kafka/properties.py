@@ -1,4 +1,4 @@
-"""What a node is told: Kafka's settings, those that differ from its defaults, with the reason."""
+"""The Kafka settings of a node that differ from the defaults, and the reasons."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def properties(node: Node, nodes: list[Node], data: Path, extra: Mapping[str, st
         "process.roles": "broker,controller",
         "node.id": node.id,
         "controller.quorum.voters": voters,
-        # Nothing listens where others could reach it.
+        # Loopback only: other machines cannot connect.
         "listeners": f"PLAINTEXT://{HOST}:{node.port},CONTROLLER://{HOST}:{node.controller_port}",
         "advertised.listeners": f"PLAINTEXT://{HOST}:{node.port}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",
         "log.dirs": data,
-        # A misspelt topic is a mistake, and not a new topic.
+        # A misspelt topic name must fail, not create a topic.
         "auto.create.topics.enable": "false",
-        # With three brokers, one may be lost and everything goes on.
+        # With three brokers, the cluster survives the loss of one.
         "default.replication.factor": replicas,
         "min.insync.replicas": in_sync,
         "offsets.topic.replication.factor": replicas,
@@ -37,16 +37,16 @@ def properties(node: Node, nodes: list[Node], data: Path, extra: Mapping[str, st
         "transaction.state.log.min.isr": in_sync,
         "share.coordinator.state.topic.replication.factor": replicas,
         "share.coordinator.state.topic.min.isr": in_sync,
-        # The default of 50 partitions each is for a cluster; here they only delay the start.
+        # The default of 50 partitions each suits a large cluster; here it only delays the start.
         "offsets.topic.num.partitions": 4,
         "transaction.state.log.num.partitions": 4,
         "share.coordinator.state.topic.num.partitions": 4,
-        # Nobody waits for a crowd of members that will not come.
+        # A new group starts at once instead of waiting for more members.
         "group.initial.rebalance.delay.ms": 0,
-        # A broker that was killed is known to be gone, and may come back, after 4 s instead of 9.
+        # The cluster notices a killed broker, and lets it rejoin, after 4 s instead of 9.
         "broker.session.timeout.ms": 4_000,
         "broker.heartbeat.interval.ms": 1_000,
-        # 128 MB, the default, is a quarter of the memory there is.
+        # The default, 128 MB, is a quarter of the heap.
         "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
     }
     settings |= extra
@@ -54,7 +54,7 @@ def properties(node: Node, nodes: list[Node], data: Path, extra: Mapping[str, st
 
 
 def _escaped(text: str) -> str:
-    """A text that Java reads as it is: files of properties are in Latin-1 to it."""
+    """The text escaped for Java, which reads property files as Latin-1."""
     return "".join(map(_written, text))
 
 

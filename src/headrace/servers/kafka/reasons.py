@@ -1,4 +1,4 @@
-"""Why a broker ended, in a line, from the many that it wrote."""
+"""The reason why a broker stopped, extracted from its logs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _ROOM = 16 * 1024
 
 
 def size(path: Path) -> int:
-    """How long a file is now, to read only what is written from here on."""
+    """The size of a file now, so that later only newer lines are read."""
     return path.stat().st_size if path.exists() else 0
 
 
 def reason(*written: tuple[Path, int]) -> str:
-    """The words of the last thing that went wrong, in files read from a place on."""
-    # A full disk has no room for the complaint about it either.
+    """The last error in some log files, each read from an offset."""
+    # On a full disk the broker cannot log that the disk is full.
     if any(path.exists() and shutil.disk_usage(path).free < _ROOM for path, _ in written):
         return "No space left on device"
     found = ""
@@ -30,7 +30,7 @@ def reason(*written: tuple[Path, int]) -> str:
     if found:
         return found.strip().rstrip(".")
     last = [line for path, begin in written for line in _lines(path, begin) if line.strip()]
-    return last[-1].strip() if last else "it said nothing"
+    return last[-1].strip() if last else "its log is empty"
 
 
 def _lines(path: Path, begin: int) -> list[str]:

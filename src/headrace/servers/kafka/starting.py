@@ -1,4 +1,4 @@
-"""The start of nodes: what the cluster is to be, its folders, and Java."""
+"""The start of nodes: the layout of the cluster, its folders, and Java."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 @dataclass(frozen=True)
 class Started:
-    """A node that was started just now, and the files it writes to, from which place on."""
+    """A node that has just started, and its log files, each with its size before the start."""
 
     node: Node
     process: Process
@@ -39,26 +39,26 @@ def planned(
     port: int | None,
     settings: Mapping[str, str],
 ) -> Layout:
-    """What the cluster is to be: as it was, but where nothing runs yet, as it is asked for."""
+    """The layout to start: the known one, changed as requested where no node runs yet."""
     if known is None:
         nodes = [Node(number + 1, 0, 0) for number in range(brokers or 1)]
         known = Layout(_new_id(), _with_ports(nodes, port or 0), dict(settings))
     elif brokers is not None and brokers != len(known.nodes):
         raise InvalidSetting(
-            f"The cluster in {folder} has {len(known.nodes)} brokers, and cannot have {brokers}",
-            hint="Use another folder with --data, or 'headrace kafka down --remove' to begin anew",
+            f"The cluster in {folder} has {len(known.nodes)} brokers and cannot have {brokers}",
+            hint="Use another folder with --data, or 'headrace kafka down --remove' to start over",
         )
     elif running:
         if port and port != known.nodes[0].port:
             raise InvalidSetting(
-                f"The cluster in {folder} listens on port {known.nodes[0].port} already",
+                f"The cluster in {folder} already listens on port {known.nodes[0].port}",
                 hint="Stop it first with 'headrace kafka down'",
             )
         return known
     else:
         keep = port is None or port == known.nodes[0].port
         nodes = known.nodes if keep else _with_ports(known.nodes, port or 0)
-        # Only nodes speak to controllers, so these may move where somebody has taken their ports.
+        # Only nodes talk to controllers, so a controller whose port is taken can move.
         controllers = ports.free(len(nodes))
         nodes = [replace(n, controller_port=p) for n, p in zip(nodes, controllers, strict=True)]
         known = replace(known, nodes=nodes, settings={**known.settings, **settings})
@@ -68,7 +68,7 @@ def planned(
 
 
 def format_data(folder: Folder, layout: Layout, nodes: list[Node], class_path: str) -> None:
-    """Make the data folders of new nodes, as Kafka wants them."""
+    """Create and format the data folders of new nodes."""
     running: list[tuple[Node, subprocess.Popen[bytes]]] = []
     for node in nodes:
         _write_properties(folder, layout, node)
@@ -82,15 +82,15 @@ def format_data(folder: Folder, layout: Layout, nodes: list[Node], class_path: s
         if process.wait():
             said = reason((folder.log(node), 0), (folder.console(node), 0))
             raise BrokerFailed(
-                f"The data folder of Kafka's node {node.id} could not be made: {said}",
-                hint=f"It is {folder.data(node)}",
+                f"The data folder of Kafka's node {node.id} could not be created: {said}",
+                hint=f"The folder is {folder.data(node)}",
             )
 
 
 def start_node(
     folder: Folder, layout: Layout, node: Node, class_path: str, memory: str, *, brief: bool
 ) -> Started:
-    """Start the process of a node; it is not ready yet."""
+    """Start the process of a node, without waiting until it is ready."""
     _write_properties(folder, layout, node)
     files = [folder.console(node), folder.log(node)]
     written = [(file, size(file)) for file in files]
@@ -109,7 +109,7 @@ def _java(folder: Folder, node: Node, class_path: str, memory: str, *options: st
         f"-Dlog4j2.configurationFile={_LOGGING}",
         f"-Dheadrace.kafka.log={folder.log(node)}",
         f"-XX:ErrorFile={folder.node(node)}/java-error.log",
-        # A broker out of memory that lives on is worse than one that is gone.
+        # A broker that lives on after running out of memory is worse than a dead one.
         "-XX:+ExitOnOutOfMemoryError",
         "-cp",
         class_path,
@@ -117,7 +117,7 @@ def _java(folder: Folder, node: Node, class_path: str, memory: str, *options: st
 
 
 def _environment() -> dict[str, str]:
-    """What Java is to run with: by its locale it reads the names of files as we write them."""
+    """The environment for Java, with a UTF-8 locale, so that it reads file names as Python does."""
     if sys.getfilesystemencoding() != "utf-8":
         return dict(os.environ)
     return {**os.environ, "LC_ALL": "C.UTF-8"}
@@ -130,14 +130,14 @@ def _write_properties(folder: Folder, layout: Layout, node: Node) -> None:
 
 
 def _with_ports(nodes: list[Node], first: int) -> list[Node]:
-    """Nodes with ports: from the first on, or any that are free if it is 0."""
+    """Nodes with consecutive ports from `first`, or with any free ports if it is 0."""
     count = len(nodes)
     found = ports.free(2 * count)
     if first:
         if not 0 < first <= ports.LAST - count + 1:
             raise InvalidSetting(
-                f"Port {first} cannot be the first of {count}: ports go from 1 to {ports.LAST}",
-                hint=f"Choose one up to {ports.LAST - count + 1}; 0 means any that are free",
+                f"Port {first} cannot be the first of {count}: ports range from 1 to {ports.LAST}",
+                hint=f"Choose a port up to {ports.LAST - count + 1}; 0 means any free ports",
             )
         found[:count] = range(first, first + count)
     return [
@@ -147,7 +147,7 @@ def _with_ports(nodes: list[Node], first: int) -> list[Node]:
 
 
 def _new_id() -> str:
-    """An id as Kafka makes them; one that begins with a dash would be taken for an option."""
+    """A new cluster id in Kafka's format. Kafka's tool would parse a leading dash as an option."""
     while (made := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]).startswith("-"):
         pass
     return made

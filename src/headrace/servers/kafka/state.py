@@ -1,4 +1,4 @@
-"""A cluster as it is now, as plain values."""
+"""The state of a cluster, as plain values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.servers.java.ports import HOST
 
 @dataclass(frozen=True)
 class PartitionState:
-    """Where a partition is kept. A leader of -1 is none."""
+    """The leader and replicas of a partition. A leader of -1 means none."""
 
     topic: str
     partition: int
@@ -21,7 +21,7 @@ class PartitionState:
 
 @dataclass(frozen=True)
 class NodeState:
-    """One node. `alive` is about its process, `joined` about whether the others know it."""
+    """The state of a node: `alive` if its process runs, `joined` if the cluster knows it."""
 
     id: int
     port: int
@@ -29,14 +29,14 @@ class NodeState:
     alive: bool
     joined: bool
     leads: int
-    """How many partitions it is the leader of."""
+    """The number of partitions that it leads."""
     in_sync: int
-    """How many partitions it has all records of."""
+    """The number of partitions of which it has an in-sync replica."""
 
 
 @dataclass(frozen=True)
 class ClusterState:
-    """All nodes, and what is amiss with their partitions."""
+    """All nodes and partitions of a cluster."""
 
     folder: Path
     nodes: tuple[NodeState, ...]
@@ -44,27 +44,27 @@ class ClusterState:
 
     @property
     def up(self) -> bool:
-        """Whether every node is there and answers."""
+        """True if every node runs and has joined."""
         return bool(self.nodes) and all(node.alive and node.joined for node in self.nodes)
 
     @property
     def url(self) -> str:
-        """What to give as --log: the addresses of all nodes, so that any of them may be away."""
+        """The URL for --log, with all nodes, so that it works while any of them is down."""
         nodes = sorted(self.nodes, key=lambda node: node.id)
         return f"kafka://{','.join(f'{HOST}:{node.port}' for node in nodes)}" if nodes else ""
 
     @property
     def servers(self) -> str:
-        """What Kafka's clients call bootstrap.servers."""
+        """The addresses for `bootstrap.servers`, live nodes first."""
         ordered = sorted(self.nodes, key=lambda node: (not node.alive, node.id))
         return ",".join(f"{HOST}:{node.port}" for node in ordered)
 
     @property
     def offline(self) -> list[PartitionState]:
-        """Partitions that have no leader, so that nobody can use them."""
+        """Partitions without a leader, which cannot be read or written."""
         return [one for one in self.partitions if one.leader < 0]
 
     @property
     def under_replicated(self) -> list[PartitionState]:
-        """Partitions of which some replica lags behind or is gone."""
+        """Partitions with a replica that lags behind or is gone."""
         return [one for one in self.partitions if len(one.in_sync) < len(one.replicas)]

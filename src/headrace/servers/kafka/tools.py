@@ -1,4 +1,4 @@
-"""Kafka's own tools, by the names that its scripts have without the `kafka-`."""
+"""Kafka's command-line tools, by the names of its scripts without the `kafka-`."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ TOOLS = {
 }
 
 _WITHOUT_SERVER = {"dump-log", "producer-perf-test", "storage"}
-"""Tools that look at files, or are told of the server in another way."""
+"""Tools that read files, or that take the server in another option."""
 
 
 def tool_command(name: str, arguments: list[str], servers: str) -> list[str]:
-    """The command line of a tool. It is sent to these servers, if it does not say to which."""
+    """The command line of a tool, with these servers unless the arguments name others."""
     name = name.removeprefix("kafka-").removesuffix(".sh")
     if name not in TOOLS:
         raise InvalidSetting(f"Kafka has no tool {name!r}", hint=f"It has {', '.join(TOOLS)}")
