@@ -514,16 +514,16 @@ def test_a_childs_upkeep_happens(folder: Path) -> None:
     log.create_topic("t", settings={"segment_bytes": 4096, "retention_bytes": 8192})
     rows = numbered("x" * 1000, 20)
     append(log, *rows)
+    log._upkeep._later.submit(int).result()  # the parent's own upkeep would hide the child's
 
     def work() -> None:
         append(log, *rows)
         log.close()
 
-    before = log.topic("t").partitions[0].first
     in_child(work)
     log.close()
     with FileLog(folder) as other:
-        assert other.topic("t").partitions[0].first > max(20, before)
+        assert other.topic("t").partitions[0].first > 20
 
 
 UNWINDS = """

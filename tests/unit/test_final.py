@@ -34,6 +34,9 @@ def test_the_label_of_a_row_changes_at_the_very_moment(
     with scripted_log(start=NOW) as log:
         write(log, app, [[{"k": "a", "n": 1, "tags": None, "at": NOW + SECOND}]])
         log.log.advance("events", frontier, ahead=True)
-        shown = sink_all(log.log, step, TYPES, max_commits=9).view("counts")
+        results = sink_all(log.log, step, TYPES, max_commits=9)
+        shown, published = results.view("counts"), results.topic("out")
     expected = [state] if emit == "updates" or state == "final" else []
     assert [row["_state"] for row in shown] == expected
+    pane = "final" if emit == "final" else "early" if state == "open" else "on time"
+    assert [row["pane"] for row in published] == [pane] * len(expected)
