@@ -64,11 +64,11 @@ class Rows(Payload):
             self.rows.remove()
 
 
-P = TypeVar("P", bound=Payload, covariant=True)
+P_co = TypeVar("P_co", bound=Payload, covariant=True)
 
 
 @dataclass(frozen=True)
-class StepBatch(Generic[P]):
+class StepBatch(Generic[P_co]):
     """The results of a step between two positions in its topics.
 
     `law` has all of its terms but what the store alone can tell: how many rows were counted.
@@ -80,7 +80,7 @@ class StepBatch(Generic[P]):
     late: pa.Table | None
     dead: pa.Table | None
     law: Law
-    payload: P
+    payload: P_co
     taken: int = 0
     """Rows that were not too late, by Spark's own counters where an operator has them."""
     made: int | None = None
