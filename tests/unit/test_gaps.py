@@ -245,6 +245,20 @@ def test_rows_that_are_gone_are_missed_unless_they_were_read(home: Home) -> None
     assert (missing.details["first"], missing.details["end"]) == (49, 50)
 
 
+def test_a_frontier_that_the_log_has_forgotten_stays_where_it_was(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.write(10)
+    home.run()
+    before = steps_in(home.database)["counts"].frontier
+    assert before is not None
+    home.write(10)
+    monkeypatch.setattr(FileLog, "frontier", lambda *_: None)
+    home.run()
+    assert home.reached.offsets == (20,)
+    assert steps_in(home.database)["counts"].frontier == before
+
+
 # Another history of the log
 
 
