@@ -325,3 +325,22 @@ def test_a_partition_that_left_with_uncommitted_records_fences_the_transaction(
                     second.send("b", record.value)
                 second.commit_offsets(consumer)
         assert values(two, "b") == [b"x"]
+
+
+def test_a_partition_that_left_with_its_offsets_committed_fences_no_transaction(
+    stage: Stage, two: Log
+) -> None:
+    for partition in (0, 1):
+        send(two, "a", b"x", partition=partition)
+    with (
+        two.consumer("a", group="g", commit="manual") as consumer,
+        two.producer() as producer,
+    ):
+        with producer.transaction() as transaction:
+            assert len(consumer.poll()) == 2
+            transaction.commit_offsets(consumer)
+        with two.consumer("a", group="g", commit="manual") as other:
+            assert stage.settle(consumer, other) == []
+            assert len(consumer.assignment) == 1, "one of the partitions went to the other member"
+            with producer.transaction() as transaction:
+                transaction.commit_offsets(consumer)

@@ -150,6 +150,16 @@ def test_damage_is_named_by_topic_partition_and_offset(folder: Path) -> None:
         assert str(path) in str(caught.value)
 
 
+def test_damage_past_the_stop_of_a_read_is_not_met(folder: Path) -> None:
+    path, position, length = sorted(chunks(folder))[1]
+    flip(path, position + length // 2)
+    with FileLog(folder) as log:
+        batches = log.read("clicks", partitions=[0], stop=Offset(5))
+        assert [r.offset for batch in batches for r in batch.records()] == [0, 1, 2, 3, 4]
+        with pytest.raises(CorruptSegment, match="offsets 5 to 9"):
+            list(log.read("clicks", partitions=[0], stop=Offset(6)))
+
+
 def test_a_consumer_goes_on_with_the_other_partitions_and_past_the_damage(folder: Path) -> None:
     for partition in (0, 1):
         (path,) = segments(folder, partition)

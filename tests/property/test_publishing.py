@@ -136,3 +136,28 @@ def test_what_was_sent_leaves_the_outbox_with_the_next_batch() -> None:
         assert len(left) <= len(topics)
         sent = sum(len({r.commit for r in log.records(topic)}) for topic in topics)
         assert sent > 3 * len(topics)
+
+
+def test_sessions_that_nothing_can_join_are_not_held() -> None:
+    app, _, step = declare("session")
+    with scripted_log(start=NOW) as log:
+        for number in range(20):
+            write(log, app, [[{"k": "a", "n": 1, "at": NOW + (number - 20) * 600 * SECOND}]])
+        sink_all(log.log, step, TYPES, max_commits=1)
+        with open_views(log.log.url, app=app.name) as views:
+            assert len(views.query('SELECT * FROM "told"._headrace_open_counts').rows) == 1
+            assert len(views.query("SELECT * FROM counts").rows) == 20
+
+
+@pytest.mark.parametrize("emit", ["updates", "final"])
+def test_a_session_is_not_final_while_an_event_in_time_makes_it_longer(emit: str) -> None:
+    app, counts, step = declare("session", emit)
+    begin = NOW - 600 * SECOND
+    row, last = ({"k": "a", "n": 1, "at": begin + s * SECOND} for s in (0, 29))
+    script: list[Commit] = [[row], begin + 138 * SECOND, [last], begin + 400 * SECOND]
+    with scripted_log(start=NOW) as log:
+        write(log, app, script)
+        results = sink_all(log.log, step, TYPES, max_commits=1)
+        judge(app, counts, results)
+        assert results.law("counts").late == 0
+        assert [pane["rows"] for pane in results.view("counts")] == [2]

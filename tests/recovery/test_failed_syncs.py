@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,22 @@ def segments(folder: Path) -> set[Path]:
 @pytest.fixture
 def disk() -> Recording:
     return Recording()
+
+
+def test_a_segment_that_is_on_the_tier_is_not_synced_here(tmp_path: Path, disk: Recording) -> None:
+    clock = VirtualClock(0)
+    settings = {"tier": str(tmp_path / "tier"), "segment_age": "1m"}
+    with FileLog(tmp_path / "log", disk=disk, clock=clock) as log:
+        log.create_topic("t", settings=settings)
+        for value in ("tiered", "here"):
+            send(log, value, "written")
+            clock.advance(timedelta(minutes=2))
+        tiered, here = sorted(segments(tmp_path / "log"))
+        (report,) = log.upkeep("t")
+        assert report.segments_tiered == 1
+        assert here in disk.synced
+        assert tiered not in disk.synced
+        assert values(log) == [b"tiered", b"here"]
 
 
 @pytest.fixture

@@ -89,6 +89,7 @@ def test_a_step_goes_on_where_a_power_cut_took_what_spark_notes_of_its_batches(
     with pytest.raises(Crash):
         log.run(app, spark=shared(), max_commits=1, reach=crash_at("committed", 3))
     checkpoint = checkpoint_of(log.log.url, "shop", "counts")
+    assert {checkpoint / "offsets" / str(number) for number in range(3)} <= synced
     for noted in (checkpoint / "commits").iterdir():
         noted.unlink()
     _cut(checkpoint, synced, random.Random(1), state=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -16,12 +16,18 @@ from headrace.cli.step_tables import Rates, live_table, plain_line, step_json, w
 from headrace.clock import VirtualClock, micros
 from headrace.errors import InvalidPipeline
 from headrace.language.differences import differences
-from headrace.operators.dedup.state import GroupTable
+from headrace.log import Log
+from headrace.operators.dedup.declare import Keep
+from headrace.operators.dedup.payload import Distinct, GroupShapes
+from headrace.operators.dedup.state import GroupKeeper, GroupTable
 from headrace.pipeline.stream import Source
+from headrace.plan.batch import StepBatch
+from headrace.plan.crash_points import nothing
 from headrace.plan.law import Law
 from headrace.plan.metadata import OPENED
 from headrace.plan.reads import needed_columns
 from headrace.plan.steps import definition_of, fingerprint, steps_of
+from headrace.store.keeper import Passage, Stored
 from headrace.store.sqlite.database import Database
 from headrace.store.sqlite.values import table_from
 
@@ -151,6 +157,32 @@ def test_what_a_round_costs_does_not_grow_with_what_is_held(tmp_path: Path) -> N
     few, many = work_of_a_round(1_000, tmp_path), work_of_a_round(50_000, tmp_path)
     assert few > 10
     assert many < 1.2 * few, (few, many)
+
+
+@pytest.mark.parametrize("keep", ["first", "last"])
+def test_a_group_is_held_until_every_row_of_it_would_be_late(tmp_path: Path, keep: Keep) -> None:
+    (step,) = steps_of(declared(keep=keep))
+    rows = pa.schema([("user", pa.string()), ("event", pa.string())])
+    shapes = GroupShapes(rows, None, rows.append(pa.field(OPENED, pa.int64())))
+    keeper = GroupKeeper(Stored(step, shapes, cast("Log", None), None, nothing))
+    group = table_from([("ann", "click", 0)], shapes.groups)
+    database, over = Database(tmp_path / "notes.db", "notes"), 2 * micros(HOUR)
+    with database.writing() as db:
+        keeper.create(db)
+        frontier: int | None = None
+        for after, groups, held in ((None, 1, 1), (over - 1, 1, 1), (over, 0, 0)):
+            some = group.slice(0, groups)
+            found = Distinct(rows.empty_table(), some, 0)
+            batch = StepBatch({}, {}, after, None, None, Law(), found)
+            law = keeper.store(db, batch, Passage(frontier, after))
+            assert keeper.recall(db, group.select(rows.names)).num_rows == held
+            frontier = after
+            if keep == "first":
+                assert law == Law()
+            else:
+                waits = {None: 1, over - 1: 0, over: -1}[after]
+                assert law == Law(counted=1 - held, waiting=waits, pairs=-waits)
+    database.close()
 
 
 def test_a_run_shows_how_many_duplicates_were_dropped() -> None:

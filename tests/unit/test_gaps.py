@@ -22,6 +22,7 @@ from headrace.errors import PipelineError, UnknownTopic
 from headrace.log.file.log import FileLog
 from headrace.log.roles import Acks
 from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.gaps import Gaps, check_known
 from headrace.plan.position import Position, lags_of, position_at, positions_from_json
 from headrace.plan.source_options import Wish
 from headrace.runtime.data_source import StreamReader
@@ -217,6 +218,45 @@ def test_a_build_is_begun_anew_where_its_topic_was_made_again(home: Home) -> Non
     home.make_again(150)
     make_room(home.log, place, home.step, limits)
     assert not place.database.exists()
+
+
+def test_the_ids_of_the_topics_of_a_broker_are_kept_and_compared(
+    home: Home, tmp_path: Path
+) -> None:
+    path = tmp_path / "topics.json"
+    path.write_text('{"other": 7}')
+    for _ in range(2):
+        check_known(home.log, path, [home.step])
+        ids = home.log.topic_ids(["events"])
+        assert json.loads(path.read_text()) == {"other": 7, **ids}
+    home.make_again(10)
+    with pytest.raises(PipelineError, match=MADE_AGAIN):
+        check_known(home.log, path, [home.step])
+
+
+def test_rows_that_are_gone_are_missed_unless_they_were_read(home: Home) -> None:
+    home.write(100)
+    with apsw.Connection(str(home.folder / "catalog.db")) as db:
+        db.execute("UPDATE partition SET first = 50")
+    gaps = Gaps(home.log, "counts", ["events"])
+    assert gaps.found({"events": Position(5, (50,))}) is None
+    missing = gaps.found({"events": Position(5, (49,))})
+    assert missing is not None
+    assert (missing.details["first"], missing.details["end"]) == (49, 50)
+
+
+def test_a_frontier_that_the_log_has_forgotten_stays_where_it_was(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.write(10)
+    home.run()
+    before = steps_in(home.database)["counts"].frontier
+    assert before is not None
+    home.write(10)
+    monkeypatch.setattr(FileLog, "frontier", lambda *_: None)
+    home.run()
+    assert home.reached.offsets == (20,)
+    assert steps_in(home.database)["counts"].frontier == before
 
 
 # Another history of the log

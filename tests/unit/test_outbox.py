@@ -97,6 +97,21 @@ def test_entries_that_an_earlier_headrace_has_cut_too_large_are_cut_again(
     assert numbers(log, "out") == [*range(rows.num_rows), 0]
 
 
+def test_what_was_sent_is_not_sent_again_though_its_topic_is_gone(
+    log: Log, database: Database, outbox: Outbox
+) -> None:
+    for topic in ("out", "gone"):
+        log.create_topic(topic, schema="n bigint")
+    with database.writing() as db:
+        for topic in ("out", "gone"):
+            put(db, topic, pa.table({"n": pa.array([1], pa.int64())}))
+    outbox.send()
+    log.delete_topic("gone")
+    with log.producer(id="app") as successor:
+        Outbox(database, log, successor, nothing).send()
+    assert numbers(log, "out") == [1]
+
+
 def test_a_topic_is_made_to_take_a_row_that_is_stored_already(
     log: Log, database: Database, outbox: Outbox
 ) -> None:

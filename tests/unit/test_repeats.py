@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.operators.dedup import duplicate_groups as module
@@ -38,6 +38,8 @@ def apart(rows: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("waves", [0, 1, 8])
 @given(before=ROWS, after=ROWS)
+@example(before=[], after=[(0, 0), (0, 10), (0, 15)])
+@example(before=[], after=[(0, 20), (0, 10), (0, 5)])
 def test_groups_are_those_of_the_rule(
     waves: int, before: list[tuple[int, int]], after: list[tuple[int, int]]
 ) -> None:

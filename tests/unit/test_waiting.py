@@ -40,16 +40,16 @@ def test_what_was_ready_is_not_ready_again_when_the_table_has_lost_its_rows(
     write(log, "table", 10)
     reached = write(log, "rows", 5)
     first = Ready(log.log, waiting(log.log, 0, 0, table=-NEVER, rows=-NEVER))
-    times = np.array([5, 11])
-    assert first.at(reached, times).tolist() == [reached, NEVER]
+    times = np.array([5, 10, 11])
+    assert first.at(reached, times).tolist() == [reached, reached, NEVER]
     assert first.frontiers == {"table": 10, "rows": 5}
     log.pass_time(2 * HOUR)
     last = write(log, "table", 20)
     log.log.upkeep("table")
     assert log.log.frontier("table", reached) is None, "the log has forgotten"
     ready = Ready(log.log, waiting(log.log, 0, reached, **first.frontiers))
-    assert ready.at(reached, times).tolist() == [reached, last]
-    assert ready.now(reached, times).tolist() == [False, True]
+    assert ready.at(reached, times).tolist() == [reached, reached, last]
+    assert ready.now(reached, times).tolist() == [False, False, True]
 
 
 def test_rows_are_ready_with_the_same_commits_wherever_it_is_begun(log: ScriptedLog) -> None:
@@ -58,6 +58,7 @@ def test_rows_are_ready_with_the_same_commits_wherever_it_is_begun(log: Scripted
         write(log, "rows", moment + 15)
     times = np.arange(0, 130, 5)
     whole = Ready(log.log, waiting(log.log, 0, 0, table=-NEVER, rows=-NEVER))
+    assert whole.first_waiting(log.log) == 15, "the row of 95 is in commit 16, and waits for 95"
     for after in range(1, log.log.head()):
         known = {topic: frontier_after(log.log, topic, after) for topic in ("table", "rows")}
         part = Ready(log.log, waiting(log.log, 0, after, **known))
