@@ -89,9 +89,9 @@ class TopicCommit:
 
 
 def believed(bound: int | None) -> tuple[int, int]:
-    """The first and the last event time that a commit with such a bound believes.
+    """The first and the last valid event time of a commit with this bound.
 
-    Spark's type for times has the years 1 to 9999, and so has Python's.
+    Spark's timestamps, like Python's, have the years 1 to 9999.
     """
     return FIRST_MOMENT, LAST_MOMENT if bound is None else min(bound, LAST_MOMENT)
 

@@ -2,8 +2,7 @@
 
 1. Encode each partition's rows as an Arrow message, without holding a lock.
 2. Take the catalog's write lock. Its holder alone may write to the open segments.
-3. Write the messages at the recorded ends of the segments, with checksums. Bytes that a crash left
-   there are overwritten.
+3. Write the messages at the recorded ends of the segments, over any bytes that a crash left there.
 4. Record the rows' offsets, the commit number, the topics' frontiers, the producer's sequence and
    the group's offsets.
 5. For a `synced` commit, sync every segment with unsynced bytes, not only those just written: this

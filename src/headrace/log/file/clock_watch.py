@@ -45,8 +45,9 @@ class ClockWatch:
         if last - now > _JUMP and not self._warned:
             self._warned = True
             log.warning(
-                "the last commit has the time %s, but the clock says %s. Until then, commits get "
-                "the later time; retention and skew use the clock. If the clock is wrong, set it",
+                "the last commit has the time %s, but the clock says %s. Commits keep that time "
+                "until the clock reaches it; retention and skew use the clock. If the clock is "
+                "wrong, set it",
                 _shown(last),
                 _shown(now),
             )

@@ -81,7 +81,7 @@ class Disk:
                         position = _write_all(file.number, memoryview(piece), position)
             except FileNotFoundError as missing:
                 raise LogError(
-                    f"{path} is missing, and it was still in use for writing",
+                    f"{path} is missing, but the log still writes to it",
                     hint="Something has removed it; restore it from a backup",
                 ) from missing
 

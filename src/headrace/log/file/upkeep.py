@@ -28,7 +28,7 @@ from headrace.log.file.topics import forget_topic, topic_by_id
 from headrace.log.state import UpkeepReport
 
 _MEMORY = 7 * 24 * 3600 * 1_000_000
-"""How long the log remembers an anonymous producer, for its retries, and each heartbeat, for
+"""The log remembers an anonymous producer for this long, for its retries, and each heartbeat, for
 readers in the middle of a batch."""
 
 log = logging.getLogger(__name__)
