@@ -112,11 +112,11 @@ def test_a_transaction_that_is_over_takes_nothing_more(two: Log) -> None:
             transaction = producer.transaction()
             transaction.send("a", b"x")
             getattr(transaction, end)()
-            with pytest.raises(MisusedHandle, match="over"):
+            with pytest.raises(MisusedHandle, match="has ended"):
                 transaction.send("a", b"y")
-            with pytest.raises(MisusedHandle, match="over"):
+            with pytest.raises(MisusedHandle, match="has ended"):
                 transaction.append("a", pa.table({"value": ["y"]}))
-            with pytest.raises(MisusedHandle, match="over"):
+            with pytest.raises(MisusedHandle, match="has ended"):
                 transaction.commit()
     assert everything(two) == [b"x"]
 

@@ -126,7 +126,7 @@ def test_an_offset_that_is_nowhere_is_the_users_mistake(cli: Cli) -> None:
         (("--group", "g", "--to", "5"), "--to does not go with --group"),
         (("--group", "g", "--partition", "0"), "--partition does not go with --group"),
         (("--follow", "--to", "5"), "--to does not go with --follow"),
-        (("--group", "a b"), "'a b' is not a group name"),
+        (("--group", "a b"), "'a b' is not a valid group name"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(

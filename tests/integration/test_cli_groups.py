@@ -59,7 +59,7 @@ def test_describe_marks_members_that_have_nothing_to_do(cli: Cli) -> None:
         assert shown.count(IDLE) == 1
         assert "t/0" in shown and "t/1" in shown
         refused = cli.run("groups", "reset", "g", "--topic", "t", "--to", "earliest", code=2)
-        assert "Group 'g' has 3 members at work" in refused.stderr
+        assert "Group 'g' has 3 active members" in refused.stderr
         assert cli.run("groups", "delete", "g", "--yes", code=2).stderr.startswith("error: ")
         for member in members:
             member.close()

@@ -139,7 +139,7 @@ def test_a_missing_word_is_named(tmp_path: Path) -> None:
 def test_a_command_that_reads_does_not_make_a_log(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = Cli(tmp_path).run(*words, "--json", code=1)
     assert done.stderr.startswith("error: There is no log in ")
-    assert "\n  → Create a topic to begin one" in done.stderr
+    assert "\n  → Create a topic to start one" in done.stderr
     assert done.stdout == ""
     assert not (tmp_path / "log").exists()
 

@@ -34,7 +34,7 @@ def test_damage_is_a_line_each_and_the_exit_code(cli: Cli, tmp_path: Path) -> No
     (segment,) = (tmp_path / "log" / "segments").iterdir()
     segment.write_bytes(segment.read_bytes()[:-1])
     done = cli.run("log", "check", code=1)
-    assert "it is cut off: offsets 0 to 0 are not there" in done.stdout
+    assert "it is cut off: offsets 0 to 0 are missing" in done.stdout
     assert done.stderr == "1 thing damaged\n"
     done = cli.run("log", "check", "--json", code=1)
     assert '"harmless": false' in done.stdout

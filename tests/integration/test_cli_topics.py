@@ -37,7 +37,7 @@ def test_create_prints_what_was_declared_as_json(tmp_path: Path) -> None:
 def test_a_topic_that_is_there_is_an_error_unless_it_may_be(tmp_path: Path) -> None:
     cli = Cli(tmp_path)
     cli.run("topics", "create", "t", "--partitions", "2")
-    assert "error: Topic 't' is there already" in cli.run("topics", "create", "t", code=2).stderr
+    assert "error: Topic 't' already exists" in cli.run("topics", "create", "t", code=2).stderr
     again = cli.json("topics", "create", "t", "--if-not-exists")
     assert again["partitions"] == 2
     assert "left as it is" in cli.run("topics", "create", "t", "--if-not-exists").stderr
@@ -46,7 +46,7 @@ def test_a_topic_that_is_there_is_an_error_unless_it_may_be(tmp_path: Path) -> N
 def test_what_cannot_be_declared_is_refused_with_the_reason(tmp_path: Path) -> None:
     cli = Cli(tmp_path)
     for words, reason in (
-        (("a b",), "'a b' is not a topic name"),
+        (("a b",), "'a b' is not a valid topic name"),
         (("t", "--schema", "a strnig"), "unknown type 'strnig'"),
         (("t", "--schema", "a string", "--key", "b"), "The key column 'b' is not in the schema"),
         (("t", "--set", "retention=soon"), "'soon' is not a duration"),

@@ -78,7 +78,7 @@ def test_a_database_of_something_else_is_refused_and_not_touched(
     other.execute(f"CREATE TABLE recipes (name); PRAGMA user_version={version}")
     other.close()
     before = snapshot(tmp_path)
-    with pytest.raises(NotALog, match="something else"):
+    with pytest.raises(NotALog, match="not the catalog of a log"):
         FileLog(tmp_path)
     gc.collect()
     assert snapshot(tmp_path) == before

@@ -208,4 +208,4 @@ def test_a_member_lets_go_of_nothing_that_is_another_members(
         second = coordinator.join("g", [topic], "sticky", None, 10_000_000)
         assert coordinator.sync(second).owned == mine
         coordinator.release(first, mine)
-        assert log.group("g").lags[0].member == second.member
+        assert log.group("g").lags[0].member == second.id

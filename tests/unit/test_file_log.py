@@ -305,7 +305,7 @@ def test_a_copy_without_the_wal_is_refused_and_says_what_to_do(
     synced(log, b"1", b"2")
     copy = copied(log, tmp_path / "copy")
     with pytest.raises(
-        CorruptCatalog, match=r"commit 2 was synced, and the catalog ends with commit 0"
+        CorruptCatalog, match=r"commit 2 was synced, but the catalog ends with commit 0"
     ):
         FileLog(copy)
     with pytest.raises(CorruptCatalog, match=r"copied without catalog\.db-wal"):

@@ -204,7 +204,7 @@ def test_a_clock_that_was_set_is_told_of_once(
         for jump in (timedelta(0), HOUR, timedelta(0), -HOUR):
             clock.set(jump)
             write(log, clock)
-    assert caplog.text.count("the last commit was made by a clock that said 2033") == 1
+    assert caplog.text.count("the last commit has the time 2033") == 1
     assert caplog.text.count("was set forward by 3600 s") == 1
     assert caplog.text.count("was set back by 3600 s") == 1
 

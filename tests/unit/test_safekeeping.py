@@ -421,10 +421,10 @@ def root_page(folder: Path, name: str) -> int:
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "flipped": (lambda f: flip(segments(f)[1]), "offsets 1 to 1 do not match their checksum"),
-    "header": (lambda f: flip(segments(f)[1], 40), "it does not begin with its columns"),
+    "header": (lambda f: flip(segments(f)[1], 40), "its header is damaged"),
     "cut": (
         lambda f: segments(f)[2].write_bytes(segments(f)[2].read_bytes()[:-9]),
-        "it is cut off: offsets 2 to 2 are not there",
+        "it is cut off: offsets 2 to 2 are missing",
     ),
     "removed": (lambda f: segments(f)[0].unlink(), "it cannot be opened: No such file"),
     "not a database": (lambda f: (f / "catalog.db").write_bytes(b"x" * 9999), "is damaged"),
@@ -439,18 +439,18 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "missing from index",
     ),
-    "chunk": (catalog("DELETE FROM chunk WHERE first = 1"), "offsets left out or told twice: 1"),
-    "last chunk": (catalog("DELETE FROM chunk WHERE first = 2"), "end before their end: 1"),
+    "chunk": (catalog("DELETE FROM chunk WHERE first = 1"), "missing or duplicate offsets: 1"),
+    "last chunk": (catalog("DELETE FROM chunk WHERE first = 2"), "without their last records: 1"),
     "head": (catalog("UPDATE head SET number = 2"), "a commit after the last one: 1"),
-    "segment": (catalog("DELETE FROM segment WHERE id = 1"), "a segment that is not there: 1"),
+    "segment": (catalog("DELETE FROM segment WHERE id = 1"), "records in a missing segment: 1"),
     "length": (catalog("UPDATE segment SET length = 9"), "beyond the end of their segment: 3"),
-    "end": (catalog("UPDATE partition SET end = 2"), "records outside of their partition: 1"),
-    "topic": (catalog("DELETE FROM topic"), "partitions of no topic: 1"),
-    "group": (catalog("INSERT INTO group_offset VALUES (1, 1, 0, 9)"), "offsets after the end: 1"),
+    "end": (catalog("UPDATE partition SET end = 2"), "records outside their partition: 1"),
+    "topic": (catalog("DELETE FROM topic"), "partitions without a topic: 1"),
+    "group": (catalog("INSERT INTO group_offset VALUES (1, 1, 0, 9)"), "offsets beyond the end: 1"),
     "older": (
         catalog("DELETE FROM commits; DELETE FROM chunk; DELETE FROM segment; UPDATE head SET "
                 "number = 0; UPDATE partition SET end = 0, segment = NULL"),
-        "it ends with commit 0, and 3 was synced",
+        "it ends with commit 0, but commit 3 was synced",
     ),
     "views": (lambda f: flip(views(f), 4096), "Tree|malformed"),
     "no views": (lambda f: views(f).write_bytes(b"x" * 9999), "file is not a database"),

@@ -137,7 +137,7 @@ def test_a_reader_that_may_not_write_is_told_that_a_log_is_being_made(
 ) -> None:
     (tmp_path / "catalog.db").touch()
     monkeypatch.setattr(catalog, "_writable", lambda path: False)
-    with pytest.raises(NotALog, match="only being made"):
+    with pytest.raises(NotALog, match="still being created"):
         FileLog(tmp_path)
 
 

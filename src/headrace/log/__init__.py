@@ -1,7 +1,7 @@
-"""Where events live: topics, partitions and offsets.
+"""The log that stores events: topics, partitions and offsets.
 
-Everything else in headrace is derived from the log, and can be derived again. `Log` is the
-interface; `open_log` finds the implementation by URL.
+Everything else in headrace is derived from the log and can be recomputed. `Log` is the interface;
+`open_log` finds the implementation by URL.
 """
 
 from headrace.log.address import folder_of_log, open_log

@@ -1,4 +1,4 @@
-"""From a URL to a log."""
+"""Open a log by its URL."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _KAFKA = {"confluent_kafka", "fastavro", "orjson"}
 
 
 def open_log(url: str | None = None, *, clock: Clock | None = None, create: bool = True) -> Log:
-    """The log at a URL; without one, at the URL in HEADRACE_LOG, or in ./data.
+    """Open the log at a URL, by default that in HEADRACE_LOG, or else the one in ./data.
 
-    With `create` a folder that is no log yet becomes one. A Kafka cluster has to be there.
+    With `create`, a missing embedded log is created. A Kafka cluster has to exist.
     """
     url = url or os.environ.get(VARIABLE) or DEFAULT
     if (folder := folder_of_log(url)) is not None:
@@ -36,13 +36,13 @@ def open_log(url: str | None = None, *, clock: Clock | None = None, create: bool
 
 
 def folder_of_log(url: str) -> Path | None:
-    """The folder of an embedded log; None for any other."""
+    """The folder of an embedded log; None for other logs."""
     scheme, _, rest = url.partition(":")
     return Path(rest.removeprefix("//")).expanduser() if scheme == "file" and rest else None
 
 
 def _kafka_log(url: str, clock: Clock | None) -> Log:
-    """Kafka's client is not installed everywhere, and takes time to load: only who asks gets it."""
+    """Open a log on Kafka. Its client is optional and slow to import, so it is imported here."""
     try:
         module = importlib.import_module("headrace.log.kafka.log")
     except ModuleNotFoundError as error:

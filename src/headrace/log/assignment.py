@@ -1,8 +1,8 @@
-"""Which member of a consumer group reads which partition.
+"""Assignors: they assign the partitions of topics to the members of a consumer group.
 
-Every partition of a subscribed topic goes to exactly one member that subscribes to it, and every
-member is in the result, with an empty list if nothing is left for it. The same input gives the
-same result whatever its order, so that any process may compute it.
+Every partition goes to exactly one member that subscribes to its topic. Every member is in the
+result, with an empty list if no partition is left for it. The result does not depend on the order
+of the input, so any process may compute it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Partition = tuple[str, int]
 """A topic and the number of one of its partitions."""
 
 Subscriptions = Mapping[str, Collection[str]]
-"""Member ids, each with the topics it wants."""
+"""Member ids, each with the topics it subscribes to."""
 
 Holdings = Mapping[str, Collection[Partition]]
 """Member ids, each with the partitions it has."""
@@ -30,10 +30,10 @@ _NOTHING: Holdings = MappingProxyType({})
 def assign_range(
     members: Subscriptions, partitions: Mapping[str, int], previous: Holdings = _NOTHING
 ) -> dict[str, list[Partition]]:
-    """As Kafka's RangeAssignor: each topic cut into ranges, the first members' one longer.
+    """Assign ranges of each topic, as Kafka's RangeAssignor does; the first are one longer.
 
-    Topics with equal numbers of partitions are cut alike, so equal keys of both meet in one
-    member. What members had before is not looked at.
+    Topics with equal partition counts are cut alike, so equal keys of both go to the same
+    member. Previous assignments are ignored.
     """
     result: dict[str, list[Partition]] = {member: [] for member in sorted(members)}
     for topic, readers in _readers(members, partitions).items():
@@ -49,10 +49,10 @@ def assign_range(
 def assign_sticky(
     members: Subscriptions, partitions: Mapping[str, int], previous: Holdings
 ) -> dict[str, list[Partition]]:
-    """As even as the subscriptions allow, and then with as few partitions moved as possible.
+    """Assign as evenly as the subscriptions allow, and then move as few partitions as possible.
 
-    Where all members subscribe to the same topics, their counts differ by at most one. Of two
-    members that both claim to have had a partition, the first by name is believed.
+    If all members subscribe to the same topics, their counts differ by at most one. If two members
+    claim to have had the same partition, the first by name wins.
     """
     readers = _readers(members, partitions)
     owners: dict[Partition, str] = {}
@@ -63,7 +63,7 @@ def assign_sticky(
     held: dict[str, list[Partition]] = {member: [] for member in sorted(members)}
     for partition in sorted(owners):
         held[owners[partition]].append(partition)
-    # Those with the fewest readers first: the rest have more choice to make up for them.
+    # Topics with the fewest readers first: the others leave more choice.
     unowned = [
         (topic, number)
         for topic in sorted(readers, key=lambda topic: (len(readers[topic]), topic))
@@ -81,11 +81,11 @@ def assign_sticky(
 ASSIGNORS: Mapping[str, Assignor] = MappingProxyType(
     {"range": assign_range, "sticky": assign_sticky}
 )
-"""The ways to assign, by the name a group is configured with."""
+"""The assignors by name."""
 
 
 def _readers(members: Subscriptions, partitions: Mapping[str, int]) -> dict[str, list[str]]:
-    """Each topic that exists and is wanted, with its members; both in the order of their names."""
+    """Existing topics with their subscribers, both sorted by name."""
     readers: dict[str, list[str]] = {}
     for topic in sorted({topic for topics in members.values() for topic in topics}):
         if partitions.get(topic):
@@ -96,9 +96,9 @@ def _readers(members: Subscriptions, partitions: Mapping[str, int]) -> dict[str,
 def _share_out(
     unowned: list[Partition], held: dict[str, list[Partition]], readers: tuple[str, ...]
 ) -> None:
-    """Even out what the readers of the same topics hold, the surplus going to those with least."""
+    """Even out partitions among members with the same subscriptions."""
     size, larger = divmod(len(unowned) + sum(len(held[m]) for m in readers), len(readers))
-    # The larger shares go to those who hold most: each of them then gives up one fewer.
+    # The larger shares go to members that hold most, so that each gives up one fewer.
     by_holding = sorted(readers, key=lambda member: (-len(held[member]), member))
     room = {member: size + (place < larger) for place, member in enumerate(by_holding)}
     for member in readers:
@@ -119,12 +119,12 @@ def _level_out(
     readers: Mapping[str, list[str]],
     owners: Mapping[Partition, str],
 ) -> None:
-    """Even out holdings where members differ in what they may hold.
+    """Even out partitions among members with different subscriptions.
 
-    This is a minimum-cost flow: evenness first, moves second. An assignment is the best exactly
-    when no ring of hand-overs makes it cheaper, so such rings are looked for and carried out.
+    This is a minimum-cost flow: evenness first, moves second. An assignment is optimal exactly when
+    no ring of hand-overs makes it cheaper, so this finds such rings and carries them out.
     """
-    # A first guess, which saves most of the search: nobody keeps more than an equal share.
+    # A first guess saves most of the search: no member keeps more than an equal share.
     share = -(-(len(unowned) + len(owners)) // len(held))
     for holding in held.values():
         unowned += holding[share:]
@@ -153,9 +153,9 @@ def _offers(
     readers: Mapping[str, list[str]],
     owners: Mapping[Partition, str],
 ) -> dict[str, _Offer]:
-    """For each member that could take something from the giver, what is cheapest to hand over.
+    """The cheapest hand-over from the giver to each member that could take one.
 
-    It costs 1 to take a partition from its owner, gains 1 to bring it back, and else is free.
+    Moving a partition away from its owner costs 1, moving it back gains 1, others are free.
     """
     kinds: dict[tuple[str, str | None], Partition] = {}
     for partition in sorted(holding):
@@ -172,10 +172,10 @@ def _offers(
 def _cheaper_ring(
     offers: Mapping[str, Mapping[str, _Offer]], held: Mapping[str, list[Partition]]
 ) -> list[tuple[str, str]]:
-    """Hand-overs that make the whole cheaper when all are carried out; none if nothing does.
+    """A ring of hand-overs that makes the assignment cheaper; empty if there is none.
 
-    Bellman and Ford's search for a negative cycle. A ring may lead through the pool, None, which
-    stands for the change of load where a chain of hand-overs starts and where it ends.
+    This is Bellman and Ford's search for a negative cycle. A ring may pass through the pool, None,
+    which stands for the change of load at the start and the end of a chain of hand-overs.
     """
     weight = len(held) + 1  # one step of evenness outweighs a move on every edge of a ring
     costs: dict[str | None, dict[str | None, int]] = {None: {}}
@@ -200,7 +200,7 @@ def _cheaper_ring(
 
 
 def _ring(before: Mapping[str | None, str | None]) -> list[str | None]:
-    """A closed way through the nodes, given the one before each; empty if there is none."""
+    """A cycle in the graph given by each node's predecessor; empty if there is none."""
     done: set[str | None] = set()
     for node in before:
         way: list[str | None] = []

@@ -1,4 +1,4 @@
-"""What a producer and its transactions share: who they are to the log, and how they commit."""
+"""Committers: what a producer and its transactions share to commit under one producer id."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from headrace.log.split import Piece, Rotation, split, with_tombstones
 from headrace.log.state import Receipt
 
 Make = Callable[[], list[Piece]]
-"""Makes the pieces of a commit ready, and again if a topic was altered meanwhile."""
+"""Makes the pieces of a commit; called again if a topic was altered meanwhile."""
 
 
 class Committer(ABC):
-    """Commits under one producer id, one sequence number after the other."""
+    """Commits under one producer id, with consecutive sequence numbers."""
 
     def __init__(self, *, id: str | None) -> None:
         self._topics: dict[str, TopicRow] = {}
         self._rotation = Rotation(self.records_in)
         self.last_own = -1
-        """The last number that a commit of this handle took from here, not from its caller."""
+        """The last sequence number that was chosen here, not by the caller."""
         self.lock = threading.RLock()
-        """Held from choosing a sequence number until its commit is known to be in."""
+        """Held from choosing a sequence number until its commit is acknowledged."""
         self.id = f"anonymous-{uuid.uuid4()}" if id is None else check_name(id, "producer")
 
-    # What each kind of log does in its own way
+    # Implemented by each kind of log
 
     @property
     @abstractmethod
     def home(self) -> str:
-        """The log that this commits to; a consumer of the same log has the same."""
+        """An identifier of the log, equal to that of its consumers."""
 
     @property
     @abstractmethod
     def next_sequence(self) -> int:
-        """The number that the log expects next."""
+        """The sequence number that the log expects next."""
 
     @property
     @abstractmethod
@@ -56,7 +56,7 @@ class Committer(ABC):
 
     @abstractmethod
     def doubt(self) -> None:
-        """Ask the log for the next sequence number: whether the last got in is not known."""
+        """Ask the log for the next sequence number: the last commit may have failed or not."""
 
     @abstractmethod
     def commit(
@@ -67,24 +67,24 @@ class Committer(ABC):
         *,
         whole: bool = False,
     ) -> Receipt:
-        """Commit; under a sequence number that the log has already, nothing is added.
+        """Commit; a sequence number that the log already has adds nothing.
 
-        `whole` says that a part of it must never be seen without the rest.
+        With `whole`, readers must never see a part of it without the rest.
         """
 
     @abstractmethod
     def find_topic(self, name: str) -> TopicRow:
-        """The topic as the log has it now."""
+        """The current topic, from the log."""
 
     @abstractmethod
     def records_in(self, topic: TopicRow) -> int:
-        """About how many records a topic has had."""
+        """The approximate number of records that a topic has had."""
 
     def close(self) -> None:
-        """Let go of what the log keeps open for this producer."""
+        """Release what the log keeps open for this producer."""
         return
 
-    # What they have in common
+    # Common to all logs
 
     def commit_next(
         self, make: Make, offsets: GroupOffsets | None = None, *, whole: bool = False
@@ -98,14 +98,14 @@ class Committer(ABC):
             raise
 
     def topic(self, name: str) -> TopicRow:
-        """The topic as it was when this producer last looked."""
+        """The topic as this producer last saw it."""
         row = self._topics.get(name)
         if row is None:
             row = self._topics[name] = self.find_topic(name)
         return row
 
     def conformed(self, topic: str, data: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
-        """Foreign rows, checked, in the topic's own columns."""
+        """Rows checked and converted to the topic's columns."""
         row = self.topic(topic)
         try:
             return conform(row.topic, data)
@@ -121,11 +121,11 @@ class Committer(ABC):
         partition: int | None,
         tombstones: Flags | None = None,
     ) -> list[Piece]:
-        """Rows that were `conformed`, sorted into partitions."""
+        """Rows from `conformed`, split by partition."""
         row = self.topic(topic)
         pieces, done = [], 0
         for given in batches:
-            # The topic may have gained columns since.
+            # Columns may have been added to the topic since.
             for batch in [given] if given.schema == row.schema else conform(row.topic, given):
                 flags = None if tombstones is None else tombstones[done : done + batch.num_rows]
                 stored = with_tombstones(row, batch, flags)
@@ -134,11 +134,11 @@ class Committer(ABC):
         return pieces
 
     def forget(self, topic: str) -> None:
-        """Look a topic up anew when it is next asked for."""
+        """Drop a topic from the cache."""
         self._topics.pop(topic, None)
 
     def look_again(self, known: TopicRow) -> TopicRow | None:
-        """The topic as it is now, if it has changed; it refuses nothing for what it once was."""
+        """The current topic if it has changed, else None. No record is refused by an old schema."""
         self.forget(known.name)
         new = self.topic(known.name)
         return None if (new.id, new.version) == (known.id, known.version) else new
@@ -151,38 +151,38 @@ class Committer(ABC):
         headers: Sequence[Header] | None,
         partition: int | None,
     ) -> int:
-        """Add a record to those that wait, after its topic may have changed."""
+        """Add a record to the waiting ones, checked against the current topic."""
         new = self.look_again(rows.topic)
         if new is not None and (new.id == rows.topic.id or rows.empty):
             rows.topic = new
         return rows.add(value, key, headers, partition)
 
     def pieces_of(self, taken: Taken) -> list[Piece]:
-        """Records that were sent to a topic, sorted into the partitions it has now."""
+        """Records sent to a topic, split by its current partitions."""
         topic = self.topic(taken.topic.name)
         if topic.id != taken.topic.id:
             raise UnknownTopic(
-                f"Topic {topic.name!r} was deleted and made again since this producer last looked, "
-                "and the records it had for the old one were not written",
-                hint="Send them again if the new topic should have them",
+                f"Topic {topic.name!r} was deleted and created again, so records that were sent to "
+                "the old one were not written",
+                hint="Send them again if they belong in the new topic",
                 topic=topic.name,
             )
         return taken.rows.pieces(taken.records, topic, self._rotation)
 
 
 def fenced(producer: str) -> ProducerFenced:
-    """The error for a producer that a newer one has taken over from."""
+    """The error for a producer that a newer one with the same id has fenced out."""
     return ProducerFenced(
         f"A newer producer {producer!r} has started",
-        hint="Only one producer with an id can write; stop this one",
+        hint="Only one producer can write under an id; stop this one, or give it another id",
         producer=producer,
     )
 
 
 def out_of_order(producer: str, sequence: int, expected: int) -> OutOfOrderSequence:
-    """The error for a sequence number that leaves out another."""
+    """The error for a sequence number that skips others."""
     return OutOfOrderSequence(
-        f"Producer {producer!r} sent sequence {sequence}, and {expected} is next",
+        f"Producer {producer!r} sent sequence {sequence}, but {expected} is next",
         hint="A batch before this one is missing; send it first",
         expected=expected,
     )

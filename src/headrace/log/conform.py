@@ -1,4 +1,4 @@
-"""Arrow data made to fit a topic, or refused with the reason."""
+"""Convert Arrow data to a topic's schema, or refuse it with the reason."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from headrace.schema.soundness import first_unsound
 
 
 def conform(topic: Topic, data: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
-    """The same rows in the topic's columns and types.
+    """Rows converted to the topic's columns and types.
 
-    Columns may come in any order, missing nullable ones become null, and a type is changed where
-    no value changes with it. Anything else is refused, and so is Arrow that is not what it says.
+    Columns may come in any order, missing nullable ones become null, and types are cast where no
+    value changes. Anything else is refused, and so is invalid Arrow data.
     """
     if (unsound := first_unsound(data)) is not None:
         column, why = unsound
         raise InvalidRecord(
             f"The column {column!r} of the data for topic {topic.name!r} is not valid Arrow: {why}",
-            hint="Whatever made it has a fault; data.validate(full=True) says the same",
+            hint="The program that made it has a bug; data.validate(full=True) reports the same",
             topic=topic.name,
             column=column,
         )
@@ -58,7 +58,7 @@ def _cast(topic: Topic, schema: pa.Schema, data: pa.RecordBatch | pa.Table) -> p
             if not field.nullable:
                 raise UnknownColumn(
                     f"Topic {topic.name!r} needs the column {field.name!r}, "
-                    "and the data does not have it",
+                    "but the data does not have it",
                     hint=f"The data has: {', '.join(data.schema.names)}",
                     topic=topic.name,
                     column=field.name,
@@ -71,7 +71,7 @@ def _cast(topic: Topic, schema: pa.Schema, data: pa.RecordBatch | pa.Table) -> p
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise WrongType(
                 f"Column {field.name!r} of topic {topic.name!r} is {format_type(field.type)}, "
-                f"and the data's {column.type} does not fit it: {error}",
+                f"but the data's {column.type} does not fit it: {error}",
                 hint="Convert the column before appending it",
                 topic=topic.name,
                 column=field.name,
@@ -80,10 +80,10 @@ def _cast(topic: Topic, schema: pa.Schema, data: pa.RecordBatch | pa.Table) -> p
 
 
 def _exact(column: Any, kind: pa.DataType) -> Any:
-    """The column as another type, if every value is still the same there.
+    """Cast a column, if no value changes.
 
-    Arrow refuses most casts that lose something, but makes true of 5, a day of a moment and
-    infinity of a large number.
+    Arrow refuses most lossy casts, but casts 5 to true, a timestamp to a date, and a large number
+    to infinity.
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -95,12 +95,12 @@ def _exact(column: Any, kind: pa.DataType) -> Any:
     else:
         same = cast.cast(column.type).equals(column)
     if not same:
-        raise pa.ArrowInvalid("a value would not be the same")
+        raise pa.ArrowInvalid("a value would change")
     return cast
 
 
 def unknown_column(topic: Topic, name: str) -> UnknownColumn:
-    """The error for a column that the topic does not have, with the nearest one it has."""
+    """The error for a column that the topic does not have; the hint names a similar one."""
     names = (RAW_SCHEMA if topic.schema is None else topic.schema).names
     near = difflib.get_close_matches(name, names, 1)
     return UnknownColumn(
@@ -112,7 +112,7 @@ def unknown_column(topic: Topic, name: str) -> UnknownColumn:
 
 
 def null_key(topic: Topic) -> NullKey:
-    """The error for a record without the key its topic needs."""
+    """The error for a record without a key in a topic that needs one."""
     why = "is compacted by key" if topic.key is None else f"has the key {topic.key!r}"
     return NullKey(
         f"A record for topic {topic.name!r} has no key, and the topic {why}",
@@ -125,8 +125,8 @@ def too_large(topic: Topic, size: int) -> RecordTooLarge:
     """The error for a record over its topic's limit."""
     return RecordTooLarge(
         f"A record for topic {topic.name!r} has {size:,} bytes, "
-        f"and the topic takes up to {topic.settings.max_record_bytes:,}",
-        hint="Store large things elsewhere and send where they are, or raise the topic's "
+        f"but the topic's max_record_bytes is {topic.settings.max_record_bytes:,}",
+        hint="Store large values elsewhere and send their location, or raise the topic's "
         f"limit: headrace topics alter {topic.name} --set max_record_bytes=16MiB",
         topic=topic.name,
         size=size,
@@ -140,8 +140,8 @@ def _check_nulls(topic: Topic, schema: pa.Schema, batch: pa.RecordBatch) -> None
     for field in schema:
         if not field.nullable and batch.column(field.name).null_count:
             raise WrongType(
-                f"Column {field.name!r} of topic {topic.name!r} is not null, "
-                "and the data has a null in it",
+                f"Column {field.name!r} of topic {topic.name!r} is NOT NULL, "
+                "but the data has a null in it",
                 topic=topic.name,
                 column=field.name,
             )
@@ -157,7 +157,7 @@ def _check_sizes(topic: Topic, batch: pa.RecordBatch) -> None:
 
 
 def _longest(column: pa.Array) -> int:
-    """A bound on the bytes of any value, that takes no look at the values."""
+    """An upper bound on the size of any value in bytes, found without reading the values."""
     if not len(column):
         return 0
     if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
@@ -176,7 +176,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def row_sizes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The bytes of each row, near enough to hold a limit against."""
+    """The approximate size of each row in bytes, for size limits."""
     return _sizes(batch.columns, batch.num_rows)
 
 

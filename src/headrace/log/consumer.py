@@ -1,7 +1,7 @@
-"""Reading a log from a position that moves, alone or as a member of a group.
+"""The consumer, alone or as a member of a group.
 
-What every log has in common: what was polled, what was handled, and when a group hears of it.
-Where partitions come from, and their records, is each log's own.
+This is the part common to all logs: which records were polled, which were handled, and when their
+offsets are committed. Each log implements the assignment of partitions and the reading of records.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.log.roles import CommitMode, Consumer
 
 
 class PlacedConsumer(Consumer):
-    """A consumer that keeps its places itself. It belongs to one thread."""
+    """A consumer that keeps its own positions. It belongs to one thread."""
 
     def __init__(self, positions: Positions, clock: Clock, *, commit: CommitMode) -> None:
         self._places = positions
@@ -35,33 +35,33 @@ class PlacedConsumer(Consumer):
         self._inherited = False
         in_child(self, PlacedConsumer._inherit)
 
-    # What each kind of log does in its own way
+    # Implemented by each kind of log
 
     @property
     @abstractmethod
     def grouped(self) -> bool:
-        """Whether there is a group whose offsets can be committed."""
+        """True if there is a group whose offsets can be committed."""
 
     @property
     @abstractmethod
     def home(self) -> str:
-        """The log that this is a consumer of, as far as it can be told from others."""
+        """An identifier of the log, equal to that of its producers."""
 
     @abstractmethod
     def _look(self, max_records: int, timeout: int) -> None:
-        """Follow a rebalance, or without a group the topics' growth, and hear of new records."""
+        """Follow a rebalance, or without a group new partitions, and look for new records."""
 
     @abstractmethod
     def _wait(self, span: int) -> None:
-        """Return after so many microseconds, or as soon as it is worth looking again."""
+        """Return after `span` microseconds, or as soon as there may be new records."""
 
     @abstractmethod
     def _offset_of(self, topic: TopicRow, partition: int, position: Position) -> int:
-        """The offset at which reading from a position begins."""
+        """The offset where reading from a position starts."""
 
     @abstractmethod
     def _committed(self, place: Place) -> int | None:
-        """The offset at which the group goes on in a partition."""
+        """The group's committed offset in a partition."""
 
     @abstractmethod
     def _offsets(self, moved: dict[Place, int]) -> GroupOffsets:
@@ -69,15 +69,15 @@ class PlacedConsumer(Consumer):
 
     @abstractmethod
     def _store(self, offsets: GroupOffsets, *, synced: bool) -> None:
-        """Move the group's offsets, if this member still owns the partitions."""
+        """Commit the group's offsets, if this member still owns the partitions."""
 
     @abstractmethod
     def _rejoin(self) -> None:
-        """Go on in the group after it has gone on without this member."""
+        """Join the group again after it has removed this member."""
 
     @abstractmethod
     def _end(self, *, commit: bool) -> None:
-        """Leave the group and let go of everything."""
+        """Leave the group and release everything."""
 
     # Reading
 
@@ -98,7 +98,7 @@ class PlacedConsumer(Consumer):
         return batches
 
     def _hand_out(self, any: bool) -> None:
-        """Count what was taken as handled."""
+        """Mark all polled records as handled."""
         if self._mode == "before" and any:
             self._commit_before({p: m.cursor.position for p, m in self._places.assigned.items()})
         for mine in self._places.assigned.values():
@@ -114,7 +114,7 @@ class PlacedConsumer(Consumer):
                     if one.moves == move:
                         yield from self._one_by_one(batch, one)
         finally:
-            # Whoever left the loop early gets the rest, when they read on.
+            # A caller that left the loop early gets the rest at the next read.
             self._places.put_back()
 
     def _one_by_one(self, batch: Batch, mine: Assigned) -> Iterator[Record]:
@@ -126,11 +126,11 @@ class PlacedConsumer(Consumer):
         moves = mine.moves
         for record in records:
             if self._mode == "manual":
-                # A commit in the loop's body is meant to cover the record at hand.
+                # A commit in the loop's body includes the current record.
                 mine.handled = record.offset + 1
             yield record
             if mine.moves != moves:
-                return  # somebody has sought elsewhere, so the rest is not what comes next
+                return  # the caller has called seek, so the rest does not come next
             if self._mode == "after":
                 mine.handled = record.offset + 1
         if error is not None:
@@ -138,7 +138,7 @@ class PlacedConsumer(Consumer):
             raise error
 
     def _commit_before(self, reached: dict[Place, int]) -> None:
-        """Commit what is about to be handed out; if that fails, it is not, and comes again."""
+        """Commit records before handing them out; if that fails, they come again."""
         if not self.grouped:
             return
         offsets = self._offsets(reached)
@@ -152,7 +152,7 @@ class PlacedConsumer(Consumer):
     def _poll(self, timeout: timedelta, max_records: int) -> list[Batch]:
         self._check_process()
         if self._closed:
-            raise MisusedHandle("This consumer is closed", hint="Make another: log.consumer()")
+            raise MisusedHandle("This consumer is closed", hint="Create another: log.consumer()")
         if max_records < 1:
             raise InvalidSetting(f"max_records cannot be {max_records}", hint="Choose 1 or more")
         wait = micros(timeout)
@@ -207,7 +207,7 @@ class PlacedConsumer(Consumer):
         self._commit(synced=True)
 
     def check_group(self) -> None:
-        """Return if there is a group whose offsets can be committed."""
+        """Check that there is a group whose offsets can be committed."""
         self._check_process()
         if not self.grouped:
             raise MisusedHandle(
@@ -216,30 +216,29 @@ class PlacedConsumer(Consumer):
             )
 
     def check_manual(self) -> None:
-        """Return if nobody but a transaction commits this consumer's offsets."""
+        """Check that only a transaction commits this consumer's offsets."""
         if self._mode != "manual":
             raise MisusedHandle(
-                f'A consumer with commit="{self._mode}" commits by itself, also what a transaction '
-                "that is aborted was to commit",
-                hint='Make it with commit="manual" and leave its offsets to the transaction',
+                f'A consumer with commit="{self._mode}" commits its offsets itself, even if the '
+                "transaction aborts",
+                hint='Create it with commit="manual" and leave its offsets to the transaction',
             )
 
     def check_nothing_lost(self) -> None:
-        """Return if no partition was given away with something of it polled and not committed.
+        """Check that no partition was given away with polled, uncommitted records.
 
-        There would be no telling whether a transaction holds results of it, which its next owner
-        will make too.
+        A transaction might hold results of these records, which the next owner will process again.
         """
         if self._lost:
             raise MemberFenced(
-                "A partition was given to another member with records polled from it that are "
-                "not committed",
-                hint="Call rewind() and go on: what is not committed will be polled again, "
-                "by whoever has its partition now",
+                "A partition was given to another member while records polled from it were not "
+                "committed",
+                hint="Call rewind() and continue: the new owner of the partition will poll "
+                "these records again",
             )
 
     def offsets_to_commit(self) -> GroupOffsets | None:
-        """What has been handled since the last commit."""
+        """The offsets handled since the last commit."""
         self.check_group()
         moved = {
             place: mine.handled
@@ -249,7 +248,7 @@ class PlacedConsumer(Consumer):
         return self._offsets(moved) if moved else None
 
     def offsets_committed(self, offsets: GroupOffsets) -> None:
-        """Hear that these offsets are in the log."""
+        """Note that these offsets are committed."""
         for place, offset in offsets.offsets.items():
             if place in self._places.assigned:
                 self._places.assigned[place].committed = offset
@@ -258,8 +257,8 @@ class PlacedConsumer(Consumer):
         self.check_group()
         self._lost = False
         for place, mine in self._places.assigned.items():
-            # Without a commit yet it is back to where reading began, and not to `start` once
-            # more: what is latest now was not so then.
+            # Without a commit yet, go back to where reading began. `start` would not do: the
+            # latest offset now is not the one from then.
             mine.committed = self._committed(place)
             mine.go_to(mine.origin if mine.committed is None else mine.committed)
 
@@ -287,14 +286,14 @@ class PlacedConsumer(Consumer):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # After an error in the block nobody knows that the last records were handled.
+        # After an error in the block, the last records may not have been handled.
         self._close(commit=kind is None)
 
     def close(self) -> None:
         self._close(commit=True)
 
     def abandon(self) -> None:
-        """Close without committing what was polled last."""
+        """Close without committing the records polled last."""
         self._close(commit=False)
 
     def _close(self, *, commit: bool) -> None:
@@ -305,11 +304,11 @@ class PlacedConsumer(Consumer):
     # Forks
 
     def _check_process(self) -> None:
-        """Return if this is the process that the consumer was made in."""
+        """Check that this process created the consumer."""
         if self._inherited:
             raise MisusedHandle(
                 "This consumer belongs to the process that this one was forked from",
-                hint="Make another: log.consumer()",
+                hint="Create another: log.consumer()",
             )
 
     def _inherit(self) -> None:

@@ -1,4 +1,4 @@
-"""What may be declared of a topic, checked the same way for every kind of log."""
+"""Declarations of topics, and checks of them that are common to all logs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ TOMBSTONE = pa.field("_tombstone", pa.bool_(), nullable=False)
 
 @dataclass(frozen=True)
 class TopicRow:
-    """A topic as its log has it; `columns` is its schema as DDL.
+    """A topic as stored in its log; `columns` is its schema as DDL.
 
-    One that is deleted and made again has another `id`, and `version` tells it from what it was
-    before it was altered.
+    A topic that is deleted and created again gets another `id`; altering it changes `version`.
     """
 
     id: int
@@ -48,45 +47,44 @@ class TopicRow:
 
 @lru_cache(maxsize=1024)
 def topic_schema(columns: str | None) -> pa.Schema:
-    """The topic's own columns, from its DDL; None stands for raw bytes."""
+    """The topic's columns, parsed from its DDL; None means raw bytes."""
     return RAW_SCHEMA if columns is None else parse_schema(columns)
 
 
 @lru_cache(maxsize=1024)
 def stored_schema(columns: str | None) -> pa.Schema:
-    """The columns of rows on their way to the log.
+    """The columns that rows are stored in.
 
-    Every column may be null here, whatever the topic says, since a tombstone has only its key.
+    All are nullable, whatever the topic declares, since a tombstone has only its key.
     """
     fields = [field.with_nullable(True) for field in topic_schema(columns)]
     return pa.schema(fields if columns is None else [*fields, TOMBSTONE])
 
 
 def unknown_topic(name: str) -> UnknownTopic:
-    """The error for a name that no topic has."""
+    """The error for a topic that does not exist."""
     return UnknownTopic(
         f"There is no topic {name!r}",
-        hint=f"'headrace topics list' shows what there is; "
-        f"'headrace topics create {name}' makes it",
+        hint=f"'headrace topics list' shows all topics; 'headrace topics create {name}' creates it",
         topic=name,
     )
 
 
 def topic_exists(name: str) -> TopicExists:
-    """The error for a name that is taken."""
+    """The error for a topic that exists already."""
     return TopicExists(
-        f"Topic {name!r} is there already",
+        f"Topic {name!r} already exists",
         hint=f"'headrace topics describe {name}' shows it",
         topic=name,
     )
 
 
 def check_partition(row: TopicRow, partition: int) -> int:
-    """The partition number itself, if the topic has it."""
+    """Return the partition number, if the topic has that partition."""
     if not 0 <= partition < row.topic.partitions:
         raise UnknownPartition(
             f"Topic {row.name!r} has no partition {partition}",
-            hint=f"It has the partitions 0 to {row.topic.partitions - 1}",
+            hint=f"It has partitions 0 to {row.topic.partitions - 1}",
             topic=row.name,
             partition=partition,
         )
@@ -94,7 +92,7 @@ def check_partition(row: TopicRow, partition: int) -> int:
 
 
 def check_partitions(partitions: int) -> None:
-    """Return if a topic can have so many."""
+    """Check that a topic can have that many partitions."""
     if not 1 <= partitions <= MAX_PARTITIONS:
         raise InvalidSetting(
             f"A topic cannot have {partitions} partitions", hint=f"Choose 1 to {MAX_PARTITIONS}"
@@ -102,21 +100,21 @@ def check_partitions(partitions: int) -> None:
 
 
 def check_more_partitions(topic: Topic, partitions: int) -> None:
-    """Return if the topic's partitions can become so many."""
+    """Check that a topic's partitions can be increased to that many."""
     check_partitions(partitions)
     if partitions < topic.partitions:
         raise InvalidSetting(
-            f"Topic {topic.name!r} has {topic.partitions} partitions, "
-            f"and cannot have fewer: {partitions}",
-            hint="Partitions hold records, so they can be added and not taken away",
+            f"Topic {topic.name!r} has {topic.partitions} partitions "
+            f"and cannot be reduced to {partitions}",
+            hint="Partitions hold records, so they can be added but not removed",
         )
 
 
 def check_compaction(topic: Topic, columns: str | None) -> None:
-    """Return if the topic has a key, or is not compacted."""
+    """Check that a compacted topic has a key."""
     if topic.settings.compacts and columns is not None and topic.key is None:
         raise InvalidSetting(
-            f"Topic {topic.name!r} cannot be compacted, since it has no key",
+            f"Topic {topic.name!r} cannot be compacted: it has no key",
             hint="Name the key column, or use cleanup=delete",
         )
 
@@ -124,13 +122,13 @@ def check_compaction(topic: Topic, columns: str | None) -> None:
 def columns_of(
     schema: str | pa.Schema | None, key: str | None, event_time: str | None
 ) -> str | None:
-    """A schema as DDL, if the key and the event time are columns of it; None for raw bytes."""
+    """A schema as DDL, after checking its key and event-time columns; None for raw bytes."""
     if schema is None:
         for what, name in (("key", key), ("event-time", event_time)):
             if name is not None:
                 raise InvalidSchema(
                     f"A topic of raw bytes has no {what} column {name!r}",
-                    hint="Give the topic a schema, or leave the column out",
+                    hint=f"Give the topic a schema, or omit the {what} column",
                 )
         return None
     parsed = _parse(schema)
@@ -138,7 +136,7 @@ def columns_of(
         if name is not None and name not in parsed.names:
             raise InvalidSchema(
                 f"The {what} column {name!r} is not in the schema",
-                hint=f"Its columns are: {', '.join(parsed.names)}",
+                hint=f"The schema has: {', '.join(parsed.names)}",
             )
     if key is not None:
         key_bytes(pa.nulls(0, parsed.field(key).type))  # refuses a type that cannot be a key
@@ -151,19 +149,19 @@ def columns_of(
 
 
 def widened(row: TopicRow, schema: str | pa.Schema) -> str:
-    """A topic's new columns as DDL, if they are the present ones and more."""
+    """A topic's new columns as DDL, after checking that they extend the current ones."""
     if row.columns is None:
-        raise InvalidSchema(f"Topic {row.name!r} holds raw bytes and cannot be given columns")
+        raise InvalidSchema(f"Topic {row.name!r} holds raw bytes and cannot get columns")
     new, old = _parse(schema), row.schema
     if list(new)[: len(old)] != list(old):
         raise InvalidSchema(
-            f"The new schema of {row.name!r} does not begin with its present columns",
+            f"The new schema of {row.name!r} does not begin with its current columns",
             hint=f"Keep '{row.columns}' as it is and add columns after it",
         )
     for field in list(new)[len(old) :]:
         if not field.nullable:
             raise InvalidSchema(
-                f"The new column {field.name!r} must be nullable: older rows do not have it"
+                f"The new column {field.name!r} must be nullable: existing rows do not have it"
             )
     return format_schema(new)
 

@@ -1,4 +1,4 @@
-"""What becomes of records that were sent."""
+"""Deliveries: the outcome of sent records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.log.state import Receipt
 
 
 class Outcome(Delivery):
-    """The log's answer, or the error in its place. `hurry` is called by whoever cannot wait."""
+    """A receipt or an error, once known. `wait` calls `hurry` to have the commit made now."""
 
     def __init__(self, hurry: Callable[[], None]) -> None:
         self._hurry = hurry
@@ -30,12 +30,12 @@ class Outcome(Delivery):
         return self.receipt or Receipt(None, 0, ())
 
     def end(self, receipt: Receipt | None, error: HeadraceError | None) -> None:
-        """Hear what the records became."""
+        """Set the outcome."""
         self.receipt, self.error = receipt, error
 
 
 class Sent(Outcome):
-    """One batch of sent records, over all topics. Every `send` into it returns it."""
+    """A batch of sent records of any topics. Every `send` into it returns it."""
 
     def __init__(self, flush: Callable[[Outcome], None]) -> None:
         super().__init__(lambda: flush(self))
@@ -43,7 +43,7 @@ class Sent(Outcome):
         self.size = 0
         self.sequence: int | None = None
         self.refused: HeadraceError | None = None
-        """Why some of its records cannot be committed, whatever becomes of the others."""
+        """The reason why some of its records cannot be committed. The others can."""
 
     def end(self, receipt: Receipt | None, error: HeadraceError | None) -> None:
         super().end(receipt, error)
@@ -51,7 +51,7 @@ class Sent(Outcome):
 
 
 class Either(Delivery):
-    """A record that went with one of two batches; nobody knows which, so both have to get in."""
+    """A record in one of two batches; it is unknown which, so both must be committed."""
 
     def __init__(self, one: Sent, other: Sent) -> None:
         self._one, self._other = one, other

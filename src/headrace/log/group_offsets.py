@@ -1,4 +1,4 @@
-"""A group's offsets on their way to the log."""
+"""Offsets that a group commits."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 Place = tuple[int, int]
-"""A topic's number and a partition."""
+"""A topic's id and a partition."""
 
 
 @dataclass(frozen=True)
 class GroupOffsets:
-    """Where a group goes on: an offset by topic number and partition.
+    """A group's next offsets, by topic id and partition.
 
-    `group` and `member` are what the log knows them by. `member` is None where nobody has to own
+    `group` and `member` are the log's own ids of them. `member` is None if no member has to own
     the partitions, as when offsets are reset.
     """
 

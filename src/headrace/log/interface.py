@@ -1,7 +1,7 @@
-"""What every log can do, whether it lives in a folder or on a broker.
+"""The interface of every log, embedded or on Kafka.
 
-`Log` is the whole of it: topics, producers, consumers, reading, groups and upkeep. What one kind
-of log cannot do is a `Capability` it does not list, and asking for it raises `Unsupported`.
+`Log` covers topics, producers, consumers, reading, groups and upkeep. A log lists each
+`Capability` it has; using one it lacks raises `Unsupported`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headrace.log.state import GroupState, Topic, TopicCommit, TopicState, Upkee
 
 
 class Capability(StrEnum):
-    """What a log may lack."""
+    """A feature that not every log has."""
 
     COMMITS = "commit numbers that order the whole log"
     FRONTIERS = "the highest event time of a topic at every commit"
@@ -38,19 +38,19 @@ class Capability(StrEnum):
 
 
 def lacking(url: str, capability: Capability) -> Unsupported:
-    """The error for what the log at a URL cannot do."""
+    """The error for a capability that the log at a URL lacks."""
     return Unsupported(
         f"The log at {url} does not have {capability.value}",
-        hint="Use an embedded log (file:./data) where this is needed",
+        hint="Use an embedded log (file:./data) if you need this",
         capability=capability.name,
     )
 
 
 class Log(Closing):
-    """A durable, partitioned, replayable history.
+    """A durable, partitioned, replayable log of records.
 
-    Closing it closes its producers, which commit what they have, and its consumers, which do not
-    commit: what they polled last may not have been handled.
+    Closing it closes its producers, which commit what was sent, and its consumers, which do not
+    commit: the records they polled last may not have been handled.
     """
 
     url: str
@@ -58,16 +58,16 @@ class Log(Closing):
 
     @property
     def home(self) -> str:
-        """The URL by which what is derived from the log is found. Usually that is its own."""
+        """The URL under which data derived from the log is stored. Usually the log's own."""
         return self.url
 
     def require(self, capability: Capability) -> None:
-        """Return if the log can do it, raise `Unsupported` if not."""
+        """Raise `Unsupported` if the log lacks a capability."""
         if capability not in self.capabilities:
             raise self.lacks(capability)
 
     def lacks(self, capability: Capability) -> Unsupported:
-        """The error for what this log cannot do."""
+        """The error for a capability that this log lacks."""
         return lacking(self.url, capability)
 
     # Topics
@@ -83,10 +83,10 @@ class Log(Closing):
         event_time: str | None = None,
         settings: TopicSettings | Mapping[str, Any] | None = None,
     ) -> Topic:
-        """Declare a topic: typed if it has a `schema`, else raw bytes."""
+        """Create a topic: typed if it has a `schema`, else of raw bytes."""
 
     def ensure_topic(self, declared: Topic) -> Topic:
-        """The topic of that name: made as declared, or as it was if it is there already."""
+        """Create a topic as declared; if it already exists, return it unchanged."""
         with contextlib.suppress(TopicExists):
             return self.create_topic(
                 declared.name,
@@ -100,15 +100,15 @@ class Log(Closing):
 
     @abstractmethod
     def topics(self) -> list[Topic]:
-        """All topics, by name."""
+        """All topics, sorted by name."""
 
     @abstractmethod
     def topic(self, name: str) -> TopicState:
-        """One topic and what is in it."""
+        """A topic and its contents."""
 
     @abstractmethod
     def topic_ids(self, names: Iterable[str]) -> dict[str, int]:
-        """The ids of topics, without those that are not there; one made again has another."""
+        """The ids of those topics that exist. A topic that was created again has another id."""
 
     @abstractmethod
     def alter_topic(
@@ -123,7 +123,7 @@ class Log(Closing):
 
     @abstractmethod
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, its records and what groups remember of it."""
+        """Delete a topic, its records and the groups' offsets in it."""
 
     # Writing
 
@@ -136,7 +136,7 @@ class Log(Closing):
         linger: timedelta = timedelta(milliseconds=10),
         batch_bytes: int = 4 << 20,
     ) -> Producer:
-        """A producer. Giving it an `id` fences out any older one with the same id."""
+        """Create a producer. An `id` fences out any older producer with the same id."""
 
     # Reading
 
@@ -150,9 +150,9 @@ class Log(Closing):
         partitions: Iterable[int] | None = None,
         columns: Sequence[str] | None = None,
     ) -> Iterator[Batch]:
-        """What the topic holds between two positions, partition by partition, and then stop.
+        """Read a topic from one position up to another, partition by partition.
 
-        `stop` is fixed when the call is made. An offset applies to each partition read.
+        `stop` is resolved when the call is made. An offset applies to each partition read.
         """
 
     @abstractmethod
@@ -167,10 +167,10 @@ class Log(Closing):
         session: timedelta = timedelta(seconds=10),
         max_poll_interval: timedelta = timedelta(minutes=5),
     ) -> Consumer:
-        """A consumer; with a `group` it shares the partitions with the group's other members.
+        """Create a consumer; with a `group` it shares the partitions with the group's members.
 
-        `start` is for partitions where the group has no committed offset. `commit` says when the
-        group's offset moves past a record: `before` it is handed out (at most once), `after` the
+        `start` applies to partitions where the group has no committed offset. `commit` sets when a
+        record's offset is committed: `before` the record is handed out (at most once), `after` the
         next poll shows that it was handled (at least once), or `manual`ly, by `commit()` or in a
         transaction (exactly once).
         """
@@ -187,30 +187,30 @@ class Log(Closing):
 
     @abstractmethod
     def rollbacks(self) -> dict[int, int]:
-        """Each history of the log that began with a rollback, and the first commit taken back.
+        """The log's rollbacks: the number of each, from 1, and the first commit it took back.
 
-        Histories are numbered from 1. Commits of an earlier one are gone from that commit on.
+        Commits from before a rollback are gone from that commit on.
         """
 
     @abstractmethod
     def sync(self, upto: int) -> None:
-        """Return when all commits up to a number would survive a power cut."""
+        """Sync the log, so that all commits up to a number survive a power cut."""
 
     @abstractmethod
     def commit_time(self, commit: int) -> int:
-        """When a commit was made, in microseconds since the epoch."""
+        """The time of a commit, in microseconds since the epoch."""
 
     @abstractmethod
     def commits(self, topic: str, after: int, limit: int) -> list[TopicCommit]:
-        """The next commits after a number, at most `limit`, that touch a topic."""
+        """The next commits to a topic after a commit number, at most `limit`."""
 
     @abstractmethod
     def advance(self, topic: str, moment: datetime, *, ahead: bool = False) -> int | None:
-        """Move a topic's frontier on without a row, because events up to then have come.
+        """Advance a topic's frontier without a row: all events up to then have arrived.
 
-        That is a commit without records, and its number is returned; None if the frontier was there
-        already. A moment ahead of the clock by more than the topic's `skew` is refused, unless
-        it is meant to be `ahead`.
+        This makes a commit without records and returns its number, or None if the frontier was
+        there already. A moment ahead of the clock by more than the topic's `skew` is refused,
+        unless `ahead` is set.
         """
 
     @abstractmethod
@@ -229,22 +229,22 @@ class Log(Closing):
 
     @abstractmethod
     def group(self, name: str) -> GroupState:
-        """Who is in a group and how far it is behind."""
+        """A group's members and lag."""
 
     @abstractmethod
     def reset_group(self, name: str, topic: str, position: Position) -> dict[int, int]:
-        """Move an idle group's offsets in a topic; returns them by partition."""
+        """Reset an inactive group's offsets in a topic; return them by partition."""
 
     @abstractmethod
     def delete_group(self, name: str) -> None:
-        """Forget a group that has no members."""
+        """Delete a group that has no members."""
 
     # Upkeep
 
     @abstractmethod
     def upkeep(self, topic: str | None = None) -> list[UpkeepReport]:
-        """Apply retention, compaction and tiering as each topic's settings say."""
+        """Apply retention, compaction and tiering by each topic's settings."""
 
     @abstractmethod
     def compact(self, topic: str) -> UpkeepReport:
-        """Compact a topic now, its newest segment included."""
+        """Compact a topic now, including its newest segment."""

@@ -1,7 +1,7 @@
-"""Records that repeat others, dropped by a reader: what was written twice is read once.
+"""Deduplication by a reader: records that were written twice are read once.
 
-What runs in real time writes some records again after a crash. Each of them has an id that says
-what it is of, and only the first of an id is news.
+A step in real time writes some records again after a crash. Each record has an id, and only the
+first record of an id counts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ REMEMBERED = 1_000_000
 
 
 class OnceBy:
-    """Tells the first record of each id. Of more ids than are remembered, the oldest go first."""
+    """Finds the first record of each id. It remembers the newest `remembered` ids."""
 
     def __init__(self, column: str, remembered: int = REMEMBERED) -> None:
         self._column = column
@@ -23,14 +23,14 @@ class OnceBy:
         self._seen: dict[Hashable, None] = {}
 
     def is_first(self, record: Record) -> bool:
-        """Whether no record of the same id came before. Those without an id repeat nothing."""
+        """True if no record with the same id came before. A record without an id is first."""
         row = record.value
         if row is None:
             return True
         if not isinstance(row, dict) or self._column not in row:
             raise UnknownColumn(
-                f"Records of topic {record.topic!r} have no column {self._column!r} to go by",
-                hint=f"There are: {', '.join(row)}" if isinstance(row, dict) else "They are bytes",
+                f"Records of topic {record.topic!r} have no column {self._column!r}",
+                hint=f"They have: {', '.join(row)}" if isinstance(row, dict) else "They are bytes",
             )
         known = row[self._column]
         if known is None:
@@ -46,10 +46,10 @@ class OnceBy:
 def once_by(
     records: Iterable[Record], column: str, *, remembered: int = REMEMBERED
 ) -> Iterator[Record]:
-    """The records of which each is the first with its value in a column, such as an alert's id.
+    """The first record of each value in a column, such as an alert's id.
 
-    So many ids are remembered, by this reader and as long as it reads. One that has to know them
-    after a crash of its own keeps them with whatever it does: an upsert by the id does.
+    This reader remembers the last `remembered` ids, in memory. A reader that has to know them after
+    its own crash stores them with its results, for example by an upsert on the id.
     """
     once = OnceBy(column, remembered)
     return filter(once.is_first, records)

@@ -1,4 +1,4 @@
-"""Sending record by record: batches that fill up by size or by time."""
+"""Sending record by record, in batches limited by size and time."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from headrace.log.split import MAX_COMMIT_BYTES, Piece
 from headrace.log.state import Receipt
 
 _QUEUE = 8
-"""Full batches that may gather behind `acks="none"` before `send` blocks."""
+"""Full batches that may queue up with `acks="none"` before `send` blocks."""
 
 _STEP_IN = 0.001
-"""Seconds that the background thread leaves an overdue batch to whoever sends."""
+"""Seconds that the background thread leaves an overdue batch to the next `send`."""
 
 
 class Outbox(Producer):
     """The half of a producer that sends.
 
-    A batch is committed by the `send` that fills it, which is how a slow disk slows down whoever
-    writes too fast. When `linger` has passed it is committed by the next `send`, or if there is
-    none by a thread in the background. With `acks="none"` that thread commits them all.
+    The `send` that fills a batch commits it, so a slow disk slows down a fast caller (back
+    pressure). Once `linger` has passed, the next `send` commits the batch, or else a background
+    thread does. With `acks="none"` that thread makes all commits.
 
-    The order of things matters where threads meet without a lock. A commit resets everything,
-    puts a new batch in place of the old one, and only then takes the records. `send` looks which
-    batch is current, puts its record in, and looks again. If it is the same batch, the record goes
-    with it; if not, it goes with one of the two. And a record that was not taken finds everything
-    reset, so its own `send` sees to it that it will be.
+    Threads meet here without a lock, so the order of steps matters. A commit resets everything,
+    replaces the current batch by a new one, and only then takes the records. `send` notes the
+    current batch, adds its record, and compares. If the batch is the same, the record is in it; if
+    not, it is in one of the two. A record that was not taken finds everything reset, so its own
+    `send` schedules the next commit.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class Outbox(Producer):
         self._linger = linger.total_seconds()
         self._batch_bytes = batch_bytes
         self._rows: dict[str, Rows] = {}
-        self._retired: list[Rows] = []  # nothing new is sent to these, but by those who are at it
+        self._retired: list[Rows] = []  # only a `send` in progress may still add to these
         self._sent = Sent(self.flush_for)
         self._full: deque[Sent] = deque()
         self._size = 0
-        self._trip = 0  # the size at which `send` has to do more than send
+        self._trip = 0  # the size from which `send` takes the slow path
         self._empty = True
         self._overdue = False
         self._opening = threading.Lock()
@@ -89,7 +89,7 @@ class Outbox(Producer):
             raise failure
 
     def flush_for(self, sent: Outcome) -> None:
-        """Have a batch committed. What became of others is left for `flush` to tell."""
+        """Commit a batch. Errors of other batches are left for `flush` to raise."""
         try:
             self.flush()
         except HeadraceError as error:
@@ -98,23 +98,23 @@ class Outbox(Producer):
             self._failure = None if error is sent.error else error
 
     def check_open(self) -> None:
-        """Return if this producer can still be used."""
+        """Check that this producer can still be used."""
         if self._closed:
-            raise MisusedHandle("This producer is closed", hint="Make another: log.producer()")
+            raise MisusedHandle("This producer is closed", hint="Create another: log.producer()")
         self.check_process()
 
     def check_process(self) -> None:
-        """Return if this is the process that the producer was made in."""
+        """Check that this process created the producer."""
         if self._inherited:
             raise MisusedHandle(
                 "This producer belongs to the process that this one was forked from",
-                hint="Make another: log.producer()",
+                hint="Create another: log.producer()",
             )
 
     def close(self) -> None:
         if self._closed or self._inherited:  # what was sent is the parent's to commit
             return
-        # First nobody new may send; then what was sent is committed.
+        # First refuse new sends; then commit what was sent.
         self._closed = True
         with self._opening:
             self._retired += self._rows.values()
@@ -130,15 +130,15 @@ class Outbox(Producer):
 
     @property
     def waiting(self) -> bool:
-        """Whether there is anything that was sent and not committed."""
+        """True if there are sent records that are not committed."""
         return bool(self._full) or not all(rows.empty for rows in self._all_rows())
 
     # Inside
 
     def _inherit(self) -> None:
-        """Refuse whatever comes next, in a child of the process that made this producer."""
+        """Refuse all further use, in a fork of the process that created this producer."""
         self._inherited = True
-        self._trip = 0  # or `send` would not look
+        self._trip = 0  # or `send` would not check
         self._opening = threading.Lock()
         self._committer.lock = threading.RLock()
 
@@ -159,8 +159,8 @@ class Outbox(Producer):
         return rows
 
     def _tripped(self, before: Sent) -> Delivery:
-        """The record is the first of a batch, or fills one, or one has waited for long enough, or
-        one was taken at this very moment, or the producer is being closed."""
+        """The slow path of `send`: the record is the first of a batch, or fills one, or a batch is
+        overdue or was just taken, or the producer is being closed."""
         self.check_process()
         now = self._sent
         delivery = now if now is before else Either(before, now)
@@ -176,14 +176,14 @@ class Outbox(Producer):
         try:
             self._drain()
         except Retryable:
-            # The record is in the queue, and raising would have it sent again; `flush` will tell.
-            # But a queue has to end somewhere.
+            # The record is in the queue, so raising would make the caller send it twice; `flush`
+            # will raise. But the queue needs a limit.
             if self._closed or sum(sent.size for sent in [*self._full]) > MAX_COMMIT_BYTES:
                 raise
         return delivery
 
     def _drain(self) -> None:
-        """Commit all that was sent, in order. What may succeed later stays first in line."""
+        """Commit all that was sent, in order. A batch with a retryable error stays first."""
         self.check_process()
         first: HeadraceError | None = None
         with self._committer.lock:
@@ -217,8 +217,8 @@ class Outbox(Producer):
             sent.end(Receipt(None, 0, ()), None)
 
     def _commit(self, sent: Sent) -> tuple[Receipt, HeadraceError | None]:
-        """Commit a batch, but for the rows of a topic that is gone: others are not to suffer."""
-        # The number stays with the batch, so that trying again after a lost answer adds nothing.
+        """Commit a batch, without the rows of topics that are gone."""
+        # The number stays with the batch, so that a retry after a lost answer adds nothing.
         if sent.sequence is None:
             sent.sequence = self._committer.last_own = self._committer.next_sequence
 
@@ -239,7 +239,7 @@ class Outbox(Producer):
         return receipt, sent.refused
 
     def _retire(self, taken: Taken) -> None:
-        """Have the next `send` to a topic that is gone look whether there is one again."""
+        """Make the next `send` to a deleted topic look it up again."""
         self._committer.forget(taken.topic.name)
         with self._opening:
             if self._rows.get(taken.topic.name) is taken.rows:
@@ -251,8 +251,8 @@ class Outbox(Producer):
             self._wake.clear()
             self._stop.wait(self._linger)
             if self._wait:
-                # Whoever is sending commits cheaper than a thread that fights for the
-                # interpreter with them; this one steps in when nobody is.
+                # A `send` commits at less cost than this thread, which contends with the sender
+                # for the GIL. So it steps in only when nobody sends.
                 self._overdue = True
                 self._trip = 0
                 self._stop.wait(_STEP_IN)
@@ -263,7 +263,7 @@ class Outbox(Producer):
             try:
                 self._drain()
             except Retryable:
-                continue  # the batch is still there, and `flush` will try it again
+                continue  # the batch stays queued, and `flush` will try again
             except HeadraceError as error:
-                # Whoever sent is not here to be told; `flush` and `close` will tell them.
+                # The sender is in another thread; `flush` and `close` will raise it.
                 self._failure = error

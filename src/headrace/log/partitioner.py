@@ -1,7 +1,7 @@
-"""Kafka's own key partitioning, so that a key is in the same partition here and on a broker.
+"""Kafka's key partitioning, so that a key is in the same partition here and on a broker.
 
-A key becomes bytes as Kafka's standard serializers make them (`key_bytes`), the bytes become a
-murmur2 hash, and the hash becomes a partition (`partition_of`, or `partition_column` for many).
+A key is serialized as Kafka's standard serializers do (`key_bytes`) and hashed by murmur2; the hash
+gives the partition (`partition_of`, or `partition_column` for many keys).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _R = 24
 _WORD = 0xFFFFFFFF
 _POSITIVE = 0x7FFFFFFF
 
-# Keys hashed at once: few enough for every array of a round to stay in the processor's cache.
+# Keys hashed at once: few enough that all arrays of a round stay in the processor's cache.
 _BLOCK = 16_384
 _SAMPLE = 4_096
 
-# What the 0 to 3 bytes after a key's last whole word keep of a word, and what follows them.
+# For the 0 to 3 bytes after a key's last whole word: their mask in a word, and their factor.
 _TAIL_MASK = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
 _TAIL_FACTOR = np.array([1, _M, _M, _M], np.uint32)
 
@@ -36,7 +36,7 @@ _INTEGER_WIDTH = {pa.int8(): 1, pa.int16(): 2, pa.int32(): 4, pa.int64(): 8}
 
 
 def murmur2(data: bytes) -> int:
-    """The hash that Kafka's Java client gives, signed as Java's `int` is."""
+    """The hash of Kafka's Java client, signed like Java's `int`."""
     whole = len(data) & ~3
     h = _SEED ^ len(data)
     for (k,) in struct.iter_unpack("<I", data[:whole]):
@@ -57,10 +57,10 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 
 def partition_column(keys: pa.Array, partitions: int) -> NDArray[np.int32]:
-    """The partition of each key of any column that `key_bytes` takes; -1 where there is no key."""
+    """The partition of each key in a column that `key_bytes` accepts; -1 for a null key."""
     _check_count(partitions)
     if types.is_dictionary(keys.type):
-        # The last place stands for no key, and -1 finds it.
+        # The last entry is for null keys: the index -1 finds it.
         found = np.append(partition_column(keys.dictionary, partitions), np.int32(-1))
         codes: NDArray[np.int64] = keys.indices.cast(pa.int64()).fill_null(-1).to_numpy()
         return found[codes]
@@ -103,7 +103,7 @@ def key_bytes(keys: pa.Array) -> pa.Array:
     if kind in _INTEGER_WIDTH or types.is_float32(kind) or types.is_float64(kind):
         return _big_endian(keys)
     raise InvalidSchema(
-        f"a column of type {kind} cannot be a key",
+        f"A column of type {kind} cannot be a key",
         hint="Use a string, binary, number, boolean, date or timestamp column",
         type=str(kind),
     )
@@ -112,9 +112,9 @@ def key_bytes(keys: pa.Array) -> pa.Array:
 def key_bytes_of(value: Any, type: pa.DataType) -> bytes:
     """One key of a column of this type, as `key_bytes` writes it."""
     if value is None:
-        raise NullKey("the key is null", hint="Give the record a key")
+        raise NullKey("The key is null", hint="Give the record a key")
     try:
-        # The three kinds of key that nearly all topics have are not worth an array each.
+        # A fast path for the usual types of keys, without an array for each.
         if isinstance(value, str) and types.is_string(type):
             return value.encode()
         if isinstance(value, bytes) and types.is_binary(type):
@@ -124,14 +124,14 @@ def key_bytes_of(value: Any, type: pa.DataType) -> bytes:
         raw: bytes = key_bytes(pa.array([value], type))[0].as_py()
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise WrongType(
-            f"a key of Python's {value.__class__.__name__} does not fit a column of {type}",
-            hint="Give it the type and range of the key column",
+            f"A key of Python type {value.__class__.__name__} does not fit a column of {type}",
+            hint="Convert it to the type and range of the key column",
         ) from error
     return raw
 
 
 def key_of_bytes(data: bytes, type: pa.DataType) -> Any:
-    """The key of a column of this type that `key_bytes` writes so."""
+    """The inverse of `key_bytes_of`: a key of a column of this type, from its bytes."""
     if types.is_string(type):
         return data.decode()
     if types.is_binary(type):
@@ -145,7 +145,7 @@ def key_of_bytes(data: bytes, type: pa.DataType) -> Any:
         kind = pa.int64()
     plain = np.dtype(kind.to_pandas_dtype()).newbyteorder(">")
     if len(data) != plain.itemsize:
-        raise ValueError(f"{len(data)} bytes are no {type}")
+        raise ValueError(f"{len(data)} bytes are not a valid {type}")
     value = np.frombuffer(data, plain).astype(plain.newbyteorder("="))
     return pa.array(value).cast(type)[0].as_py()
 
@@ -153,14 +153,14 @@ def key_of_bytes(data: bytes, type: pa.DataType) -> Any:
 def _check_count(partitions: int) -> None:
     if partitions < 1:
         raise InvalidSetting(
-            f"{partitions} is no number of partitions", hint="A topic has 1 or more"
+            f"The number of partitions cannot be {partitions}", hint="A topic has 1 or more"
         )
 
 
 def _repeats(keys: pa.Array) -> bool:
-    """Whether a sample says that looking keys up costs less than hashing each of them.
+    """True if keys repeat so often, by a sample, that a dictionary is cheaper than hashing each.
 
-    It does so for keys of mixed length only: those of one length are hashed faster than found.
+    This holds only for keys of mixed length: keys of one length hash faster than a look-up.
     """
     if len(keys) < 4 * _SAMPLE:
         return False
@@ -169,7 +169,7 @@ def _repeats(keys: pa.Array) -> bool:
 
 
 def _spread(hashes: NDArray[np.uint32], partitions: int) -> NDArray[np.int32]:
-    # numpy divides by one number many times faster than it takes the remainder.
+    # numpy's division by a scalar is many times faster than its remainder.
     hashes &= np.uint32(_POSITIVE)
     quotient = hashes // np.uint32(partitions)
     quotient *= np.uint32(partitions)
@@ -194,7 +194,7 @@ def _hashes(
 
 
 def _hash_rows(content: NDArray[np.uint8], length: int, h: NDArray[np.uint32]) -> None:
-    """Hash keys of one length, which lie one behind the other, into `h`."""
+    """Hash contiguous keys of one length into `h`."""
     whole = length & ~3
     words = np.ndarray((len(h), whole // 4), "<u4", content, strides=(length, 4))
     h[:] = _SEED ^ length
@@ -210,11 +210,11 @@ def _hash_rows(content: NDArray[np.uint8], length: int, h: NDArray[np.uint32]) -
 def _hash_mixed(
     content: NDArray[np.uint8], starts: NDArray[np.int32], lengths: NDArray[np.int32]
 ) -> NDArray[np.uint32]:
-    """Hash keys of any lengths, longest first, so that each round works on the keys in front."""
+    """Hash keys of any lengths, longest first, so that each round works on a prefix of them."""
     longest = lengths.max()
     # numpy sorts integers of 8 and 16 bits by radix, several times faster than wider ones.
     order = np.argsort((longest - lengths).astype(np.min_scalar_type(longest)), kind="stable")
-    # A word can start at any byte. The last key's tail may be read past its end, hence the room.
+    # A word can start at any byte. The last key's tail is read past its end, hence the padding.
     roomy = np.append(content, np.zeros(4, np.uint8))
     words = np.ndarray(len(content) + 1, "<u4", roomy, strides=(1,))
     at = starts[order].astype(np.intp)
@@ -250,7 +250,7 @@ def _finish(h: NDArray[np.uint32]) -> None:
 def _big_endian(keys: pa.Array) -> pa.Array:
     values = keys.fill_null(0).to_numpy()
     if values.dtype == np.float64:
-        # Kafka's DoubleSerializer writes one NaN for all of them; its FloatSerializer does not.
+        # Kafka's DoubleSerializer writes the same NaN for all; its FloatSerializer does not.
         values = np.where(np.isnan(values), np.nan, values)
     swapped = values.astype(values.dtype.newbyteorder(">"))
     valid = None

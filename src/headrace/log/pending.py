@@ -1,8 +1,8 @@
-"""Records that were sent and not yet committed: lists, until they are made Arrow all at once.
+"""Records that were sent and not yet committed: kept in lists, then converted to Arrow at once.
 
-`add` may be called by many threads while another one takes what has gathered. Neither takes a
-lock, which would cost as much as all the rest of `send`: a record goes in by one call that the
-interpreter does not interrupt, and so it is either among what is taken or still there afterwards.
+Many threads may call `add` while another one takes the waiting records. Neither takes a lock, which
+would cost as much as the rest of `send`: a record is added by one call that the interpreter does
+not interrupt, so it is either taken or still waiting afterwards.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace.log.split import Piece, Rotation, split_by, targets_of, with_tombs
 
 @dataclass(frozen=True, slots=True)
 class _Special:
-    """A raw value that comes with headers or names its partition."""
+    """A raw value with headers or an explicit partition."""
 
     value: bytes | None
     headers: Sequence[Header]
@@ -31,18 +31,18 @@ class _Special:
 
 
 class _Gathering:
-    """Records, in whatever shape, until they are taken."""
+    """Waiting records, in any form."""
 
     def __init__(self) -> None:
         self._waiting: list[Any] = []
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has gathered."""
+        """True if no record is waiting."""
         return not self._waiting
 
     def take(self) -> list[Any]:
-        """What has gathered; it is not here any more."""
+        """Remove and return the waiting records."""
         taken = self._waiting[: len(self._waiting)]
         del self._waiting[: len(taken)]
         return taken
@@ -58,7 +58,7 @@ class RawRows(_Gathering):
 
     @property
     def topic(self) -> TopicRow:
-        """The topic that records are checked against. It may be altered while they gather."""
+        """The topic that records are checked against. It may be altered while they wait."""
         return self._topic
 
     @topic.setter
@@ -74,8 +74,8 @@ class RawRows(_Gathering):
         headers: Sequence[Header] | None,
         partition: int | None,
     ) -> int:
-        """Take a record, or refuse it; returns its size."""
-        # The hot path of `send`: bytes and nothing special about them.
+        """Add a record, or refuse it; return its size."""
+        # The hot path of `send`: plain bytes.
         if (
             value.__class__ is bytes
             and key.__class__ is bytes
@@ -136,13 +136,13 @@ class TypedRows(_Gathering):
     """Waiting records of a typed topic."""
 
     def __init__(self, topic: TopicRow) -> None:
-        super().__init__()  # rows, whether each is a tombstone, and its partition if named
+        super().__init__()  # row, True for a tombstone, partition or None
         self._topic = topic
         self._reader = RowReader(topic.topic)
 
     @property
     def topic(self) -> TopicRow:
-        """The topic that rows are checked against. It may be altered while they gather."""
+        """The topic that rows are checked against. It may be altered while they wait."""
         return self._topic
 
     @topic.setter
@@ -158,11 +158,11 @@ class TypedRows(_Gathering):
         headers: Sequence[Header] | None,
         partition: int | None,
     ) -> int:
-        """Take a row, or refuse it; returns its size."""
+        """Add a row, or refuse it; return its size."""
         if headers:
             raise InvalidRecord(
-                f"Topic {self.topic.name!r} has columns, and no place for headers",
-                hint="Make a column of what the headers say, or use a topic of raw bytes",
+                f"Topic {self.topic.name!r} is typed, so its records cannot have headers",
+                hint="Put their values into columns, or use a topic of raw bytes",
                 topic=self.topic.name,
             )
         reader = self._reader
@@ -176,7 +176,7 @@ class TypedRows(_Gathering):
         """Records that were taken, sorted into the topic's partitions."""
         schema = pa.schema([field.with_nullable(True) for field in topic.schema])
         rows, dead, partitions = zip(*taken, strict=True)
-        # Columns that the topic has gained since a row was sent are null in it.
+        # Columns added to the topic after a row was sent are null in it.
         width = len(schema)
         padded = [row if len(row) == width else row + [None] * (width - len(row)) for row in rows]
         try:
@@ -199,7 +199,7 @@ Rows = RawRows | TypedRows
 
 @dataclass(frozen=True)
 class Taken:
-    """Records on their way to the log, and the topic that they were sent to."""
+    """Records to commit, and the topic that they were sent to."""
 
     rows: Rows
     topic: TopicRow
@@ -207,7 +207,7 @@ class Taken:
 
 
 def take_all(waiting: Iterable[Rows]) -> list[Taken]:
-    """What has gathered, topic by topic."""
+    """Take the waiting records of each topic."""
     return [Taken(rows, rows.topic, taken) for rows in waiting if (taken := rows.take())]
 
 

@@ -1,4 +1,4 @@
-"""Places in the log: an offset, a time, a commit, or one of the ends."""
+"""Positions in the log: an offset, a time, a commit, earliest or latest."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from headrace.errors import InvalidPosition
 
 @dataclass(frozen=True)
 class Earliest:
-    """Before the first record that is still kept."""
+    """Before the first record that retention has kept."""
 
 
 @dataclass(frozen=True)
 class Latest:
-    """After the last record there is now."""
+    """After the current last record."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Time:
 
 @dataclass(frozen=True)
 class Commit:
-    """After everything of this commit number and before everything of the next.
+    """After this commit and before the next.
 
-    So reading from commit 10 to commit 20 gives the commits 11 to 20, and a reader that keeps
-    the number of the last commit it has read can go on from it.
+    So reading from commit 10 to commit 20 gives the commits 11 to 20, and a reader can continue
+    from the number of the last commit it has read.
     """
 
     number: int
@@ -59,7 +59,7 @@ LATEST = Latest()
 
 
 def parse_position(text: str) -> Position:
-    """A position as people type it.
+    """Parse a position from text.
 
     >>> parse_position("earliest"), parse_position("42"), parse_position("commit:7")
     (Earliest(), Offset(offset=42), Commit(number=7))

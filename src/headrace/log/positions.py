@@ -1,4 +1,4 @@
-"""How far a consumer is, in each of the partitions that it reads."""
+"""A consumer's positions in the partitions that it reads."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ from headrace.log.record import Batch, Record
 
 
 class Cursor(Protocol):
-    """A reader's place in one partition."""
+    """A reader's position in one partition."""
 
     topic: TopicRow
     partition: int
     position: int
 
     def seek(self, position: int) -> None:
-        """Go on from another offset."""
+        """Continue from another offset."""
 
     def take(self, rows: int) -> Batch | None:
-        """The next rows, at most so many; None if there are none."""
+        """The next rows, at most `rows`; None if there are none."""
 
 
 @dataclass
 class Assigned:
-    """A partition that is read, and how far reading it has come."""
+    """An assigned partition and its progress."""
 
     cursor: Cursor
     origin: int
-    """Where reading began."""
+    """The offset where reading began."""
     handled: int
-    """Where the group goes on once this is committed."""
+    """The offset to commit: that after the last handled record."""
     committed: int | None
     moves: int = 0
-    """How often somebody has moved on or back by hand."""
+    """The number of explicit seeks."""
     paused: bool = False
     error: HeadraceError | None = None
-    """Why nothing more can be read here, until somebody seeks."""
+    """The error that stops reading here, until the caller seeks."""
     told: bool = False
-    """Whether somebody has heard of the error."""
+    """True if the error was raised to the caller."""
 
     @property
     def uncommitted(self) -> bool:
@@ -71,42 +71,42 @@ class Assigned:
 
 
 class Positions:
-    """The partitions of a consumer, by topic number and partition."""
+    """The partitions of a consumer, by topic id and partition."""
 
     def __init__(self, topics: Sequence[TopicRow]) -> None:
         self._topics = {topic.id: topic for topic in topics}
         self._turn = 0
-        self._told = -1
+        self._raised = -1
         self.assigned: dict[Place, Assigned] = {}
 
     @property
     def names(self) -> frozenset[Partition]:
-        """The partitions, as people call them."""
+        """The partitions, by topic name."""
         return frozenset((self._topics[t].name, partition) for t, partition in self.assigned)
 
     def start(self, cursor: Cursor, committed: int | None) -> None:
-        """Read a partition too, from where its cursor is."""
+        """Start to read a partition at its cursor's position."""
         at = cursor.position
         self.assigned[cursor.topic.id, cursor.partition] = Assigned(cursor, at, at, committed)
 
     def replace(self, row: TopicRow) -> None:
-        """Hear that a topic is another now than it was."""
+        """Replace a topic that was altered, or deleted and created again."""
         others = {id: old for id, old in self._topics.items() if old.name != row.name}
         self._topics = {**others, row.id: row}
 
     def find(self, topic: str, partition: int) -> Assigned:
-        """One partition by name."""
+        """A partition by topic name."""
         for id, row in self._topics.items():
             if row.name == topic and (id, partition) in self.assigned:
                 return self.assigned[id, partition]
         read = ", ".join(f"{name}/{number}" for name, number in sorted(self.names))
         raise UnknownPartition(
             f"This consumer does not read partition {partition} of {topic!r}",
-            hint=f"It reads: {read or 'none'}",
+            hint=f"It reads: {read or 'no partition'}",
         )
 
     def select(self, topic: str | None, partition: int | None) -> list[Assigned]:
-        """One partition, or all of a topic, or all."""
+        """One partition, all of a topic, or all partitions."""
         if topic is not None and partition is not None:
             return [self.find(topic, partition)]
         return [
@@ -117,7 +117,7 @@ class Positions:
         ]
 
     def take(self, max_records: int) -> list[Batch]:
-        """Batches from the partitions in turn, so that a busy one does not starve the others."""
+        """Take batches from the partitions in turn, so that a busy one does not starve others."""
         mine = [m for m in self.assigned.values() if not m.paused and m.error is None]
         batches: list[Batch] = []
         left = max_records
@@ -128,15 +128,15 @@ class Positions:
                     batches.append(batch)
                     left -= len(batch)
         except BaseException:
-            self.put_back()  # nobody gets to see these, so they come again
+            self.put_back()  # the caller does not get these, so they must come again
             raise
         self._turn += 1
         return batches
 
     def records(self, batches: Sequence[Batch]) -> list[Record]:
-        """The records of batches that were taken.
+        """The records of taken batches.
 
-        A partition stops before a record that Python cannot hold; the others go on.
+        A partition stops before a record that Python cannot hold; the others continue.
         """
         found: list[Record] = []
         stopped: set[Partition] = set()
@@ -155,37 +155,37 @@ class Positions:
         return found
 
     def read_values_again(self) -> None:
-        """Go on where a value that Python cannot hold had stopped a partition."""
+        """Resume partitions that stopped at a value that Python cannot hold."""
         for mine in self.assigned.values():
             if isinstance(mine.error, UnreadableValue):
                 mine.error = None
 
     def put_back(self) -> None:
-        """Have what was taken and not handled come again."""
+        """Go back to the handled offsets, so that records taken but not handled come again."""
         for mine in self.assigned.values():
             if mine.cursor.position != mine.handled:
                 mine.cursor.seek(mine.handled)
 
     def raise_errors(self) -> None:
-        """Tell what is wrong, one partition after the other and over again."""
-        wrong = [m for m in self.assigned.values() if m.error is not None and not m.paused]
-        if not wrong:
+        """Raise the error of a partition, of each in turn."""
+        failed = [m for m in self.assigned.values() if m.error is not None and not m.paused]
+        if not failed:
             return
-        self._told += 1
-        _tell(wrong[self._told % len(wrong)])
+        self._raised += 1
+        _raise(failed[self._raised % len(failed)])
 
     def raise_news(self) -> None:
-        """Tell what nobody has heard of yet: the other partitions may never have a rest."""
+        """Raise a new error, even while other partitions always have records."""
         for mine in self.assigned.values():
             if mine.error is not None and not mine.told and not mine.paused:
-                _tell(mine)
+                _raise(mine)
 
 
-def _tell(mine: Assigned) -> None:
+def _raise(mine: Assigned) -> None:
     error, mine.told = mine.error, True
     assert error is not None
     if not isinstance(error, CorruptSegment | OffsetOutOfRange | UnknownTopic | UnreadableRecord):
-        mine.error = None  # it may be better next time
+        mine.error = None  # it may be temporary
     raise error
 
 
@@ -193,5 +193,5 @@ def _read(mine: Assigned, rows: int) -> Batch | None:
     try:
         return mine.cursor.take(rows)
     except (LogError, OffsetOutOfRange, UnknownTopic) as error:
-        mine.error, mine.told = error, False  # this partition stops here; the others go on
+        mine.error, mine.told = error, False  # this partition stops here; the others continue
         return None

@@ -1,4 +1,4 @@
-"""Producers: what was sent goes by and by, what is appended goes now."""
+"""Producers: `send` commits in batches, `append` commits at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.log.transaction import BufferedTransaction
 
 
 class LogProducer(Outbox):
-    """A producer of any log, which is behind its committer. Safe for many threads."""
+    """A producer for any log; its committer knows the log. Thread-safe."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class LogProducer(Outbox):
                 f"batch_bytes cannot be {batch_bytes}", hint=f"Choose 1 to {MAX_COMMIT_BYTES}"
             )
         if linger < timedelta(0):
-            raise InvalidSetting(f"linger cannot be negative: {linger}", hint="0 is at once")
+            raise InvalidSetting(f"linger cannot be negative: {linger}", hint="0 means no delay")
         committer = make_committer()
         super().__init__(committer, wait=acks != "none", linger=linger, batch_bytes=batch_bytes)
         self.id = committer.id
@@ -62,11 +62,11 @@ class LogProducer(Outbox):
             return self._append_flagged(topic, batches, partition, sequence, tombstones)
         groups = list(commits_of(batches))
         if sequence is not None and not groups:
-            groups = [[]]  # nothing to add, and yet a number that is used up
+            groups = [[]]  # nothing to add, but the sequence number is used up
         if sequence is not None and len(groups) > 1:
             raise TransactionTooLarge(
                 f"Data of {data.nbytes:,} bytes needs {len(groups)} commits, "
-                "and a sequence number is for one",
+                "but a sequence number is for one",
                 hint=f"Append at most {MAX_COMMIT_BYTES:,} bytes with each sequence number",
             )
         with self._committer.lock:
@@ -87,11 +87,11 @@ class LogProducer(Outbox):
         sequence: int | None,
         tombstones: Flags,
     ) -> Receipt:
-        """Commit rows some of which are tombstones, all together."""
+        """Append rows, some of which are tombstones, in one commit."""
         known = self._committer.topic(topic).topic
         if known.key is None:
             raise InvalidRecord(
-                f"Topic {topic!r} has no key column, so there is nothing a tombstone could name",
+                f"Topic {topic!r} has no key column, so it cannot have tombstones",
                 hint="Create it with a key",
                 topic=topic,
             )
@@ -122,13 +122,13 @@ class LogProducer(Outbox):
             raise
 
     def _check_sequence(self, sequence: int) -> None:
-        """Return if a number of the caller's cannot be mistaken for one of this producer's own."""
+        """Check that the caller's number cannot collide with one that this producer chose."""
         if sequence < 0:
-            raise InvalidSetting(f"A sequence number cannot be {sequence}", hint="Begin with 0")
+            raise InvalidSetting(f"A sequence number cannot be {sequence}", hint="Start with 0")
         if self.waiting or sequence <= self._committer.last_own:
             raise MisusedHandle(
-                f"The sequence number {sequence} is, or will be, that of a commit which this "
-                "producer has numbered itself",
+                f"Sequence number {sequence} is, or will be, used by a commit that this producer "
+                "has numbered itself",
                 hint="flush() what was sent, then use next_sequence; or use one producer for "
                 "append(sequence=...) and another for the rest",
             )

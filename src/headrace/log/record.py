@@ -1,4 +1,4 @@
-"""One record as a reader gets it, and many as Arrow has them."""
+"""Records as readers get them, one by one or in Arrow batches."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]
 RAW_SCHEMA = pa.schema(
     [("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS_TYPE)],
 )
-"""The columns of a topic without a schema of its own."""
+"""The columns of a topic of raw bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record and its place in the log.
+    """A record and its position in the log.
 
     In a typed topic `key` is the key column's value and `value` the row as a dict; in a raw one
     both are bytes. `value` is None for a tombstone. `commit` is None where the log has no commit
@@ -47,10 +47,10 @@ class Record:
 class Batch:
     """Rows of one commit in one partition, as Arrow.
 
-    `data` has the topic's own columns. `offsets` counts up by one except where compaction took
-    rows away. `tombstones` is None where no row is one. `key` names the key column, and `raw`
-    says that the topic has no columns but `key`, `value` and `headers`. Where rows have times of
-    their own, as on Kafka, `timestamps` has them and `timestamp` is the last.
+    `data` has the topic's columns. `offsets` increase by one except where compaction removed rows.
+    `tombstones` is None if there are none. `key` names the key column. `raw` is True for a topic of
+    raw bytes, with the columns `key`, `value` and `headers`. Where each row has its own time, as on
+    Kafka, `timestamps` has them and `timestamp` is the last.
     """
 
     topic: str
@@ -68,7 +68,7 @@ class Batch:
         return len(self.offsets)
 
     def slice(self, start: int, stop: int) -> Batch:
-        """The rows from `start` up to `stop`, by their place in this batch."""
+        """The rows from `start` up to `stop`, by index in this batch."""
         return Batch(
             self.topic,
             self.partition,
@@ -83,11 +83,11 @@ class Batch:
         )
 
     def records(self, *, as_text: bool = False) -> Iterator[Record]:
-        """The rows one by one. Convenient, and far slower than `data`.
+        """The rows one by one. Convenient, but far slower than `data`.
 
-        What was not among the columns read, such as the key, is None. A row that Python cannot
-        hold raises `UnreadableValue`, after the rows before it; or, to be shown to people, it has
-        text in place of such a value.
+        Columns that were not read, such as the key, are None. A row that Python cannot hold raises
+        `UnreadableValue` after the rows before it; with `as_text`, for display, such a value is
+        text.
         """
         try:
             rows = self.data.to_pylist()
@@ -127,19 +127,19 @@ class Batch:
         found: list[Record] = []
         try:
             for record in self.records():
-                found.append(record)  # one by one: those before an error count
+                found.append(record)  # one by one, to keep those before an error
         except UnreadableValue as error:
             return found, error
         return found, None
 
     def _unreadable(self, error: Exception) -> UnreadableValue:
-        """The error for the only row, of which Python cannot hold some value."""
+        """The error for the batch's only row, with a value that Python cannot hold."""
         offset = int(self.offsets[0])
         where = f"the record at offset {offset} in partition {self.partition} of {self.topic!r}"
         column = unreadable_column(self.data)
         return UnreadableValue(
             f"The column {column!r} of {where} has a value that Python cannot hold: {error}",
-            hint="Read it as Arrow with poll_batches() or Batch.data, or go on after it with "
+            hint="Read it as Arrow with poll_batches() or Batch.data, or skip it with "
             f"seek(Offset({offset + 1}), {self.topic!r}, {self.partition})",
             topic=self.topic,
             partition=self.partition,

@@ -1,4 +1,4 @@
-"""Those who write to a log and read from it: producers, transactions and consumers."""
+"""The interfaces of producers, transactions and consumers."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class Delivery(ABC):
-    """The promise of `send`: the batch the record went into."""
+    """The future result of `send`: that of the record's batch."""
 
     @abstractmethod
     def wait(self) -> Receipt:
-        """Have the batch committed now, and return the log's answer."""
+        """Commit the batch now, and return its receipt."""
 
     @property
     @abstractmethod
     def done(self) -> bool:
-        """Whether the answer is there."""
+        """True if the batch was committed or has failed."""
 
 
 class Writer(ABC):
-    """Takes records: a producer commits them by and by, a transaction all at once."""
+    """Accepts records: a producer commits them in batches, a transaction all at once."""
 
     @abstractmethod
     def send(
@@ -50,15 +50,15 @@ class Writer(ABC):
         """Add one record.
 
         In a raw topic `key` and `value` are bytes or text. In a typed one `value` is the row as
-        a dict, and its key is in it; a `value` of None with a `key` is a tombstone.
+        a dict, including its key; a `value` of None with a `key` is a tombstone.
 
-        A record is either refused with an error or taken, once. If the log is busy or full when
-        its batch is due, it stays taken, and `flush` and `close` try again and tell.
+        A record is either refused with an error or accepted, once. If the log is busy or full when
+        its batch is due, it stays accepted, and `flush` and `close` try again and raise the error.
         """
 
 
 class Transaction(Writer):
-    """All or nothing, over any topics and the offsets of a group."""
+    """An atomic commit of records to any topics and of a group's offsets."""
 
     @abstractmethod
     def append(
@@ -68,18 +68,18 @@ class Transaction(Writer):
 
     @abstractmethod
     def commit_offsets(self, consumer: Consumer) -> None:
-        """Have the consumer's group go on, once this commits, after what it has polled so far.
+        """Add the offsets of all that the consumer has polled so far to this transaction.
 
-        The consumer is one with `commit="manual"`: another would commit by itself, too early.
+        The consumer needs `commit="manual"`: any other would commit its offsets itself, too early.
         """
 
     @abstractmethod
     def commit(self) -> Receipt | None:
-        """Make it all visible; None if there were no records in it."""
+        """Commit everything; return None if there were no records."""
 
     @abstractmethod
     def abort(self) -> None:
-        """Forget it all."""
+        """Discard everything."""
 
     def __enter__(self) -> Self:
         return self
@@ -115,12 +115,12 @@ class Producer(Closing, Writer):
 
         Rows go to partitions by key; without a key, or with `partition`, all go to one. With a
         `sequence`, a repeated call adds nothing and returns the first one's receipt. `tombstones`
-        says which rows of a typed topic are any: of these only the key counts.
+        marks the rows of a typed topic that are tombstones: of these only the key counts.
         """
 
     @abstractmethod
     def flush(self) -> None:
-        """Return when everything sent is committed."""
+        """Commit everything sent."""
 
     @abstractmethod
     def transaction(self) -> Transaction:
@@ -129,19 +129,19 @@ class Producer(Closing, Writer):
     @property
     @abstractmethod
     def next_sequence(self) -> int:
-        """The sequence number the log expects next of this producer's id."""
+        """The next sequence number that the log expects under this id."""
 
     @property
     @abstractmethod
     def last_receipt(self) -> Receipt | None:
-        """The log's answer to the last commit under this id, be it of an earlier process.
+        """The receipt of the last commit under this id, even by an earlier process.
 
-        None if there was none, or if retention has taken it away since.
+        None if there was none, or if retention has deleted it.
         """
 
 
 class Consumer(Closing):
-    """Reads topics from a position that it, or its group, keeps."""
+    """Reads topics and keeps its position, or its group's."""
 
     @abstractmethod
     def poll(self, timeout: timedelta = timedelta(0), max_records: int = 500) -> list[Record]:
@@ -151,15 +151,15 @@ class Consumer(Closing):
     def poll_batches(
         self, timeout: timedelta = timedelta(0), max_records: int = 100_000
     ) -> list[Batch]:
-        """As `poll`, as Arrow."""
+        """Like `poll`, but as Arrow batches."""
 
     @abstractmethod
     def commit(self) -> None:
-        """Record for the group that everything polled so far is done."""
+        """Commit the group's offsets: everything polled so far is handled."""
 
     @abstractmethod
     def rewind(self) -> None:
-        """Go back to the group's committed offsets, as one must after an aborted transaction."""
+        """Go back to the group's committed offsets; required after an aborted transaction."""
 
     @property
     @abstractmethod
@@ -169,21 +169,21 @@ class Consumer(Closing):
     @property
     @abstractmethod
     def generation(self) -> int:
-        """How often the group has been rebalanced, as far as this member knows."""
+        """The number of the group's rebalances, as far as this member knows."""
 
     @abstractmethod
     def position(self, topic: str, partition: int) -> int:
-        """The offset that is read next."""
+        """The next offset to read."""
 
     @abstractmethod
     def seek(
         self, position: Position, topic: str | None = None, partition: int | None = None
     ) -> None:
-        """Go on reading from `position` in the partitions named, or in all."""
+        """Continue reading at `position` in the named partitions, or in all."""
 
     @abstractmethod
     def pause(self, *partitions: Partition) -> None:
-        """Stop reading these (all, if none are named) and keep them."""
+        """Stop reading these partitions (by default all), but stay their owner."""
 
     @abstractmethod
     def resume(self, *partitions: Partition) -> None:
@@ -191,5 +191,5 @@ class Consumer(Closing):
 
     @abstractmethod
     def __iter__(self) -> Iterator[Record]:
-        """Records for ever, waiting for more. A record counts as handled when the next is asked
-        for, so leaving the loop at any point loses nothing."""
+        """Iterate over records forever, waiting for more. A record counts as handled when the next
+        is requested, so leaving the loop at any point loses nothing."""

@@ -1,7 +1,7 @@
-"""Rows from people and JSON, checked one by one before they join a batch.
+"""Check rows from Python and JSON one by one before they join a batch.
 
-A bad row is refused when it is sent, by name of column, so that it cannot take the good rows of
-its batch with it.
+A bad row is refused when it is sent, and the error names the column, so that it cannot fail the
+good rows of its batch.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from headrace.schema.ddl import format_type
 Check = Callable[[Any], Any]
 
 _UNFIT = (TypeError, ValueError, ArithmeticError)
-"""What a check raises; overflows and decimals that are none are arithmetic errors."""
+"""The exceptions of checks; overflows and invalid decimals are arithmetic errors."""
 
 _EXACTLY = Context(prec=100, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[InvalidOperation])
-"""Decimals as their columns have them, whatever the caller's own context rounds to or traps."""
+"""Exact decimals, independent of the caller's own context."""
 
-_FLOAT_MAX = 3.4028235677973366e38  # what lies above is infinite as a 32-bit float
+_FLOAT_MAX = 3.4028235677973366e38  # larger numbers are infinite as 32-bit floats
 
 
 class RowReader:
@@ -50,7 +50,7 @@ class RowReader:
         """The row's values in the order of the columns, and its size."""
         if not isinstance(row, Mapping):
             raise InvalidRecord(
-                f"A record of topic {self._topic.name!r} is a row with its columns by name, "
+                f"A record of topic {self._topic.name!r} must be a dict of its columns, "
                 f"not {type(row).__name__} {_short(row)}",
                 topic=self._topic.name,
             )
@@ -61,7 +61,7 @@ class RowReader:
         for name in self._required:
             if row.get(name) is None:
                 raise UnknownColumn(
-                    f"Topic {self._topic.name!r} needs the column {name!r}, and the row has none",
+                    f"Topic {self._topic.name!r} needs the column {name!r}, but the row has none",
                     topic=self._topic.name,
                     column=name,
                 )
@@ -79,7 +79,7 @@ class RowReader:
         return values, self._checked(size)
 
     def read_key(self, key: Any) -> tuple[list[Any], int]:
-        """The values of a tombstone, the key and nothing else, and its size."""
+        """The values of a tombstone, which has only a key, and its size."""
         if self._key is None:
             raise InvalidRecord(
                 f"Topic {self._topic.name!r} has no key, so it cannot have tombstones",
@@ -105,7 +105,7 @@ class RowReader:
         kind = format_type(self._topic.schema.field(name).type)
         return WrongType(
             f"Column {name!r} of topic {self._topic.name!r} is {kind}, "
-            f"and {_short(value)} does not fit it: {why}",
+            f"but {_short(value)} does not fit it: {why}",
             topic=self._topic.name,
             column=name,
         )
@@ -158,7 +158,7 @@ def _string(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError("it is not text")
     if not value.isascii():
-        value.encode()  # half a surrogate pair, which JSON can spell, is no text
+        value.encode()  # raises on half a surrogate pair, which JSON can contain
     return value
 
 
@@ -199,7 +199,7 @@ def _timestamp(value: Any, zoned: bool) -> datetime:
     if zoned:
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     if value.tzinfo is not None:
-        raise ValueError("its column has no time zone, and it has one")
+        raise ValueError("it has a time zone, but its column has none")
     return value
 
 
@@ -252,12 +252,12 @@ def _struct(value: Any, fields: Mapping[str, Check]) -> dict[str, Any]:
     given = _mapping(value)
     for name in given:
         if name not in fields:
-            raise ValueError(f"it has no field {name!r}")
+            raise ValueError(f"the column has no field {name!r}")
     return {name: check(given.get(name)) for name, check in fields.items()}
 
 
 def _size(value: Any) -> int:
-    """The bytes of a checked value, near enough to hold a limit against."""
+    """The approximate size of a checked value in bytes, for size limits."""
     if isinstance(value, str):
         return len(value) if value.isascii() else len(value.encode())
     if isinstance(value, bytes):
@@ -270,7 +270,7 @@ def _size(value: Any) -> int:
 
 
 def check_headers(headers: Sequence[Any]) -> list[Header]:
-    """A record's headers: names, each with bytes, text or nothing."""
+    """A record's headers: names, each with bytes, text or None."""
     checked: list[Header] = []
     try:
         for name, data in headers:
@@ -280,14 +280,14 @@ def check_headers(headers: Sequence[Any]) -> list[Header]:
             checked.append((name, data.encode() if isinstance(data, str) else data))
     except (TypeError, ValueError):
         raise InvalidRecord(
-            f"{_short(headers)} are not headers",
+            f"{_short(headers)} are not valid headers",
             hint='Give pairs of a name and bytes: [("trace", b"7f3a")]',
         ) from None
     return checked
 
 
 def raw_bytes(value: Any) -> bytes | None:
-    """A raw topic's key or value from what people hand over: bytes, text, or anything JSON has."""
+    """A raw topic's key or value as bytes, from bytes, text or anything that JSON can hold."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, bytearray | memoryview):

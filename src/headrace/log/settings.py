@@ -1,4 +1,4 @@
-"""What can be set for a topic, and how people write it."""
+"""Topic settings, and their text form."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FORMATS = ("json", "avro", "bytes")
 _OPTIONAL = {"retention", "retention_bytes", "segment_age", "skew", "idle", "tier"}
 
 MAX_RECORD_BYTES = 32 * MIB
-"""The most that a topic can be made to take as one record, since a record has to fit a commit."""
+"""The upper limit of `max_record_bytes`, since a record has to fit a commit."""
 
 _LARGEST = {"max_record_bytes": MAX_RECORD_BYTES}
 
@@ -40,7 +40,7 @@ _SIZES = {"": 1, "b": 1, "kib": 1 << 10, "mib": MIB, "gib": 1 << 30, "tib": 1 <<
 
 @dataclass(frozen=True)
 class TopicSettings:
-    """How a topic is kept. None means without limit."""
+    """The settings of a topic. None means no limit."""
 
     retention: timedelta | None = None
     """Records older than this may be deleted, a whole segment at a time."""
@@ -49,7 +49,7 @@ class TopicSettings:
     cleanup: str = "delete"
     """`delete` by retention, `compact` to the last record of each key, or `compact,delete`."""
     tombstone_retention: timedelta = timedelta(days=1)
-    """How long a tombstone stays readable before compaction may take it away."""
+    """A tombstone stays readable for this long before compaction may remove it."""
     segment_bytes: int = 64 * MIB
     """A segment is closed when it reaches this size."""
     segment_age: timedelta | None = timedelta(days=7)
@@ -61,20 +61,20 @@ class TopicSettings:
     skew: timedelta | None = timedelta(hours=1)
     """An event time further ahead of the append time than this never moves the frontier."""
     frontier: str = "events"
-    """What moves the frontier: `events` by their times, only `punctuation` (what a source says with
-    `advance`), or `arrival`, the clock at each commit."""
+    """The frontier follows event times (`events`), only `punctuation` (a source's calls of
+    `advance`), or the clock at each commit (`arrival`)."""
     missing_time: str = "dead"
-    """What becomes of a row without an event time in a pipeline: a `dead` letter, or it gets the
-    time of its `arrival` when it is appended."""
+    """A row without an event time becomes a `dead` letter in a pipeline, or gets the time of its
+    `arrival` when it is appended."""
     idle: timedelta | None = None
-    """After so long without a row, the frontier goes on by the clock while a pipeline runs."""
+    """After this long without a row, the frontier follows the clock while a pipeline runs."""
     format: str = "json"
-    """How rows are written on Kafka: `json`, `avro`, or as the `bytes` that one column has. The
-    embedded log has Arrow."""
+    """The format of rows on Kafka: `json`, `avro`, or the `bytes` of one column. The embedded log
+    uses Arrow."""
     tier: str | None = None
-    """Where closed segments go: a folder or any URL that pyarrow's filesystems open."""
+    """The storage for closed segments: a folder or any URL that pyarrow's filesystems open."""
     tier_after: timedelta = timedelta(0)
-    """How long a closed segment stays on the local disk before it is tiered."""
+    """A closed segment stays on the local disk for this long before it is tiered."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -115,7 +115,7 @@ class TopicSettings:
         return "delete" in self.cleanup
 
     def change(self, changes: Mapping[str, Any]) -> TopicSettings:
-        """The same settings but for `changes`; texts are read as people write them."""
+        """The settings with `changes` applied; text values are parsed."""
         known = {field.name for field in dataclasses.fields(self)}
         values = {}
         for name, value in changes.items():
@@ -131,7 +131,7 @@ class TopicSettings:
         return dataclasses.replace(self, **values)
 
     def to_text(self) -> dict[str, str]:
-        """Every setting as people write it; `change` reads it back."""
+        """Every setting as text, which `change` parses."""
         return {
             field.name: _write(field.name, getattr(self, field.name))
             for field in dataclasses.fields(self)
@@ -167,7 +167,7 @@ def _write(name: str, value: Any) -> str:
 
 
 def parse_span(text: str) -> timedelta:
-    """A duration such as 500ms, 30s, 10m, 12h or 7d.
+    """Parse a duration such as 500ms, 30s, 10m, 12h or 7d.
 
     >>> parse_span("90s")
     datetime.timedelta(seconds=90)
@@ -183,7 +183,7 @@ def parse_span(text: str) -> timedelta:
 
 
 def format_span(span: timedelta) -> str:
-    """The shortest exact writing of a duration.
+    """The shortest exact text of a duration.
 
     >>> format_span(timedelta(minutes=90))
     '90m'
@@ -195,7 +195,7 @@ def format_span(span: timedelta) -> str:
 
 
 def parse_size(text: str) -> int:
-    """A number of bytes such as 1000, 64KiB, 1MiB or 2GiB.
+    """Parse a size in bytes such as 1000, 64KiB, 1MiB or 2GiB.
 
     >>> parse_size("64KiB")
     65536

@@ -1,4 +1,4 @@
-"""Which row goes to which partition, for whole batches at once."""
+"""Split batches of rows by partition, and into commits."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from headrace.log.partitioner import key_bytes, partition_column
 from headrace.log.roles import Flags
 
 MAX_COMMIT_BYTES = 32 << 20
-"""What one commit may hold, so that a reader can always take a commit whole."""
+"""The largest commit, so that a reader can always load a whole one."""
 
 _SMALL_BATCH = 1 << 16
 _VALUE_BYTES = 8
-"""The bytes that a value takes beside its own, and more: its offset and whether it is null."""
+"""An upper bound on a value's overhead in bytes: its offset and its null bit."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows for one partition, in the columns they are stored in."""
+    """Rows for one partition, in their stored columns."""
 
     topic: TopicRow
     partition: int
@@ -36,10 +36,10 @@ Targets = np.ndarray[Any, np.dtype[np.int32]]
 
 
 class Rotation:
-    """Hands out partitions in turn to what has no key.
+    """Round-robin partitions for rows without a key.
 
-    `begin` says where to begin in a topic. It should depend on what the topic holds, or producers
-    that live for one record would all begin, and end, at the same partition.
+    `begin` returns the first partition for a topic. It should depend on the topic's contents, or
+    short-lived producers of one record would all use the same partition.
     """
 
     def __init__(self, begin: Callable[[TopicRow], int]) -> None:
@@ -61,7 +61,7 @@ class Rotation:
 
 
 def commits_of(batches: list[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """The batches in groups that each fit one commit; a large batch is cut."""
+    """Group batches so that each group fits one commit; large batches are cut."""
     group: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -76,7 +76,7 @@ def commits_of(batches: list[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
 
 
 def ranges_of(rows: pa.Table, most: int) -> Iterator[tuple[int, int]]:
-    """Rows from where to where that take at most so many bytes together, or are one row."""
+    """Ranges of rows, each of at most `most` bytes, or of a single row."""
     if rows.nbytes <= most:
         yield from [(0, rows.num_rows)] * bool(rows.num_rows)
         return
@@ -91,19 +91,19 @@ def ranges_of(rows: pa.Table, most: int) -> Iterator[tuple[int, int]]:
 
 
 def check_commit_size(size: int) -> None:
-    """Return if so many bytes fit one commit."""
+    """Check that `size` bytes fit one commit."""
     if size > MAX_COMMIT_BYTES:
         raise TransactionTooLarge(
             f"A transaction of {size:,} bytes is more than one commit may hold, "
             f"{MAX_COMMIT_BYTES:,}",
-            hint="Commit more often; appending outside a transaction is cut into commits by itself",
+            hint="Commit more often, or append outside a transaction, which splits large data",
         )
 
 
 def with_tombstones(
     topic: TopicRow, batch: pa.RecordBatch, flags: Sequence[bool] | Flags | None = None
 ) -> pa.RecordBatch:
-    """The batch as segments store it. `flags` says which rows are tombstones, if any."""
+    """The batch in its stored columns. `flags` marks the rows that are tombstones."""
     if topic.columns is None:
         return batch
     rows = batch.num_rows
@@ -118,7 +118,7 @@ def with_tombstones(
 def split(
     topic: TopicRow, rows: pa.RecordBatch, partition: int | None, rotation: Rotation
 ) -> list[Piece]:
-    """A stored batch in pieces, one for each partition it touches, in order within each."""
+    """Split a stored batch by partition; the order within each partition stays."""
     if partition is not None:
         return [Piece(topic, check_partition(topic, partition), rows)]
     if topic.topic.partitions == 1:
@@ -130,7 +130,7 @@ def split(
 
 
 def targets_of(topic: TopicRow, rows: pa.RecordBatch, rotation: Rotation) -> Targets:
-    """The partition of each row: by its key, or without one the next in turn."""
+    """The partition of each row: by its key, or round-robin without one."""
     keys = _keys(topic, rows)
     if keys is None:
         return rotation.many(topic, rows.num_rows)
@@ -147,7 +147,7 @@ def _keys(topic: TopicRow, rows: pa.RecordBatch) -> pa.Array | None:
 
 
 def split_by(topic: TopicRow, rows: pa.RecordBatch, targets: Targets) -> list[Piece]:
-    """A stored batch in pieces by the partition named for each row."""
+    """Split a stored batch by the given partition of each row."""
     counts = np.bincount(targets, minlength=topic.topic.partitions)
     if int(counts.max()) == rows.num_rows:
         return [Piece(topic, int(counts.argmax()), rows)]
@@ -171,7 +171,7 @@ def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _merged(group: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Small batches as one, since each batch becomes a chunk with an entry in the catalog."""
+    """Merge small batches, since each batch becomes a chunk with an entry in the catalog."""
     if len(group) == 1 or sum(batch.nbytes for batch in group) > len(group) * _SMALL_BATCH:
         return group
     merged: list[pa.RecordBatch] = pa.Table.from_batches(group).combine_chunks().to_batches()

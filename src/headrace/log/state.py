@@ -1,4 +1,4 @@
-"""What a log says of itself: values without behaviour."""
+"""The states and results that a log reports: values without behaviour."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.log.settings import TopicSettings
 
 @dataclass(frozen=True)
 class Topic:
-    """What was declared of a topic. `schema` is None for a topic of raw bytes."""
+    """The declaration of a topic. `schema` is None for a topic of raw bytes."""
 
     name: str
     partitions: int
@@ -26,9 +26,9 @@ class Topic:
 
 @dataclass(frozen=True)
 class PartitionState:
-    """What a partition holds: the offsets from `first` up to, not including, `end`.
+    """The contents of a partition: the offsets from `first` up to, not including, `end`.
 
-    `segments` and `bytes` are None where the log does not tell.
+    `segments` and `bytes` are None if the log does not report them.
     """
 
     partition: int
@@ -42,7 +42,7 @@ class PartitionState:
 
 @dataclass(frozen=True)
 class TopicState:
-    """A topic and what is in it now."""
+    """A topic and its current contents."""
 
     topic: Topic
     partitions: tuple[PartitionState, ...]
@@ -50,19 +50,19 @@ class TopicState:
 
     @property
     def records(self) -> int:
-        """Offsets in use; compaction leaves fewer records than that."""
+        """The number of offsets in use; after compaction there are fewer records."""
         return sum(state.end - state.first for state in self.partitions)
 
     @property
     def bytes(self) -> int | None:
-        """None where the log does not tell."""
+        """The topic's size; None if the log does not report it."""
         sizes = [state.bytes for state in self.partitions if state.bytes is not None]
         return sum(sizes) if len(sizes) == len(self.partitions) else None
 
 
 @dataclass(frozen=True)
 class Ack:
-    """The offsets a commit gave to its records in one partition: `first` up to `end`."""
+    """The offsets of a commit's records in one partition: `first` up to `end`."""
 
     topic: str
     partition: int
@@ -72,11 +72,11 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class TopicCommit:
-    """What a commit brought to a topic, in rows and in event time.
+    """The effect of a commit on a topic: its rows and their event times.
 
     `before` and `after` are the topic's frontier. Event times after `bound`, which is the append
-    time and the topic's skew, are not believed, nor are those outside of the years 1 to 9999.
-    `misplaced` counts them and the rows without any; `oldest` is the lowest of the others.
+    time plus the topic's skew, are invalid, and so are those outside the years 1 to 9999.
+    `misplaced` counts rows with an invalid or no event time; `oldest` is the lowest valid one.
     """
 
     number: int
@@ -89,16 +89,16 @@ class TopicCommit:
 
 
 def believed(bound: int | None) -> tuple[int, int]:
-    """The first and the last event time that a commit with such a bound believes.
+    """The first and the last valid event time of a commit with this bound.
 
-    Spark's type for times has the years 1 to 9999, and so has Python's.
+    Spark's timestamps, like Python's, have the years 1 to 9999.
     """
     return FIRST_MOMENT, LAST_MOMENT if bound is None else min(bound, LAST_MOMENT)
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """The log's answer to a commit. `duplicate` says that it was in the log already."""
+    """The log's answer to a commit. `duplicate` is True if it was in the log already."""
 
     commit: int | None
     timestamp: int
@@ -112,7 +112,7 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Lag:
-    """How far a group is behind in one partition."""
+    """A group's lag in one partition."""
 
     topic: str
     partition: int
@@ -125,9 +125,9 @@ class Lag:
 
 @dataclass(frozen=True)
 class Member:
-    """A member of a group. `idle` means that there is no partition left for it.
+    """A member of a group. An `idle` one has no partitions.
 
-    On Kafka, `topics` are those of its partitions, and `heartbeat` is not known.
+    On Kafka, `topics` are those of its partitions, and `heartbeat` is unknown.
     """
 
     id: str
@@ -143,9 +143,9 @@ class Member:
 
 @dataclass(frozen=True)
 class GroupState:
-    """A consumer group: who is in it and how far it is.
+    """A consumer group: its members and lags.
 
-    `generation` is None on Kafka, which does not tell, and `assignor` is empty without members.
+    `generation` is None on Kafka, which does not report it; `assignor` is empty without members.
     """
 
     name: str
@@ -161,7 +161,7 @@ class GroupState:
 
 @dataclass(frozen=True)
 class UpkeepReport:
-    """What one round of upkeep did to a topic."""
+    """The effect of one round of upkeep on a topic."""
 
     topic: str
     segments_deleted: int = 0
@@ -173,7 +173,7 @@ class UpkeepReport:
 
 @dataclass(frozen=True)
 class Flaw:
-    """Something that is wrong with what is stored, and what can be done about it."""
+    """Damage to stored data, and its remedy."""
 
     what: str
     problem: str
@@ -182,4 +182,4 @@ class Flaw:
 
 
 Tell = Callable[[int, int], None]
-"""Told how many bytes are done, and of how many."""
+"""A progress callback: bytes done, and bytes in total."""

@@ -1,6 +1,6 @@
-"""Transactions that are gathered here and committed at once.
+"""Transactions, buffered in memory and committed at once.
 
-Nothing of one is in the log before it commits, so an aborted transaction leaves no trace.
+Nothing is in the log before the commit, so an aborted transaction leaves no trace.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from headrace.log.state import Receipt
 
 
 def _too_early() -> None:
-    raise MisusedHandle("The record is in a transaction that is not committed yet")
+    raise MisusedHandle(
+        "The record is in a transaction that is not committed yet", hint="Commit it first"
+    )
 
 
 class BufferedTransaction(Transaction):
-    """Gathers records and offsets, and commits them as one, after `flush`ing what came before."""
+    """Buffers records and offsets, and commits them as one, after a `flush` of earlier records."""
 
     def __init__(self, committer: Committer, flush: Callable[[], None]) -> None:
         self._committer = committer
@@ -75,8 +77,8 @@ class BufferedTransaction(Transaction):
         self._check_open()
         if not isinstance(consumer, PlacedConsumer) or consumer.home != self._committer.home:
             raise MisusedHandle(
-                "The consumer is of another log than the producer",
-                hint="A transaction is in one log: make both of the same",
+                "The consumer belongs to another log than the producer",
+                hint="A transaction is in one log: create both from the same one",
             )
         consumer.check_group()
         consumer.check_manual()
@@ -92,7 +94,7 @@ class BufferedTransaction(Transaction):
         try:
             receipt = self._commit()
         except Retryable:
-            raise  # nothing of it is in the log, and it can be tried again as it is
+            raise  # nothing of it is in the log, so the caller can try again
         except HeadraceError as error:
             self._over = True
             self._outcome.end(None, error)
@@ -130,5 +132,5 @@ class BufferedTransaction(Transaction):
     def _check_open(self) -> None:
         if self._over:
             raise MisusedHandle(
-                "The transaction is over", hint="Begin another: producer.transaction()"
+                "The transaction has ended", hint="Begin another: producer.transaction()"
             )

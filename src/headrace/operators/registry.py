@@ -27,12 +27,12 @@ from headrace.operators.window.operator import WindowOperator
 from headrace.pipeline.stream import Stream
 
 OPERATORS: tuple[tuple[type[Stream], Operator[Any]], ...] = (
-    (Aggregation, WindowOperator()),
     (Top, TopOperator()),
+    (Deduplicated, DedupOperator()),
+    (Aggregation, WindowOperator()),
     (Join, StreamJoinOperator()),
     (Enriched, TableLookupOperator()),
     (TableJoin, TableJoinOperator()),
-    (Deduplicated, DedupOperator()),
     (Stateful, StatefulOperator()),
     (Alerts, AlertOperator()),
     (Fetched, RemoteLookupOperator()),

@@ -1,14 +1,13 @@
-"""The commit protocol: how records become part of the log, all at once or not at all.
+"""The commit protocol: records become part of the log all at once or not at all.
 
-1. Each partition's rows are encoded as an Arrow message and checksummed. No lock is held.
-2. The catalog's write lock is taken, and with it the right to write to the open segments.
-3. The messages are written at the recorded ends of the segments. Whatever lies there is what a
-   crash left, and is overwritten.
-4. The rows' offsets, the commit number, the topics' frontiers, the producer's sequence and a
-   group's offsets are recorded.
-5. For a `synced` commit, every segment with bytes that may not be on the device is synced: not
-   only those just written, for this commit makes the metadata of earlier ones durable too.
-6. The catalog's transaction commits.
+1. Encode each partition's rows as an Arrow message, without holding a lock.
+2. Take the catalog's write lock. Its holder alone may write to the open segments.
+3. Write the messages at the recorded ends of the segments, over any bytes that a crash left there.
+4. Record the rows' offsets, the commit number, the topics' frontiers, the producer's sequence and
+   the group's offsets.
+5. For a `synced` commit, sync every segment with unsynced bytes, not only those just written: this
+   commit makes the metadata of earlier commits durable too.
+6. Commit the catalog's transaction.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from headrace.log.declared import TOMBSTONE, TopicRow
 from headrace.log.file.catalog import Catalog, one
 from headrace.log.file.clock_watch import ClockWatch, trusted_now
 from headrace.log.file.disk import Disk
-from headrace.log.file.identity import Identity, already
+from headrace.log.file.identity import Identity, earlier_receipt
 from headrace.log.file.layout import Checksum, Message, encode
 from headrace.log.file.offsets import store_offsets
 from headrace.log.file.segments import Segments
@@ -38,10 +37,10 @@ from headrace.log.state import Ack, Receipt, believed
 
 @dataclass(frozen=True)
 class _Commit:
-    """A commit under way: its number and time, and the topics it closed segments of.
+    """A commit in progress: its number and time, and the topics in which it closed segments.
 
-    `time` never goes back from one commit to the next, so that there is an order by time. `clock`
-    is the same, unless a clock was far ahead once: ages and bounds are judged by it.
+    `time` never goes back from one commit to the next, so commits are ordered by time. `clock` is
+    for ages and bounds; it differs from `time` only after a clock was far ahead.
     """
 
     db: apsw.Connection
@@ -52,7 +51,7 @@ class _Commit:
 
 
 class Appender:
-    """Makes commits. One per process is enough; it is safe for many threads."""
+    """Makes commits. One per process is enough; it is thread-safe."""
 
     def __init__(self, catalog: Catalog, segments: Segments, disk: Disk, clock: Clock) -> None:
         self._catalog = catalog
@@ -69,17 +68,17 @@ class Appender:
         identity: Identity | None = None,
         offsets: GroupOffsets | None = None,
     ) -> tuple[Receipt, set[int]]:
-        """The receipt, and the topics in which a segment was closed on the way.
+        """Commit; return the receipt and the topics in which a segment was closed.
 
-        With a group's offsets it is synced in any case: a power cut may take back records, and
-        there is no taking back an offset with them.
+        A commit with group offsets is always synced: recovery after a power cut takes back
+        unsynced records, but not the offsets committed with them.
         """
         pieces = [_timed(piece, self._clock.now()) for piece in pieces]
         messages = [encode(p.rows, p.topic.topic.settings.compression) for p in pieces]
         self._disk.step("encoded")
         closed: set[int] = set()
         with self._catalog.writing(synced=synced or offsets is not None) as db:
-            if identity is not None and (known := already(db, identity)) is not None:
+            if identity is not None and (known := earlier_receipt(db, identity)) is not None:
                 return known, closed
             for topic in {p.topic.id: p.topic for p in pieces}.values():
                 check_unchanged(db, topic)
@@ -96,7 +95,7 @@ class Appender:
         return Receipt(commit.number if pieces else None, commit.time, tuple(acks)), closed
 
     def advance(self, topic: TopicRow, moment: int, *, ahead: bool) -> int | None:
-        """Commit no rows, but that a topic's frontier is at a moment; None if it is already."""
+        """Commit a topic's new frontier, without rows; None if the frontier is there already."""
         with self._catalog.writing(synced=True) as db:
             check_unchanged(db, topic)
             before = frontier_at(db, topic.id, None)
@@ -107,9 +106,9 @@ class Appender:
             bound = None if skew is None else commit.clock + micros(skew)
             if bound is not None and moment > bound and not ahead:
                 raise InvalidPosition(
-                    f"The frontier of topic {topic.name!r} cannot be further ahead of the clock "
-                    "than its event times",
-                    hint="Is the clock right? The topic setting `skew` says how far",
+                    f"The frontier of topic {topic.name!r} cannot move ahead of the clock by more "
+                    "than the topic's skew",
+                    hint="Check this machine's clock, or raise the topic setting `skew`",
                 )
             _record_head(commit, None)
             db.execute(
@@ -123,12 +122,12 @@ class Appender:
         number, last = one(db, "SELECT number + 1, time FROM head") or (1, 0)
         now = self._clock.now()
         if number == 1:
-            last = now  # there is none that the first could contradict
+            last = now  # the first commit has no predecessor
         self._watch.look(now, last)
         return _Commit(db, number, max(now, last), trusted_now(now, last), closed)
 
     def _place(self, commit: _Commit, piece: Piece, message: Message) -> Ack:
-        """Write a message at the end of its partition's open segment, and record it."""
+        """Append a message to its partition's open segment, and record it."""
         topic, partition, size = piece.topic, piece.partition, sum(map(len, message))
         end, segment, position = self._room(commit, topic, partition, size)
         checksum = Checksum()
@@ -152,7 +151,7 @@ class Appender:
     def _room(
         self, commit: _Commit, topic: TopicRow, partition: int, size: int
     ) -> tuple[int, int, int]:
-        """The partition's end, and a segment with room for so many bytes and its length."""
+        """The partition's end, a segment with room for `size` bytes, and the segment's length."""
         db, now, settings = commit.db, commit.clock, topic.topic.settings
         end, segment, columns, length, created = one(
             db,
@@ -164,7 +163,7 @@ class Appender:
         if segment is not None and (
             columns != topic.columns
             or length + size > settings.segment_bytes
-            # From either side: it may have been created by a clock that was far ahead.
+            # abs: the segment may have been created by a clock that was far ahead.
             or (settings.segment_age and abs(now - created) >= micros(settings.segment_age))
         ):
             self._segments.close(db, segment, now)
@@ -176,7 +175,7 @@ class Appender:
 
 
 def _timed(piece: Piece, now: int) -> Piece:
-    """The same with a time for every row, if the topic gives one to those that have none."""
+    """Set missing event times to the arrival time, if the topic's settings say so."""
     topic = piece.topic.topic
     if topic.event_time is None or topic.settings.missing_time != "arrival":
         return piece
@@ -192,7 +191,7 @@ def _timed(piece: Piece, now: int) -> Piece:
 
 
 def _record(commit: _Commit, pieces: Sequence[Piece], identity: Identity | None) -> None:
-    """What the whole commit has to say, beside where its rows are."""
+    """Record the commit, each topic's frontier and the producer's sequence."""
     db, number, now = commit.db, commit.number, commit.clock
     if pieces:
         _record_head(commit, identity)
@@ -240,14 +239,14 @@ def _record_head(commit: _Commit, identity: Identity | None) -> None:
 
 
 def check_unchanged(db: apsw.Connection, topic: TopicRow) -> None:
-    """Return if the topic is what it was when its row was read."""
+    """Raise `StaleTopic` if the topic has changed since its row was read."""
     found = one(db, "SELECT version FROM topic WHERE id = ?", topic.id)
     if found is None or found[0] != topic.version:
         raise StaleTopic(topic)
 
 
 class StaleTopic(Exception):
-    """The topic is not what it was when work on it began; begin again with what it is now."""
+    """The topic has changed since work on it began; start again with the current one."""
 
     def __init__(self, topic: TopicRow) -> None:
         super().__init__(topic.name)
@@ -256,7 +255,7 @@ class StaleTopic(Exception):
 
 @dataclass(frozen=True)
 class _Times:
-    """The event times of a piece: how far they reach, and how many rows have none to go by."""
+    """The range of a piece's valid event times, and the number of rows without one."""
 
     oldest: int | None
     newest: int | None
@@ -264,7 +263,7 @@ class _Times:
 
 
 def _event_times(column: pa.Array, bound: int | None) -> _Times:
-    """The range of the event times that are believed. Rows without such a time are misplaced."""
+    """The range of the valid event times. Rows without one count as misplaced."""
     times = column.cast(pa.int64())
     misplaced = times.null_count
     oldest, newest = _span(times)

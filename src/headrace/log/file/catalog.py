@@ -1,7 +1,7 @@
 """The metadata of an embedded log: one SQLite database that every process opens for itself.
 
-A commit of the log is one transaction here. Readers never wait for a writer nor a writer for
-readers (write-ahead logging); writers take turns.
+A commit of the log is one transaction here. With write-ahead logging, readers and the writer do
+not wait for each other; writers take turns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headrace.errors import (
     OlderFormat,
     ReadOnlyLog,
 )
-from headrace.log.file.checksums import ask_for, checked_vfs, has_checksums
+from headrace.log.file.checksums import checked_vfs, enable_checksums, has_checksums
 from headrace.log.file.disk import Disk
 from headrace.log.file.high_water import NAME, note_commit, noted_commit
 from headrace.log.file.tables import SCHEMA
@@ -36,19 +36,19 @@ from headrace.sqlite import Failures, Link, connect
 log = logging.getLogger(__name__)
 
 FORMAT = 3
-"""The version of the folder's format, in SQLite's user_version."""
+"""The folder's format version, stored in SQLite's user_version."""
 
 APPLICATION = 0x48524C47
-"""'HRLG': what SQLite's application_id says of a headrace log."""
+"""'HRLG', stored in SQLite's application_id."""
 
 FILE_NAME = "catalog.db"
 
 _READERS = 64
-"""Connections that are kept for threads that may read again."""
+"""Read connections kept open for their threads."""
 
 
 class Catalog:
-    """Connections to the metadata: one that writes, and one per thread that reads."""
+    """Connections to the metadata: one for writing, and one per reading thread."""
 
     def __init__(self, folder: Path, disk: Disk, *, create: bool, patience: float) -> None:
         self.folder = folder
@@ -63,7 +63,7 @@ class Catalog:
         self._synchronous = ""
         self.read_only = False
         self.before_sync: Callable[[apsw.Connection], None] | None = None
-        """Called before a synced transaction commits, to sync what it speaks of."""
+        """Called before a synced transaction commits, to sync the segments it refers to."""
         self.failed_sync: Callable[[], None] | None = None
         """Called after SQLite failed to write or to sync a transaction."""
         self._noted = 0
@@ -71,10 +71,12 @@ class Catalog:
         if not self.path.exists() and not create:
             raise NotALog(
                 f"There is no log in {folder}",
-                hint="Create a topic to begin one, or point --log or HEADRACE_LOG elsewhere",
+                hint="Create a topic to start one, or point --log or HEADRACE_LOG elsewhere",
             )
         if folder.exists() and not folder.is_dir():
-            raise NotALog(f"{folder} is a file, not a folder", hint="Name another folder")
+            raise NotALog(
+                f"{folder} is a file, not a folder", hint="Point --log or HEADRACE_LOG to a folder"
+            )
         try:
             with self._failures.translated():
                 self._prepare()
@@ -86,21 +88,21 @@ class Catalog:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
-        """One consistent picture of the metadata, however many queries are made."""
+        """A read transaction: one snapshot of the metadata for any number of queries."""
         with self._failures.translated(), self._reader().snapshot() as connection:
             yield connection
 
     @contextlib.contextmanager
     def writing(self, *, synced: bool = False) -> Iterator[apsw.Connection]:
-        """A transaction that may write. It commits at the end of the block, or not at all.
+        """A write transaction. It commits at the end of the block, or not at all.
 
-        With `synced` it is on the device when the block ends; without, a crash of the machine
-        (not of the process) may lose it.
+        With `synced` it is on the device when the block ends. Without, a crash of the machine,
+        though not of the process, may lose it.
         """
         if self.read_only:
             raise ReadOnlyLog(
-                f"The log in {self.folder} cannot be written",
-                hint="Check the folder's owner and permissions. It can still be read",
+                f"The log in {self.folder} is not writable",
+                hint="Check the folder's owner and permissions. Reading still works",
             )
 
         def prepare(connection: apsw.Connection) -> None:
@@ -129,27 +131,27 @@ class Catalog:
                 self._noted = head
 
     def check_whole(self) -> None:
-        """Return if the catalog is not older than what lies beside it."""
-        noted = noted_commit(self.folder)  # before the head, which may go on meanwhile
+        """Check that the catalog contains the last synced commit."""
+        noted = noted_commit(self.folder)  # before the head, which may move on meanwhile
         with self.reading() as db:
             head = self._head(db)
         if noted > head:
             raise CorruptCatalog(
-                f"A part of the log in {self.folder} is missing: commit {noted} was synced, and "
+                f"A part of the log in {self.folder} is missing: commit {noted} was synced, but "
                 f"the catalog ends with commit {head}",
                 hint=f"Was the folder copied without {FILE_NAME}-wal? Copy it again with 'headrace "
-                f"backup', or with all its files while nobody uses it\n"
-                f"To go on without commits {head + 1} to {noted}, remove "
+                f"backup', or copy all its files while no process uses it\n"
+                f"To continue without commits {head + 1} to {noted}, remove "
                 f"{self.folder / NAME}",
                 head=head,
                 synced=noted,
             )
 
     def changes(self) -> int:
-        """A number that differs whenever another connection has committed something."""
+        """A number that changes whenever another connection commits."""
         reader = self._reader()
         with self._failures.translated(), reader as connection:
-            # SQLite counts for each connection by itself.
+            # SQLite counts separately for each connection.
             return hash((connection.execute("PRAGMA data_version").get, reader.number))
 
     def close(self) -> None:
@@ -168,14 +170,13 @@ class Catalog:
         if link is None:
             link = self._readers[key] = Link("The log", self._connect, patience=self._patience)
             if len(self._readers) > _READERS:
-                # It is closed when the last thread that uses it has left it.
+                # It closes once no thread uses it.
                 oldest, *_ = self._readers
                 self._readers.pop(oldest, None)
         return link
 
     def _state(self) -> tuple[int, ...]:
-        """The file as it is now, where SQLite does not look for changes: it was told that there
-        are none."""
+        """The file's time and size if it is open as immutable: SQLite then misses changes."""
         if not self.read_only or self.wal.exists():
             return ()
         stat = self.path.stat()
@@ -193,30 +194,30 @@ class Catalog:
         return connection
 
     def _connect_read_only(self) -> apsw.Connection:
-        # Without a WAL file there is nothing that could change under us, and SQLite may read the
-        # database without the shared memory it cannot create in a read-only folder.
+        # Without a WAL file nothing can change under us, so SQLite may do without the shared
+        # memory, which it cannot create in a read-only folder.
         still = not self.wal.exists()
         uri = self.path.resolve().as_uri() + ("?immutable=1" if still else "")
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         return connect(uri, self._patience, flags=flags, vfs=checked_vfs())
 
     def _prepare(self) -> None:
-        """Check that the folder is a log this version can read; make it one if it is empty."""
+        """Check that the folder is a log this version can read; create one if it is empty."""
         new = not self.path.exists()
         if new:
             self._disk.make_folder(self.folder)
         if not _writable(self.folder) or (not new and not _writable(self.path)):
             if new:
                 raise ReadOnlyLog(
-                    f"A log cannot be made in {self.folder}: it is not writable",
+                    f"Cannot create a log in {self.folder}: the folder is not writable",
                     hint="Check the folder's owner and permissions",
                 )
             self.read_only = True
         if self._writer.patiently(self._empty):
             if self.read_only:
                 raise NotALog(
-                    f"The log in {self.folder} is only being made",
-                    hint="Try again when whoever makes it is done",
+                    f"The log in {self.folder} is still being created",
+                    hint="Try again when the process that creates it is done",
                 )
             self._create()
         with self._writer as connection:
@@ -225,10 +226,10 @@ class Catalog:
     def _create(self) -> None:
         def begin(connection: apsw.Connection) -> None:
             if self._vfs == checked_vfs() is not None:
-                ask_for(connection)
+                enable_checksums(connection)
             connection.execute("PRAGMA journal_mode=WAL")
 
-        self._writer.patiently(begin)  # SQLite does not wait for another process that does the same
+        self._writer.patiently(begin)  # SQLite does not wait here for another process
         with self.writing(synced=True) as connection:
             if self._empty(connection):  # or another process was faster
                 connection.execute(SCHEMA)
@@ -241,7 +242,7 @@ class Catalog:
         self._disk.sync_folder(self.folder.resolve().parent)
 
     def _empty(self, connection: apsw.Connection) -> bool:
-        """Whether it is a new database, and not somebody else's."""
+        """True if it is a new database, and not another program's."""
         tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
         return self._version(connection) == 0 and not tables
 
@@ -254,21 +255,21 @@ class Catalog:
     def _check(self, connection: apsw.Connection) -> None:
         if int(connection.execute("PRAGMA application_id").get) != APPLICATION:
             raise NotALog(
-                f"{self.path} is a database of something else",
+                f"{self.path} is a database, but not the catalog of a log",
                 hint="Point --log or HEADRACE_LOG to another folder",
             )
         version = self._version(connection)
         if version > FORMAT:
             raise NewerFormat(
-                f"The log in {self.folder} has format {version}, and this headrace knows "
+                f"The log in {self.folder} has format {version}, and this headrace reads "
                 f"formats up to {FORMAT}",
-                hint="Upgrade headrace; the log has not been touched",
+                hint="Upgrade headrace. The log was not changed",
                 format=version,
             )
         if version < OLDEST:
             raise OlderFormat(
-                f"The log in {self.folder} has format {version}, which was never released, and "
-                f"this headrace reads formats {OLDEST} to {FORMAT}",
+                f"The log in {self.folder} has format {version}, which was never released; this "
+                f"headrace reads formats {OLDEST} to {FORMAT}",
                 hint="Read it with the headrace that wrote it, and produce its records again",
                 format=version,
             )
@@ -276,8 +277,8 @@ class Catalog:
             self._upgrade(connection)
         if self._vfs is None and has_checksums(connection) and not self.read_only:
             raise LogError(
-                f"{self.path} has checksums, and this installation of apsw cannot keep them",
-                hint="Install apsw from its wheel, which brings SQLite's checksum VFS: "
+                f"{self.path} has checksums, and this installation of apsw cannot write them",
+                hint="Install apsw from its wheel, which includes SQLite's checksum VFS: "
                 "pip install --only-binary apsw --force-reinstall apsw",
             )
 
@@ -285,9 +286,9 @@ class Catalog:
         if self.read_only:
             version = self._version(connection)
             raise OlderFormat(
-                f"The log in {self.folder} has format {version}, and it cannot be upgraded to "
+                f"The log in {self.folder} has format {version} and cannot be upgraded to "
                 f"format {FORMAT}: it is not writable",
-                hint="Let somebody who may write it open it once: headrace topics list",
+                hint="Open it once as a user with write permission: headrace topics list",
                 format=version,
             )
         with self.writing(synced=True):
@@ -299,27 +300,26 @@ class Catalog:
             self._add_checksums(connection)
 
     def _add_checksums(self, connection: apsw.Connection) -> None:
-        """Rewrite an older catalog with checksums, unless others are using it."""
-        ask_for(connection)
+        """Rewrite an older catalog with checksums, unless other processes are using it."""
+        enable_checksums(connection)
         try:
             connection.execute("VACUUM")
         except (apsw.BusyError, apsw.LockedError, apsw.FullError):
-            log.warning("%s has no checksums: it was in use, or the disk is full", self.path)
+            log.warning("no checksums added to %s: it is in use, or the disk is full", self.path)
             return
-        self._writer.reconnect()  # a new connection begins to check
+        self._writer.reconnect()  # only a new connection verifies checksums
 
 
 def failures(path: Path, patience: float) -> Failures:
-    """The errors of a catalog."""
+    """The translation of a catalog's SQLite errors."""
     return Failures(
         path,
         f"the log in {path.parent}",
         patience,
-        busy="Try again; if it lasts, look for a writer that is stopped or stuck",
+        busy="Try again; if it persists, look for a writer that is stopped or stuck",
         full="Free some space and try again. Nothing of this commit is visible",
-        damaged="Restore the folder from a backup; the segments beside it are Arrow IPC "
-        "streams and can be read by any Arrow tool. A program other than headrace that writes "
-        "to it damages it, too",
+        damaged="Restore the folder from a backup; any Arrow tool can read the segments beside "
+        "it, which are Arrow IPC streams. Make sure that no program except headrace writes to it",
         corrupt=CorruptCatalog,
         other=LogError,
         read_only=ReadOnlyLog,
@@ -327,7 +327,7 @@ def failures(path: Path, patience: float) -> Failures:
 
 
 def _writable(path: Path) -> bool:
-    # As whoever this process acts, and not as whoever started it.
+    # By the effective user id, not the real one.
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 

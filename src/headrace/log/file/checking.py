@@ -1,7 +1,7 @@
-"""All that a log holds, read once: what is damaged, and what can be done about it.
+"""Check a log for damage by reading all of it once.
 
-Nothing is changed, and the log may be in use. A file that is gone because somebody compacted or
-deleted it meanwhile is no damage.
+The check changes nothing, and the log may be in use. A file that another process compacted or
+deleted meanwhile is not damage.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from headrace.log.file.segment import (
 from headrace.log.state import Flaw, Tell
 from headrace.sqlite import Link, connect
 
-_COPY = "It cannot be computed from anything else: restore the log from a backup"
+_RESTORE = "Nothing can recreate it: restore the log from a backup"
 _PATIENCE = 30.0
 
 _BROKEN_RULES = {
@@ -37,50 +37,50 @@ _BROKEN_RULES = {
     "(SELECT number FROM head)",
     "records of commits after the last one": "SELECT count(*) FROM chunk WHERE number > "
     "(SELECT number FROM head)",
-    "records in a segment that is not there": "SELECT count(*) FROM chunk WHERE segment NOT IN "
+    "records in a missing segment": "SELECT count(*) FROM chunk WHERE segment NOT IN "
     "(SELECT id FROM segment)",
     "records beyond the end of their segment": "SELECT count(*) FROM chunk c JOIN segment s "
     "ON s.id = c.segment WHERE c.position + c.length > s.length",
-    "records outside of their partition": "SELECT count(*) FROM chunk c LEFT JOIN partition p "
+    "records outside their partition": "SELECT count(*) FROM chunk c LEFT JOIN partition p "
     "USING (topic, partition) WHERE p.end IS NULL OR c.end > p.end OR c.end <= c.first",
-    "partitions of no topic": "SELECT count(*) FROM partition WHERE topic NOT IN "
+    "partitions without a topic": "SELECT count(*) FROM partition WHERE topic NOT IN "
     "(SELECT id FROM topic)",
-    "group offsets after the end": "SELECT count(*) FROM group_offset g JOIN partition p "
+    "group offsets beyond the end": "SELECT count(*) FROM group_offset g JOIN partition p "
     "USING (topic, partition) WHERE g.offset > p.end",
-    "offsets left out or told twice": "SELECT count(*) FROM (SELECT c.first, p.gaps, lag(c.end) "
+    "missing or duplicate offsets": "SELECT count(*) FROM (SELECT c.first, p.gaps, lag(c.end) "
     "OVER (PARTITION BY topic, partition ORDER BY c.first) AS before FROM chunk c "
     "JOIN partition p USING (topic, partition)) "
     "WHERE first < before OR (first > before AND NOT gaps)",
-    "partitions that end before their end": "SELECT count(*) FROM partition p WHERE NOT gaps "
+    "partitions without their last records": "SELECT count(*) FROM partition p WHERE NOT gaps "
     "AND first < end AND end != (SELECT max(c.end) FROM chunk c WHERE c.topic = p.topic "
     "AND c.partition = p.partition)",
 }
-"""Queries that count what cannot be in a sound catalog."""
+"""Queries that count violations of the catalog's invariants."""
 
 
 def check_log(folder: Path, tell: Tell) -> list[Flaw]:
-    """The flaws of a log; none if it is whole."""
+    """The flaws of a log; none if it is intact. `tell` reports progress."""
     try:
         return _flaws(folder, tell)
     except CorruptCatalog as error:
-        return [Flaw(FILE_NAME, error.message, _COPY)]
+        return [Flaw(FILE_NAME, error.message, _RESTORE)]
 
 
 def _flaws(folder: Path, tell: Tell) -> list[Flaw]:
-    with _picture(folder) as db:
-        found = [Flaw(FILE_NAME, text, _COPY) for text in _unsound(db)]
+    with _snapshot(folder) as db:
+        found = [Flaw(FILE_NAME, text, _RESTORE) for text in _broken_rules(db)]
         if found:
-            return found  # what such a catalog says of segments is not worth reading
+            return found  # such a catalog is no guide to the segments
         if (noted := noted_commit(folder)) > _head(db) and noted > log_ends(folder)[0]:
-            problem = f"it ends with commit {_head(db)}, and {noted} was synced"
-            found.append(Flaw(FILE_NAME, problem, _COPY))
-        return [*found, *_segments(db, folder, tell), *_extra(db, folder)]
+            problem = f"it ends with commit {_head(db)}, but commit {noted} was synced"
+            found.append(Flaw(FILE_NAME, problem, _RESTORE))
+        return [*found, *_segments(db, folder, tell), *_orphans(db, folder)]
 
 
 def log_ends(folder: Path) -> tuple[int, dict[str, dict[int, int]]]:
-    """The last commit of a log, and the ends of the partitions of each of its topics."""
+    """The last commit of a log, and the end offsets of its partitions by topic."""
     ends: dict[str, dict[int, int]] = {}
-    with _picture(folder) as db:
+    with _snapshot(folder) as db:
         for topic, partition, end in many(
             db, "SELECT t.name, p.partition, p.end FROM partition p JOIN topic t ON t.id = p.topic"
         ):
@@ -88,8 +88,8 @@ def log_ends(folder: Path) -> tuple[int, dict[str, dict[int, int]]]:
         return _head(db), ends
 
 
-def _unsound(db: apsw.Connection) -> list[str]:
-    """The complaints of SQLite's own check, or of the log's rules about its contents."""
+def _broken_rules(db: apsw.Connection) -> list[str]:
+    """Errors from SQLite's integrity check, or else violated invariants of the log."""
     said = [str(line) for (line,) in many(db, "PRAGMA integrity_check(10)")]
     if said != ["ok"]:
         return said
@@ -111,7 +111,7 @@ def _segments(db: apsw.Connection, folder: Path, tell: Tell) -> Iterator[Flaw]:
             db, folder, id, number, partition, location, header(columns, sparse).to_pybytes()
         ):
             if _still_there(folder, id, location):
-                yield Flaw(where, problem, _COPY)
+                yield Flaw(where, problem, _RESTORE)
         done += length
         tell(done, total)
 
@@ -123,9 +123,9 @@ def _segment(
     topic: int,
     partition: int,
     location: str | None,
-    begins: bytes,
+    head: bytes,
 ) -> Iterator[str]:
-    """The flaws of a segment: its first bytes, or records that cannot be read."""
+    """The flaws of a segment: a wrong header, or records that cannot be read."""
     disk = Disk()
     file: SegmentFile
     if location is None:
@@ -134,8 +134,8 @@ def _segment(
         file = TieredSegment(disk, location)
     with contextlib.closing(disk):
         try:
-            if Checksum().read(file, 0, len(begins)).to_pybytes() != begins:
-                yield "it does not begin with its columns"
+            if Checksum().read(file, 0, len(head)).to_pybytes() != head:
+                yield "its header is damaged"
         except OSError as error:
             shown = "" if location is None else f" at {storage.shown(location)}"
             yield f"it cannot be opened{shown}: {error.strerror or type(error).__name__}"
@@ -153,13 +153,13 @@ def _segment(
                 yield f"offsets {first} to {end - 1} cannot be read: {error.strerror or error}"
                 continue
             if read < length:
-                yield f"it is cut off: offsets {first} to {end - 1} are not there"
+                yield f"it is cut off: offsets {first} to {end - 1} are missing"
             elif checksum.value != digest:
                 yield f"offsets {first} to {end - 1} do not match their checksum"
 
 
-def _extra(db: apsw.Connection, folder: Path) -> Iterator[Flaw]:
-    """Files that nothing refers to, but for the newest, which a writer may be about to use."""
+def _orphans(db: apsw.Connection, folder: Path) -> Iterator[Flaw]:
+    """Files that nothing refers to, except the newest, which a writer may be about to use."""
     known = {
         segment_path(folder, topic, partition, id).name
         for id, topic, partition in many(db, "SELECT id, topic, partition FROM segment")
@@ -172,8 +172,8 @@ def _extra(db: apsw.Connection, folder: Path) -> Iterator[Flaw]:
 
 
 def _still_there(folder: Path, segment: int, location: str | None) -> bool:
-    """True if the log has a segment now, in the same place."""
-    with _picture(folder) as db:
+    """True if the log still has a segment, in the same place."""
+    with _snapshot(folder) as db:
         return one(db, "SELECT location FROM segment WHERE id = ?", segment) == (location,)
 
 
@@ -182,11 +182,11 @@ def _head(db: apsw.Connection) -> int:
 
 
 @contextlib.contextmanager
-def _picture(folder: Path) -> Iterator[apsw.Connection]:
-    """The catalog at one moment, on a connection that cannot write."""
+def _snapshot(folder: Path) -> Iterator[apsw.Connection]:
+    """A snapshot of the catalog, on a read-only connection."""
     path = folder / FILE_NAME
     if not path.exists():
-        raise NotALog(f"There is no log in {folder}", hint="Name another one with --log")
+        raise NotALog(f"There is no log in {folder}", hint="Name another folder with --log")
     link = Link("The log", lambda: _connected(path), patience=_PATIENCE)
     with failures(path, _PATIENCE).translated(), contextlib.closing(link), link.snapshot() as db:
         _check_format(db, folder)
@@ -208,18 +208,18 @@ def _connected(path: Path) -> apsw.Connection:
         db.close()
         if not still:
             raise
-        # In a folder that may not be written SQLite reads only what nobody else changes.
+        # In a read-only folder SQLite can only read a database that does not change.
         return opened("immutable=1")
     return db
 
 
 def _check_format(db: apsw.Connection, folder: Path) -> None:
     if int(db.execute("PRAGMA application_id").get) != APPLICATION:
-        raise NotALog(f"{folder / FILE_NAME} is a database of something else")
+        raise NotALog(f"{folder / FILE_NAME} is a database, but not the catalog of a log")
     version = int(db.execute("PRAGMA user_version").get)
     if version != FORMAT:
         kind = NewerFormat if version > FORMAT else OlderFormat
         hint = "Upgrade headrace" if version > FORMAT else "Open it once: headrace topics list"
         raise kind(
-            f"The log in {folder} has format {version}, and {FORMAT} can be checked", hint=hint
+            f"The log in {folder} has format {version}; only {FORMAT} can be checked", hint=hint
         )

@@ -1,7 +1,7 @@
-"""Checksums in the catalog: each page of the database has one, checked whenever it is read.
+"""Page checksums of the catalog, verified at every read.
 
-SQLite's own VFS for that keeps them in eight bytes at the end of every page. apsw brings it along
-in its wheels; where it is missing, catalogs are made without.
+SQLite's checksum VFS keeps one in the last eight bytes of every page. apsw's wheels include it;
+where it is missing, catalogs are created without checksums.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import apsw
 import apsw.sqlite_extra
 
 _RESERVED = 8
-"""The bytes at the end of a page that make the VFS keep a checksum there."""
+"""Reserved bytes per page; with exactly these, the VFS keeps a checksum there."""
 
 
 @cache
 def checked_vfs() -> str | None:
-    """The name of the VFS; None where there is none."""
+    """The name of the checksum VFS; None where it is not available."""
     if apsw.sqlite_extra.has("cksumvfs") != "extension":
         return None
     usual = apsw.vfs_names()[0]
@@ -26,13 +26,13 @@ def checked_vfs() -> str | None:
         apsw.sqlite_extra.load(connection, "cksumvfs")
     finally:
         connection.close()
-    # It makes itself the one of all databases, of which not all are ours.
+    # It has made itself the default, but not all databases of this process are ours.
     apsw.set_default_vfs(usual)
     return "cksmvfs"
 
 
-def ask_for(connection: apsw.Connection) -> None:
-    """Let a database have checksums that has no pages yet, or from its next VACUUM on."""
+def enable_checksums(connection: apsw.Connection) -> None:
+    """Enable checksums: at once in a database without pages, else from the next VACUUM on."""
     connection.reserve_bytes("main", _RESERVED)
 
 

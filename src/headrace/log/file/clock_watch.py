@@ -1,8 +1,8 @@
-"""Clocks that are set: noticed and said, and how old a commit is in spite of them.
+"""Clock jumps: warnings about them, and the age of commits in spite of them.
 
-A commit's `time` never goes back, so that there is an order by time. After one commit by a clock
-that was ten years ahead, that is the time of all commits for ten years. So each of those also has
-what the `clock` said, and ages and bounds are judged by that.
+A commit's `time` never goes back, so commits are ordered by time. After one commit by a clock that
+was ten years ahead, all commits of the next ten years have that time. So each of them also records
+the `clock`, and ages and bounds use that.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from headrace.log.file.catalog import one
 log = logging.getLogger(__name__)
 
 _JUMP = 60 * SECOND
-"""Clocks that are kept well are never set by more."""
+"""A well-kept clock is never set by more than this."""
 _FAR = 24 * 3600 * SECOND
-"""By how much the last commit may be ahead of the clock and still be believed. It is the safer of
-the two: events are not called ahead of a clock that was set back by an hour."""
+"""If the last commit is ahead of the clock by less than this, its time is trusted, not the clock.
+That is safer: after a clock is set back by an hour, events do not seem to be in the future."""
 
 
 class ClockWatch:
-    """Says so, once, when a process finds its clock set."""
+    """Warns, once, when a process finds that its clock was set."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._drift = clock.now() - clock.monotonic()
-        self._told = False
+        self._warned = False
 
     def look(self, now: int, last: int) -> None:
-        """Compare the clock with waiting time, and with the time of the last commit."""
+        """Compare the clock with the monotonic clock, and with the time of the last commit."""
         drift = now - self._clock.monotonic()
         if abs(drift - self._drift) > _JUMP:
             log.warning(
@@ -42,12 +42,12 @@ class ClockWatch:
                 _shown(now),
             )
             self._drift = drift
-        if last - now > _JUMP and not self._told:
-            self._told = True
+        if last - now > _JUMP and not self._warned:
+            self._warned = True
             log.warning(
-                "the last commit was made by a clock that said %s, and now it is %s. Commits keep "
-                "the later time until then; the retention and the skew of topics go by the clock. "
-                "If the clock is wrong now, set it",
+                "the last commit has the time %s, but the clock says %s. Commits keep that time "
+                "until the clock reaches it; retention and skew use the clock. If the clock is "
+                "wrong, set it",
                 _shown(last),
                 _shown(now),
             )
@@ -58,15 +58,15 @@ def _shown(moment: int) -> str:
 
 
 def trusted_now(now: int, last: int) -> int:
-    """The moment by which bounds and ages are judged, after a commit at `last`."""
+    """The present moment for bounds and ages, after a commit at `last`."""
     return now if last - now > _FAR else max(now, last)
 
 
 def made_at(db: apsw.Connection, number: int, now: int) -> int:
-    """A moment before which a commit was surely made, if the clock is right now.
+    """A moment no earlier than the commit, if the clock is right now.
 
-    That is its time. If that is still to come, it is what the clock said at this commit or the
-    next, whichever is the first that does not contradict those before it; or else now.
+    That is the commit's time. If this is in the future, it is what the clock said at the first
+    commit from this one on that does not contradict earlier ones; or else now.
     """
     found = one(db, "SELECT time FROM commits WHERE number = ?", number)
     if found is not None and found[0] <= now:

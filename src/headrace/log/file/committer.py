@@ -1,4 +1,4 @@
-"""How producers of the embedded log commit."""
+"""The committer of the embedded log's producers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from headrace.log.committer import Committer, Make
 from headrace.log.declared import TopicRow
 from headrace.log.file.appender import Appender, StaleTopic
 from headrace.log.file.catalog import Catalog, one
-from headrace.log.file.identity import Identity, already
+from headrace.log.file.identity import Identity, earlier_receipt
 from headrace.log.file.topics import find_topic
 from headrace.log.group_offsets import GroupOffsets
 from headrace.log.state import Receipt
 
 
 class FileCommitter(Committer):
-    """Commits to the embedded log. Every commit of it is seen whole."""
+    """Commits to the embedded log. Readers see all of a commit or nothing."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class FileCommitter(Committer):
     @property
     def last_receipt(self) -> Receipt | None:
         with self._catalog.reading() as db:
-            receipt = already(db, Identity(self.id, self._epoch, self.next_sequence - 1))
+            receipt = earlier_receipt(db, Identity(self.id, self._epoch, self.next_sequence - 1))
         return None if receipt is None or receipt.commit is None else receipt
 
     def doubt(self) -> None:
@@ -89,7 +89,7 @@ class FileCommitter(Committer):
         return int(found[0] or 0) if found else 0
 
     def _register(self) -> None:
-        """Take the id over from whoever had it."""
+        """Start a new epoch of the id, which fences out any older producer."""
         with self._catalog.writing(synced=True) as db:
             db.execute(
                 "INSERT INTO producer VALUES (?, 1, -1, NULL, 0) "

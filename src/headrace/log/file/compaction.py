@@ -1,7 +1,7 @@
-"""Compaction: of each key only the last record stays, at its own offset and in its own order.
+"""Compaction: keep only the last record of each key. Offsets and order do not change.
 
-Closed segments are rewritten one at a time. The rows that stay are chosen and encoded without any
-lock; the swap is one transaction, which finds out if another process was faster.
+Closed segments are rewritten one at a time. The remaining rows are chosen and encoded without a
+lock; the swap is one transaction, which detects that another process was faster.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MERGE_ROWS = 1_000_000
 
 @dataclass(frozen=True)
 class _Rewritten:
-    """A chunk after compaction; no message means that nothing of it stays."""
+    """A chunk after compaction; `message` is None if no rows remain."""
 
     chunk: Chunk
     removed: int
@@ -46,7 +46,7 @@ class _Rewritten:
 
 
 class Compactor:
-    """Compacts topics whose `cleanup` says so."""
+    """Compacts topics whose `cleanup` setting includes compaction."""
 
     def __init__(
         self, folder: Path, catalog: Catalog, segments: Segments, disk: Disk, clock: Clock
@@ -61,8 +61,8 @@ class Compactor:
         """Compact a topic; with `all_segments` the open ones are closed first."""
         if not topic.topic.settings.compacts:
             raise InvalidSetting(
-                f"Topic {topic.name!r} is not compacted",
-                hint=f"'headrace topics alter {topic.name} --set cleanup=compact' makes it so",
+                f"Topic {topic.name!r} does not use compaction",
+                hint=f"Turn it on: headrace topics alter {topic.name} --set cleanup=compact",
             )
         segments = records = freed = 0
         reader = Reader(self._folder, self._catalog, self._disk)
@@ -113,7 +113,7 @@ class Compactor:
         return count, records, freed
 
     def _closed(self, topic: TopicRow, partition: int) -> list[tuple[int, bool]]:
-        """The closed segments in order, and whether each has nothing more to give."""
+        """The closed segments in order, each with True if it is fully compacted."""
         with self._catalog.reading() as db:
             return [
                 (id, bool(compacted))
@@ -138,7 +138,7 @@ class Compactor:
     def _last_offsets(
         self, reader: Reader, topic: TopicRow, partition: int, segments: list[int]
     ) -> pa.Array:
-        """The offset of the last record of each key, over the segments given."""
+        """The offset of the last record of each key in the given segments."""
         found: list[pa.Table] = []
         waiting = 0
         for segment in segments:
@@ -152,7 +152,7 @@ class Compactor:
 
     def _rewrite(self, topic: TopicRow, chunk: Chunk, batch: Batch, last: pa.Array) -> _Rewritten:
         keep = pc.is_in(pa.array(batch.offsets), value_set=last).to_numpy(zero_copy_only=False)
-        # A record without a key, from before the topic was compacted, is nobody's predecessor.
+        # Records without a key, from before the topic was compacted, stay.
         keys = batch.data.column(_key_column(topic))
         keep = keep | keys.is_null().to_numpy(zero_copy_only=False)
         dead = _tombstones(batch)
@@ -177,21 +177,21 @@ class Compactor:
     def _swap(
         self, topic: TopicRow, partition: int, segment: int, rewritten: list[_Rewritten]
     ) -> int | None:
-        """Put the rewritten chunks in the segment's place; returns the bytes that freed.
+        """Replace a segment by its rewritten chunks; return the bytes freed.
 
-        None if there was nothing to gain.
+        None if there was nothing to remove.
         """
         finished = not any(piece.tombstones for piece in rewritten)
         with self._catalog.writing(synced=True) as db:
-            check_unchanged(db, topic)  # or columns it has gained since would be lost
+            check_unchanged(db, topic)  # or columns added since would be lost
             old = one(
                 db,
                 "SELECT length, created, closed FROM segment WHERE id = ?",
                 segment,
             )
             if old is None:
-                # Another process was here. It may have kept what this one believes superseded,
-                # so what this one knows of the last records of keys is worth nothing now.
+                # Another process has rewritten it, and may have kept records that this one
+                # considers superseded: start again from the current segments.
                 raise StaleTopic(topic)
             if not any(piece.removed for piece in rewritten):
                 db.execute("UPDATE segment SET compacted = ? WHERE id = ?", (finished, segment))
@@ -220,7 +220,7 @@ class Compactor:
         created: int,
         closed: int,
     ) -> int:
-        """A new closed segment with the chunks given; returns its length."""
+        """Write a new closed segment of the given chunks; return its length."""
         segment, position = self._segments.create(
             db, topic.id, partition, topic.columns, created, sparse=True
         )
@@ -258,7 +258,7 @@ def _tombstones(batch: Batch) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 
 def _last_of(tables: list[pa.Table]) -> pa.Table:
-    """Of each key the highest offset. Records without a key are left out."""
+    """The highest offset of each key. Records without a key are left out."""
     table = pa.concat_tables(tables)
     table = table.rename_columns(["key", "offset"]).filter(pc.is_valid(table["key"]))
     grouped = table.group_by("key").aggregate([("offset", "max")])

@@ -11,9 +11,9 @@ from headrace.log.declared import TopicRow
 from headrace.log.file.catalog import Catalog
 from headrace.log.file.coordinator import Share
 from headrace.log.file.lookup import find_offset
+from headrace.log.file.membership import Membership
 from headrace.log.file.positions import FilePositions
 from headrace.log.file.reader import Reader
-from headrace.log.file.seat import Seat
 from headrace.log.group_offsets import GroupOffsets, Place
 from headrace.log.position import EARLIEST, Position
 from headrace.log.roles import CommitMode
@@ -30,7 +30,7 @@ class FileConsumer(PlacedConsumer):
         reader: Reader,
         clock: Clock,
         topics: Sequence[TopicRow],
-        seat: Seat | None,
+        membership: Membership | None,
         *,
         start: Position,
         commit: CommitMode,
@@ -39,11 +39,11 @@ class FileConsumer(PlacedConsumer):
         super().__init__(self._positions, clock, commit=commit)
         self._catalog = catalog
         self._reader = reader
-        self._seat = seat
+        self._membership = membership
         self._start = start
         self._seen_changes = catalog.changes()
-        if seat is not None:
-            self._follow(seat, seat.sync())
+        if membership is not None:
+            self._follow(membership, membership.sync())
             return
         for topic in topics:
             for partition in range(topic.topic.partitions):
@@ -55,22 +55,22 @@ class FileConsumer(PlacedConsumer):
 
     @property
     def grouped(self) -> bool:
-        return self._seat is not None
+        return self._membership is not None
 
     @property
     def generation(self) -> int:
-        return 0 if self._seat is None else self._seat.generation
+        return 0 if self._membership is None else self._membership.generation
 
     # Reading
 
     def _look(self, max_records: int, timeout: int) -> None:
         try:
-            if self._seat is None:
+            if self._membership is None:
                 self._find_new_partitions()
                 return
-            self._seat.polled()
-            if (share := self._seat.keep()) is not None:
-                self._follow(self._seat, share)
+            self._membership.polled()
+            if (share := self._membership.keep()) is not None:
+                self._follow(self._membership, share)
         except MemberFenced:
             self._rejoin()
 
@@ -102,25 +102,25 @@ class FileConsumer(PlacedConsumer):
     # The group
 
     def _committed(self, place: Place) -> int | None:
-        return None if self._seat is None else self._seat.committed(place)
+        return None if self._membership is None else self._membership.committed(place)
 
     def _offsets(self, moved: dict[Place, int]) -> GroupOffsets:
-        assert self._seat is not None
-        return self._seat.offsets(moved)
+        assert self._membership is not None
+        return self._membership.offsets(moved)
 
     def _store(self, offsets: GroupOffsets, *, synced: bool) -> None:
-        assert self._seat is not None
-        self._seat.commit(offsets, synced=synced)
+        assert self._membership is not None
+        self._membership.commit(offsets, synced=synced)
 
-    def _follow(self, seat: Seat, share: Share) -> None:
-        """Take the partitions that are this member's now, and let go of those that are not."""
+    def _follow(self, membership: Membership, share: Share) -> None:
+        """Open the partitions this member owns now, and release those it must give up."""
         leaving = share.leaving & self._positions.assigned.keys()
         if leaving and self._mode == "after":
             self._commit(synced=False)
         for place in set(self._positions.assigned) - share.owned | leaving:
             self._give_up(place)
         if share.leaving:
-            seat.release(share.leaving)
+            membership.release(share.leaving)
         for topic, partition in sorted(share.owned - share.leaving):
             if (topic, partition) not in self._positions.assigned:
                 row = self._positions.look_up(topic)
@@ -128,21 +128,21 @@ class FileConsumer(PlacedConsumer):
                     self._open(row, partition, self._start)
 
     def _rejoin(self) -> None:
-        """What was handed out and not committed will be handed out again, here or elsewhere."""
-        assert self._seat is not None
-        self._seat.rejoin()
+        """Rejoin the group. Uncommitted records will be polled again, here or elsewhere."""
+        assert self._membership is not None
+        self._membership.rejoin()
         for place in list(self._positions.assigned):
             self._give_up(place)
-        self._follow(self._seat, self._seat.sync())
+        self._follow(self._membership, self._membership.sync())
 
     def _end(self, *, commit: bool) -> None:
         try:
-            if self._seat is not None:
-                self._seat.stop()
+            if self._membership is not None:
+                self._membership.stop()
                 if commit and self._mode == "after":
                     self._commit(synced=False)
-                self._seat.leave()
+                self._membership.leave()
         except MemberFenced:
-            return  # the group has gone on: there is nothing left to leave
+            return  # the group has already removed this member
         finally:
             self._reader.close()

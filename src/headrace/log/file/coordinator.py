@@ -1,12 +1,12 @@
-"""Consumer groups in the catalog: who is in them, and which partition is whose.
+"""Consumer groups in the catalog: their members, and the owner of each partition.
 
-Each partition has an owner, who reads it and alone may commit its offset, and a target, who should
-have it. A rebalance only sets targets. A partition then changes hands in two steps: its owner,
-having committed what it has handled, lets go; its target takes it. So nothing is handled twice
-because of a rebalance, and a member that died is passed over once its session has run out.
+Each partition has an owner, the only member that reads it and commits its offset, and a target, the
+member that should own it. A rebalance only sets targets. A partition then moves in two steps: its
+owner commits and releases it; its target takes it. So a rebalance causes no record to be handled
+twice, and the group skips a dead member once its session has expired.
 
-Sessions do not run on the wall clock, which may be set, but on the one that counts up from the
-machine's boot. Members of another boot ended with it.
+Sessions use the monotonic clock, which counts from the machine's boot, since the wall clock may be
+set. Members from another boot are dead.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from headrace.log.names import check_name
 
 
 @dataclass(frozen=True)
-class Membership:
-    """A member's ticket to its group."""
+class MemberId:
+    """A group and the id of one of its members."""
 
     group: int
-    member: str
+    id: str
 
 
 @dataclass(frozen=True)
 class Pulse:
-    """A moment by which sessions are judged: on which boot of the machine, and how far into it."""
+    """A moment for session timeouts: the boot of the machine, and the time since."""
 
     boot: str
     beat: int
@@ -48,7 +48,7 @@ class Pulse:
 
 @dataclass(frozen=True)
 class Share:
-    """What a member has to do with which partitions at a generation."""
+    """A member's partitions at a generation; it must release those in `leaving`."""
 
     generation: int
     owned: frozenset[Place]
@@ -56,7 +56,7 @@ class Share:
 
 
 class Coordinator:
-    """Every process runs its own; the catalog's write lock makes them take turns."""
+    """The group coordinator. Every process runs its own; the catalog's write lock orders them."""
 
     def __init__(self, catalog: Catalog, clock: Clock, boot: str) -> None:
         self._catalog = catalog
@@ -76,8 +76,8 @@ class Coordinator:
         assignor: str,
         instance: str | None,
         session: int,
-    ) -> Membership:
-        """Become a member. One with the same `instance` is replaced and its partitions kept."""
+    ) -> MemberId:
+        """Join a group. A member with the same `instance` is replaced; its partitions stay."""
         check_name(name, "group")
         if assignor not in ASSIGNORS:
             raise InvalidSetting(
@@ -109,35 +109,35 @@ class Coordinator:
             _agree(db, group, member, assignor)
             if expired or not previous or previous[1] != names:
                 rebalance(db, group)
-        return Membership(group, member)
+        return MemberId(group, member)
 
-    def has_successor(self, membership: Membership, instance: str) -> bool:
-        """Whether another member has taken the instance name of this one."""
+    def has_successor(self, member: MemberId, instance: str) -> bool:
+        """True if another member has taken over this one's instance name."""
         with self._catalog.reading() as db:
             found = one(
                 db,
                 "SELECT 1 FROM member WHERE consumer_group = ? AND instance = ? AND id <> ?",
-                membership.group,
+                member.group,
                 instance,
-                membership.member,
+                member.id,
             )
         return found is not None
 
-    def leave(self, membership: Membership, *, static: bool) -> None:
-        """Leave, at once; a static member's place is kept until its session runs out."""
+    def leave(self, member: MemberId, *, static: bool) -> None:
+        """Leave the group; a static member stays in it until its session expires."""
         if static:
             return
         with self._catalog.writing() as db:
-            if _remove(db, membership.group, membership.member):
-                rebalance(db, membership.group)
+            if _remove(db, member.group, member.id):
+                rebalance(db, member.group)
 
-    def heartbeat(self, membership: Membership) -> None:
-        """Say that the member is alive."""
+    def heartbeat(self, member: MemberId) -> None:
+        """Record that the member is alive."""
         with self._catalog.writing() as db:
-            _beat(db, membership.member, self.pulse())
+            _beat(db, member.id, self.pulse())
 
-    def has_news(self, membership: Membership, generation: int) -> bool:
-        """Whether `sync` has anything to say that it has not said at `generation`. Only reads."""
+    def has_news(self, member: MemberId, generation: int) -> bool:
+        """True if the member has to `sync` since `generation`. Read-only."""
         with self._catalog.reading() as db:
             found = one(
                 db,
@@ -146,33 +146,33 @@ class Coordinator:
                 "AND c.owner IS NULL) OR (c.owner = ? AND c.target IS NOT c.owner))) "
                 "FROM consumer_group g WHERE g.id = ?",
                 generation,
-                membership.member,
-                membership.member,
-                membership.member,
-                membership.group,
+                member.id,
+                member.id,
+                member.id,
+                member.group,
             )
         return found is None or bool(found[0])
 
-    def sync(self, membership: Membership) -> Share:
-        """Take what is free for the member, and hear what it has to let go of."""
+    def sync(self, member: MemberId) -> Share:
+        """Take the member's free partitions, and return those it owns and must release."""
         with self._catalog.writing() as db:
-            group, member = membership.group, membership.member
-            self._check_member(db, membership)
+            group, id = member.group, member.id
+            self._check_member(db, member)
             now = self.pulse()
-            _beat(db, member, now)
+            _beat(db, id, now)
             if expire_members(db, group, now) or partitions_changed(db, group):
                 rebalance(db, group)
             db.execute(
                 "UPDATE claim SET owner = ? WHERE consumer_group = ? AND target = ? "
                 "AND owner IS NULL",
-                (member, group, member),
+                (id, group, id),
             )
             mine = many(
                 db,
                 "SELECT topic, partition, target = owner FROM claim "
                 "WHERE consumer_group = ? AND owner = ?",
                 group,
-                member,
+                id,
             )
             generation = one(db, "SELECT generation FROM consumer_group WHERE id = ?", group)
         return Share(
@@ -181,33 +181,33 @@ class Coordinator:
             frozenset((topic, partition) for topic, partition, stays in mine if not stays),
         )
 
-    def release(self, membership: Membership, places: Collection[Place]) -> None:
-        """Let go of partitions that are meant for others."""
+    def release(self, member: MemberId, places: Collection[Place]) -> None:
+        """Release partitions that are meant for other members."""
         with self._catalog.writing() as db:
             for topic, partition in places:
                 db.execute(
                     "UPDATE claim SET owner = NULL WHERE consumer_group = ? AND topic = ? "
                     "AND partition = ? AND owner = ?",
-                    (membership.group, topic, partition, membership.member),
+                    (member.group, topic, partition, member.id),
                 )
 
-    def _check_member(self, db: apsw.Connection, membership: Membership) -> None:
-        if one(db, "SELECT 1 FROM member WHERE id = ?", membership.member) is None:
+    def _check_member(self, db: apsw.Connection, member: MemberId) -> None:
+        if one(db, "SELECT 1 FROM member WHERE id = ?", member.id) is None:
             raise MemberFenced(
-                f"The group has gone on without member {membership.member}",
-                hint="It was silent for longer than its session, or another consumer has its "
-                "instance name",
+                f"Member {member.id} is no longer in its group",
+                hint="Its session expired without a heartbeat, or another consumer has taken its "
+                "instance name. Poll again to rejoin",
             )
 
     # Offsets
 
     def committed(self, group: int, topic: int, partition: int) -> int | None:
-        """The offset at which a group goes on in a partition."""
+        """The group's committed offset in a partition."""
         with self._catalog.reading() as db:
             return committed_offset(db, group, topic, partition)
 
     def commit(self, offsets: GroupOffsets, *, synced: bool) -> None:
-        """Move a group's offsets."""
+        """Commit a group's offsets."""
         with self._catalog.writing(synced=synced) as db:
             store_offsets(db, offsets)
 
@@ -234,15 +234,15 @@ def ensure_group(db: apsw.Connection, name: str, assignor: str) -> int:
 
 
 def _agree(db: apsw.Connection, group: int, member: str, assignor: str) -> None:
-    """Have the group assign as its new member says, or as its others do if it has others."""
+    """Set the group's assignor to that of its only member; several members must agree."""
     others = one(
         db, "SELECT 1 FROM member WHERE consumer_group = ? AND id <> ? LIMIT 1", group, member
     )
     known = one(db, "SELECT name, assignor FROM consumer_group WHERE id = ?", group)
     if others and known and known[1] != assignor:
         raise InvalidSetting(
-            f"Group {known[0]!r} assigns its partitions by {known[1]}, not by {assignor}",
-            hint="All members of a group need the same assignor",
+            f"Group {known[0]!r} uses the assignor {known[1]!r}, not {assignor!r}",
+            hint=f"All members of a group need the same assignor: use {known[1]}",
         )
     db.execute("UPDATE consumer_group SET assignor = ? WHERE id = ?", (assignor, group))
 
@@ -255,12 +255,12 @@ def _beat(db: apsw.Connection, member: str, now: Pulse) -> None:
 
 
 ALIVE = "boot = ? AND abs(? - beat) <= session"
-"""True if a member's session lasts at a pulse. A beat from far ahead is of another boot, too,
-where the system does not tell boots apart."""
+"""True if a member's session has not expired at a pulse. `abs`: on a system without boot ids, a
+beat in the future comes from another boot."""
 
 
 def expire_members(db: apsw.Connection, group: int, now: Pulse) -> bool:
-    """Take out members whose session has run out; says whether there were any."""
+    """Remove members whose session has expired; True if there were any."""
     gone = many(
         db,
         f"SELECT id FROM member WHERE consumer_group = ? AND NOT ({ALIVE})",
@@ -274,7 +274,7 @@ def expire_members(db: apsw.Connection, group: int, now: Pulse) -> bool:
 
 
 def _remove(db: apsw.Connection, group: int, member: str) -> bool:
-    """Take a member out and free what it owned; says whether it was there."""
+    """Remove a member and free its partitions; True if it was in the group."""
     db.execute("DELETE FROM member WHERE id = ?", (member,))
     there = db.changes() > 0
     for role in ("owner", "target"):

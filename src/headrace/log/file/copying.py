@@ -1,12 +1,12 @@
-"""A copy of a log as it is in one moment, while everybody goes on using it.
+"""Copy a log as of one moment, while it is in use.
 
 The moment is when nobody writes: the write locks of the catalog and of the databases `beside` it
-are held together while a read transaction is begun on each, which takes milliseconds. What those
-see afterwards belongs together: the outputs that an application has sent, and its note of them.
+are held together while a read transaction begins on each, which takes milliseconds. So these
+snapshots are consistent with each other: an application's outputs, and its record of them.
 
-Segments only grow, so their bytes up to the length that the catalog has at that moment are those of
-that moment. One that compaction, retention or tiering took away meanwhile makes the copy begin
-again with a new moment, and with what it has.
+Segments only grow, so each is copied up to its length in the catalog's snapshot. If compaction,
+retention or tiering removes one meanwhile, the copy starts again with new snapshots and keeps the
+segments it has.
 """
 
 from __future__ import annotations
@@ -40,38 +40,38 @@ _PIECE_BYTES = 1 << 20
 def copy_log(
     folder: Path, target: Path, *, beside: Mapping[Path, Path], then: Callable[[], None], tell: Tell
 ) -> int:
-    """Copy a log and other databases, each to its place; returns the last commit.
+    """Copy a log and other databases, each to its place; return the last commit.
 
-    `then` is called when the databases `beside` are copied, while the moment is near. Segments that
-    were tiered are copied too, and are local in the copy: it needs nothing that lies elsewhere.
+    `then` is called once the databases `beside` are copied, and `tell` reports progress. Tiered
+    segments are copied too and are local in the copy, so it depends on no other storage.
     """
     (target / SEGMENTS).mkdir(parents=True)
     for _ in range(_ATTEMPTS):
         with _moment([folder / FILE_NAME, *beside]) as (catalog, *others):
-            for picture, place in zip(others, beside.values(), strict=True):
-                _copy_database(picture, place)
+            for snapshot, place in zip(others, beside.values(), strict=True):
+                _copy_database(snapshot, place)
             then()
             if _copy_segments(catalog, folder, target, tell):
                 _copy_database(catalog, target / FILE_NAME)
-                return _settle(target / FILE_NAME)
+                return _make_local(target / FILE_NAME)
     raise LogBusy(
         f"Segments of the log in {folder} were removed faster than they could be copied",
-        hint="Try again when less is compacted, tiered or deleted",
+        hint="Try again when compaction, tiering and retention are done",
     )
 
 
 @contextlib.contextmanager
 def _moment(paths: Sequence[Path]) -> Iterator[list[apsw.Connection]]:
-    """Read transactions on databases that all begin while none of them is written."""
-    with contextlib.ExitStack() as pictures:
+    """Read transactions on several databases, all begun while none of them is written."""
+    with contextlib.ExitStack() as snapshots:
         with contextlib.ExitStack() as locks:
-            # The catalog comes last: what waits for a batch to be stored keeps no producer waiting.
+            # The catalog comes last: while this waits for another database, producers can write.
             for path in reversed(paths):
                 writer = locks.enter_context(_connected(path))
                 writer.execute("BEGIN IMMEDIATE")
-            found = [pictures.enter_context(_connected(path)) for path in paths]
-            for picture in found:
-                picture.execute("BEGIN; SELECT count(*) FROM sqlite_schema")
+            found = [snapshots.enter_context(_connected(path)) for path in paths]
+            for snapshot in found:
+                snapshot.execute("BEGIN; SELECT count(*) FROM sqlite_schema")
         yield found
 
 
@@ -87,22 +87,22 @@ def _connected(path: Path) -> Iterator[apsw.Connection]:
         yield db
 
 
-def _copy_database(picture: apsw.Connection, place: Path) -> None:
-    """Copy what a transaction sees, as a database of its own without a WAL."""
+def _copy_database(snapshot: apsw.Connection, place: Path) -> None:
+    """Copy a snapshot to a new database without a WAL."""
     place.parent.mkdir(parents=True, exist_ok=True)
     for left in (place, place.with_name(f"{place.name}-wal")):
         left.unlink(missing_ok=True)
     with (
         failures(place, _PATIENCE).translated(),
         contextlib.closing(connect(str(place), _PATIENCE, vfs=checked_vfs())) as copy,
-        copy.backup("main", picture, "main") as backup,
+        copy.backup("main", snapshot, "main") as backup,
     ):
         while not backup.done:
             backup.step(1_000)
 
 
 def _copy_segments(catalog: apsw.Connection, folder: Path, target: Path, tell: Tell) -> bool:
-    """True if all segments could be copied, or else one was removed meanwhile."""
+    """Copy all segments; False if one was removed meanwhile."""
     rows = many(catalog, "SELECT id, topic, partition, length, location FROM segment ORDER BY id")
     done, total = 0, sum(row[3] for row in rows)
     left = set((target / SEGMENTS).iterdir())
@@ -116,7 +116,8 @@ def _copy_segments(catalog: apsw.Connection, folder: Path, target: Path, tell: T
                 if not _moved(folder, id, location):
                     raise CorruptSegment(
                         f"A segment of the log is missing: {missing.filename or missing}",
-                        hint="'headrace log check' says what else is damaged",
+                        hint="Run 'headrace log check' to see what else is damaged, and restore "
+                        "the log from a backup",
                     ) from missing
                 return False
         done += length
@@ -137,7 +138,7 @@ def _copy_segment(path: Path, location: str | None, place: Path, length: int) ->
         while position < length:
             size = read_into(piece[: length - position], position)
             if not size:
-                break  # it is cut off, as whoever checks the copy will find
+                break  # the segment is cut off; checking the copy will report it
             file.write(piece[:size])
             position += size
         file.flush()
@@ -145,15 +146,15 @@ def _copy_segment(path: Path, location: str | None, place: Path, length: int) ->
 
 
 def _moved(folder: Path, segment: int, location: str | None) -> bool:
-    """True if the log has no such segment any more, or has it elsewhere."""
+    """True if the segment was removed from the log or moved."""
     with _connected(folder / FILE_NAME) as db:
         return one(db, "SELECT location FROM segment WHERE id = ?", segment) != (location,)
 
 
-def _settle(path: Path) -> int:
-    """Let a copied catalog speak of the copy alone, where all is local and nothing is garbage.
+def _make_local(path: Path) -> int:
+    """Make a copied catalog refer to local files only; return its last commit.
 
-    Else the copy would remove files that the log itself still has on another filesystem.
+    Otherwise the copy would delete tiered files that the original still needs.
     """
     with _connected(path) as db:
         db.execute("BEGIN IMMEDIATE")
@@ -166,9 +167,9 @@ def _settle(path: Path) -> int:
 
 
 def part_ways(folder: Path) -> None:
-    """Let a copy begin a history of its own when it is opened, as after a boot.
+    """Make a copy start a new history when it is opened, as after a reboot.
 
-    What is committed to it from then on is not what the log that it was copied from goes on with.
+    From then on its commits differ from those of the original.
     """
     with _connected(folder / FILE_NAME) as db:
         db.execute("UPDATE setting SET value = '' WHERE name = 'boot'")

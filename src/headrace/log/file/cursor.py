@@ -1,4 +1,4 @@
-"""A reader's place in one partition."""
+"""A consumer's position in one partition of the embedded log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AHEAD = 32
 
 
 class FileCursor:
-    """Hands out a partition's batches from a position on, in pieces as small as asked for."""
+    """Reads a partition from a position on, in batches of limited size."""
 
     def __init__(
         self,
@@ -44,10 +44,9 @@ class FileCursor:
         self._seen_changes = None
 
     def take(self, rows: int) -> Batch | None:
-        """The next rows, at most so many; None if there are none.
+        """The next rows, at most `rows`; None if there are none.
 
-        If the catalog's change number is what it was when nothing was found, nothing is looked
-        for.
+        After finding nothing, it does not query the catalog until the catalog has changed.
         """
         while self._batch is None:
             if not self._chunks:
@@ -63,7 +62,7 @@ class FileCursor:
                     return None
             chunk = self._chunks[0]
             if chunk.columns != self.topic.columns:
-                # Written with other columns than the topic had when last looked at.
+                # The topic's columns have changed since it was last read.
                 with self._catalog.reading() as db:
                     self.topic = topic_by_id(db, self.topic.id) or self.topic
             batch = self._reader.load(self.topic, self.partition, chunk)
@@ -71,7 +70,7 @@ class FileCursor:
             if batch is not None:
                 batch = clip(batch, self.position, chunk.end)
             if batch is None or not len(batch):
-                self.position = chunk.end  # compaction left nothing here
+                self.position = chunk.end  # compaction removed everything here
                 continue
             self._batch = batch
             self._end = chunk.end

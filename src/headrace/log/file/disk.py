@@ -1,8 +1,7 @@
-"""The few calls to the operating system on which durability rests.
+"""The operating system calls that durability depends on.
 
-Everything that must survive a crash goes through a `Disk`, so that a test can put a double in its
-place that loses, tears and reorders whatever was not synced, that fails, or that dies between two
-steps.
+Everything that must survive a crash goes through a `Disk`. Tests replace it by one that loses,
+tears and reorders unsynced writes, that fails, or that dies between two steps.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from headrace.errors import DiskFull, LogError, ReadOnlyLog
 from headrace.forks import in_child
 
 _OPEN_FILES = 64
-"""Files that stay open for their next use, of all writers and readers of a log together."""
+"""Files kept open for reuse, by all writers and readers of a log together."""
 
 _PIECE_BYTES = 1 << 20
 
@@ -34,7 +33,7 @@ class Closeable(Protocol):
 File = TypeVar("File", bound=Closeable)
 
 ReadInto = Callable[[memoryview, int], int]
-"""Fills a buffer from a position of a file on; returns how many bytes there were."""
+"""Fills a buffer from a file, starting at a position; returns the number of bytes read."""
 
 
 class Disk:
@@ -43,7 +42,7 @@ class Disk:
     vfs: str | None = None
     """The SQLite VFS of the catalog; None for SQLite's own."""
     exclusive = False
-    """Whether SQLite keeps its locks, because its VFS has no shared memory."""
+    """True if SQLite keeps its locks, because its VFS has no shared memory."""
 
     def __init__(self) -> None:
         self._files: OrderedDict[str, Closeable] = OrderedDict()
@@ -54,9 +53,9 @@ class Disk:
         """Called at each step of the commit protocol, for tests that crash there."""
 
     def boot(self) -> str:
-        """A word that changes when unsynced writes may have been lost: at every boot.
+        """The boot id, which changes whenever unsynced writes may have been lost.
 
-        Empty where the system does not tell, and then every open checks the unsynced tail.
+        Empty where the system has none; then every open checks the unsynced tail.
         """
         try:
             return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -68,13 +67,13 @@ class Disk:
             os.makedirs(path, exist_ok=True)
 
     def create(self, path: Path) -> None:
-        """Make an empty file, in place of one that a crash left there."""
+        """Create an empty file, replacing one that a crash left there."""
         self.remove(path)
         with translated(path), self.lent(_writable(path), lambda: _Descriptor(path, _NEW)):
             pass
 
     def write(self, path: Path, pieces: Iterable[Any], position: int) -> None:
-        """Write all of some buffers, one after the other, from a position on."""
+        """Write all of some buffers, one after the other, starting at a position."""
         with translated(path):
             try:
                 with self.lent(_writable(path), lambda: _Descriptor(path, os.O_RDWR)) as file:
@@ -82,25 +81,25 @@ class Disk:
                         position = _write_all(file.number, memoryview(piece), position)
             except FileNotFoundError as missing:
                 raise LogError(
-                    f"{path} is missing, and it was still being written",
-                    hint="Somebody has removed it; restore it from a copy",
+                    f"{path} is missing, but the log still writes to it",
+                    hint="Something has removed it; restore it from a backup",
                 ) from missing
 
     @contextlib.contextmanager
     def reading(self, path: Path) -> Iterator[ReadInto]:
-        """Lend a file for any number of reads."""
-        # One for each thread: those that read a segment together do not open it again and again.
+        """Open a file for any number of reads."""
+        # One per thread, so that threads reading the same segment do not keep reopening it.
         name = f"{path} {threading.get_ident()}"
         with self.lent(name, lambda: _Descriptor(path, os.O_RDONLY)) as file:
             yield lambda target, position: os.preadv(file.number, [target], position)
 
     def sync(self, path: Path) -> None:
         """Return when the file's bytes are on the device."""
-        # A descriptor of its own, for this may be another thread than the one that writes.
+        # With a descriptor of its own: another thread may be writing.
         self._sync(path, os.O_RDWR, os.fdatasync)
 
     def rewrite(self, path: Path) -> None:
-        """Write a file's bytes once more where they are, and sync them."""
+        """Write a file's bytes again in place, and sync them."""
 
         def again(file: int) -> None:
             position = 0
@@ -115,13 +114,13 @@ class Disk:
         self._sync(path, os.O_RDONLY, os.fsync)
 
     def remove(self, path: Path) -> None:
-        """Remove a file; one that is gone already is fine."""
+        """Remove a file, if it exists."""
         self._forget(path)
         with translated(path), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
     def close(self) -> None:
-        """Close every file that is open."""
+        """Close all open files."""
         with self._lock:
             files, self._files = self._files, OrderedDict()
         for file in files.values():
@@ -129,9 +128,9 @@ class Disk:
 
     @contextlib.contextmanager
     def lent(self, name: str, opened: Callable[[], File]) -> Iterator[File]:
-        """A file that was kept open, or is opened now, and is kept open for its next use.
+        """A file from the cache of open files, or opened now; it returns to the cache after use.
 
-        Nobody else has it meanwhile, so none is closed in its user's hands.
+        Nobody else has it meanwhile, so it cannot be closed while in use.
         """
         with self._lock:
             file = cast("File | None", self._files.pop(name, None))
@@ -143,7 +142,7 @@ class Disk:
             file.close()
             raise
         with self._lock:
-            surplus = self._files.pop(name, None)  # two had it open at once
+            surplus = self._files.pop(name, None)  # two users had it open at once
             self._files[name] = file
             if len(self._files) > _OPEN_FILES:
                 surplus = self._files.popitem(last=False)[1]
@@ -151,7 +150,7 @@ class Disk:
             surplus.close()
 
     def _renew(self) -> None:
-        # The open files are good in a child too: every write says where it goes.
+        # A child may use the open files too: every write has an explicit position.
         self._lock = threading.Lock()
 
     def _forget(self, path: Path) -> None:
@@ -174,12 +173,12 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL
 
 
 def _writable(path: Path) -> str:
-    """The name under which a file is kept that is open for writing."""
+    """The cache name of a file that is open for writing."""
     return f"{path} to write"
 
 
 def _write_all(file: int, rest: memoryview, position: int) -> int:
-    """Write all of a buffer from a position on; returns the position after it."""
+    """Write all of a buffer at a position; return the position after it."""
     while rest:
         written = os.pwrite(file, rest, position)
         rest, position = rest[written:], position + written
@@ -187,7 +186,7 @@ def _write_all(file: int, rest: memoryview, position: int) -> int:
 
 
 class _Descriptor:
-    """A file by its number."""
+    """A file descriptor."""
 
     def __init__(self, path: Path, flags: int) -> None:
         self.number = os.open(path, flags, 0o644)
@@ -198,7 +197,7 @@ class _Descriptor:
 
 @contextlib.contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Turn the system's errors into headrace's."""
+    """Turn system errors into headrace's."""
     try:
         yield
     except OSError as error:
@@ -206,7 +205,7 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def translate(error: OSError, path: Path) -> Exception:
-    """The headrace error for one of the system's; a missing file stays what it is."""
+    """The headrace error for a system error; FileNotFoundError stays as it is."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return DiskFull(
             f"No space left for {path}",
@@ -215,23 +214,23 @@ def translate(error: OSError, path: Path) -> Exception:
         )
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return ReadOnlyLog(
-            f"{path} cannot be written: {error.strerror}",
-            hint="Check the folder's owner and permissions. What is in the log can still be read",
+            f"{path} is not writable: {error.strerror}",
+            hint="Check the folder's owner and permissions. Reading the log still works",
         )
     if isinstance(error, FileNotFoundError):
         return error
     return LogError(
         f"{path}: {error.strerror or error}",
-        hint="Check the disk and the limit of open files (ulimit -n), then try again. Nothing of "
+        hint="Check the disk and the limit on open files (ulimit -n), then try again. Nothing of "
         "this commit is visible",
     )
 
 
 def unreadable(error: OSError, path: Path) -> LogError:
-    """The error for a file that is there and cannot be read, which proves no damage."""
+    """The error for an existing file that cannot be read, which does not prove damage."""
     return LogError(
         f"{path} cannot be read: {error.strerror or error}",
-        hint="Nothing was changed. Check the file's permissions, the limit of open files "
+        hint="Nothing was changed. Check the file's permissions, the limit on open files "
         "(ulimit -n) and the disk, then try again. If the disk has lost the file for good, "
-        "restore it from a copy",
+        "restore it from a backup",
     )

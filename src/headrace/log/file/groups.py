@@ -1,4 +1,4 @@
-"""Groups as people see them: who is in them, how far behind they are, and setting them back."""
+"""Administration of consumer groups: describe them, reset their offsets, delete them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Groups:
         self._coordinator = coordinator
 
     def reset(self, name: str, topic: str, position: Position) -> dict[int, int]:
-        """Set an idle group's offsets in a topic to a position."""
+        """Set an inactive group's offsets in a topic to a position."""
         check_name(name, "group")
         with self._catalog.writing(synced=True) as db:
             row = find_topic(db, topic)
@@ -97,8 +97,8 @@ class Groups:
         count = one(db, "SELECT count(*) FROM member WHERE consumer_group = ?", group)
         if count and count[0]:
             raise GroupActive(
-                f"Group {name!r} has {count[0]} members at work",
-                hint="Stop its consumers first; a killed one counts until its session runs out",
+                f"Group {name!r} has {count[0]} active members",
+                hint="Stop its consumers first; a killed one counts until its session expires",
                 group=name,
             )
 

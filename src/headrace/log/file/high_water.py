@@ -1,10 +1,10 @@
-"""The last synced commit, noted beside the catalog, to notice one that is older than the rest.
+"""The high-water mark: the last synced commit, in a file beside the catalog.
 
-SQLite keeps its newest transactions in `catalog.db-wal`. A folder that is copied without that file
-has a catalog of some earlier moment, which is sound by itself and silent about what it lacks.
+It detects an incomplete copy. SQLite keeps its newest transactions in `catalog.db-wal`. A folder
+that was copied without that file has an older catalog, which is consistent by itself.
 
-The note is written after each synced commit and never synced itself. So it may be too low, and
-never too high: whatever it names was on the device before.
+The file is written after each synced commit and never synced itself. So it may be too low, but
+never too high: its commit was on the device before.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAME = "high-water"
 
 
 def note_commit(folder: Path, disk: Disk, number: int) -> None:
-    """Note that a commit is on the device. What was committed does not fail because of it."""
+    """Note that a commit is on the device. A failure to do so does not fail the commit."""
     path = folder / NAME
     with contextlib.suppress(LogError, OSError):
         if not path.exists():
@@ -29,7 +29,7 @@ def note_commit(folder: Path, disk: Disk, number: int) -> None:
 
 
 def noted_commit(folder: Path) -> int:
-    """The commit that was noted; 0 where there is no note, or one that was cut short."""
+    """The noted commit; 0 if the file is missing or cut short."""
     try:
         line = (folder / NAME).read_bytes()
     except OSError:

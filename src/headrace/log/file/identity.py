@@ -1,4 +1,4 @@
-"""Who commits: producer ids, epochs and sequence numbers, and what they have committed already."""
+"""Idempotent commits: producer ids, epochs and sequence numbers, and receipts of retries."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from headrace.log.state import Ack, Receipt
 
 @dataclass(frozen=True)
 class Identity:
-    """A producer, and which of its commits this is.
+    """A producer and the sequence number of one of its commits.
 
-    The epoch counts the starts of a producer with an id of its own; that of others is 0.
+    The epoch counts the starts of a producer with a given id; that of anonymous ones is 0.
     """
 
     producer: str
@@ -23,11 +23,11 @@ class Identity:
     sequence: int
 
 
-def already(db: apsw.Connection, identity: Identity) -> Receipt | None:
-    """The receipt of this very commit, if it was made before."""
+def earlier_receipt(db: apsw.Connection, identity: Identity) -> Receipt | None:
+    """The receipt of this commit, if it was made before."""
     known = one(db, "SELECT epoch, sequence FROM producer WHERE id = ?", identity.producer)
     if known is None and identity.epoch == 0:
-        return None  # anonymous, and new or silent for so long that it was forgotten
+        return None  # an anonymous producer, new or forgotten
     epoch, sequence = known or (identity.epoch, -1)
     if epoch > identity.epoch:
         raise fenced(identity.producer)
@@ -41,7 +41,7 @@ def already(db: apsw.Connection, identity: Identity) -> Receipt | None:
         identity.producer,
         identity.sequence,
     )
-    if made is None:  # so long ago that retention has taken it away
+    if made is None:  # retention has removed it
         return Receipt(None, 0, (), duplicate=True)
     acks = tuple(
         Ack(*row)

@@ -1,7 +1,7 @@
-"""What a segment file holds: one Arrow IPC stream, a record batch for each commit.
+"""The layout of a segment file: one Arrow IPC stream with a record batch per commit.
 
-The columns are the topic's own, and after them those of the log: `_tombstone` in typed topics,
-and `_offset` once compaction has made the offsets sparse. Any Arrow reader can open a segment.
+The topic's columns come first, then the log's: `_tombstone` in typed topics, and `_offset` once
+compaction has made the offsets sparse. Any Arrow reader can open a segment.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from headrace.log.declared import TOMBSTONE
 from headrace.log.file.segment import SegmentFile
 
 _COPIED_BYTES = 1 << 18
-"""Below this a copy is cheaper than collecting the parts."""
+"""Below this size a copy is cheaper than collecting the parts."""
 _PIECE_BYTES = 1 << 20
-"""What fits a cache, and is large enough for threads not to fight over the interpreter."""
+"""Small enough for a processor's cache, large enough that threads rarely contend for the GIL."""
 
 OFFSET = pa.field("_offset", pa.int64(), nullable=False)
 
@@ -38,16 +38,16 @@ def header(columns: str | None, sparse: bool) -> pa.Buffer:
 
 
 class Checksum:
-    """XXH3 of a message, taken piece by piece on its way from or to the disk.
+    """XXH3 of a message, computed piece by piece while it is read or written.
 
-    So each piece is hashed while it is in the processor's cache, which takes half the time.
+    Each piece is hashed while it is in the processor's cache, which takes half the time.
     """
 
     def __init__(self) -> None:
         self._hash = xxhash.xxh3_64()
 
     def passing(self, parts: Iterable[pa.Buffer | bytes]) -> Iterator[memoryview]:
-        """The same bytes in pieces, counted in."""
+        """The same bytes in pieces, each added to the checksum."""
         for part in parts:
             view = memoryview(part).cast("B")
             for start in range(0, len(view), _PIECE_BYTES):
@@ -56,7 +56,7 @@ class Checksum:
                 yield piece
 
     def read(self, file: SegmentFile, position: int, length: int) -> pa.Buffer:
-        """So many bytes of a file, fewer if it ends before, counted in."""
+        """Up to `length` bytes of a file, fewer at its end, added to the checksum."""
         buffer = pa.allocate_buffer(length)
         view = memoryview(buffer).cast("B")
         done = 0
@@ -72,15 +72,15 @@ class Checksum:
 
     @property
     def value(self) -> int:
-        """As the signed integer that SQLite stores."""
+        """The checksum as a signed integer, as SQLite stores it."""
         digest = self._hash.intdigest()
         return digest - (1 << 64) if digest >> 63 else digest
 
 
 Message = list[pa.Buffer | bytes]
-"""A record batch on its way to the disk: an Arrow message in parts.
+"""A record batch to be written: an Arrow message in parts.
 
-The parts are the batch's own memory where they can be, so a large batch is not copied.
+Where possible, the parts are the batch's own memory, so a large batch is not copied.
 """
 
 
@@ -96,13 +96,13 @@ def encode(batch: pa.RecordBatch, compression: str) -> Message:
         parts, sink.parts = sink.parts, []
         writer.close()
     schema = batch.schema.serialize().size
-    while schema > 0:  # the stream begins with its schema, and a segment has that already
+    while schema > 0:  # drop the schema: the segment's header has it
         schema -= len(parts.pop(0))
     return parts
 
 
 class _Parts:
-    """What pyarrow takes for a file, which keeps what is written to it without copying."""
+    """A file object for pyarrow that keeps what is written to it without copying."""
 
     def __init__(self) -> None:
         self.parts: list[pa.Buffer | bytes] = []
@@ -128,7 +128,7 @@ def decode(message: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def tombstones(batch: pa.RecordBatch) -> np.ndarray | None:
-    """Which rows are tombstones; None where none is."""
+    """A mask of the rows that are tombstones; None if there are none."""
     index = batch.schema.get_field_index(TOMBSTONE.name)
     if index < 0:
         return None

@@ -1,4 +1,4 @@
-"""The embedded log as a whole: a folder that is a `Log`."""
+"""The embedded log: a `Log` in a folder."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from headrace.log.file.coordinator import Coordinator
 from headrace.log.file.disk import Disk
 from headrace.log.file.groups import Groups
 from headrace.log.file.lookup import find_offset
+from headrace.log.file.membership import MemberSettings, Membership
 from headrace.log.file.reader import Reader
 from headrace.log.file.recovery import recover
-from headrace.log.file.seat import Seat, Terms
 from headrace.log.file.segment import SEGMENTS
 from headrace.log.file.segments import Segments
 from headrace.log.file.topics import find_topic
@@ -45,7 +45,7 @@ from headrace.log.state import GroupState, Topic, TopicCommit, TopicState, Upkee
 class FileLog(Log):
     """A log in a folder. Any number of processes may have it open.
 
-    `patience` is how long a writer waits for its turn, in seconds.
+    A writer waits up to `patience` seconds for its turn.
     """
 
     capabilities = frozenset(Capability)
@@ -82,13 +82,13 @@ class FileLog(Log):
             raise
 
     def close(self) -> None:
-        """Close the log with its producers, which commit what they have, and its consumers."""
+        """Close the log and its consumers and producers; producers commit what was sent."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._disk.close)
             stack.callback(self._catalog.close)
             stack.callback(self._upkeep.close)
             for handle in list(self._handles):
-                # What a consumer has polled may not have been handled, so it is not committed.
+                # Polled records may not have been handled, so their offsets are not committed.
                 ends = handle.abandon if isinstance(handle, FileConsumer) else handle.close
                 stack.callback(ends)
 
@@ -178,7 +178,7 @@ class FileLog(Log):
         with self._catalog.reading() as db:
             row = find_topic(db, topic)
             if columns is not None and not columns:
-                raise InvalidSetting("No columns were asked for", hint="Leave columns out for all")
+                raise InvalidSetting("columns is empty", hint="Name columns, or omit it for all")
             for name in columns or ():
                 if name not in row.schema.names:
                     raise unknown_column(row.topic, name)
@@ -214,18 +214,18 @@ class FileLog(Log):
         if commit not in ("before", "after", "manual"):
             raise InvalidSetting(f"commit cannot be {commit!r}", hint="Use before, after or manual")
         rows = [self._row(name) for name in topics]
-        seat = None
+        membership = None
         if group is not None:
-            # A virtual clock does not move by itself, so there a poll is the only heartbeat.
+            # A virtual clock does not advance by itself: there each poll is the heartbeat.
             beats = isinstance(self._clock, SystemClock)
-            terms = Terms(group, assignor, instance, session, max_poll_interval, beats)
-            seat = Seat(self._coordinator, self._clock, terms, rows)
+            member = MemberSettings(group, assignor, instance, session, max_poll_interval, beats)
+            membership = Membership(self._coordinator, self._clock, member, rows)
         consumer = FileConsumer(
             self._catalog,
             Reader(self.folder, self._catalog, self._disk),
             self._clock,
             rows,
-            seat,
+            membership,
             start=start,
             commit=commit,
         )
@@ -253,7 +253,7 @@ class FileLog(Log):
             found = one(db, "SELECT synced FROM head")
         if found and found[0] < upto and not self._catalog.read_only:
             with self._catalog.writing(synced=True):
-                pass  # a synced transaction has all before it on the device
+                pass  # a synced transaction makes all earlier ones durable
 
     def commit_time(self, commit: int) -> int:
         with self._catalog.reading() as db:
@@ -261,7 +261,7 @@ class FileLog(Log):
         if found is None:
             raise InvalidPosition(
                 f"Commit {commit} is not in the log",
-                hint=f"The last one is {self.head()}; old ones go with their records",
+                hint=f"The last one is {self.head()}; retention deletes commits with their records",
             )
         return int(found[0])
 
@@ -283,7 +283,7 @@ class FileLog(Log):
             if row.topic.event_time is None:
                 raise InvalidSetting(
                     f"Topic {topic!r} has no event time, and so no frontier",
-                    hint="Name a column when you create it",
+                    hint="Create the topic with an event-time column",
                 )
             with contextlib.suppress(StaleTopic):
                 return self._appender.advance(row, to_micros(moment), ahead=ahead)
@@ -332,7 +332,7 @@ class FileLog(Log):
             try:
                 return self._compactor.compact(self._row(topic), all_segments=all_segments)
             except StaleTopic:
-                continue  # it was altered meanwhile; what was compacted before stays so
+                continue  # the topic has changed; segments compacted so far stay compacted
 
     def _row(self, name: str) -> TopicRow:
         with self._catalog.reading() as db:

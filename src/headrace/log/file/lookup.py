@@ -1,4 +1,4 @@
-"""From positions to offsets."""
+"""Resolve positions to offsets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ENDLESS = 1 << 62
 
 
 def partition_range(db: apsw.Connection, row: TopicRow, partition: int) -> tuple[int, int]:
-    """The offsets a partition holds: the first, and the one after the last."""
+    """The first offset of a partition, and the one after its last."""
     check_partition(row, partition)
     found = one(
         db,
@@ -22,12 +22,12 @@ def partition_range(db: apsw.Connection, row: TopicRow, partition: int) -> tuple
         partition,
     )
     if found is None:
-        raise UnknownTopic(f"Topic {row.name!r} has been deleted meanwhile", topic=row.name)
+        raise UnknownTopic(f"Topic {row.name!r} has been deleted", topic=row.name)
     return found[0], found[1]
 
 
 def find_offset(db: apsw.Connection, row: TopicRow, partition: int, position: Position) -> int:
-    """The offset at which reading from a position begins, or up to it ends."""
+    """The offset where reading from a position starts, or reading up to it ends."""
     first, end = partition_range(db, row, partition)
     match position:
         case Earliest():
@@ -60,17 +60,17 @@ def find_offset(db: apsw.Connection, row: TopicRow, partition: int, position: Po
             raise InvalidPosition(
                 f"{position!r} is not a position",
                 hint="Use EARLIEST, LATEST, Offset(42), Time.at(...), Commit(7), "
-                "or parse_position for what people type",
+                "or parse_position() for text",
             )
     return end if found is None else max(first, found[0])
 
 
 def out_of_range(topic: str, partition: int, offset: int, first: int, end: int) -> OffsetOutOfRange:
-    """The error that names the offsets there are."""
+    """The error for an offset outside its partition."""
     return OffsetOutOfRange(
         f"Offset {offset} is not in partition {partition} of {topic!r}, "
         f"which holds the offsets from {first} up to {end}",
-        hint=f"Begin at an offset from {first} to {end}, at a time, or at an end",
+        hint=f"Start at an offset from {first} to {end}, at a time, at earliest or at latest",
         topic=topic,
         partition=partition,
         offset=offset,

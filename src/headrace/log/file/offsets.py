@@ -1,4 +1,4 @@
-"""A group's offsets, committed by themselves or along with records."""
+"""Store a group's offsets, alone or in the same commit as records."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from headrace.log.group_offsets import GroupOffsets
 
 
 def store_offsets(db: apsw.Connection, offsets: GroupOffsets) -> None:
-    """Move a group's offsets, unless its partitions have gone to somebody else.
+    """Store a group's offsets; raise `MemberFenced` if another member owns a partition.
 
-    Those of a topic that was deleted have nothing to move in any more.
+    Offsets of a deleted topic are skipped.
     """
     for (topic, partition), offset in offsets.offsets.items():
         if one(db, "SELECT 1 FROM topic WHERE id = ?", topic) is None:
@@ -27,10 +27,10 @@ def store_offsets(db: apsw.Connection, offsets: GroupOffsets) -> None:
             )
             if owner is None or owner[0] != offsets.member:
                 raise MemberFenced(
-                    f"Partition {partition} is no longer this member's, "
+                    f"Partition {partition} no longer belongs to this member, "
                     "so its offset was not committed",
-                    hint="The group has gone on without this member: it was silent for longer "
-                    "than its session, or its partition was given away. Poll again to rejoin",
+                    hint="The member's session expired without a heartbeat, or the partition was "
+                    "given to another member. Poll again to rejoin",
                     partition=partition,
                 )
         db.execute(

@@ -1,4 +1,4 @@
-"""The places of a consumer of the embedded log."""
+"""The positions of a consumer of the embedded log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.log.record import Batch
 
 
 class FilePositions(Positions):
-    """Positions that are opened by topic number, and looked at when the catalog has changed."""
+    """Positions that are read only when the catalog has changed."""
 
     def __init__(self, catalog: Catalog, reader: Reader, topics: Sequence[TopicRow]) -> None:
         super().__init__(topics)
@@ -24,19 +24,19 @@ class FilePositions(Positions):
 
     @property
     def topics(self) -> Collection[int]:
-        """The numbers of the topics that are read."""
+        """The ids of the topics that are read."""
         return list(self._topics)
 
     def open(self, topic: TopicRow, partition: int, offset: int, committed: int | None) -> None:
-        """Read a partition too, from an offset on."""
+        """Start to read a partition at an offset."""
         cursor = FileCursor(
             self._catalog, self._reader, topic, partition, offset, lambda: self._changes
         )
         self.start(cursor, committed)
 
     def look_up(self, topic: int) -> TopicRow | None:
-        """A topic as it is now: it may have more partitions than it once had, or have been
-        deleted and made again."""
+        """The current row of a topic, which may have more partitions than before; None if it was
+        deleted."""
         with self._catalog.reading() as db:
             row = topic_by_id(db, topic)
         if row is not None:

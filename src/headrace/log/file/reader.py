@@ -1,4 +1,4 @@
-"""From positions to record batches, one chunk in memory at a time."""
+"""Read record batches of the embedded log, one chunk in memory at a time."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from headrace.log.record import Batch
 _PAGE = 256
 _LARGE = 1 << 20
 _AHEAD = 2
-"""How many large chunks are read before they are asked for; a scan's memory holds one more."""
+"""Large chunks to read ahead; a scan holds one more in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Where the rows of one commit in one partition lie."""
+    """The location of one commit's rows in one partition."""
 
     first: int
     end: int
@@ -55,7 +55,7 @@ _SELECT = """
 
 
 class Reader:
-    """Reads chunks. It may have threads, so each scan and each consumer has its own."""
+    """Reads chunks. It may start threads, so each scan and each consumer has its own."""
 
     def __init__(self, folder: Path, catalog: Catalog, disk: Disk) -> None:
         self._folder = folder
@@ -99,7 +99,7 @@ class Reader:
         chunks: Iterable[Chunk],
         columns: Sequence[str] | None,
     ) -> Iterator[Batch | None]:
-        """The chunks in order. Large ones are read and checked ahead, by other threads."""
+        """The batches in order. Threads read large chunks ahead and verify their checksums."""
         ahead: deque[Future[Batch | None]] = deque()
         try:
             for chunk in chunks:
@@ -121,11 +121,11 @@ class Reader:
                 unused.cancel()
 
     def _check_process(self) -> None:
-        """Return if this is the process in which the reading began. The others have no helpers."""
+        """Check that this process started the read. A forked one does not have its threads."""
         if self._inherited:
             raise MisusedHandle(
-                "This read was begun by the process that this one was forked from",
-                hint="Begin another: log.read()",
+                "This read belongs to the process that this one was forked from",
+                hint="Start another: log.read()",
             )
 
     def _inherit(self) -> None:
@@ -140,7 +140,7 @@ class Reader:
     def chunks(
         self, topic: TopicRow, partition: int, offset: int, limit: int = _PAGE
     ) -> list[Chunk]:
-        """The next chunks from the one on that holds `offset`, or would if not compacted."""
+        """The next chunks, from the one at `offset` on, or after it if compaction left a gap."""
         with self._catalog.reading() as db:
             first, end = partition_range(db, topic, partition)
             if offset < first:
@@ -164,7 +164,7 @@ class Reader:
         return chunks
 
     def past_gap(self, topic: TopicRow, partition: int, offset: int) -> int:
-        """The partition's end, if compaction has left nothing from `offset` up to it."""
+        """The partition's end if compaction removed everything after `offset`, else `offset`."""
         with self._catalog.reading() as db:
             _, end = partition_range(db, topic, partition)
             more = one(
@@ -187,11 +187,11 @@ class Reader:
     def load(
         self, topic: TopicRow, partition: int, chunk: Chunk, columns: Sequence[str] | None = None
     ) -> Batch | None:
-        """The rows of a chunk; None if compaction has taken all of them meanwhile."""
+        """The rows of a chunk; None if compaction has removed all of them meanwhile."""
         try:
             message = self._read(topic, partition, chunk)
         except FileNotFoundError as missing:
-            # Between the look-up and now the segment was tiered, compacted or deleted.
+            # The segment was tiered, compacted or deleted since the look-up.
             moved = self._again(topic, partition, chunk)
             if moved is None:
                 return None
@@ -222,7 +222,7 @@ class Reader:
             self._pool.shutdown(cancel_futures=True)
 
     def _read(self, topic: TopicRow, partition: int, chunk: Chunk) -> pa.Buffer | None:
-        """The chunk's bytes; None if they are not those that were written."""
+        """The chunk's bytes; None if they do not match their checksum."""
         path = segment_path(self._folder, topic.id, partition, chunk.segment)
         file: SegmentFile = (
             LocalSegment(self._disk, path)
@@ -255,10 +255,10 @@ class Reader:
             else segment_path(self._folder, topic.id, partition, chunk.segment)
         )
         return CorruptSegment(
-            f"Partition {partition} of {topic.name!r} is damaged at the offsets {chunk.first} "
+            f"Partition {partition} of {topic.name!r} is damaged at offsets {chunk.first} "
             f"to {chunk.end - 1}: {why} ({path})",
-            hint=f"Restore the file from a copy, or seek to {chunk.end} to go on without these "
-            "records. Other partitions are not touched by this",
+            hint=f"Restore the file from a backup, or seek to {chunk.end} to skip these records. "
+            "Other partitions are not affected",
             topic=topic.name,
             partition=partition,
             offset=chunk.first,
@@ -269,17 +269,17 @@ class Reader:
 def _check_contiguous(
     topic: TopicRow, partition: int, chunks: Sequence[Chunk], start: int, stop: int
 ) -> None:
-    """Return if no offset is missing; where nothing was ever compacted, none may be."""
+    """Check that no offset is missing, in a partition that was never compacted."""
     for chunk in chunks:
         if chunk.first > start:
             break
         start = chunk.end
     if start < stop:
         raise CorruptCatalog(
-            f"Partition {partition} of {topic.name!r} has lost sight of its records from offset "
-            f"{start} on",
-            hint="The metadata database is damaged: restore the folder from a copy. Other "
-            "partitions are not touched by this",
+            f"The catalog has no entry for the records of partition {partition} of "
+            f"{topic.name!r} from offset {start} on",
+            hint="The catalog is damaged: restore the folder from a backup. Other partitions are "
+            "not affected",
             topic=topic.name,
             partition=partition,
             offset=start,
@@ -297,7 +297,7 @@ def clip(batch: Batch, start: int, stop: int) -> Batch:
 def _project(
     rows: pa.RecordBatch, schema: pa.Schema, columns: Sequence[str] | None
 ) -> pa.RecordBatch:
-    """The topic's own columns, in order, as its present schema has them."""
+    """The topic's columns, in the order and with the types of its current schema."""
     wanted: list[Any] = []
     fields = []
     for field in schema:

@@ -1,4 +1,4 @@
-"""Which member should have which partition: recorded in the catalog as targets."""
+"""Assign partitions to members: a rebalance records the target of each in the catalog."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _subscriptions(db: apsw.Connection, group: int) -> dict[str, list[str]]:
 
 
 def _partitions(db: apsw.Connection, names: Collection[str]) -> dict[str, tuple[int, int]]:
-    """Topic number and partition count by name, for those of the names that exist."""
+    """Topic id and partition count by name, for topics that exist."""
     found = {}
     for name in names:
         row = one(
@@ -36,7 +36,7 @@ def _partitions(db: apsw.Connection, names: Collection[str]) -> dict[str, tuple[
 
 
 def partitions_changed(db: apsw.Connection, group: int) -> bool:
-    """Whether partitions were added, deleted or left without anybody since the last rebalance."""
+    """True if partitions were added, deleted or lost their member since the last rebalance."""
     names = {name for topics in _subscriptions(db, group).values() for name in topics}
     now = {(id, p) for id, count in _partitions(db, names).values() for p in range(count)}
     then = {
@@ -51,7 +51,7 @@ def partitions_changed(db: apsw.Connection, group: int) -> bool:
 
 
 def rebalance(db: apsw.Connection, group: int) -> None:
-    """Set anew who should have which partition, and count the generation up."""
+    """Compute the target of each partition, and increment the generation."""
     members = _subscriptions(db, group)
     known = _partitions(db, {name for topics in members.values() for name in topics})
     names = {id: name for name, (id, _) in known.items()}

@@ -1,13 +1,13 @@
-"""What happens at the first open after the machine went down.
+"""Recovery at the first open after the machine went down.
 
-A process that dies leaves nothing to repair: what it had written and not recorded is ignored. But
-when the machine itself goes down, commits that were only `written` may have kept their metadata
-and lost their bytes. No `synced` commit can be among or after them, so the log goes back to the
-commit before the first damaged one: a shorter history, and a consistent one.
+A process that dies leaves nothing to repair: bytes that were written and not recorded are ignored.
+But when the machine goes down, commits that were only `written` may keep their metadata and lose
+their bytes. No `synced` commit can be among or after them, so recovery rolls the log back to the
+commit before the first damaged one. The history is shorter, but consistent.
 
-Only proven damage takes commits back: bytes that differ from their checksum, a file that ends too
-early, a file that is missing and whose name was never synced. A file that cannot be read proves
-nothing. Then the log is not opened and nothing is changed, so that it can be tried again.
+Only proven damage rolls commits back: bytes that differ from their checksum, a file that ends too
+early, a missing file whose name was never synced. A file that cannot be read proves nothing. Then
+the log does not open and nothing changes, so that one can try again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def recover(catalog: Catalog, segments: Segments, disk: Disk, clock: Clock) -> int:
-    """Bring the log to a consistent state if the machine has been down; returns lost commits."""
+    """Make the log consistent if the machine was down; return the number of lost commits."""
     boot = disk.boot()
     with catalog.reading() as db:
         known = one(db, "SELECT value FROM setting WHERE name = 'boot'")
@@ -46,8 +46,8 @@ def recover(catalog: Catalog, segments: Segments, disk: Disk, clock: Clock) -> i
         db.execute("UPDATE setting SET value = ? WHERE name = 'boot'", (boot,))
     if damaged is not None:
         log.warning(
-            "the machine went down before %d commits that were not synced had reached the disk; "
-            "the log in %s goes back to commit %d",
+            "the machine went down before %d unsynced commits had reached the disk; "
+            "the log in %s was rolled back to commit %d",
             lost,
             catalog.folder,
             damaged - 1,
@@ -56,10 +56,10 @@ def recover(catalog: Catalog, segments: Segments, disk: Disk, clock: Clock) -> i
 
 
 def _begin_history(db: apsw.Connection, damaged: int | None) -> None:
-    """Note from which commit on the log may not be the one that was read before.
+    """Record the first commit that may differ from what readers saw before the rollback.
 
-    Commits that the catalog itself has lost leave no trace in it: their numbers come after its
-    last one, and are used again.
+    Commits that the catalog itself has lost leave no trace in it, and their numbers are used
+    again; so without damage, it is the next commit.
     """
     epoch, following = one(
         db, "SELECT coalesce((SELECT max(epoch) FROM rollback), 0) + 1, number + 1 FROM head"
@@ -70,7 +70,7 @@ def _begin_history(db: apsw.Connection, damaged: int | None) -> None:
 
 
 def _first_damaged(db: apsw.Connection, segments: Segments, disk: Disk) -> int | None:
-    """The first commit with a chunk, in what was never synced, that is damaged."""
+    """The first commit with a damaged chunk among those that were never synced."""
     worst: int | None = None
     for segment, topic, partition, synced in many(
         db, "SELECT id, topic, partition, synced FROM segment WHERE synced < length"
@@ -90,13 +90,13 @@ def _first_damaged(db: apsw.Connection, segments: Segments, disk: Disk) -> int |
 
 
 def _intact(file: LocalSegment, position: int, length: int, digest: int, *, named: bool) -> bool:
-    """True if the bytes are those that were written; `named` if the file's name was synced."""
+    """True if the bytes match their checksum. `named`: the file's name was synced."""
     checksum = Checksum()
     try:
         checksum.read(file, position, length)
     except FileNotFoundError:
-        # No power cut takes a name that was synced. Somebody removed the file, and whoever reads
-        # from it is told.
+        # A power cut does not remove a name that was synced. The file was deleted, and readers
+        # will report that.
         return named
     except OSError as error:
         raise unreadable(error, file.path) from error
@@ -104,7 +104,7 @@ def _intact(file: LocalSegment, position: int, length: int, digest: int, *, name
 
 
 def _forget_from(db: apsw.Connection, number: int) -> int:
-    """Take back a commit and all after it; returns how many those were."""
+    """Roll back a commit and all after it; return their number."""
     lost = one(db, "SELECT count(*) FROM commits WHERE number >= ?", number)
     db.execute(
         "UPDATE partition SET end = lost.first FROM (SELECT topic, partition, min(first) AS first "

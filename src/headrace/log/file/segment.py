@@ -1,4 +1,4 @@
-"""Segment files: where they lie, and reading from them at any position."""
+"""Segment files: their paths, and reading from them at any position."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEGMENTS = "segments"
 
 
 def segment_path(folder: Path, topic: int, partition: int, segment: int) -> Path:
-    """Where a segment lies; made of numbers only, so no name can lead out of the folder."""
+    """The path of a segment; made of numbers only, so no name can lead out of the folder."""
     return folder / SEGMENTS / f"{topic:06d}-{partition:05d}-{segment:010d}.arrows"
 
 

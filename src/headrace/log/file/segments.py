@@ -1,4 +1,4 @@
-"""The life of segments in the catalog: created, closed, synced, and in the end discarded."""
+"""The life cycle of segments: created, closed, synced and discarded."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Segments:
         catalog.before_sync = self.sync
         catalog.failed_sync = self.doubt_catalog
         self._doubts: set[Path] = set()
-        """Doubts that other processes could not be told of."""
+        """Files whose failed sync could not be marked for other processes."""
 
     def path(self, topic: int, partition: int, segment: int) -> Path:
-        """Where a segment lies on this machine."""
+        """The local path of a segment."""
         return segment_path(self._folder, topic, partition, segment)
 
     def create(
@@ -46,7 +46,7 @@ class Segments:
         *,
         sparse: bool = False,
     ) -> tuple[int, int]:
-        """Begin a segment file; returns its number and the length of its header."""
+        """Create a segment file; return its id and the length of its header."""
         head = header(columns, sparse)
         db.execute(
             "INSERT INTO segment (topic, partition, columns, sparse, length, created) "
@@ -56,19 +56,19 @@ class Segments:
         segment = db.last_insert_rowid()
         path = self.path(topic, partition, segment)
         self._disk.create(path)
-        self._disk.remove(doubted(path))  # of a segment that was never recorded
+        self._disk.remove(doubted(path))  # left by a segment that was never recorded
         self._doubts.discard(path)
         self._disk.write(path, [head], 0)
         self._disk.step("created a segment")
         return segment, head.size
 
     def close(self, db: apsw.Connection, segment: int, time: int) -> None:
-        """Let nothing more be written to a segment."""
+        """Close a segment for writing."""
         db.execute("UPDATE segment SET closed = ? WHERE id = ?", (time, segment))
         db.execute("UPDATE partition SET segment = NULL WHERE segment = ?", (segment,))
 
     def discard(self, db: apsw.Connection, segment: int) -> None:
-        """Forget a segment with what chunks it still has, and note its file as garbage."""
+        """Delete a segment and its chunks from the catalog, and note its file as garbage."""
         topic, partition, location = one(
             db, "SELECT topic, partition, location FROM segment WHERE id = ?", segment
         ) or (0, 0, None)
@@ -81,10 +81,9 @@ class Segments:
         db.execute("DELETE FROM segment WHERE id = ?", (segment,))
 
     def cut(self, db: apsw.Connection, time: int) -> None:
-        """After commits were taken back: close what was open, and discard what is empty.
+        """Close open segments and discard empty ones, after a rollback.
 
-        A segment that was open may have lost its end, or never have reached its folder; nothing
-        more is written to any of them.
+        An open segment may have lost its end or its file, so none is written to again.
         """
         for (segment,) in many(db, "SELECT id FROM segment WHERE closed IS NULL"):
             self.close(db, segment, time)
@@ -100,16 +99,16 @@ class Segments:
         )
         db.execute("UPDATE segment SET synced = min(synced, length)")
 
-    # What is on the device. A sync that fails is not to be tried again as it is: the system may
-    # have dropped the bytes that it could not write, and answer the next sync as if nothing had
-    # happened. So a file beside the segment tells all processes of the doubt, from before the
-    # write lock is let go of; and before any of them builds on the segment, it is written anew.
+    # A failed sync must not simply be repeated: the system may have dropped the bytes that it could
+    # not write, and still report success for the next sync. So before the write lock is released, a
+    # `.doubt` file beside the segment marks it for all processes, and the next synced commit writes
+    # the segment's bytes to a new one first.
 
     def sync(self, db: apsw.Connection) -> None:
-        """Have every byte that the catalog speaks of on the device.
+        """Sync all segment bytes that the catalog refers to.
 
-        Every synced transaction does this before it commits. Once it is durable, so is the
-        metadata of all commits before it, and none of them may be without its bytes.
+        Every synced transaction does this before it commits. It makes the metadata of all earlier
+        commits durable, so their bytes must be durable too.
         """
         catalog = self._catalog.path
         if self._doubtful(catalog):
@@ -126,8 +125,8 @@ class Segments:
             anew = self._doubtful(path)
             if anew or synced == 0:
                 unnamed.append(path)
-            # A file that somebody removed is damage, which readers are told of; it must not
-            # keep everybody else from writing.
+            # A missing file is damage, which readers report; it must not keep others from
+            # writing.
             with contextlib.suppress(FileNotFoundError), self._doubting([path]):
                 if anew:
                     self._write_anew(db, id)
@@ -135,19 +134,19 @@ class Segments:
                     self._disk.sync(path)
             self._disk.step("synced a segment")
         if unnamed:
-            # Of a segment that was never synced even the name may not be on the device.
+            # Even the name of a segment that was never synced may not be on the device.
             with self._doubting(unnamed):
                 self._disk.sync_folder(self._folder / SEGMENTS)
         if unsynced:
             db.execute("UPDATE segment SET synced = length WHERE synced < length")
-        # A transaction that changes nothing would sync nothing.
+        # SQLite would not sync a transaction that changes nothing.
         db.execute("UPDATE head SET synced = number WHERE synced < number")
 
     def sync_closed(self) -> None:
-        """Sync the closed segments if there is much in them that never was.
+        """Sync the closed segments if they have many unsynced bytes.
 
-        This bounds what a crash of the machine can take from commits that were only `written`,
-        and what recovery has to read. No lock is held meanwhile: closed segments do not change.
+        This bounds what a machine crash can lose of commits that were only `written`, and what
+        recovery has to read. It holds no lock meanwhile: closed segments do not change.
         """
         with self._catalog.reading() as db:
             closed = [
@@ -167,7 +166,7 @@ class Segments:
                     self._disk.sync(path)
                 self._disk.sync_folder(self._folder / SEGMENTS)
         except LogError:
-            # Another process may have been told meanwhile that all is well.
+            # The system may have reported success to another process meanwhile.
             with self._catalog.writing() as db:
                 db.executemany(
                     "UPDATE segment SET synced = min(synced, ?) WHERE id = ?",
@@ -182,20 +181,20 @@ class Segments:
 
     @contextlib.contextmanager
     def _doubting(self, paths: list[Path]) -> Iterator[None]:
-        """Doubt files if they cannot be synced."""
+        """Mark files as doubtful if syncing them fails."""
         try:
             yield
         except LogError as error:
             for path in paths:
                 self._doubt(path)
             raise type(error)(
-                f"{error.message}, so it is not sure that the disk has all that was written",
-                hint="Nothing of this commit is visible. Check the disk and try again: what was "
-                "only written before is written anew then",
+                f"{error.message}, so the disk may have lost writes that were not synced",
+                hint="Nothing of this commit is visible. Check the disk and try again: the next "
+                "synced commit first rewrites what was not synced",
             ) from error
 
     def doubt_catalog(self) -> None:
-        """Doubt what SQLite has written ahead, after it failed to write or to sync a commit."""
+        """Mark the catalog's WAL as doubtful, after SQLite failed to write or to sync a commit."""
         self._doubt(self._catalog.path)
 
     def _doubt(self, path: Path) -> None:
@@ -205,8 +204,8 @@ class Segments:
             self._doubts.discard(path)
         except LogError as error:
             log.critical(
-                "%s could not be synced, and other processes do not know, for a mark of that "
-                "cannot be made either: stop them until the disk works again (%s)",
+                "%s could not be synced, and its .doubt file, which tells other processes, could "
+                "not be created either: stop them until the disk works again (%s)",
                 path,
                 error,
             )
@@ -215,7 +214,7 @@ class Segments:
         return path in self._doubts or doubted(path).exists()
 
     def _write_anew(self, db: apsw.Connection, segment: int) -> None:
-        """Move a segment's chunks to a new one, with the same bytes in the same places."""
+        """Copy a segment's chunks to a new segment, with the same bytes at the same positions."""
         topic, partition, columns, sparse, created, closed, compacted = one(
             db,
             "SELECT topic, partition, columns, sparse, created, closed, compacted FROM segment "
@@ -237,8 +236,8 @@ class Segments:
                 raise unreadable(error, old.path) from error
             if checksum.value != digest:
                 log.error(
-                    "the disk has lost the records of partition %d from offset %d on in %s, which "
-                    "it could not sync; whoever reads them is told",
+                    "the disk has lost the records of partition %d from offset %d on in %s after "
+                    "a failed sync; reading them will fail",
                     partition,
                     first,
                     old.path,
@@ -256,10 +255,10 @@ class Segments:
 
 
 def doubted(path: Path) -> Path:
-    """The file that says, by being there, that another could not be synced."""
+    """The file whose existence marks another as doubtful: its sync has failed."""
     return path.with_suffix(".doubt")
 
 
 def note_garbage(db: apsw.Connection, location: str) -> None:
-    """Note a file that nothing refers to any more, to be removed."""
+    """Note a file to be removed, since nothing refers to it any more."""
     db.execute("INSERT OR IGNORE INTO garbage VALUES (?)", (location,))

@@ -1,4 +1,4 @@
-"""Where tiered segments lie: any filesystem pyarrow can open, named by a URL."""
+"""Storage of tiered segments: any filesystem that pyarrow can open, named by a URL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECRETS = {"access_key", "secret_key", "session_token", "password"}
 
 CONNECT_TIMEOUT = 3.0
 REQUEST_TIMEOUT = 10.0
-"""Seconds to wait for an S3 server, and then once more, before it counts as unavailable."""
+"""Timeouts for an S3 server, in seconds. After two attempts it counts as unavailable."""
 
 
 def tier_url(base: str, name: str) -> str:
@@ -28,18 +28,19 @@ def tier_url(base: str, name: str) -> str:
 
 
 def check_tier(base: str) -> None:
-    """Return if segments can be tiered there, as far as the URL tells."""
+    """Check that a URL is valid for tiering. This does not connect to it."""
     try:
         parts = urlsplit(base)
     except ValueError as error:
         raise InvalidSetting(
-            f"The tier is no URL: {error}",
+            f"The tier is not a valid URL: {error}",
             hint="Name a folder, or a URL such as s3://bucket/folder",
         ) from None
     if parts.password or _SECRETS & {name for name, _ in parse_qsl(parts.query)}:
         raise InvalidSetting(
-            f"The tier {shown(base)} has a secret in its URL, which would end up in the catalog",
-            hint="Leave it out and set it in the environment, such as AWS_SECRET_ACCESS_KEY",
+            f"The URL of the tier {shown(base)} contains a secret, which would be stored in the "
+            "catalog",
+            hint="Remove it and set it in the environment, such as AWS_SECRET_ACCESS_KEY",
         )
     try:
         _open(tier_url(base, "x"))
@@ -51,13 +52,13 @@ def check_tier(base: str) -> None:
 
 
 def shown(url: str) -> str:
-    """The URL as it may be shown: without its query and without who logs in."""
+    """The URL without query and credentials, safe to show."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def host(url: str) -> str:
-    """The server that files with URLs like this one need; empty if they need none."""
+    """The server of a URL, with the URL's options; empty if it needs none."""
     parts = urlsplit(url)
     return f"{parts.netloc}?{parts.query}" if parts.netloc else ""
 
@@ -72,7 +73,7 @@ def store(local: Path, url: str) -> None:
             while piece := source.read(1 << 20):
                 target.write(piece)
         if isinstance(filesystem, fs.LocalFileSystem):
-            _sync(Path(path))  # the local copy goes next, so this one must be there to stay
+            _sync(Path(path))  # the original is deleted next, so this copy must be durable
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -80,7 +81,7 @@ def store(local: Path, url: str) -> None:
 
 
 def remove(url: str) -> None:
-    """Remove a file from the storage; one that is gone already is fine."""
+    """Remove a file from the storage, if it exists."""
     try:
         filesystem, path = _open(url)
         filesystem.delete_file(path)
@@ -91,13 +92,13 @@ def remove(url: str) -> None:
 
 
 def open_file(url: str) -> pa.NativeFile:
-    """A file on the storage, open for reading at random."""
+    """Open a file on the storage for random access."""
     filesystem, path = _open(url)
     return filesystem.open_input_file(path)
 
 
 def unavailable(url: str, error: Exception) -> StorageUnavailable:
-    """The error for a storage that does not do what it should."""
+    """The error for a storage that fails."""
     return StorageUnavailable(
         f"The storage of {shown(url)} does not answer: {_clean(error, url)}",
         hint="Check that it is up and that its credentials are set, then try again",
@@ -105,7 +106,7 @@ def unavailable(url: str, error: Exception) -> StorageUnavailable:
 
 
 def _clean(error: Exception, url: str) -> str:
-    """What an error says, but for a URL that it may quote in full."""
+    """The text of an error, with the URL that it may quote shortened as in `shown`."""
     return str(error).replace(url, shown(url))
 
 
@@ -121,13 +122,13 @@ def _sync(path: Path) -> None:
 def _open(url: str) -> tuple[fs.FileSystem, str]:
     filesystem, path = fs.FileSystem.from_uri(url)
     if filesystem.type_name == "s3":
-        filesystem = _impatient(filesystem, url)
+        filesystem = _with_timeouts(filesystem, url)
     return filesystem, path
 
 
-def _impatient(filesystem: fs.FileSystem, url: str) -> fs.FileSystem:
-    """The same S3, but given up on after seconds: by itself pyarrow tries a server that takes
-    calls and never answers for more than a minute and a half."""
+def _with_timeouts(filesystem: fs.FileSystem, url: str) -> fs.FileSystem:
+    """The same S3 filesystem with short timeouts: by default pyarrow waits more than 90 seconds
+    for a server that accepts connections and never answers."""
     options: dict[str, Any] = {
         name: value == "true" if value in ("true", "false") else value
         for name, value in parse_qsl(urlsplit(url).query)
@@ -140,5 +141,5 @@ def _impatient(filesystem: fs.FileSystem, url: str) -> fs.FileSystem:
             request_timeout=REQUEST_TIMEOUT,
             retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=2),
         )
-    except TypeError:  # an option that only a URL can have
+    except TypeError:  # an option that only works in a URL
         return filesystem

@@ -1,4 +1,4 @@
-"""The tables of the catalog. docs/reference/log-format.md says what each is for."""
+"""The tables of the catalog, documented in docs/reference/log-format.md."""
 
 SCHEMA = """
 CREATE TABLE setting (name TEXT PRIMARY KEY, value) WITHOUT ROWID;

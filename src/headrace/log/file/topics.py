@@ -40,10 +40,10 @@ def _row(values: tuple[Any, ...]) -> TopicRow:
     try:
         schema = None if columns is None else topic_schema(columns)
         changed = TopicSettings().change(json.loads(settings))
-    except (TypeError, ValueError, UserError) as error:  # it was good when it was stored
+    except (TypeError, ValueError, UserError) as error:  # it was valid when it was stored
         raise CorruptCatalog(
-            f"What the catalog says of topic {name!r} cannot be read: {error}",
-            hint="Restore the folder from a copy",
+            f"The catalog's entry for topic {name!r} cannot be read: {error}",
+            hint="Restore the folder from a backup",
             topic=name,
         ) from error
     return TopicRow(id, version, columns, Topic(name, partitions, schema, key, event_time, changed))
@@ -58,7 +58,7 @@ def find_topic(db: apsw.Connection, name: str) -> TopicRow:
 
 
 def topic_by_id(db: apsw.Connection, id: int) -> TopicRow | None:
-    """A topic by its number; None if it has been deleted."""
+    """A topic by its id; None if it has been deleted."""
     row = one(db, _SELECT + "WHERE t.id = ?", id)
     return None if row is None else _row(row)
 
@@ -69,7 +69,7 @@ def all_topics(db: apsw.Connection) -> list[TopicRow]:
 
 
 def create_topic(catalog: Catalog, topic: Topic, schema: str | pa.Schema | None) -> Topic:
-    """Declare a topic as `topic` says, with `schema` for its columns."""
+    """Create a topic as declared in `topic`, with the columns of `schema`."""
     name = check_name(topic.name, "topic")
     check_partitions(topic.partitions)
     columns = columns_of(schema, topic.key, topic.event_time)
@@ -114,7 +114,7 @@ def alter_topic(
 
 
 def forget_topic(db: apsw.Connection, row: TopicRow) -> None:
-    """Delete all the catalog knows of a topic, but its segments' files."""
+    """Delete a topic from the catalog. The files of its segments stay."""
     for table in ("chunk", "segment", "partition", "topic_commit", "claim", "group_offset"):
         db.execute(f"DELETE FROM {table} WHERE topic = ?", (row.id,))
     db.execute("DELETE FROM topic WHERE id = ?", (row.id,))
@@ -147,7 +147,7 @@ def describe_topic(db: apsw.Connection, name: str) -> TopicState:
 
 
 def frontier_at(db: apsw.Connection, topic: int, commit: int | None) -> int | None:
-    """The topic's frontier after a commit; after the last, if None."""
+    """The topic's frontier after a commit, by default the last."""
     found = one(
         db,
         "SELECT after FROM topic_commit WHERE topic = ? AND number <= ? "

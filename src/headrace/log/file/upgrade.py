@@ -1,11 +1,11 @@
-"""Upgrade a log that an older headrace made, in one transaction of its catalog."""
+"""Upgrade a log of an older headrace, in one transaction of its catalog."""
 
 from __future__ import annotations
 
 import apsw
 
 OLDEST = 2
-"""The oldest format that can be upgraded; none before it was released."""
+"""The oldest format that can be upgraded; earlier ones were never released."""
 
 _STEPS: dict[int, str] = {
     # Format 2 to 3.
@@ -22,6 +22,6 @@ _STEPS: dict[int, str] = {
 
 
 def upgrade(db: apsw.Connection, version: int) -> None:
-    """Bring the catalog from `version` to the present format, table by table."""
+    """Upgrade the catalog from format `version` to the current one."""
     for step in range(version, OLDEST + len(_STEPS)):
         db.execute(_STEPS[step])

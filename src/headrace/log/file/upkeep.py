@@ -1,8 +1,8 @@
-"""Keeping a log in bounds: retention, tiering, and taking out the garbage.
+"""Upkeep of a log: retention, tiering and garbage collection.
 
-Each deletion is first a transaction in the catalog that forgets the segment and notes its file as
-garbage; the file itself goes afterwards. A crash in between leaves a note, not a leak. (Tiering is
-the exception: a crash after the copy and before its transaction leaves a copy that nobody uses.)
+Each deletion starts with a transaction that removes the segment from the catalog and notes its file
+as garbage; then the file is deleted. A crash in between leaves a note, not a leak. (Tiering is the
+exception: a crash between the copy and its transaction leaves an unused copy.)
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from headrace.log.file.topics import forget_topic, topic_by_id
 from headrace.log.state import UpkeepReport
 
 _MEMORY = 7 * 24 * 3600 * 1_000_000
-"""The time that the log remembers an anonymous producer, for its retries, and each heartbeat, for
-readers that are in the middle of a batch."""
+"""The log remembers an anonymous producer for this long, for its retries, and each heartbeat, for
+readers in the middle of a batch."""
 
 log = logging.getLogger(__name__)
 
@@ -49,16 +49,16 @@ class Upkeep:
         in_child(self, Upkeep._renew)
 
     def _renew(self) -> None:
-        # What a parent has put off, it does itself.
+        # A forked child leaves the parent's queued work to the parent.
         self._later = ThreadPoolExecutor(1, "headrace-upkeep")
 
     def after_roll(self, topics: set[int]) -> None:
-        """Apply the retention of topics in which a segment was just closed, but not right now.
+        """Schedule retention for topics in which a segment was just closed.
 
-        The commit that closed a segment does not wait for it, nor can it fail because of it.
+        The commit that closed the segment does not wait for it and cannot fail because of it.
         """
         for id in topics:
-            if self._disk.exclusive:  # there is one connection, and so one thread
+            if self._disk.exclusive:  # one connection, hence one thread
                 self._tidy(id)
             else:
                 with contextlib.suppress(RuntimeError):  # the log is being closed
@@ -72,14 +72,14 @@ class Upkeep:
             if topic is not None:
                 self.retain(topic)
         except (LogError, FileNotFoundError) as error:
-            log.warning("the upkeep of a topic was put off: %s", error)
+            log.warning("the upkeep of a topic failed and will be tried again later: %s", error)
 
     def close(self) -> None:
-        """Return when what was put off is done."""
+        """Finish the scheduled work."""
         self._later.shutdown()
 
     def retain(self, topic: TopicRow) -> UpkeepReport:
-        """Delete the oldest segments that the topic's settings no longer ask to keep."""
+        """Delete the oldest segments that exceed the topic's retention."""
         settings = topic.topic.settings
         if not settings.deletes or (
             settings.retention is None and settings.retention_bytes is None
@@ -100,7 +100,7 @@ class Upkeep:
         )
 
     def prune(self, topic: TopicRow) -> None:
-        """Forget what nobody needs of a topic's commits."""
+        """Delete metadata of a topic's commits that nothing needs any more."""
         with self._catalog.writing() as db:
             _prune(db, topic.id, self._clock.now())
 
@@ -122,7 +122,7 @@ class Upkeep:
             )
         for segment, partition, length in found:
             path = self._segments.path(topic.id, partition, segment)
-            # A name of its own for each attempt: another process may be at the same segment.
+            # A unique name for each attempt: another process may be tiering the same segment.
             name = f"{path.stem}-{uuid.uuid4().hex[:12]}{path.suffix}"
             url = storage.tier_url(settings.tier, f"{self._log_id()}/{name}")
             try:
@@ -144,7 +144,7 @@ class Upkeep:
         return UpkeepReport(topic.name, segments_tiered=moved, bytes_freed=freed)
 
     def delete_topic(self, topic: TopicRow) -> None:
-        """Forget a topic and remove its files."""
+        """Delete a topic and its files."""
         with self._catalog.writing(synced=True) as db:
             for (segment,) in many(db, "SELECT id FROM segment WHERE topic = ?", topic.id):
                 self._segments.discard(db, segment)
@@ -152,7 +152,7 @@ class Upkeep:
         self.collect_garbage()
 
     def collect_garbage(self) -> None:
-        """Remove the files nothing refers to any more."""
+        """Remove the files noted as garbage."""
         with self._catalog.reading() as db:
             noted = many(db, "SELECT location FROM garbage")
         gone = []
@@ -160,7 +160,7 @@ class Upkeep:
         for (location,) in noted:
             host = storage.host(location)
             if host in down:
-                continue  # waiting for it once is enough
+                continue  # one timeout per server is enough
             try:
                 if "://" in location:
                     storage.remove(location)
@@ -168,7 +168,7 @@ class Upkeep:
                     self._disk.remove(self._folder / "segments" / location)
                 gone.append((location,))
             except LogError as error:
-                log.warning("%s; it will be tried again", error)
+                log.warning("garbage was not removed and will be tried again: %s", error)
                 if host:
                     down.add(host)
         if gone:
@@ -178,7 +178,7 @@ class Upkeep:
     def _expired(
         self, db: apsw.Connection, topic: TopicRow, partition: int, now: int
     ) -> list[tuple[int, int, int]]:
-        """Segments to delete, oldest first: number, length and rows."""
+        """Segments to delete, oldest first: id, length and rows."""
         settings = topic.topic.settings
         found = many(
             db,
@@ -197,7 +197,7 @@ class Upkeep:
                 and newest is not None
                 and made_at(db, newest, now) < now - micros(settings.retention)
             )
-            # The newest segment is never over the limit by itself: it is still being filled.
+            # The open segment never exceeds the limit by itself: it is still being filled.
             large = (
                 settings.retention_bytes is not None
                 and closed is not None
@@ -229,11 +229,10 @@ class Upkeep:
 
 
 def _prune(db: apsw.Connection, topic: int, now: int) -> None:
-    """Forget commits of which nothing is left, but for a topic's last and a producer's last.
+    """Delete commits without remaining rows, except each topic's and each producer's last.
 
-    Heartbeats of long ago that follow one another become one, the last of them. Whoever reads the
-    topic then hears of the frontier as if it had moved less often. The commits with rows stay as
-    they are, and with them what is late.
+    Of consecutive old heartbeats only the last stays; to a reader the frontier then seems to have
+    moved less often. Commits with rows stay as they are, so the same rows are late.
     """
     (old,) = one(db, "SELECT max(number) FROM commits WHERE time < ?", now - _MEMORY) or (None,)
     db.execute(
@@ -261,7 +260,7 @@ def _prune(db: apsw.Connection, topic: int, now: int) -> None:
             "AND earlier.after IS NOT NULL AND earlier.number <= ?2",
             (topic, old or 0),
         )
-    # Only producers without an id of their own have no epoch; nobody can come back as one.
+    # Only anonymous producers have epoch 0, and they cannot come back.
     db.execute("DELETE FROM producer WHERE epoch = 0 AND used < ?", (now - _MEMORY,))
     if pruned:
         db.execute(

@@ -1,4 +1,4 @@
-"""One consumer's seat in its group: kept by heartbeats, lost by silence."""
+"""A consumer's membership in its group: kept by heartbeats, lost without them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from datetime import timedelta
 from headrace.clock import SECOND, Clock, micros
 from headrace.errors import InvalidSetting, LogError, MemberFenced, MisusedHandle
 from headrace.log.declared import TopicRow
-from headrace.log.file.coordinator import Coordinator, Membership, Share
+from headrace.log.file.coordinator import Coordinator, MemberId, Share
 from headrace.log.group_offsets import GroupOffsets, Place
 
 
 @dataclass(frozen=True)
-class Terms:
-    """On what terms a consumer is in a group."""
+class MemberSettings:
+    """The group settings of a consumer."""
 
     group: str
     assignor: str
@@ -24,49 +24,53 @@ class Terms:
     session: timedelta
     max_poll_interval: timedelta
     heartbeats: bool
-    """Whether a thread beats while the caller works; without, each poll is a heartbeat."""
+    """True if a thread sends heartbeats while the caller works; else each poll is one."""
 
 
-class Seat:
+class Membership:
     """Membership in a group, for as long as the consumer polls."""
 
     def __init__(
-        self, coordinator: Coordinator, clock: Clock, terms: Terms, topics: Sequence[TopicRow]
+        self,
+        coordinator: Coordinator,
+        clock: Clock,
+        settings: MemberSettings,
+        topics: Sequence[TopicRow],
     ) -> None:
-        if terms.session <= timedelta(0):
+        if settings.session <= timedelta(0):
             raise InvalidSetting(
-                f"A session of {terms.session} is over before it begins",
+                f"session cannot be {settings.session}: it must be positive",
                 hint="Choose some seconds",
             )
         self._coordinator = coordinator
         self._clock = clock
-        self._terms = terms
+        self._settings = settings
         self._topics = topics
-        self._session = micros(terms.session)
+        self._session = micros(settings.session)
         self._synced_at = clock.monotonic()
         self._polled_at = clock.monotonic()
-        self._membership = self._join()
+        self._member = self._join()
         self.generation = 0
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
     def polled(self) -> None:
-        """Note that the caller is still there."""
+        """Note that the caller has polled."""
         self._polled_at = self._clock.monotonic()
 
     def keep(self) -> Share | None:
-        """Beat if it is time to, and hear of a rebalance. Most of the time this only reads."""
+        """Send a heartbeat if one is due, and follow a rebalance. Usually this only reads."""
         due = self._clock.monotonic() - self._synced_at >= self._session // 3
-        if not due and not self._coordinator.has_news(self._membership, self.generation):
+        if not due and not self._coordinator.has_news(self._member, self.generation):
             return None
         return self.sync()
 
     def sync(self) -> Share:
-        """Take what is free for this member, and hear what it has to let go of."""
-        share = self._coordinator.sync(self._membership)
+        """Take this member's free partitions, and return those it owns and must release."""
+        share = self._coordinator.sync(self._member)
         self._synced_at = self._clock.monotonic()
         self.generation = share.generation
-        if self._terms.heartbeats and self._thread is None:
+        if self._settings.heartbeats and self._thread is None:
             self._thread = threading.Thread(
                 target=self._beat, name="headrace-heartbeat", daemon=True
             )
@@ -74,60 +78,60 @@ class Seat:
         return share
 
     def release(self, places: Collection[Place]) -> None:
-        """Let go of partitions that are meant for others."""
-        self._coordinator.release(self._membership, places)
+        """Release partitions that are meant for other members."""
+        self._coordinator.release(self._member, places)
 
     def rejoin(self) -> None:
-        """Come back as a new member after the group has gone on without this one.
+        """Join again as a new member after the group has removed this one.
 
-        A static member does not come back if its name is in use by its successor.
+        A static member does not rejoin if another consumer uses its instance name.
         """
-        instance = self._terms.instance
-        if instance is not None and self._coordinator.has_successor(self._membership, instance):
+        instance = self._settings.instance
+        if instance is not None and self._coordinator.has_successor(self._member, instance):
             raise MemberFenced(
                 f"Another consumer has taken the instance name {instance!r}",
                 hint="Each running consumer needs an instance name of its own",
             )
-        self._coordinator.leave(self._membership, static=False)
-        self._membership = self._join()
+        self._coordinator.leave(self._member, static=False)
+        self._member = self._join()
 
     def committed(self, place: Place) -> int | None:
-        """The offset at which the group goes on in a partition."""
-        return self._coordinator.committed(self._membership.group, *place)
+        """The group's committed offset in a partition."""
+        return self._coordinator.committed(self._member.group, *place)
 
     def offsets(self, offsets: dict[Place, int]) -> GroupOffsets:
         """Offsets that this member wants to commit."""
-        return GroupOffsets(self._membership.group, self._membership.member, offsets)
+        return GroupOffsets(self._member.group, self._member.id, offsets)
 
     def commit(self, offsets: GroupOffsets, *, synced: bool) -> None:
-        """Move the group's offsets, if this member still owns the partitions."""
+        """Commit the group's offsets, if this member still owns the partitions."""
         self._coordinator.commit(offsets, synced=synced)
 
     def stop(self) -> None:
-        """Stop beating."""
+        """Stop the heartbeats."""
         self._closed.set()
         if self._thread is not None:
             self._thread.join()
 
     def leave(self) -> None:
-        """Leave the group; a static member's place is kept until its session runs out."""
-        self._coordinator.leave(self._membership, static=self._terms.instance is not None)
+        """Leave the group; a static member stays in it until its session expires."""
+        self._coordinator.leave(self._member, static=self._settings.instance is not None)
 
-    def _join(self) -> Membership:
-        terms = self._terms
+    def _join(self) -> MemberId:
+        settings = self._settings
         return self._coordinator.join(
-            terms.group, self._topics, terms.assignor, terms.instance, self._session
+            settings.group, self._topics, settings.assignor, settings.instance, self._session
         )
 
     def _beat(self) -> None:
-        """Stay in the group while the caller works on what it polled, within limits."""
-        limit = micros(self._terms.max_poll_interval)
+        """Send heartbeats while the caller works, up to `max_poll_interval` after its poll."""
+        limit = micros(self._settings.max_poll_interval)
         while not self._closed.wait(self._session / 3 / SECOND):
             if self._clock.monotonic() - self._polled_at > limit:
                 continue
             try:
-                self._coordinator.heartbeat(self._membership)
+                self._coordinator.heartbeat(self._member)
             except MisusedHandle:
-                return  # the log has been closed, and nobody can poll any more
+                return  # the log has been closed
             except LogError:
-                continue  # the next poll will meet the same trouble, and tell
+                continue  # the next poll will meet the same error and raise it
