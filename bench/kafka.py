@@ -33,7 +33,7 @@ from headrace.application.run import Run
 from headrace.log import open_log
 from headrace.log.kafka.avro import avro_schema
 from headrace.plan.kafka.source import READING
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 from headrace.runtime.session import STATE_STORES, set_meanwhile, spark_session
 from headrace.schema.ddl import parse_schema
 from headrace.servers.java import jars
@@ -109,7 +109,7 @@ class Job:
                 f"kafka://{self.servers}",
                 until_caught_up=True,
                 spark=self.spark,
-                portions=Portions(max_rows=self.batch_rows),
+                batch_limits=BatchLimits(max_rows=self.batch_rows),
             ) as run:
                 run.wait()
                 (step,) = run.progress()
@@ -161,7 +161,7 @@ class Job:
 def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str, Any]:
     """Run the benchmark; `quick` takes few events, as a smoke test."""
     events, few, rounds = (20_000, 20_000, 1) if quick else (10_000_000, 2_000_000, 3)
-    batch_rows = min(few // 2, Portions.max_rows) if quick else Portions.max_rows
+    batch_rows = min(few // 2, BatchLimits.max_rows) if quick else BatchLimits.max_rows
     settings = {
         "events": events,
         "few_events": few,

@@ -31,7 +31,7 @@ from bench.measure import Progress, Result, best_of, cost, rate, report, seconds
 from headrace.application.run import Run
 from headrace.log import open_log
 from headrace.operators.stateful.declare import Order
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 from headrace.runtime.session import spark_session
 from headrace.store import open_views
 
@@ -119,9 +119,9 @@ class Job:
 
     def _run(self, app: hr.App) -> float:
         def work() -> None:
-            portions = Portions(max_rows=self.batch)
+            batch_limits = BatchLimits(max_rows=self.batch)
             with Run(
-                app, self.url, until_caught_up=True, spark=self.spark, portions=portions
+                app, self.url, until_caught_up=True, spark=self.spark, batch_limits=batch_limits
             ) as run:
                 run.wait()
                 (step,) = run.progress()

@@ -25,7 +25,7 @@ from bench.measure import Progress, Result, best_of, cost, rate, seconds
 from headrace.application.run import Run
 from headrace.log import open_log
 from headrace.operators.window.windows import AnyWindow
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 from headrace.store.location import views_folder
 from headrace.store.sqlite.stored import looking
 
@@ -99,8 +99,10 @@ class Kind:
         progress(f"the state of {self.name}")
         app = self._app()
         held: dict[int, tuple[float, float]] = {}
-        portions = self._portions(BATCHES)
-        with Run(app, self.url, until_caught_up=True, spark=self.spark, portions=portions) as run:
+        batch_limits = self._batch_limits(BATCHES)
+        with Run(
+            app, self.url, until_caught_up=True, spark=self.spark, batch_limits=batch_limits
+        ) as run:
             while not run.wait(0.05):
                 self._look(run, app.name, held)
             self._look(run, app.name, held)
@@ -145,8 +147,8 @@ class Kind:
         )
         return app
 
-    def _portions(self, batches: int) -> Portions:
-        return Portions(max_rows=max(1, self.events // batches))
+    def _batch_limits(self, batches: int) -> BatchLimits:
+        return BatchLimits(max_rows=max(1, self.events // batches))
 
     def _ours(self, results: list[Path]) -> float:
         app = self._app()
@@ -158,7 +160,7 @@ class Kind:
                 self.url,
                 until_caught_up=True,
                 spark=self.spark,
-                portions=self._portions(PARTS),
+                batch_limits=self._batch_limits(PARTS),
             ) as run:
                 run.wait()
                 (step,) = run.progress()
@@ -172,7 +174,7 @@ class Kind:
         folder = self.folder.parent / f"{self.name}-by-hand-{next(_numbers)}"
         results.append(folder / "hits.db")
         start = BY_HAND[self.name]
-        rows = self._portions(PARTS).max_rows
+        rows = self._batch_limits(PARTS).max_rows
         return seconds(
             lambda: start(self.spark, self.url, self.topic, rows, folder).awaitTermination()
         )

@@ -103,12 +103,12 @@ def _ours(
     marks: dict[str, float] = {}
     storing: list[float] = []
 
-    def reach(point: str) -> None:
+    def crash_point(point: str) -> None:
         marks[point] = time.perf_counter()
         if point == "before commit":
             storing.append((marks[point] - marks["set aside"]) * 1_000)
 
-    with Run(app, url, spark=spark, reach=reach) as running:
+    with Run(app, url, spark=spark, crash_point=crash_point) as running:
         _wait(running)
         storing.clear()
         changes = f"game.{VIEW}.changes"

@@ -28,7 +28,7 @@ from bench.measure import Progress, Result, cost, report
 from headrace.application.run import Run
 from headrace.clock import to_datetime
 from headrace.log import open_log
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 from headrace.runtime.session import spark_session
 from headrace.store import open_views
 from headrace.store.location import views_folder
@@ -165,14 +165,19 @@ def _course(spark: SparkSession, folder: Path, one: Long, batches: int) -> Cours
     app.publish("told", one.declare(app, streams))
     path = views_folder(url) / f"{app.name}.db"
 
-    def reach(point: str) -> None:
+    def crash_point(point: str) -> None:
         if point == "batch ended":
             course.memory.append(_memory(spark))
             _look(path, course)
 
-    portions = Portions(max_rows=max(1, one.events // len(one.topics) // batches))
+    batch_limits = BatchLimits(max_rows=max(1, one.events // len(one.topics) // batches))
     with Run(
-        app, url, until_caught_up=True, spark=spark, portions=portions, reach=reach
+        app,
+        url,
+        until_caught_up=True,
+        spark=spark,
+        batch_limits=batch_limits,
+        crash_point=crash_point,
     ) as running:
         running.wait()
         (step,) = running.progress()

@@ -18,7 +18,7 @@ from bench.measure import Progress, Result, best_of, rate, seconds
 from headrace.application.run import Run
 from headrace.clock import to_datetime
 from headrace.log import Log, open_log
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 
 DELAY = timedelta(seconds=10)
 AFTER = timedelta(minutes=10)
@@ -85,7 +85,11 @@ class StreamJoins:
     def _run(self, app: hr.App, rows: int) -> float:
         def work() -> None:
             with Run(
-                app, self.url, until_caught_up=True, spark=self.spark, portions=self._portions()
+                app,
+                self.url,
+                until_caught_up=True,
+                spark=self.spark,
+                batch_limits=self._batch_limits(),
             ) as run:
                 run.wait()
                 (step,) = run.progress()
@@ -99,7 +103,7 @@ class StreamJoins:
     def _pairs_by_hand(self) -> float:
         out = self._topic(PAIRS, "joined_at")
         folder = self.folder.parent / f"by-hand-{out}"
-        rows = self._portions().max_rows
+        rows = self._batch_limits().max_rows
         return self._by_hand(
             out,
             lambda: joined.streams(
@@ -111,7 +115,7 @@ class StreamJoins:
     def _looked_up_by_hand(self) -> float:
         out = self._topic(FOUND, "at")
         folder = self.folder.parent / f"by-hand-{out}"
-        rows = self._portions().max_rows
+        rows = self._batch_limits().max_rows
         return self._by_hand(
             out,
             lambda: joined.table(
@@ -138,8 +142,8 @@ class StreamJoins:
         assert 0.99 * self.events <= count <= self.events, f"{count:,} rows in {topic}"
         log.delete_topic(topic)
 
-    def _portions(self) -> Portions:
-        return Portions(max_rows=max(1, self.events // BATCHES))
+    def _batch_limits(self) -> BatchLimits:
+        return BatchLimits(max_rows=max(1, self.events // BATCHES))
 
     def _fill(self) -> None:
         random = np.random.default_rng(1)

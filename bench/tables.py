@@ -114,7 +114,7 @@ def _measure(
         size = os.path.getsize(database_of(url, app.name))
         clock = _Clock(rows)
         watch = _Watch()
-        with Run(app, log, spark=spark, reach=watch) as run:
+        with Run(app, log, spark=spark, crash_point=watch) as run:
             order = np.linspace(hot, rows - 1, sizes.change, dtype=np.int64)
 
             def change_orders() -> None:

@@ -19,9 +19,9 @@ from headrace.log import Log, open_log
 from headrace.log.state import Topic
 from headrace.oracle.events import Event
 from headrace.pipeline.stream import Source, sources
-from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.position import Position, batch_end
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 from headrace.store.location import checkpoint_of
 from headrace.testing import Results
 
@@ -60,7 +60,7 @@ class Runs:
         *,
         max_rows: int = 1_000_000,
         fresh: bool = False,
-        reach: Reach = nothing,
+        crash_point: CrashPoint = nothing,
     ) -> Results:
         """Run until it has caught up, in batches of about so many rows."""
         with Run(
@@ -68,9 +68,9 @@ class Runs:
             self.log,
             until_caught_up=True,
             spark=self.spark,
-            portions=Portions(max_rows=max_rows),
+            batch_limits=BatchLimits(max_rows=max_rows),
             fresh=fresh,
-            reach=reach,
+            crash_point=crash_point,
         ) as running:
             running.wait()
             return Results(self.log, app.name, tuple(running.progress()))

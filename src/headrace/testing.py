@@ -30,9 +30,9 @@ from headrace.operators.window.meaning import meaning
 from headrace.oracle.events import events_of
 from headrace.pipeline.app import App
 from headrace.pipeline.stream import Source
-from headrace.plan.crash_points import LANDING_POINTS, POINTS, REBUILD_POINTS, Reach, nothing
+from headrace.plan.crash_points import LANDING_POINTS, POINTS, REBUILD_POINTS, CrashPoint, nothing
 from headrace.plan.law import Law
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 from headrace.store import open_views
 
 __all__ = [
@@ -89,12 +89,19 @@ class ScriptedLog:
         *,
         spark: SparkSession | None = None,
         max_commits: int | None = None,
-        reach: Reach = nothing,
+        crash_point: CrashPoint = nothing,
     ) -> Results:
         """Run an application until it has caught up. `max_commits` cuts the log into batches."""
-        portions = Portions() if max_commits is None else Portions(max_commits=max_commits)
+        batch_limits = (
+            BatchLimits() if max_commits is None else BatchLimits(max_commits=max_commits)
+        )
         with Run(
-            app, self.log, until_caught_up=True, spark=spark, portions=portions, reach=reach
+            app,
+            self.log,
+            until_caught_up=True,
+            spark=spark,
+            batch_limits=batch_limits,
+            crash_point=crash_point,
         ) as running:
             running.wait()
             return Results(self.log, app.name, tuple(running.progress()))
@@ -139,7 +146,7 @@ def scripted_log(
         yield ScriptedLog(log, clock)
 
 
-def crash_at(point: str, nth: int = 1) -> Reach:
+def crash_at(point: str, nth: int = 1) -> CrashPoint:
     """Raise `Crash` when a point is reached for the nth time. The process lives on."""
 
     def crash() -> None:
@@ -148,21 +155,21 @@ def crash_at(point: str, nth: int = 1) -> Reach:
     return _at(point, nth, crash)
 
 
-def kill_at(point: str, nth: int = 1) -> Reach:
+def kill_at(point: str, nth: int = 1) -> CrashPoint:
     """Kill this process, as kill -9 does, when a point is reached for the nth time."""
     return _at(point, nth, lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
-def _at(point: str, nth: int, act: Any) -> Reach:
+def _at(point: str, nth: int, act: Any) -> CrashPoint:
     known = (*POINTS, *REBUILD_POINTS, *LANDING_POINTS)
     if point not in known:
         raise InvalidSetting(f"There is no point {point!r}", hint=f"There are: {', '.join(known)}")
     times = 0
 
-    def reach(name: str) -> None:
+    def crash_point(name: str) -> None:
         nonlocal times
         times += name == point
         if name == point and times == nth:
             act()
 
-    return reach
+    return crash_point

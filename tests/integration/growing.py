@@ -20,7 +20,7 @@ import headrace as hr
 from headrace.application.run import Run
 from headrace.clock import VirtualClock, to_micros
 from headrace.log import Log, open_log
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 from headrace.runtime.session import SparkSettings
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -156,7 +156,7 @@ def main(folder: str, kind: str, size: str) -> None:
             log,
             until_caught_up=True,
             settings=SparkSettings(shuffle_partitions=2, brief=True),
-            portions=Portions(max_rows=AT_ONCE),
+            batch_limits=BatchLimits(max_rows=AT_ONCE),
         ) as running:
             running.wait()
         out = "growing.out.changes" if kind == "tables" else "out"

@@ -166,7 +166,7 @@ def test_what_is_remembered_is_bounded_however_many_alerts_there_are() -> None:
                         views.query('SELECT count(*) FROM "cards"."_headrace_alerted_alerts"').rows
                     )  # fmt: skip
 
-        results = log.run(app, spark=shuffling(1), max_commits=4, reach=count)
+        results = log.run(app, spark=shuffling(1), max_commits=4, crash_point=count)
         assert len(told(results)) == len(set(told(results))) == 800
     # Those of the last ten seconds, and of the newest moment.
     assert max(held) <= 40

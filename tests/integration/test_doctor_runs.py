@@ -24,7 +24,7 @@ from headrace.application.doctor.records import Records
 from headrace.clock import SECOND as SECONDS
 from headrace.clock import Clock, SystemClock, to_micros
 from headrace.pipeline.stream import Source
-from headrace.plan.crash_points import Reach
+from headrace.plan.crash_points import CrashPoint
 from headrace.store.location import views_folder
 from headrace.testing import Results, ScriptedLog, scripted_log
 from tests.spark import shared
@@ -192,7 +192,7 @@ def fed(log: ScriptedLog, app: hr.App, topic: Source, items: list[str], batches:
             if begun == 6:
                 seen.append(examine(app, log.log))
 
-    log.run(app, spark=shared(), max_commits=1, reach=feed)
+    log.run(app, spark=shared(), max_commits=1, crash_point=feed)
     return seen[0]
 
 
@@ -228,7 +228,7 @@ def test_lag_that_grows_is_told_from_a_large_one_that_shrinks() -> None:
 # Checkpoints
 
 
-def held_up(database: Path, clock: Clock) -> Reach:
+def held_up(database: Path, clock: Clock) -> CrashPoint:
     """Have another connection lock the database while results are stored, longer than all else.
 
     The first batch is let off: it may have to wait for Spark.
@@ -236,7 +236,7 @@ def held_up(database: Path, clock: Clock) -> Reach:
     began = batches = 0
     holders: list[threading.Thread] = []
 
-    def reach(point: str) -> None:
+    def crash_point(point: str) -> None:
         nonlocal began, batches
         if point == "batch began":
             began, batches = clock.monotonic(), batches + 1
@@ -253,7 +253,7 @@ def held_up(database: Path, clock: Clock) -> Reach:
         holders.append(threading.Thread(target=let_go))
         holders[-1].start()
 
-    return reach
+    return crash_point
 
 
 def test_slow_checkpoints_are_told_from_batches_with_many_rows() -> None:
@@ -264,7 +264,7 @@ def test_slow_checkpoints_are_told_from_batches_with_many_rows() -> None:
         for n in range(4):
             log.write(topic, order(n + 0.5))
         database = views_folder(log.log.url) / "slow.db"
-        log.run(slow, spark=shared(), max_commits=1, reach=held_up(database, SystemClock()))
+        log.run(slow, spark=shared(), max_commits=1, crash_point=held_up(database, SystemClock()))
         found = examine(slow, log.log).finding("slow checkpoints")
         assert isinstance(found, SlowCheckpoints)
         assert (found.batches, found.rows, found.results) == (4, 1, 1)

@@ -176,7 +176,7 @@ def test_of_a_batch_whose_checkpoint_is_lost_only_what_was_not_written_is_writte
         begun = [r["text"] for r in kafka.run(app).topic(out)] if not first else []
         kafka.send(source, *(row(n, f"{first} {n}") for n in range(4)))
         with pytest.raises(Crash):
-            kafka.run(app, reach=crash_at("computed"))
+            kafka.run(app, crash_point=crash_at("computed"))
         shutil.rmtree(checkpoint_of(kafka.log.home, app.name, out))
         kafka.log.alter_topic(source.topic.name, partitions=3 if first else 4)
         kafka.send(source, *(row(n, f"{first} {n}") for n in range(4, 12)))
@@ -203,7 +203,7 @@ def test_a_topic_that_was_made_again_and_has_grown_is_another_topic(
         kafka.run(app)
         make_again()
     with pytest.raises(PipelineError, match="it is another topic than it was") as caught:
-        kafka.run(app, reach=nothing if stopped else make_again)
+        kafka.run(app, crash_point=nothing if stopped else make_again)
     assert "--fresh" in caught.value.hint
     assert [r["rows"] for r in kafka.run(app, fresh=True).view("counts")] == [60]
 
@@ -218,7 +218,7 @@ def test_a_topic_that_is_made_again_under_a_landing_is_not_landed(kafka: Runs) -
 
     kafka.send(source, *(row(n, f"{n}") for n in range(10)))
     with pytest.raises(PipelineError, match="it is another topic than it was"):
-        kafka.run(app, reach=make_again)
+        kafka.run(app, crash_point=make_again)
     assert not [r for b in kafka.log.read(kafka.name("out")) for r in b.records()]
 
 

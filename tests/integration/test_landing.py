@@ -16,8 +16,8 @@ from headrace.application.run import Run, StepProgress
 from headrace.clock import VirtualClock
 from headrace.log import Log, open_log
 from headrace.pipeline.stream import Source
-from headrace.plan.crash_points import Reach, nothing
-from headrace.plan.source_options import Portions
+from headrace.plan.crash_points import CrashPoint, nothing
+from headrace.plan.source_options import BatchLimits
 from headrace.runtime.landing.landings import landed_log
 from headrace.testing import LANDING_POINTS, Crash, Results, ScriptedLog, crash_at
 from tests import kafka
@@ -60,12 +60,17 @@ class Script(ScriptedLog):
 
 
 def run(
-    app: hr.App, log: Log, *, max_rows: int = 1_000, reach: Reach = nothing
+    app: hr.App, log: Log, *, max_rows: int = 1_000, crash_point: CrashPoint = nothing
 ) -> tuple[StepProgress, ...]:
     """Run an application until it has caught up."""
-    portions = Portions(max_rows)
+    batch_limits = BatchLimits(max_rows)
     with Run(
-        app, log, until_caught_up=True, spark=shuffling(2), portions=portions, reach=reach
+        app,
+        log,
+        until_caught_up=True,
+        spark=shuffling(2),
+        batch_limits=batch_limits,
+        crash_point=crash_point,
     ) as running:
         running.wait()
         return tuple(running.progress())
@@ -95,7 +100,7 @@ def test_a_landing_can_crash_anywhere(url: str) -> None:
         for seed, point in enumerate(LANDING_POINTS):
             feed(Script(log), app, seed, 6, begin=seed * 6)
             with pytest.raises(Crash):
-                run(app, log, reach=crash_at(point))
+                run(app, log, crash_point=crash_at(point))
         found = judged(app, log, run(app, log))
         assert found["pairs"]
         assert found["known"]

@@ -99,7 +99,7 @@ class Stored:
             for step in steps_of(app):
                 sink = ViewSink(
                     database, outbox, self.log, step, PaneShapes(SCHEMA, SCHEMA),
-                    operator_of(step.stream).keeper, changelog=True, reach=nothing,
+                    operator_of(step.stream).keeper, changelog=True, crash_point=nothing,
                 )  # fmt: skip
                 end = {t: position_at(self.log, t, self.log.head()) for t in step.topics}
                 empty = Panes(SCHEMA.empty_table())

@@ -15,7 +15,7 @@ import headrace as hr
 from headrace.application.run import Run
 from headrace.plan.log_rows import spans
 from headrace.plan.position import Position, beginning, next_cut, position_at
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 from headrace.testing import ScriptedLog, scripted_log
 from tests.property.judging import check_view
 from tests.spark import shared
@@ -166,7 +166,7 @@ def test_windows_that_are_final_leave_sparks_state(
         log.log,
         until_caught_up=True,
         spark=shared(),
-        portions=Portions(max_commits=3),
+        batch_limits=BatchLimits(max_commits=3),
     ) as running:
         running.wait()
         (state,) = running.queries[0].progress["stateOperators"]

@@ -19,7 +19,7 @@ from headrace.operators.window.windows import Session, Sliding
 from headrace.oracle.events import Event, events_of
 from headrace.plan import metadata
 from headrace.plan.batch import StepBatch
-from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.law import Law
 from headrace.plan.position import next_cut, position_at
 from headrace.plan.steps import Step
@@ -39,7 +39,7 @@ def sink_all(
     types: Mapping[str, pa.DataType],
     *,
     max_commits: int,
-    reach: Reach = nothing,
+    crash_point: CrashPoint = nothing,
 ) -> Results:
     """Store all that is in the log and not stored yet, as a run does; `types` are the columns'."""
     aggregation = step.computed
@@ -54,11 +54,11 @@ def sink_all(
     database = Database(path, step.app)
     producer = log.producer(id=f"{step.app}.{database.generation}")
     try:
-        outbox = Outbox(database, log, producer, reach)
+        outbox = Outbox(database, log, producer, crash_point)
         late = pa.schema(times) if step.late else None
         sink = ViewSink(
             database, outbox, log, step, PaneShapes(schema, late, parts),
-            operator_of(step.stream).keeper, changelog=True, reach=reach,
+            operator_of(step.stream).keeper, changelog=True, crash_point=crash_point,
         )  # fmt: skip
         outbox.send()
         for batch in _batches(log, step, sink, schema, parts, max_commits):

@@ -18,7 +18,7 @@ from headrace.oracle.tables import Version
 from headrace.pipeline.tables import Table
 from headrace.plan import metadata
 from headrace.plan.batch import StepBatch
-from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.law import Law
 from headrace.plan.position import last_commit, position_at
 from headrace.plan.steps import Step
@@ -138,7 +138,9 @@ TYPES = {
 }
 
 
-def sink_tables(log: Log, step: Step, *, max_commits: int, reach: Reach = nothing) -> Results:
+def sink_tables(
+    log: Log, step: Step, *, max_commits: int, crash_point: CrashPoint = nothing
+) -> Results:
     """Store all that is in the log and not stored yet, as a run does, with the oracle for Spark."""
     join = step.stream
     assert isinstance(join, hr.TableJoin)
@@ -150,8 +152,10 @@ def sink_tables(log: Log, step: Step, *, max_commits: int, reach: Reach = nothin
     database = Database(Path(database_of(log.url, step.app)), step.app)
     producer = log.producer(id=f"{step.app}.{database.generation}")
     try:
-        outbox = Outbox(database, log, producer, reach)
-        sink = ViewSink(database, outbox, log, step, shapes, keeper, changelog=True, reach=reach)
+        outbox = Outbox(database, log, producer, crash_point)
+        sink = ViewSink(
+            database, outbox, log, step, shapes, keeper, changelog=True, crash_point=crash_point
+        )
         outbox.send()
         read = {c.number for t in step.topics for c in log.commits(t, 0, 100_000)}
         while left := sorted(c for c in read if c > last_commit(sink.reached)):

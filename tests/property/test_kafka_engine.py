@@ -162,11 +162,11 @@ def explore(servers: str, seeds: Iterable[int]) -> Counter[str]:
                     kafka.send(kafka.log.ensure_topic(topic).name, *rows)
                 rows_of_batch = chance.choice([8, 20, 1_000])
                 crash = crash_at(chance.choice(POINTS), chance.randint(1, 3))
-                for reach in (crash, nothing):
+                for crash_point in (crash, nothing):
                     for name, numbers in begun.items():
                         numbers.add(kafka.done(app, name))
                     with contextlib.suppress(Crash):
-                        results = kafka.run(app, max_rows=rows_of_batch, reach=reach)
+                        results = kafka.run(app, max_rows=rows_of_batch, crash_point=crash_point)
             for name, step in steps.items():
                 found = check(kafka, app, name, step, results, begun[name])
                 seen["late"] += len(found.late)

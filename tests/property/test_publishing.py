@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.operators.window.emission.last_published import ToldTable
+from headrace.operators.window.emission.last_published import LastPublished
 from headrace.operators.window.windows import AnyWindow
 from headrace.plan.steps import Step, steps_of
 from headrace.store import open_views
@@ -91,11 +91,11 @@ def test_a_crash_while_panes_are_stored_or_sent_changes_nothing_of_what_is_said(
     with scripted_log(start=NOW) as log:
         write(log, app, script)
         with contextlib.suppress(Crash):
-            sink_all(log.log, step, TYPES, max_commits=2, reach=crash_at(point, nth))
+            sink_all(log.log, step, TYPES, max_commits=2, crash_point=crash_at(point, nth))
         judge(app, counts, sink_all(log.log, step, TYPES, max_commits=2))
 
 
-def _forgetful(self: ToldTable, db: object, panes: pa.Table) -> pa.Table:
+def _forgetful(self: LastPublished, db: object, panes: pa.Table) -> pa.Table:
     return self.schema.empty_table().take(pa.nulls(panes.num_rows, pa.int64()))
 
 
@@ -117,7 +117,7 @@ def test_what_is_not_remembered_is_noticed(
     with scripted_log(start=NOW) as log:
         write(log, app, script)
         judge(app, counts, sink_all(log.log, step, TYPES, max_commits=1))
-    monkeypatch.setattr(ToldTable, broken, instead)
+    monkeypatch.setattr(LastPublished, broken, instead)
     with scripted_log(start=NOW) as log:
         write(log, app, script)
         with pytest.raises(AssertionError):

@@ -87,7 +87,9 @@ def explore_sinks(examples: int, kind: str) -> Counter[str]:
                 if random.random() < 0.3:
                     crash = crash_at(crashes.pop()) if crashes else nothing
                     with contextlib.suppress(Crash):
-                        sink_tables(log.log, made, max_commits=random.choice(CUTS), reach=crash)
+                        sink_tables(
+                            log.log, made, max_commits=random.choice(CUTS), crash_point=crash
+                        )
             results = sink_tables(log.log, made, max_commits=random.choice(CUTS))
             seen.update(check(step, results, letters=False))
 

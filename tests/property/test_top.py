@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.operators.top.state import SlotTable
+from headrace.operators.top.state import RankTable
 from headrace.operators.window.windows import AnyWindow
 from headrace.plan.steps import Step, steps_of
 from headrace.testing import POINTS, Crash, crash_at, scripted_log
@@ -108,7 +108,7 @@ def test_a_crash_while_a_ranking_is_stored_or_sent_changes_nothing(
     with scripted_log(start=NOW) as log:
         write(log, app, script)
         with contextlib.suppress(Crash):
-            sink_all(log.log, step, TYPES, max_commits=2, reach=crash_at(point, nth))
+            sink_all(log.log, step, TYPES, max_commits=2, crash_point=crash_at(point, nth))
         check(board, sink_all(log.log, step, TYPES, max_commits=2))
 
 
@@ -130,7 +130,7 @@ def test_a_total_that_expires_leaves_the_board_when_only_time_moves_on() -> None
 
 def test_a_ranking_that_is_not_looked_at_again_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     app, board, step = declare("session", "updates", "rows", ())
-    monkeypatch.setattr(SlotTable, "_touch_closed", lambda *_: None)
+    monkeypatch.setattr(RankTable, "_touch_closed", lambda *_: None)
     with scripted_log(start=NOW) as log:
         write(log, app, [[row(1, 0), row(1, 1)], [row(2, 100)], NOW + 150 * SECOND])
         with pytest.raises(AssertionError):

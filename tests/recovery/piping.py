@@ -16,7 +16,7 @@ import headrace as hr
 from headrace.application.run import Run
 from headrace.clock import VirtualClock
 from headrace.log import open_log
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 from headrace.runtime.session import SparkSettings
 from headrace.testing import kill_at
 from tests.recovery import joined, order_tables, pipeline
@@ -43,7 +43,7 @@ def main(
     kill = kill_at(point, int(nth)) if point != "-" else None
     with Path(reached).open("a") as file:
 
-        def reach(name: str) -> None:
+        def crash_point(name: str) -> None:
             file.write(name + "\n")
             file.flush()
             if kill is not None:
@@ -59,8 +59,8 @@ def main(
                 settings=SparkSettings(
                     memory="1g", shuffle_partitions=2, brief=True, master=master
                 ),
-                portions=Portions(max_commits=3),
-                reach=reach,
+                batch_limits=BatchLimits(max_commits=3),
+                crash_point=crash_point,
             ) as running,
         ):
             running.wait()

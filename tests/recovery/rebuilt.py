@@ -72,9 +72,11 @@ class Shop:
         return self.log.run(app, spark=shared())
 
     def rebuild(self, condition: str = RIGHT, *, until: Any = None, **settings: Any) -> Rebuild:
-        reach = {"reach": settings.pop("reach")} if "reach" in settings else {}
+        crash_point = (
+            {"crash_point": settings.pop("crash_point")} if "crash_point" in settings else {}
+        )
         app, *_ = self.declare(condition, **settings)
-        return Rebuild(app, "sales", self.log.log, until=until, spark=shared(), **reach)
+        return Rebuild(app, "sales", self.log.log, until=until, spark=shared(), **crash_point)
 
     def switch(self, condition: str = RIGHT, **settings: Any) -> Diff | None:
         with self.rebuild(condition, **settings) as building:

@@ -19,7 +19,7 @@ import headrace as hr
 from headrace.application.run import Run
 from headrace.log import Log
 from headrace.pipeline.stream import Source
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 from headrace.runtime.session import SparkSettings
 from headrace.testing import kill_at
 
@@ -61,7 +61,7 @@ def main(servers: str, tag: str, reached: str, point: str, nth: str) -> None:
     kill = kill_at(point, int(nth)) if point != "-" else None
     with Path(reached).open("a") as file:
 
-        def reach(name: str) -> None:
+        def crash_point(name: str) -> None:
             file.write(name + "\n")
             file.flush()
             if kill is not None:
@@ -72,8 +72,8 @@ def main(servers: str, tag: str, reached: str, point: str, nth: str) -> None:
             f"kafka://{servers}?timeout=20s",
             until_caught_up=True,
             settings=SparkSettings(shuffle_partitions=2, brief=True),
-            portions=Portions(max_rows=ROWS // 3),
-            reach=reach,
+            batch_limits=BatchLimits(max_rows=ROWS // 3),
+            crash_point=crash_point,
         ) as running:
             running.wait()
     os._exit(0)

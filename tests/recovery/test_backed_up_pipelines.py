@@ -50,7 +50,7 @@ def test_a_backup_made_at_any_point_of_a_batch_goes_on_to_the_same_results(
             made[point] = tmp_path / point.replace(" ", "-")
             left_out.extend(backup(log.log.url, made[point], quietly).left_out)
 
-    results = log.run(app, spark=shuffling(2), max_commits=3, reach=back_up)
+    results = log.run(app, spark=shuffling(2), max_commits=3, crash_point=back_up)
     judge(app, steps, results)
     assert (sorted(made), left_out) == (sorted(moments), [])
     for place in made.values():

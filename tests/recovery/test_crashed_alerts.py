@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from headrace.errors import LawBroken
-from headrace.operators.alerts.state import AlertKeeper, ToldAlerts
+from headrace.operators.alerts.state import AlertKeeper, PublishedAlerts
 from headrace.plan.batch import StepBatch
 from headrace.plan.law import Law
 from headrace.store.keeper import Passage
@@ -68,7 +68,7 @@ def test_alerts_that_are_not_remembered_are_noticed(
     log: ScriptedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed(log, Feed(33), 30)
-    monkeypatch.setattr(ToldAlerts, "tell", lambda *_: True)
+    monkeypatch.setattr(PublishedAlerts, "tell", lambda *_: True)
     with pytest.raises(AssertionError):
         Case(log, "forgetful", "alerts").finish(max_commits=2)
 

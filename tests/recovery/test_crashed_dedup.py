@@ -46,7 +46,7 @@ def test_a_crash_at_any_point_of_a_round_changes_nothing(log: ScriptedLog) -> No
     for point in POINTS:
         feed(log, source, 4)
         with pytest.raises(Crash):
-            log.run(app, spark=shuffling(2), max_commits=3, reach=crash_at(point))
+            log.run(app, spark=shuffling(2), max_commits=3, crash_point=crash_at(point))
     feed(log, source, 4)
     crashed = finish(log, "crashed")
     assert crashed == finish(log, "untouched")
@@ -113,7 +113,7 @@ def test_what_is_held_is_bounded_however_many_keys_come_and_go() -> None:
                         table = f'"long"."_headrace_groups_{keep}"'
                         counts += views.query(f"SELECT count(*) FROM {table}").rows[0]
 
-        results = log.run(app, spark=shuffling(1), max_commits=6, reach=count)
+        results = log.run(app, spark=shuffling(1), max_commits=6, crash_point=count)
         for keep, step in steps.items():
             check_distinct(keep, step, results, late=f"{keep}.late")
             assert results.law(keep).duplicates >= 50 * COMMITS

@@ -20,7 +20,9 @@ def run_through(points: dict[str, int], commits: int, cut: int) -> None:
             feed(log, crashed, seed, commits, begin)
             begin += commits
             with pytest.raises(Crash):
-                log.run(crashed, spark=shuffling(2), max_commits=cut, reach=crash_at(point, nth))
+                log.run(
+                    crashed, spark=shuffling(2), max_commits=cut, crash_point=crash_at(point, nth)
+                )
         found = judge(crashed, log.run(crashed, spark=shuffling(2), max_commits=cut))
         assert found == judge(whole, log.run(whole, spark=shuffling(3), max_commits=100_000))
         assert all(found.values())

@@ -50,9 +50,11 @@ class Case:
 
     def crash(self, point: str, nth: int = 1, max_commits: int = 3) -> None:
         """Run until it crashes at a point."""
-        reach = crash_at(point, nth)
+        crash_point = crash_at(point, nth)
         with pytest.raises(Crash):
-            self.log.run(self.app, spark=shuffling(2), max_commits=max_commits, reach=reach)
+            self.log.run(
+                self.app, spark=shuffling(2), max_commits=max_commits, crash_point=crash_point
+            )
 
     def finish(self, *, max_commits: int = 100_000, shuffles: int = 2) -> dict[str, Any]:
         """Run to the end, and return everything that it has made."""

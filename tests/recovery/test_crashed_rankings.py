@@ -55,7 +55,7 @@ def test_how_rankings_are_cut_and_crash_makes_no_difference() -> None:
         for point, nth in (("stored panes", 3), ("before sending", 2), ("committed", 2)):
             app, _ = declare("crashed")
             with pytest.raises(Crash):
-                log.run(app, spark=shuffling(2), max_commits=2, reach=crash_at(point, nth))
+                log.run(app, spark=shuffling(2), max_commits=2, crash_point=crash_at(point, nth))
         crashed = finish(log, "crashed", max_commits=2)
         assert crashed == finish(log, "whole", max_commits=100_000)
         assert all(crashed.values())

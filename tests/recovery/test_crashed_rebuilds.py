@@ -37,7 +37,7 @@ class Case:
     def crash(self, point: str) -> None:
         """Rebuild it, crash, and see that what is there can be gone on with in either way."""
         with pytest.raises(Crash):
-            self.shop.switch(self.next, reach=crash_at(point))
+            self.shop.switch(self.next, crash_point=crash_at(point))
         if self.switched(point):
             self.live, self.next = self.next, self.live
         app, *_ = self.shop.declare(self.live)
@@ -74,7 +74,7 @@ def test_a_crash_at_any_point_of_a_rebuild_leaves_one_version_that_goes_on(
 def test_a_rebuild_after_a_crash_finishes_the_switch_first(log: ScriptedLog) -> None:
     shop = Case(log).shop
     with pytest.raises(Crash):
-        shop.switch(RIGHT, reach=crash_at("switched"))
+        shop.switch(RIGHT, crash_point=crash_at("switched"))
     done = shop.switch(WRONG)
     assert done is not None
     assert (done.removed, done.changed) == (3, 1)

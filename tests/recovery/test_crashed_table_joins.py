@@ -11,7 +11,7 @@ import pytest
 from headrace.application.rebuild.rebuild import Rebuild, rebuild
 from headrace.errors import LawBroken
 from headrace.operators.table_join.sides import Side
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 from headrace.testing import POINTS, Crash, ScriptedLog, crash_at, scripted_log
 from tests.recovery.order_tables import NOW, Feed, create_topics, declare, feed, judge
 from tests.spark import shuffling
@@ -37,7 +37,7 @@ def test_a_crash_at_any_point_of_a_round_changes_nothing(log: ScriptedLog) -> No
     for point in POINTS:
         feed(log, source, 4)
         with pytest.raises(Crash):
-            log.run(app, spark=shuffling(1), max_commits=3, reach=crash_at(point))
+            log.run(app, spark=shuffling(1), max_commits=3, crash_point=crash_at(point))
     feed(log, source, 4)
     crashed = finish(log, "crashed")
     assert crashed == finish(log, "whole")
@@ -73,9 +73,9 @@ def test_a_rebuild_that_crashes_is_gone_on_with_and_changes_nothing(log: Scripte
                 "both",
                 log.log,
                 spark=shuffling(1),
-                portions=Portions(max_commits=5),
+                batch_limits=BatchLimits(max_commits=5),
                 clock=log.clock,
-                reach=crash_at(point),
+                crash_point=crash_at(point),
             ) as building,
         ):
             building.build()

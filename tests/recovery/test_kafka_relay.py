@@ -45,7 +45,7 @@ def crash(kafka: Runs, point: str, sent: int) -> int:
     app, source, _ = declare(kafka.tag)
     kafka.send(source, *map(row, range(sent, sent + ROWS)))
     with pytest.raises(Crash):
-        kafka.run(app, max_rows=ROWS // 2, reach=crash_at(point))
+        kafka.run(app, max_rows=ROWS // 2, crash_point=crash_at(point))
     return sent + ROWS
 
 

@@ -87,7 +87,7 @@ def test_a_step_goes_on_where_a_power_cut_took_what_spark_notes_of_its_batches(
     for topic in ("left", "right"):
         _write(log, app, topic, 4)
     with pytest.raises(Crash):
-        log.run(app, spark=shared(), max_commits=1, reach=crash_at("committed", 3))
+        log.run(app, spark=shared(), max_commits=1, crash_point=crash_at("committed", 3))
     checkpoint = checkpoint_of(log.log.url, "shop", "counts")
     assert {checkpoint / "offsets" / str(number) for number in range(3)} <= synced
     for noted in (checkpoint / "commits").iterdir():
@@ -106,7 +106,7 @@ def test_a_power_cut_under_a_checkpoint_never_gives_a_wrong_answer(
     for topic in ("left", "right"):
         _write(log, app, topic, 4)
     with pytest.raises(Crash):
-        log.run(app, spark=shared(), max_commits=1, reach=crash_at("committed", 3))
+        log.run(app, spark=shared(), max_commits=1, crash_point=crash_at("committed", 3))
     checkpoint = checkpoint_of(log.log.url, "shop", "counts")
     _cut(checkpoint, synced, random.Random(seed), state=True)
     _write(log, app, "left", 2, start=4)

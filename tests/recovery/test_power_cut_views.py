@@ -92,7 +92,7 @@ def _one_cut(home: Path, seed: int, patch: pytest.MonkeyPatch) -> tuple[int, int
         rows = _Rows(log, choose, clock)
         left = choose.randint(1, 40)
 
-        def reach(point: str) -> None:
+        def crash_point(point: str) -> None:
             """More rows come at any time, and at some time the machine goes down."""
             nonlocal left
             left -= point in _POINTS
@@ -105,9 +105,11 @@ def _one_cut(home: Path, seed: int, patch: pytest.MonkeyPatch) -> tuple[int, int
         with contextlib.suppress(Crash):
             for _ in range(5):
                 rows.write(choose.randint(1, 4))
-                sink_all(log, step, TYPES, max_commits=choose.randint(1, 4), reach=reach)
+                sink_all(
+                    log, step, TYPES, max_commits=choose.randint(1, 4), crash_point=crash_point
+                )
             left = 0
-            reach(_POINTS[0])
+            crash_point(_POINTS[0])
         log.close()
     with FileLog(after, disk=_NextBoot(), clock=clock) as again:
         again.ensure_topic(app.topics["events"])

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.operators.stream_join.hot_keys import Crowd
+from headrace.operators.stream_join.hot_keys import SideKeys
 from headrace.plan.position import Position, position_at
-from headrace.plan.range_read import Between
+from headrace.plan.range_read import RangeRead
 from headrace.testing import scripted_log
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -28,15 +28,15 @@ def test_rows_that_were_read_and_are_gone_are_not_counted(monkeypatch: pytest.Mo
     join = hr.join(shown, clicks, on="ad", after=9 * MINUTE, delay=MINUTE, prefix="click_", limit=2)
     begun: list[tuple[int, ...]] = []
 
-    def count(crowd: Crowd, end: Mapping[str, Position]) -> pa.Table:
+    def count(crowd: SideKeys, end: Mapping[str, Position]) -> pa.Table:
         begun.append(crowd.upto["shown"].offsets)
         return pa.table({"ad": pa.array([], pa.int32())})
 
-    monkeypatch.setattr(Crowd, "_count", count)
-    monkeypatch.setattr(Crowd, "_merged", lambda crowd, new: new)
+    monkeypatch.setattr(SideKeys, "_count", count)
+    monkeypatch.setattr(SideKeys, "_merged", lambda crowd, new: new)
     with scripted_log(start=NOON) as log:
         log.write(clicks, {"ad": 1, "at": NOON})
-        crowd = Crowd(Between(cast(SparkSession, None), log.log), shown, ["ad"], MINUTE, join)
+        crowd = SideKeys(RangeRead(cast(SparkSession, None), log.log), shown, ["ad"], MINUTE, join)
         log.write(shown, *[{"ad": 1, "at": NOON}] * 2)
         start = {"shown": position_at(log.log, "shown", log.log.head())}
         assert crowd.hottest(start, start) is None

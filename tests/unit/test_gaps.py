@@ -21,10 +21,10 @@ from headrace.clock import VirtualClock
 from headrace.errors import PipelineError, UnknownTopic
 from headrace.log.file.log import FileLog
 from headrace.log.roles import Acks
-from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.gaps import Gaps, check_known
 from headrace.plan.position import Position, lags_of, position_at, positions_from_json
-from headrace.plan.source_options import Wish
+from headrace.plan.source_options import SourceOptions
 from headrace.runtime.data_source import StreamReader
 from headrace.store.location import build_place, database_of
 from headrace.store.sqlite.stored import steps_in
@@ -79,8 +79,8 @@ class Home:
                         row = {"k": "a", "n": n, "tags": None, "at": NOW - n * SECOND / 10}
                         transaction.send("events", row)
 
-    def run(self, reach: Reach = nothing) -> Results:
-        return sink_all(self.log, self.step, TYPES, max_commits=3, reach=reach)
+    def run(self, crash_point: CrashPoint = nothing) -> Results:
+        return sink_all(self.log, self.step, TYPES, max_commits=3, crash_point=crash_point)
 
     def counted(self) -> int:
         """Rows that are counted, where the view is right."""
@@ -153,17 +153,17 @@ def test_a_step_stops_where_its_topic_was_made_again_with_other_partitions(home:
     home.refused(MADE_AGAIN)
 
 
-def _after_first(act: Callable[[], None]) -> Reach:
+def _after_first(act: Callable[[], None]) -> CrashPoint:
     """Do something when the first batch of a run has been stored."""
     stored = 0
 
-    def reach(point: str) -> None:
+    def crash_point(point: str) -> None:
         nonlocal stored
         stored += point == "committed"
         if point == "committed" and stored == 1:
             act()
 
-    return reach
+    return crash_point
 
 
 def test_a_step_stops_where_its_topic_was_made_again_under_it(home: Home) -> None:
@@ -373,14 +373,14 @@ def test_commits_are_synced_before_results_of_them_are_stored(
     monkeypatch.setattr("headrace.store.outbox.Outbox.send", lambda *_: None)
     seen = []
 
-    def reach(point: str) -> None:
+    def crash_point(point: str) -> None:
         if point == "stored outputs":
             seen.append(home.synced())
         if point == "committed" and len(seen) == 1:
             home.write(10, acks="written")
 
     home.write(10, acks="written")
-    home.run(reach)
+    home.run(crash_point)
     assert seen == [1, home.reached.commit]
 
 
@@ -452,7 +452,7 @@ def test_a_position_is_the_same_whatever_history_it_was_made_in() -> None:
 
 
 def _reader(home: Home) -> StreamReader:
-    return StreamReader(Wish(home.log.url, "events"))
+    return StreamReader(SourceOptions(home.log.url, "events"))
 
 
 def test_a_stream_by_hand_stops_where_its_topic_was_made_again(home: Home) -> None:

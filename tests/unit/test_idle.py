@@ -11,7 +11,7 @@ import pytest
 from headrace.clock import SECOND, VirtualClock, to_micros
 from headrace.errors import UnknownTopic
 from headrace.log import Log, open_log
-from headrace.runtime.idle import Heart
+from headrace.runtime.idle import IdleHeartbeat
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -40,7 +40,7 @@ def seconds(log: Log, topic: str) -> float | None:
 
 
 def test_a_quiet_topic_goes_on_and_others_do_not(log: Log, clock: VirtualClock) -> None:
-    heart = Heart(log, ["quiet", "asleep"], clock)
+    heart = IdleHeartbeat(log, ["quiet", "asleep"], clock)
     heart.beat()
     assert log.head() == 0, "nothing is known of time in a topic without rows"
     send(log, "quiet", -5)
@@ -56,7 +56,7 @@ def test_a_quiet_topic_goes_on_and_others_do_not(log: Log, clock: VirtualClock) 
 
 
 def test_a_row_starts_it_over(log: Log, clock: VirtualClock) -> None:
-    heart = Heart(log, ["quiet"], clock)
+    heart = IdleHeartbeat(log, ["quiet"], clock)
     send(log, "quiet", 0)
     clock.sleep(40 * SECOND)
     heart.beat()
@@ -71,7 +71,7 @@ def test_a_row_starts_it_over(log: Log, clock: VirtualClock) -> None:
 
 
 def test_what_ends_it_is_told(log: Log, clock: VirtualClock) -> None:
-    heart = Heart(log, ["gone"], clock)
+    heart = IdleHeartbeat(log, ["gone"], clock)
     heart._go_on()
     with pytest.raises(UnknownTopic):
         heart.check()

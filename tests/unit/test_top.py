@@ -15,7 +15,7 @@ import headrace as hr
 from headrace.clock import micros
 from headrace.errors import InvalidPipeline
 from headrace.language.differences import differences
-from headrace.operators.top.state import SlotTable
+from headrace.operators.top.state import RankTable
 from headrace.operators.window.emission.policy import Turn
 from headrace.operators.window.table import PaneTable
 from headrace.pipeline.time import WINDOW_END, WINDOW_START
@@ -130,7 +130,7 @@ def test_a_count_is_off_by_no_more_than_its_share_of_the_map(tracked: int, size:
     assert made.error(size // 4) == 0
 
 
-def board_of(players: int, database: Database) -> tuple[PaneTable, SlotTable]:
+def board_of(players: int, database: Database) -> tuple[PaneTable, RankTable]:
     """A live board of the first ten of so many, all but the last hundred with the same score."""
     app = hr.App("game")
     points = app.topic("points", schema="player string, won int, at timestamp", event_time="at")
@@ -154,7 +154,7 @@ def board_of(players: int, database: Database) -> tuple[PaneTable, SlotTable]:
         ]
     )
     table = PaneTable(step, schema)
-    slots = SlotTable(step, table)
+    slots = RankTable(step, table)
     with database.writing() as db:
         table.create(db)
         slots.create(db)
@@ -209,7 +209,7 @@ def test_what_an_update_costs_does_not_grow_with_the_players(tmp_path: Path) -> 
 def test_a_board_that_looks_at_every_player_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SlotTable, "create", PaneTable.create)
+    monkeypatch.setattr(RankTable, "create", PaneTable.create)
     few, _ = work_of_an_update(1_000, tmp_path)
     many, _ = work_of_an_update(30_000, tmp_path)
     assert many > 5 * few, (few, many)

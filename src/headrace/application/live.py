@@ -83,7 +83,7 @@ class LiveRun(Closing):
                 shutil.rmtree(folder / "live", ignore_errors=True)
             check_known(self.log, folder / "live" / TOPICS, steps)
             settings = settings or SparkSettings()
-            slots = _slots(self.log, steps, settings)
+            slots = _ranks(self.log, steps, settings)
             spark = spark or spark_session(
                 replace(settings, slots=slots),
                 log_file=folder / "spark.log",
@@ -159,7 +159,7 @@ def _rows_of(query: RealTimeQuery) -> int:
     return query.law.rows
 
 
-def _slots(log: Log, steps: Sequence[Step], settings: SparkSettings) -> int:
+def _ranks(log: Log, steps: Sequence[Step], settings: SparkSettings) -> int:
     """How many tasks run at once: one for each partition, and those that keep state."""
     read = sum(len(log.topic(topic).partitions) for step in steps for topic in step.topics)
     keeping = sum(step.computed.has_spark_state for step in steps)

@@ -25,16 +25,16 @@ from headrace.errors import LawBroken, PipelineError
 from headrace.log import Capability, Log, open_log
 from headrace.operators.registry import operator_of
 from headrace.pipeline.app import App, Latency
-from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.gaps import TOPICS, check_known
 from headrace.plan.inputs import prepare_topics, topics_of
 from headrace.plan.kafka.connection import cluster_of
 from headrace.plan.position import lags_of, total_lag
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 from headrace.plan.steps import Step, steps_of
 from headrace.plan.stream_plan import Job
 from headrace.runtime.cluster import is_cluster, require_local, require_shared
-from headrace.runtime.idle import Heart
+from headrace.runtime.idle import IdleHeartbeat
 from headrace.runtime.kafka.direct import why_not_direct
 from headrace.runtime.landing.landings import Landings
 from headrace.runtime.progress import StepProgress
@@ -75,18 +75,18 @@ class Run(Closing):
         until_caught_up: bool = False,
         spark: SparkSession | None = None,
         settings: SparkSettings | None = None,
-        portions: Portions | None = None,
+        batch_limits: BatchLimits | None = None,
         changelogs: bool = True,
         fresh: bool = False,
         clock: Clock | None = None,
-        reach: Reach = nothing,
+        crash_point: CrashPoint = nothing,
     ) -> None:
         self.app = app
         self._until_caught_up = until_caught_up
-        self._portions = portions or Portions()
+        self._batch_limits = batch_limits or BatchLimits()
         self._changelogs = changelogs
         self._clock = clock or SystemClock()
-        self._reach = reach
+        self._crash_point = crash_point
         self._stack = contextlib.ExitStack()
         self._steps = steps_of(app)
         try:
@@ -132,7 +132,7 @@ class Run(Closing):
         self._stack.callback(self._database.close)
         producer = self.log.producer(id=f"{app}.{self._database.generation}")
         self._stack.callback(producer.close)
-        self._outbox = Outbox(self._database, self.log, producer, self._reach)
+        self._outbox = Outbox(self._database, self.log, producer, self._crash_point)
 
     def _compose(self) -> None:
         """Make of each step what runs it and what keeps its results."""
@@ -147,8 +147,8 @@ class Run(Closing):
             checkpoint = checkpoint_of(self.log.home, self.app.name, step.name)
             query = query_of(
                 Job(self._spark, log, step, checkpoint),
-                portions=self._portions,
-                reach=self._reach,
+                batch_limits=self._batch_limits,
+                crash_point=self._crash_point,
                 clock=self._clock,
             )
             sink = ViewSink(
@@ -159,7 +159,7 @@ class Run(Closing):
                 query.shapes,
                 operator_of(step.stream).keeper,
                 changelog=self._changelogs,
-                reach=self._reach,
+                crash_point=self._crash_point,
             )
             task = Task(
                 partial(query.start, sink, until_caught_up=self._until_caught_up),
@@ -171,7 +171,7 @@ class Run(Closing):
             )
             self._running.append(_Running(query, sink, log, task))
             self._tasks.append(task)
-        self._heart = Heart(landed, _with_frontiers(self._running), self._clock)
+        self._heartbeat = IdleHeartbeat(landed, _with_frontiers(self._running), self._clock)
 
     def _land(self, steps: Sequence[Step]) -> Landings | None:
         """What copies from a broker what steps need, if any do."""
@@ -186,8 +186,8 @@ class Run(Closing):
             self._database,
             self._outbox,
             until_caught_up=self._until_caught_up,
-            portions=self._portions,
-            reach=self._reach,
+            batch_limits=self._batch_limits,
+            crash_point=self._crash_point,
         )
         require_local(self._spark, landings.log.url)
         self._stack.callback(landings.close)
@@ -196,8 +196,8 @@ class Run(Closing):
     def _begin(self) -> None:
         self._outbox.send()
         if not self._until_caught_up:
-            self._heart.start()
-            self._stack.callback(self._heart.stop)
+            self._heartbeat.start()
+            self._stack.callback(self._heartbeat.stop)
         self._stack.callback(self.stop)
         queries = {id(running.task): running.query for running in self._running}
         for task in self._tasks:
@@ -210,7 +210,7 @@ class Run(Closing):
         until = None if seconds is None else self._clock.monotonic() + int(seconds * SECOND)
         # Every step is looked at, or the failure of a later one would wait for the first to end.
         while [task for task in self._tasks if not task.look(self._clock)]:
-            self._heart.check()
+            self._heartbeat.check()
             if until is not None and self._clock.monotonic() >= until:
                 return False
         return True
@@ -267,7 +267,7 @@ def start(
     latency: Latency | None = None,
     spark: SparkSession | None = None,
     settings: SparkSettings | None = None,
-    portions: Portions | None = None,
+    batch_limits: BatchLimits | None = None,
     real_time: RealTime | None = None,
     fresh: bool = False,
 ) -> Run | LiveRun:
@@ -275,7 +275,7 @@ def start(
 
     It runs on `spark`, or on this process's session, which is made as `settings` say if there is
     none yet. `latency` says how, if not as the application itself does: in micro-batches, with
-    `portions` of the log in each, or in real time, with its place kept as `real_time` says.
+    `batch_limits` for each, or in real time, with its place kept as `real_time` says.
     `fresh` forgets what was computed before.
     """
     if (latency or app.latency) == "real-time":
@@ -289,7 +289,7 @@ def start(
         until_caught_up=until_caught_up,
         spark=spark,
         settings=settings,
-        portions=portions,
+        batch_limits=batch_limits,
         fresh=fresh,
     )
 
@@ -300,11 +300,11 @@ def run(
     *,
     spark: SparkSession | None = None,
     settings: SparkSettings | None = None,
-    portions: Portions | None = None,
+    batch_limits: BatchLimits | None = None,
 ) -> list[StepProgress]:
     """Run an application until it has caught up with the log; returns what became of all rows."""
     with start(
-        app, log, until_caught_up=True, spark=spark, settings=settings, portions=portions
+        app, log, until_caught_up=True, spark=spark, settings=settings, batch_limits=batch_limits
     ) as running:
         running.wait()
         return running.progress()

@@ -42,7 +42,7 @@ def drain(
     from headrace.cli.running import run_watched
     from headrace.cli.step_tables import step_json, summary
     from headrace.log import open_log
-    from headrace.plan.source_options import Portions
+    from headrace.plan.source_options import BatchLimits
     from headrace.runtime.session import SparkSettings
 
     def catch_up() -> list[StepProgress]:
@@ -52,7 +52,7 @@ def drain(
             until_caught_up=True,
             fresh=False,
             settings=SparkSettings(),
-            portions=Portions(),
+            batch_limits=BatchLimits(),
         )
         if code:
             raise typer.Exit(code)

@@ -130,7 +130,7 @@ def rebuild(
         act,
         until=moment,
         settings=settings_of(cores, memory, shuffle_partitions, state, brief, master),
-        portions=portions_of(max_rows, max_commits),
+        batch_limits=portions_of(max_rows, max_commits),
     )
 
 

@@ -12,7 +12,7 @@ from headrace.application.run import StepProgress
 from headrace.cli.failures import INTERRUPTED
 from headrace.cli.running import Asked, shown
 from headrace.pipeline.app import App
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 from headrace.runtime.session import SparkSettings
 
 Tell = Callable[[StepProgress], None]
@@ -28,13 +28,15 @@ def rebuild_watched(
     *,
     until: datetime | int | None,
     settings: SparkSettings,
-    portions: Portions,
+    batch_limits: BatchLimits,
 ) -> None:
     """Build a view, showing how far it is, and act on it. Ctrl-C keeps what was built."""
     asked = Asked()
     try:
         with (
-            Rebuild(app, view, log, until=until, settings=settings, portions=portions) as building,
+            Rebuild(
+                app, view, log, until=until, settings=settings, batch_limits=batch_limits
+            ) as building,
             contextlib.ExitStack() as drawing,
         ):
             show = drawing.enter_context(shown(app, f"to rebuild {view!r}"))

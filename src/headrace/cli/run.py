@@ -102,7 +102,7 @@ def run(
         until_caught_up=until_caught_up,
         fresh=fresh,
         settings=settings_of(cores, memory, shuffle_partitions, state, brief, master),
-        portions=portions_of(max_rows, max_commits),
+        batch_limits=portions_of(max_rows, max_commits),
         latency=chosen,
         real_time=real_time,
     )

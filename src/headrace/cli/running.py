@@ -20,7 +20,7 @@ from headrace.cli.output import span
 from headrace.cli.step_tables import Rates, live_table, plain_line
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.pipeline.app import App, Latency
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 from headrace.plan.steps import steps_of
 from headrace.runtime.realtime.qualify import check_real_time
 from headrace.runtime.realtime.settings import RealTime
@@ -67,7 +67,7 @@ def run_watched(
     until_caught_up: bool,
     fresh: bool,
     settings: SparkSettings,
-    portions: Portions,
+    batch_limits: BatchLimits,
     latency: Latency | None = None,
     real_time: RealTime | None = None,
 ) -> tuple[list[StepProgress], int]:
@@ -88,7 +88,7 @@ def run_watched(
                 latency=latency,
                 fresh=fresh,
                 settings=settings,
-                portions=portions,
+                batch_limits=batch_limits,
                 real_time=real_time,
             ) as running,
             # Spark has a handler for Ctrl-C of its own, which cancels what is being computed.

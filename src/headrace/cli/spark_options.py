@@ -11,7 +11,7 @@ from headrace.errors import InvalidSetting
 from headrace.log.settings import parse_span
 
 if TYPE_CHECKING:
-    from headrace.plan.source_options import Portions
+    from headrace.plan.source_options import BatchLimits
     from headrace.runtime.realtime.settings import RealTime
     from headrace.runtime.session import SparkSettings
 
@@ -121,9 +121,9 @@ def real_time_of(checkpoint: str, hold: str) -> RealTime:
     return RealTime(parse_span(checkpoint), parse_span(hold))
 
 
-def portions_of(max_rows: int | None, max_commits: int | None) -> Portions:
+def portions_of(max_rows: int | None, max_commits: int | None) -> BatchLimits:
     """How much of the log goes into a batch."""
-    from headrace.plan.source_options import Portions
+    from headrace.plan.source_options import BatchLimits
 
-    usual = Portions()
-    return Portions(max_rows or usual.max_rows, max_commits or usual.max_commits)
+    usual = BatchLimits()
+    return BatchLimits(max_rows or usual.max_rows, max_commits or usual.max_commits)

@@ -11,7 +11,7 @@ from headrace.pipeline.stream import Stream
 from headrace.plan.counters import Counters
 from headrace.plan.law import Law
 from headrace.plan.reads import branches
-from headrace.plan.uncounted import Aside
+from headrace.plan.uncounted import Uncounted
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Account:
     """
 
     rows: Mapping[str, int]
-    aside: Mapping[str, Aside]
+    uncounted: Mapping[str, Uncounted]
     late: pa.Table | None
     frontier: int | None
     made: int | None = None
@@ -30,12 +30,12 @@ class Account:
     @property
     def dead(self) -> pa.Table | None:
         """The dead letters, if there are any."""
-        return dead_letters(self.aside)
+        return dead_letters(self.uncounted)
 
 
-def dead_letters(aside: Mapping[str, Aside], *more: pa.Table | None) -> pa.Table | None:
+def dead_letters(uncounted: Mapping[str, Uncounted], *more: pa.Table | None) -> pa.Table | None:
     """All dead letters of a batch, if there are any."""
-    found = [pa.Table.from_batches(part.dead) for part in aside.values() if part.dead]
+    found = [pa.Table.from_batches(part.dead) for part in uncounted.values() if part.dead]
     found += [table for table in more if table is not None]
     return pa.concat_tables(found) if found else None
 
@@ -43,7 +43,7 @@ def dead_letters(aside: Mapping[str, Aside], *more: pa.Table | None) -> pa.Table
 def terms(
     stream: Stream,
     rows: Mapping[str, int],
-    aside: Mapping[str, Aside],
+    uncounted: Mapping[str, Uncounted],
     counters: Counters | None = None,
     counted: Mapping[str, int] | None = None,
     waiting: Mapping[str, int] | None = None,
@@ -54,13 +54,16 @@ def terms(
     """
     counted, waiting, ways = counted or {}, waiting or {}, branches(stream)
     living = {
-        topic: count - aside[topic].dead_rows - aside[topic].tombstones - waiting.get(topic, 0)
+        topic: count
+        - uncounted[topic].dead_rows
+        - uncounted[topic].tombstones
+        - waiting.get(topic, 0)
         for topic, count in rows.items()
     }
     return Law(
         rows=sum(rows.values()),
-        tombstones=sum(part.tombstones for part in aside.values()),
-        dead=sum(part.dead_rows for part in aside.values()),
+        tombstones=sum(part.tombstones for part in uncounted.values()),
+        dead=sum(part.dead_rows for part in uncounted.values()),
         filtered=sum(counted[name] for name in counters.filtered) if counters else 0,
         exploded=(sum(counted[name] for name in counters.exploded) if counters else 0)
         + sum(count * (ways.get(topic, 1) - 1) for topic, count in living.items()),

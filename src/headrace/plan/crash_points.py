@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-Reach = Callable[[str], None]
+CrashPoint = Callable[[str], None]
 """Called with the name of each point as it is reached."""
 
 POINTS = (

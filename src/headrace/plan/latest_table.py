@@ -11,19 +11,19 @@ from headrace.pipeline.tables import Table
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import frame_of
 from headrace.plan.position import beginning, position_at
-from headrace.plan.range_read import Between
+from headrace.plan.range_read import RangeRead
 from headrace.plan.table_changes import ORDER, TOMBSTONE, change_rows
 
 
-class Newest:
+class LatestTable:
     """The newest version of each key. It is brought up to date whenever it is asked for."""
 
     def __init__(self, spark: SparkSession, log: Log, table: Table) -> None:
         self._spark = spark
         self._log = log
         self._table = table
-        self._between = Between(spark, log)
-        nothing = change_rows(table, self._between.nothing(metadata.DELETED))
+        self._range = RangeRead(spark, log)
+        nothing = change_rows(table, self._range.nothing(metadata.DELETED))
         self._schema = nothing.drop(TOMBSTONE).schema
         self._versions: pa.Table | None = None
         self._upto: int | None = None
@@ -43,7 +43,7 @@ class Newest:
         """Take in what has come after a commit."""
         topic = self._table.topic
         start, end = (position_at(self._log, topic, commit) for commit in (after, upto))
-        compiler = self._between.compiler({topic: start}, {topic: end}, metadata.DELETED)
+        compiler = self._range.compiler({topic: start}, {topic: end}, metadata.DELETED)
         found = change_rows(self._table, compiler).drop(TOMBSTONE)
         if self._versions is not None:
             found = found.unionByName(frame_of(self._spark, self._versions, self._schema))

@@ -18,7 +18,7 @@ from headrace.log.state import believed
 from headrace.plan import metadata
 from headrace.plan.lateness import Closing, Mask, Moments
 from headrace.plan.position import Commits, Position
-from headrace.plan.source_options import Wish
+from headrace.plan.source_options import SourceOptions
 from headrace.plan.waiting import Ready
 
 _ARROW_ROWS = 65_536
@@ -58,7 +58,7 @@ def spans(start: Position, end: Position, tasks: int) -> list[Span]:
     return found
 
 
-def read_rows(wish: Wish, span: Span) -> Iterator[pa.RecordBatch]:
+def read_rows(wish: SourceOptions, span: Span) -> Iterator[pa.RecordBatch]:
     """The rows of a span, in record batches of a size that suits Spark."""
     if span.start == span.end:
         return

@@ -16,15 +16,15 @@ from headrace.plan.arrow_frames import frame_of
 from headrace.plan.compile import Compiler
 from headrace.plan.counters import Counters
 from headrace.plan.position import Position
-from headrace.plan.source_options import FORMAT, Wish
-from headrace.plan.uncounted import Aside, set_aside
+from headrace.plan.source_options import FORMAT, SourceOptions
+from headrace.plan.uncounted import Uncounted, find_uncounted
 from headrace.plan.waiting import Waiting
 
 PLACES = (metadata.COMMIT, metadata.FRONTIER, metadata.PARTITION, metadata.OFFSET)
 
 
 @dataclass(frozen=True)
-class Between:
+class RangeRead:
     """Reads topics from one place to another. Places are by topic."""
 
     spark: SparkSession
@@ -50,7 +50,7 @@ class Between:
 
         def load(source: Source) -> DataFrame:
             topic = source.topic.name
-            wish = Wish(
+            wish = SourceOptions(
                 self.log.url,
                 topic,
                 _columns(source, None if needed is None else needed[topic]),
@@ -78,16 +78,16 @@ class Between:
 
         return Compiler(load, ordered)
 
-    def aside(
+    def uncounted(
         self,
         step: str,
         stream: Stream,
         start: Mapping[str, Position],
         end: Mapping[str, Position],
-    ) -> dict[str, Aside]:
+    ) -> dict[str, Uncounted]:
         """Dead letters and tombstones, by topic."""
         return {
-            source.topic.name: set_aside(
+            source.topic.name: find_uncounted(
                 self.log,
                 step,
                 source.topic,

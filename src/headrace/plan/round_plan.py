@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from headrace.plan.batch import Shapes, Sink, StepBatch
-from headrace.plan.crash_points import Reach
+from headrace.plan.crash_points import CrashPoint
 from headrace.plan.position import Position
 
 
@@ -25,7 +25,11 @@ class RoundPlan(ABC):
 
     @abstractmethod
     def batch(
-        self, sink: Sink, start: Mapping[str, Position], end: Mapping[str, Position], reach: Reach
+        self,
+        sink: Sink,
+        start: Mapping[str, Position],
+        end: Mapping[str, Position],
+        crash_point: CrashPoint,
     ) -> StepBatch[Any]:
         """Compute the results from one position up to another."""
 

@@ -26,7 +26,7 @@ ANY = 1 << 60
 
 
 @dataclass(frozen=True)
-class Wish:
+class SourceOptions:
     """What is asked of a topic: its columns, the places to go with them, and in what portions.
 
     `clean` leaves out rows whose event time is missing or not to be believed, and tombstones unless
@@ -53,13 +53,13 @@ class Wish:
     """Whether there is a task for each batch, also if it has no rows and only time has gone on."""
 
     @staticmethod
-    def from_options(options: Mapping[str, str]) -> Wish:
+    def from_options(options: Mapping[str, str]) -> SourceOptions:
         """What a user wrote after `.option`; Spark has made the names lower case."""
         known = {"log", "topic", "columns", "places", "clean", "start", "max_rows", "max_commits"}
         ours = {"tasks", "closing", "seam", "until", "waiting", "ticks", "path"}
         check_options("source", options, known, ours)
         columns, start = options.get("columns"), options.get("start")
-        return Wish(
+        return SourceOptions(
             options["log"],
             options["topic"],
             tuple(json.loads(columns)) if columns else None,
@@ -143,8 +143,8 @@ def check_options(
 
 
 @dataclass(frozen=True)
-class Portions:
+class BatchLimits:
     """How much of the log goes into a batch: whole commits, until either is reached."""
 
-    max_rows: int = Wish.max_rows
-    max_commits: int = Wish.max_commits
+    max_rows: int = SourceOptions.max_rows
+    max_commits: int = SourceOptions.max_commits

@@ -31,7 +31,7 @@ class Step:
     view: View | None = None
     outputs: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
-    choosy: tuple[Output, ...] = ()
+    selective: tuple[Output, ...] = ()
 
     @property
     def computed(self) -> Stream:
@@ -76,14 +76,16 @@ def steps_of(app: App) -> list[Step]:
             if t not in taken and _is_late_of(s, view.stream.computed)
         ]
         taken |= {*mine, *late}
-        choosy = _choosy(app, mine)
-        steps.append(Step(app.name, view.name, view.stream, view, tuple(mine), tuple(late), choosy))
+        selective = _selective(app, mine)
+        steps.append(
+            Step(app.name, view.name, view.stream, view, tuple(mine), tuple(late), selective)
+        )
     for topic, stream in published.items():
         if topic not in taken and not isinstance(stream, Late):
             late = [t for t, s in published.items() if t not in taken and _is_late_of(s, stream)]
             taken |= {topic, *late}
-            choosy = _choosy(app, [topic])
-            steps.append(Step(app.name, topic, stream, None, (topic,), tuple(late), choosy))
+            selective = _selective(app, [topic])
+            steps.append(Step(app.name, topic, stream, None, (topic,), tuple(late), selective))
     if not steps:
         raise InvalidPipeline(
             f"Application {app.name!r} does nothing",
@@ -98,7 +100,7 @@ def _is_late_of(stream: Stream, other: Stream | None) -> bool:
     return isinstance(stream, Late) and stream.of == other
 
 
-def _choosy(app: App, topics: Iterable[str]) -> tuple[Output, ...]:
+def _selective(app: App, topics: Iterable[str]) -> tuple[Output, ...]:
     return tuple(app.outputs[topic] for topic in topics if app.outputs[topic].is_selective)
 
 

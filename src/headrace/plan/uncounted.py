@@ -43,7 +43,7 @@ _PAGE = 10_000
 
 
 @dataclass
-class Aside:
+class Uncounted:
     """What was found in one topic: rows that may be late, dead letters, and tombstones."""
 
     candidates: list[pa.RecordBatch] = field(default_factory=list)
@@ -55,16 +55,16 @@ class Aside:
         return sum(batch.num_rows for batch in self.dead)
 
 
-def set_aside(
+def find_uncounted(
     log: Log,
     step: str,
     topic: Topic,
     start: Position,
     end: Position,
     closing: Closing | None,
-) -> Aside:
+) -> Uncounted:
     """What the rows of a topic between two positions hold beside those that count."""
-    found = Aside()
+    found = Uncounted()
     commits = Commits(log, topic.name)
     for first, last in _suspects(log, topic.name, start.commit, end.commit, closing):
         for batch in log.read(

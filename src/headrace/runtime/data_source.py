@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 from headrace.plan.gaps import Gaps
 from headrace.plan.log_rows import Span, opened, read_rows, spans
 from headrace.plan.position import Position, beginning, next_cut, position_at
-from headrace.plan.source_options import ANY, FORMAT, Wish
+from headrace.plan.source_options import ANY, FORMAT, SourceOptions
 from headrace.runtime.data_writer import JobWriter, StreamWriter, Target
 from headrace.schema.ddl import format_schema
 
@@ -47,14 +47,14 @@ class LogSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        wish = Wish.from_options(self.options)
+        wish = SourceOptions.from_options(self.options)
         return format_schema(wish.schema(opened(wish.log).topic(wish.topic).topic))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(Wish.from_options(self.options))
+        return BatchReader(SourceOptions.from_options(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(Wish.from_options(self.options))
+        return StreamReader(SourceOptions.from_options(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return JobWriter(self._target(schema, overwrite))
@@ -72,7 +72,7 @@ class LogSource(DataSource):
 class BatchReader(DataSourceReader):
     """Everything that a topic holds now."""
 
-    def __init__(self, wish: Wish) -> None:
+    def __init__(self, wish: SourceOptions) -> None:
         self._wish = wish
 
     def partitions(self) -> Sequence[Span]:
@@ -90,7 +90,7 @@ class BatchReader(DataSourceReader):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What is committed to a topic, batch by batch of whole commits."""
 
-    def __init__(self, wish: Wish) -> None:
+    def __init__(self, wish: SourceOptions) -> None:
         self._wish = wish
         self._until: int | None = None
         self._idle: tuple[int, int] | None = None

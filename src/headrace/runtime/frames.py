@@ -17,9 +17,9 @@ from headrace.plan.batch import Payload, Shapes, Sink
 from headrace.plan.compile import Compiler, Load
 from headrace.plan.counters import Counters
 from headrace.plan.reads import needed_columns
-from headrace.plan.source_options import FORMAT, Portions, Wish
+from headrace.plan.source_options import FORMAT, BatchLimits, SourceOptions
 from headrace.plan.stream_plan import Job, StreamPlan, with_metadata
-from headrace.plan.uncounted import Aside
+from headrace.plan.uncounted import Uncounted
 from headrace.plan.watermark import milliseconds, watermarked
 
 
@@ -50,7 +50,9 @@ class Frames:
         """Settings of Spark that the query needs beside those that all have."""
         return self.plan.settings
 
-    def stream(self, sink: Sink, portions: Portions, shift: int) -> tuple[DataFrame, Counters]:
+    def stream(
+        self, sink: Sink, batch_limits: BatchLimits, shift: int
+    ) -> tuple[DataFrame, Counters]:
         """The step as a stream that begins where its sink did, and the counters in it.
 
         Its times are moved on by `shift` where Spark compares them with its watermark.
@@ -62,7 +64,7 @@ class Frames:
             # A topic that is read on two ways is one source, and so has one position.
             name = source.topic.name
             if name not in loaded:
-                loaded[name] = self._load_stream(source, sink, portions)
+                loaded[name] = self._load_stream(source, sink, batch_limits)
             return loaded[name]
 
         counters = Counters()
@@ -76,13 +78,13 @@ class Frames:
         """Remove what workers have left of results that nobody asked for."""
         shutil.rmtree(self._job.staging, ignore_errors=True)
 
-    def late(self, aside: Mapping[str, Aside]) -> pa.Table | None:
+    def late(self, uncounted: Mapping[str, Uncounted]) -> pa.Table | None:
         """The late rows among those that were set aside; None if there can be none."""
-        if not any(found.candidates for found in aside.values()):
+        if not any(found.candidates for found in uncounted.values()):
             return None
         candidates = {
             topic: pa.Table.from_batches(found.candidates)
-            for topic, found in aside.items()
+            for topic, found in uncounted.items()
             if found.candidates
         }
         late = self.plan.late_without_spark(candidates)
@@ -90,7 +92,7 @@ class Frames:
             return late
 
         def load(source: Source) -> DataFrame:
-            found = aside[source.topic.name].candidates
+            found = uncounted[source.topic.name].candidates
             if not found:
                 return self._job.empty(source)
             table = pa.Table.from_batches(found, with_metadata(source))
@@ -105,21 +107,21 @@ class Frames:
     def _streamed(self, compiler: Compiler) -> DataFrame:
         return self.plan.streamed(compiler)
 
-    def _load_stream(self, source: Source, sink: Sink, portions: Portions) -> DataFrame:
+    def _load_stream(self, source: Source, sink: Sink, batch_limits: BatchLimits) -> DataFrame:
         topic = source.topic.name
         needed, columns = self._needed[topic], None
         if needed is not None:
             wanted = {*needed, source.topic.event_time}
             columns = tuple(name for name in source.columns if name in wanted)
-        wish = Wish(
+        wish = SourceOptions(
             self._log.url,
             topic,
             columns,
             self._metadata(),
             clean=True,
             start=sink.begun[topic],
-            max_rows=portions.max_rows,
-            max_commits=portions.max_commits,
+            max_rows=batch_limits.max_rows,
+            max_commits=batch_limits.max_commits,
             tasks=self._spark.sparkContext.defaultParallelism,
             closing=self.plan.closing if self.plan.clears_source else None,
             seam=sink.reached[topic].commit,

@@ -27,7 +27,7 @@ class _Quiet:
     moved: int
 
 
-class Heart:
+class IdleHeartbeat:
     """Looks after some topics of a log."""
 
     def __init__(self, log: Log, topics: Iterable[str], clock: Clock) -> None:

@@ -21,12 +21,12 @@ from headrace.pipeline.stream import sources
 from headrace.plan.accounting import Account, terms
 from headrace.plan.batch import Payload, Shapes, Sink, StepBatch
 from headrace.plan.counters import Counters, observed_by
-from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.law import NOT_STORED, Law
 from headrace.plan.position import Position, behind, commits_told, lowest_frontier
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 from headrace.plan.stream_plan import Job, StreamPlan
-from headrace.plan.uncounted import Aside, set_aside
+from headrace.plan.uncounted import Uncounted, find_uncounted
 from headrace.runtime.checkpoint import Checkpoint, owner_of
 from headrace.runtime.failures import answering, failure_of, java_is_gone
 from headrace.runtime.frames import Frames
@@ -46,8 +46,8 @@ class Query:
         job: Job,
         plan: StreamPlan,
         *,
-        portions: Portions | None = None,
-        reach: Reach = nothing,
+        batch_limits: BatchLimits | None = None,
+        crash_point: CrashPoint = nothing,
         name: str | None = None,
     ) -> None:
         self._spark = job.spark
@@ -55,8 +55,8 @@ class Query:
         self.step = job.step
         self._name = name or f"{job.step.app}.{job.step.name}"
         self._checkpoint = Checkpoint(job.checkpoint)
-        self._portions = portions or Portions()
-        self._reach = reach
+        self._batch_limits = batch_limits or BatchLimits()
+        self._crash_point = crash_point
         self.frames = self._frames(job, plan)
         self._counters = Counters()
         self._query: StreamingQuery | None = None
@@ -87,7 +87,7 @@ class Query:
         self._shift = self._checkpoint.shift
         self._started.clear()
         try:
-            streamed, self._counters = self.frames.stream(sink, self._portions, self._shift)
+            streamed, self._counters = self.frames.stream(sink, self._batch_limits, self._shift)
             writer = (
                 streamed.writeStream.outputMode(self.frames.plan.mode)
                 .queryName(self._name)
@@ -146,12 +146,12 @@ class Query:
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         with answering(self._note):
-            self._reach("batch began")
+            self._crash_point("batch began")
             self._started.wait()
             assert self._sink is not None
             begin, end = self._end_of(number - 1), self._end_of(number)
             self._store(self._sink, number, frame, begin, end)
-            self._reach("batch ended")
+            self._crash_point("batch ended")
 
     def _note(self, error: BaseException) -> None:
         self._error = error
@@ -184,10 +184,10 @@ class Query:
             )
         self.frames.plan.check(reached, end)
         self._checkpoint.sync_plan(number)
-        looking = self._beside.submit(self._set_aside, reached, end)
+        looking = self._beside.submit(self._find_uncounted, reached, end)
         try:
             payload = self._results(number, frame, sink)
-            self._reach("computed")
+            self._crash_point("computed")
         finally:
             wait_for([looking])
         self._check_dropped()
@@ -204,7 +204,7 @@ class Query:
             taken=sum(observed[name] for name in self._counters.taken),
             made=account.made,
         )
-        self._reach("set aside")
+        self._crash_point("set aside")
         with self._stopwatch.storing(number, batch):
             sink.store(batch)
         self._stored(end)
@@ -218,20 +218,20 @@ class Query:
 
     def _law(self, account: Account, observed: Mapping[str, int]) -> Law:
         """The terms of the law that are known before the batch is stored."""
-        law = terms(self.step.computed, account.rows, account.aside, self._counters, observed)
+        law = terms(self.step.computed, account.rows, account.uncounted, self._counters, observed)
         law += Law(late=account.late.num_rows if account.late is not None else 0)
         per_row = self.frames.plan.windows_per_row
         if per_row is None:
             return law + Law(pairs=sum(observed[name] for name in self._counters.paired))
         return law + Law(pairs=law.passed * per_row)
 
-    def _set_aside(
+    def _find_uncounted(
         self, start: Mapping[str, Position], end: Mapping[str, Position]
-    ) -> dict[str, Aside]:
+    ) -> dict[str, Uncounted]:
         """What is not counted, read from the log while Spark counts the rest."""
         self._stopwatch.tell(self._sink, self.progress, last=False)
         return {
-            topic.name: set_aside(
+            topic.name: find_uncounted(
                 self._log,
                 self.step.name,
                 topic,
@@ -247,11 +247,13 @@ class Query:
         number: int,
         start: Mapping[str, Position],
         end: Mapping[str, Position],
-        aside: Mapping[str, Aside],
+        uncounted: Mapping[str, Uncounted],
     ) -> Account:
         """What is to be said of a batch that was computed, given what was found meanwhile."""
         rows = {topic: end[topic].rows_after(start[topic]) for topic in end}
-        return Account(rows, aside, self.frames.late(aside), lowest_frontier(self._log, end))
+        return Account(
+            rows, uncounted, self.frames.late(uncounted), lowest_frontier(self._log, end)
+        )
 
     # What Spark knows
 

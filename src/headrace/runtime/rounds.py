@@ -22,10 +22,10 @@ from pyspark.errors import PySparkException
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.errors import HeadraceError, PipelineFailed
 from headrace.plan.batch import Payload, Shapes, Sink, StepBatch
-from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.position import Position, next_cut, position_at
 from headrace.plan.round_plan import RoundPlan
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 from headrace.plan.stream_plan import Job
 from headrace.runtime.failures import failure_of
 
@@ -40,8 +40,8 @@ class Rounds:
         job: Job,
         plan: RoundPlan,
         *,
-        portions: Portions | None = None,
-        reach: Reach = nothing,
+        batch_limits: BatchLimits | None = None,
+        crash_point: CrashPoint = nothing,
         clock: Clock | None = None,
         name: str | None = None,
     ) -> None:
@@ -49,11 +49,11 @@ class Rounds:
         self._log = job.log
         self.step = step = job.step
         self._plan = plan
-        portions = portions or Portions()
+        batch_limits = batch_limits or BatchLimits()
         if plan.max_rows is not None:
-            portions = replace(portions, max_rows=min(portions.max_rows, plan.max_rows))
-        self._portions = portions
-        self._reach = reach
+            batch_limits = replace(batch_limits, max_rows=min(batch_limits.max_rows, plan.max_rows))
+        self._batch_limits = batch_limits
+        self._crash_point = crash_point
         self._clock = clock or SystemClock()
         self._name = f"headrace-{name or f'{step.app}.{step.name}'}"
         self._stopping = threading.Event()
@@ -133,16 +133,16 @@ class Rounds:
         stored.result()
 
     def _round(self, sink: Sink, start: Mapping[str, Position], cut: int) -> StepBatch[Payload]:
-        self._reach("batch began")
+        self._crash_point("batch began")
         end = {topic: position_at(self._log, topic, cut) for topic in self.step.topics}
-        batch = self._plan.batch(sink, start, end, self._reach)
-        self._reach("set aside")
+        batch = self._plan.batch(sink, start, end, self._crash_point)
+        self._crash_point("set aside")
         return batch
 
     def _store(self, sink: Sink, batch: StepBatch[Payload]) -> None:
         sink.store(batch)
         batch.payload.remove()
-        self._reach("batch ended")
+        self._crash_point("batch ended")
 
     def _cut(self, sink: Sink, start: Mapping[str, Position], until: int | None) -> int | None:
         """The commit up to which the next round goes, if there is anything new for it."""
@@ -162,7 +162,7 @@ class Rounds:
         return min([*full, max(new)])
 
     def _next(self, topic: str, reached: int, upto: int) -> int:
-        rows, commits = self._portions.max_rows, self._portions.max_commits
+        rows, commits = self._batch_limits.max_rows, self._batch_limits.max_commits
         return next_cut(self._log, topic, reached, rows=rows, commits=commits, upto=upto)
 
     def _failure(self) -> BaseException:

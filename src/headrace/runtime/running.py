@@ -8,9 +8,9 @@ from headrace.clock import Clock
 from headrace.errors import Unsupported
 from headrace.log import Capability
 from headrace.operators.registry import operator_of
-from headrace.plan.crash_points import Reach
+from headrace.plan.crash_points import CrashPoint
 from headrace.plan.round_plan import RoundPlan
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 from headrace.plan.stream_plan import Job
 from headrace.runtime.kafka.direct import why_not_direct
 from headrace.runtime.query import Query
@@ -22,8 +22,8 @@ RunningStep = Query | Rounds
 def query_of(
     job: Job,
     *,
-    portions: Portions | None,
-    reach: Reach,
+    batch_limits: BatchLimits | None,
+    crash_point: CrashPoint,
     clock: Clock | None = None,
     name: str | None = None,
 ) -> RunningStep:
@@ -40,5 +40,7 @@ def query_of(
         kind = importlib.import_module("headrace.runtime.kafka.query").KafkaQuery
     plan = operator_of(step.stream).plan(job)
     if isinstance(plan, RoundPlan):
-        return Rounds(job, plan, portions=portions, reach=reach, clock=clock, name=name)
-    return kind(job, plan, portions=portions, reach=reach, name=name)
+        return Rounds(
+            job, plan, batch_limits=batch_limits, crash_point=crash_point, clock=clock, name=name
+        )
+    return kind(job, plan, batch_limits=batch_limits, crash_point=crash_point, name=name)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace.log import Log
 from headrace.plan.batch import StepBatch
-from headrace.plan.crash_points import Reach
+from headrace.plan.crash_points import CrashPoint
 from headrace.plan.law import Law
 from headrace.plan.steps import Step
 
@@ -49,7 +49,7 @@ class Stored(NamedTuple):
     shapes: Any
     log: Log
     changelog: str | None
-    reach: Reach
+    crash_point: CrashPoint
 
 
 class Keeper(ABC):

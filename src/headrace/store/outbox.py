@@ -17,7 +17,7 @@ from headrace.log import Log, Producer
 from headrace.log.conform import row_sizes
 from headrace.log.settings import MAX_RECORD_BYTES
 from headrace.log.split import ranges_of
-from headrace.plan.crash_points import Reach
+from headrace.plan.crash_points import CrashPoint
 from headrace.plan.uncounted import DEAD_SCHEMA
 from headrace.store.sqlite.database import Database
 
@@ -68,11 +68,13 @@ def _fitted(topic: str, row: pa.Table) -> pa.Table:
 class Outbox:
     """Sends what is in the outbox. What is sent goes with the next transaction."""
 
-    def __init__(self, database: Database, log: Log, producer: Producer, reach: Reach) -> None:
+    def __init__(
+        self, database: Database, log: Log, producer: Producer, crash_point: CrashPoint
+    ) -> None:
         self._database = database
         self._log = log
         self._producer = producer
-        self._reach = reach
+        self._crash_point = crash_point
         # What the log has under this producer's name was sent, whatever has become of its topic.
         self._sent = producer.next_sequence - 1
 
@@ -94,7 +96,7 @@ class Outbox:
                 if not rows:
                     return
                 ((sequence, topic, data),) = rows
-                self._reach("before sending")
+                self._crash_point("before sending")
                 table = pa.ipc.open_stream(data).read_all()
                 try:
                     self._append(str(topic), table, int(sequence))
@@ -103,7 +105,7 @@ class Outbox:
                         continue
                     raise
                 self._sent = int(sequence)
-                self._reach("sent")
+                self._crash_point("sent")
 
     def _append(self, topic: str, rows: pa.Table, sequence: int) -> None:
         try:

@@ -15,11 +15,11 @@ from headrace.errors import InvalidPipeline, ViewError
 from headrace.log import Log
 from headrace.operators.registry import operator_of
 from headrace.plan.batch import Payload, Shapes, StepBatch
-from headrace.plan.crash_points import Reach
+from headrace.plan.crash_points import CrashPoint
 from headrace.plan.gaps import Gaps
 from headrace.plan.law import Law
 from headrace.plan.position import Position, position_at
-from headrace.plan.source_options import ANY, Portions
+from headrace.plan.source_options import ANY, BatchLimits
 from headrace.plan.steps import Step, fingerprint
 from headrace.plan.stream_plan import Job
 from headrace.runtime.running import query_of
@@ -38,7 +38,7 @@ class BuildSink(ViewSink):
     """Keeps the results of a step up to a limit, and publishes nothing."""
 
     def __init__(
-        self, database: Database, log: Log, step: Step, shapes: Shapes, reach: Reach
+        self, database: Database, log: Log, step: Step, shapes: Shapes, crash_point: CrashPoint
     ) -> None:
         self.limits: Mapping[str, int] = {}
         """The last commit of each topic that is of interest; all of a topic that is not in it."""
@@ -52,7 +52,7 @@ class BuildSink(ViewSink):
             shapes,
             operator_of(step.stream).keeper,
             changelog=False,
-            reach=reach,
+            crash_point=crash_point,
         )
 
     def limit(self, topic: str) -> int:
@@ -108,17 +108,20 @@ class Build:
         step: Step,
         place: BuildPlace,
         *,
-        portions: Portions | None,
-        reach: Reach,
+        batch_limits: BatchLimits | None,
+        crash_point: CrashPoint,
     ) -> None:
         self.place = place
         self._done: Mapping[str, int] | None = None
         name = f"{step.app}.{step.name}.rebuild"
         self._query = query_of(
-            Job(spark, log, step, place.checkpoint), portions=portions, reach=reach, name=name
+            Job(spark, log, step, place.checkpoint),
+            batch_limits=batch_limits,
+            crash_point=crash_point,
+            name=name,
         )
         self._database = Database(place.database, step.app)
-        self.sink = BuildSink(self._database, log, step, self._query.shapes, reach)
+        self.sink = BuildSink(self._database, log, step, self._query.shapes, crash_point)
 
     def advance(self, limits: Mapping[str, int], look: Callable[[], None]) -> None:
         """Compute all up to these commits of its topics, calling `look` meanwhile."""
@@ -170,7 +173,7 @@ def _is_ahead(reached: Mapping[str, Position], limits: Mapping[str, int]) -> boo
 
 def quiet(step: Step) -> Step:
     """A step that computes the same, and publishes nothing."""
-    return replace(step, outputs=(), late=(), choosy=())
+    return replace(step, outputs=(), late=(), selective=())
 
 
 def _columns(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:

@@ -22,11 +22,11 @@ from headrace.closing import Closing
 from headrace.errors import MisusedHandle, UnknownView, ViewError
 from headrace.log import Capability, Log, open_log
 from headrace.pipeline.app import App
-from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.gaps import Gaps
 from headrace.plan.inputs import prepare_topics
 from headrace.plan.position import commit_by
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 from headrace.plan.steps import Step, steps_of
 from headrace.runtime.cluster import require_local
 from headrace.runtime.session import SparkSettings, spark_session
@@ -77,17 +77,17 @@ class Rebuild(Closing):
         until: datetime | int | None = None,
         spark: SparkSession | None = None,
         settings: SparkSettings | None = None,
-        portions: Portions | None = None,
+        batch_limits: BatchLimits | None = None,
         clock: Clock | None = None,
-        reach: Reach = nothing,
+        crash_point: CrashPoint = nothing,
     ) -> None:
         self.app = app
         self.step = _step_of(app, view)
         self._spark = spark
         self._settings = settings
-        self._portions = portions
+        self._batch_limits = batch_limits
         self._clock = clock or SystemClock()
-        self._reach = reach
+        self._crash_point = crash_point
         self._stack = contextlib.ExitStack()
         self._build: Build | None = None
         try:
@@ -114,7 +114,7 @@ class Rebuild(Closing):
     def build(self, tell: Tell = lambda progress: None) -> None:
         """Compute it up to where the live view is; without one, up to where the log is now."""
         self._advance(steps_in(self._live).get(self.step.name), tell)
-        self._reach("built")
+        self._crash_point("built")
 
     @property
     def lost(self) -> int:
@@ -188,7 +188,7 @@ class Rebuild(Closing):
             if not agree(diff):
                 return None
             self._let_go()
-            take_over(self.log, self.step, schema, topic, self._reach)
+            take_over(self.log, self.step, schema, topic, self._crash_point)
             return diff
 
     def close(self) -> None:
@@ -224,8 +224,8 @@ class Rebuild(Closing):
                 self.log,
                 self.step,
                 self._place,
-                portions=self._portions,
-                reach=self._reach,
+                batch_limits=self._batch_limits,
+                crash_point=self._crash_point,
             )
             self._stack.callback(self._let_go)
         self._build.advance(limits, lambda: tell(self._progress()))
@@ -248,10 +248,10 @@ class Rebuild(Closing):
                 f"View {name!r} has no results yet that could be replaced",
                 hint="headrace run computes it, and publishes what it declares",
             )
-        if self.step.choosy:
+        if self.step.selective:
             raise ViewError(
-                f"{self.step.choosy[0].topic!r} is told of view {name!r} with retractions, or not "
-                "of every change, and what it was told last is not what the new version has",
+                f"Topic {self.step.selective[0].topic!r} gets retractions or a selection of the "
+                f"changes of view {name!r}, and what it has is not what the new version has",
                 hint="Give the new version another name, and publish it to another topic",
             )
         if self.lost and not accept_loss:
@@ -274,7 +274,7 @@ def rebuild(
     limit: int = 20,
     spark: SparkSession | None = None,
     settings: SparkSettings | None = None,
-    portions: Portions | None = None,
+    batch_limits: BatchLimits | None = None,
 ) -> Rebuilt:
     """Compute a view again from the log, beside the live one; returns what is another.
 
@@ -285,7 +285,7 @@ def rebuild(
     if switch and until is not None:
         raise _not_live()
     with Rebuild(
-        app, view, log, until=until, spark=spark, settings=settings, portions=portions
+        app, view, log, until=until, spark=spark, settings=settings, batch_limits=batch_limits
     ) as building:
         building.build()
         lost = building.lost

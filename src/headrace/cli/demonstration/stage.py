@@ -76,13 +76,13 @@ def shown(
             yield
     else:
         over = threading.Event()
-        teller = threading.Thread(target=_tell, args=(lambda: line(scene()), over), daemon=True)
-        teller.start()
+        emission = threading.Thread(target=_tell, args=(lambda: line(scene()), over), daemon=True)
+        emission.start()
         try:
             yield
         finally:
             over.set()
-            teller.join()
+            emission.join()
             print(line(scene()), flush=True)
 
 

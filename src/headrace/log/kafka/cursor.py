@@ -41,7 +41,7 @@ class KafkaCursor:
             self.waiting.append(message)
             self.fetched = offset + 1
 
-    def reach(self, offset: int) -> None:
+    def crash_point(self, offset: int) -> None:
         """Record that the partition has nothing more before this offset."""
         if not self.sought:
             self.fetched = max(self.fetched, offset)

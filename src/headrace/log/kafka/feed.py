@@ -193,7 +193,7 @@ class Feed(PlacedConsumer):
             return
         if error.code() == KafkaError._PARTITION_EOF:
             if mine is not None:
-                _cursor(mine).reach(message.offset() or 0)
+                _cursor(mine).crash_point(message.offset() or 0)
             return
         if error.code() == KafkaError._AUTO_OFFSET_RESET and mine is not None:
             cursor = _cursor(mine)

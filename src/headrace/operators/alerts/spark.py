@@ -36,7 +36,7 @@ from headrace.plan.batch import Rows, Shapes, Sink
 from headrace.plan.compile import Compiler, checked, column
 from headrace.plan.late_rows import late_rows, too_late
 from headrace.plan.lateness import Closing
-from headrace.plan.latest_table import Newest
+from headrace.plan.latest_table import LatestTable
 from headrace.plan.panes import HELD, PANE, hold
 from headrace.plan.reads import splits
 from headrace.plan.stream_plan import Job, StreamPlan
@@ -186,7 +186,7 @@ def _told(name: str, rule: Rule, step: Alerts) -> Column:
 
 
 @dataclass(frozen=True)
-class Alerting:
+class AlertFrames:
     """The frames of alerts, made by a compiler."""
 
     step: Alerts
@@ -227,22 +227,22 @@ class AlertPlan(StreamPlan):
         self.held = step.delay
         self.closing = Closing.after(micros(step.delay))
         known = step.known
-        self._table = None if known is None else Newest(job.spark, job.log, known.table)
-        sketch = Alerting(step, job.sketch())
+        self._table = None if known is None else LatestTable(job.spark, job.log, known.table)
+        sketch = AlertFrames(step, job.sketch())
         found = sketch.results(sketch.streamed(), 0, self._known())
         self.shapes = Shapes(arrow_schema(found), arrow_schema(sketch.late()))
 
     def streamed(self, compiler: Compiler) -> DataFrame:
-        return Alerting(self._step, compiler).streamed()
+        return AlertFrames(self._step, compiler).streamed()
 
     def results(self, batch: DataFrame, sink: Sink, revision: int | None) -> Rows:
         (reached,) = sink.reached.values()
-        alerting = Alerting(self._step, self.job.sketch())
+        alerting = AlertFrames(self._step, self.job.sketch())
         found = alerting.results(batch, reached.commit, self._known())
         return Rows(found.toArrow().cast(self.shapes.rows))
 
     def late(self, compiler: Compiler) -> DataFrame:
-        return Alerting(self._step, compiler).late()
+        return AlertFrames(self._step, compiler).late()
 
     def _known(self) -> DataFrame | None:
         """The table that rules look things up in, as it is now."""

@@ -26,7 +26,7 @@ _ASKED = 10_000
 """Commits that are remembered."""
 
 
-class ToldAlerts:
+class PublishedAlerts:
     """The ids of alerts that were told, with the time of their events."""
 
     def __init__(self, step: str) -> None:
@@ -60,9 +60,9 @@ class AlertKeeper(Keeper):
         assert isinstance(step.stream, Alerts)
         (self._topic,) = step.outputs
         (source,) = step.topics
-        self._reach = stored.reach
+        self._crash_point = stored.crash_point
         self._delay = micros(step.stream.delay)
-        self._told = ToldAlerts(step.name)
+        self._told = PublishedAlerts(step.name)
         self._appended = lru_cache(_ASKED)(log.commit_time)
         self._frontier = lru_cache(_ASKED)(lambda commit: log.frontier(source, commit))
         kinds = {field.name: field.type for field in stored.shapes.rows} | {APPENDED: _MOMENT}
@@ -92,7 +92,7 @@ class AlertKeeper(Keeper):
         put(db, self._topic, told)
         if passage.after is not None:
             self._told.forget(db, passage.after - self._delay)
-        self._reach("stored panes")
+        self._crash_point("stored panes")
         return Law(counted=batch.taken)
 
     def _forgotten(self, turn: int) -> int:

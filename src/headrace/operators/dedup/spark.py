@@ -25,12 +25,12 @@ from headrace.plan.arrow_frames import arrow_schema
 from headrace.plan.batch import Sink, StepBatch
 from headrace.plan.compile import Compiler
 from headrace.plan.counters import Counters, observed
-from headrace.plan.crash_points import Reach
+from headrace.plan.crash_points import CrashPoint
 from headrace.plan.lateness import Mask, Moments, too_late
 from headrace.plan.law import Law
 from headrace.plan.metadata import OPENED
 from headrace.plan.position import Position
-from headrace.plan.range_read import Between
+from headrace.plan.range_read import RangeRead
 from headrace.plan.round_plan import RoundPlan
 from headrace.plan.stream_plan import Job
 from headrace.schema.keys import Codes, as_spark_compares, coded
@@ -46,7 +46,7 @@ _ORDER = (
 _MOMENT = pa.timestamp("us", tz="UTC")
 
 
-class Deduplicating(RoundPlan):
+class DedupPlan(RoundPlan):
     """Computes what lies between two places. Its sink keeps the groups that are open."""
 
     max_rows = 500_000
@@ -56,8 +56,8 @@ class Deduplicating(RoundPlan):
         assert isinstance(job.step.stream, Deduplicated)
         self._step = job.step
         self._made = job.step.stream
-        self._between = Between(job.spark, job.log)
-        self._schema = arrow_schema(self._rows(self._between.nothing(ordered=True)))
+        self._range = RangeRead(job.spark, job.log)
+        self._schema = arrow_schema(self._rows(self._range.nothing(ordered=True)))
         rows = pa.schema([self._schema.field(name) for name in self._made.columns])
         for name in self._made.by:
             if pa.types.is_nested(rows.field(name).type):
@@ -72,26 +72,30 @@ class Deduplicating(RoundPlan):
         self.shapes = GroupShapes(rows, pa.schema([*rows, *late]), groups)
 
     def batch(
-        self, sink: Sink, start: Mapping[str, Position], end: Mapping[str, Position], reach: Reach
+        self,
+        sink: Sink,
+        start: Mapping[str, Position],
+        end: Mapping[str, Position],
+        crash_point: CrashPoint,
     ) -> StepBatch[Distinct]:
         """The rows that came between, but for those that repeat another."""
         counters = Counters()
-        found = self._rows(self._between.compiler(start, end, counters=counters, ordered=True))
+        found = self._rows(self._range.compiler(start, end, counters=counters, ordered=True))
         rows = found.toArrow().cast(self._schema)
         rows = rows.sort_by([(name, "ascending") for name in _ORDER])
         late = self._too_late(rows)
         decided = self._decide(rows.filter(pa.array(~late)), sink)
-        reach("computed")
-        aside = self._between.aside(self._step.name, self._made, start, end)
+        crash_point("computed")
+        uncounted = self._range.uncounted(self._step.name, self._made, start, end)
         came = {topic: end[topic].rows_after(start[topic]) for topic in end}
-        law = terms(self._made, came, aside, counters, observed(found, counters.all))
+        law = terms(self._made, came, uncounted, counters, observed(found, counters.all))
         law += Law(pairs=law.passed, late=int(late.sum()), duplicates=decided.duplicates)
         return StepBatch(
             start,
             end,
-            self._between.frontier(end),
+            self._range.frontier(end),
             self._late(rows.filter(pa.array(late))) if late.any() else None,
-            dead_letters(aside),
+            dead_letters(uncounted),
             law,
             decided,
         )
@@ -154,4 +158,4 @@ class Deduplicating(RoundPlan):
         return times[openers[order]], last[order] - held.num_rows, duplicates
 
 
-plan = Deduplicating
+plan = DedupPlan

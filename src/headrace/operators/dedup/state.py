@@ -99,7 +99,7 @@ class GroupKeeper(Keeper):
         assert isinstance(shapes, GroupShapes)
         (self._topic,) = stored.step.outputs
         self.schema = shapes.rows
-        self._reach = stored.reach
+        self._crash_point = stored.crash_point
         self._last = made.keep == "last"
         self._held_for = micros(made.ttl) + micros(made.delay)
         self._groups = GroupTable(stored.step.name, made.by, shapes.groups)
@@ -121,7 +121,7 @@ class GroupKeeper(Keeper):
             for groups in self._groups.over(db, opened) if self._last else ():
                 counted += put(db, self._topic, groups.select(self.schema.names))
             gone = self._groups.forget(db, opened)
-        self._reach("stored panes")
+        self._crash_point("stored panes")
         more = new - gone if self._last else 0
         return Law(counted=counted, waiting=more, pairs=-more)
 

@@ -27,7 +27,7 @@ class OutcomeKeeper(Keeper):
         assert isinstance(step.stream, Stateful)
         (self._topic,) = step.outputs
         self.schema = stored.shapes.rows
-        self._reach = stored.reach
+        self._crash_point = stored.crash_point
         self._step = step
         self._columns = step.stream.input.columns
         self._appended = lru_cache(maxsize=10_000)(stored.log.commit_time)
@@ -37,7 +37,7 @@ class OutcomeKeeper(Keeper):
         outcome = batch.payload
         for some in outcome.slices():
             put(db, self._topic, some)
-        self._reach("stored panes")
+        self._crash_point("stored panes")
         failed = self._store_failed(db, outcome)
         return Law(counted=outcome.taken - failed, dead=failed, pairs=-failed)
 

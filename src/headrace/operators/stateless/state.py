@@ -16,12 +16,12 @@ class RowKeeper(Keeper):
     def __init__(self, stored: Stored) -> None:
         (self._topic,) = stored.step.outputs
         self.schema = stored.shapes.rows
-        self._reach = stored.reach
+        self._crash_point = stored.crash_point
 
     def store(self, db: apsw.Connection, batch: StepBatch[Rows], passage: Passage) -> Law:
         found = batch.payload
         counted = sum(put(db, self._topic, some) for some in found.slices())
-        self._reach("stored panes")
+        self._crash_point("stored panes")
         return Law(counted=counted if found.delivered is None else found.delivered)
 
 

@@ -27,7 +27,7 @@ from headrace.plan import metadata
 from headrace.plan.arrow_frames import arrow_schema
 from headrace.plan.late_rows import too_late
 from headrace.plan.position import Position, beginning, position_at
-from headrace.plan.range_read import Between
+from headrace.plan.range_read import RangeRead
 from headrace.plan.reads import branches, needed_columns
 from headrace.plan.waiting import commits_of
 from headrace.schema.python_rows import to_rows
@@ -38,21 +38,21 @@ _HOTTEST = 10_000
 """So many keys are remembered. One that is forgotten had at most that part of all rows."""
 
 
-class Crowds:
+class HotKeys:
     """Watches over the keys of a join."""
 
     def __init__(self, spark: SparkSession, log: Log, step: str, join: Join) -> None:
         sides = ((join.left, 0, join.after), (join.right, 1, join.before))
         self._step = step
         self._join = join
-        self._crowds = [
-            Crowd(Between(spark, log), side, [pair[at] for pair in join.on], wait, join)
+        self._sides = [
+            SideKeys(RangeRead(spark, log), side, [pair[at] for pair in join.on], wait, join)
             for side, at, wait in sides
         ]
 
     def check(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> None:
         """Return if no key has too many rows, with those between two places."""
-        for crowd in self._crowds:
+        for crowd in self._sides:
             found = crowd.hottest(start, end)
             if found is not None and found.rows > self._join.limit:
                 raise self._error(found)
@@ -84,10 +84,10 @@ class Hot:
 
 
 @dataclass
-class Crowd:
+class SideKeys:
     """The rows of one side of a join, by key and period."""
 
-    between: Between
+    between: RangeRead
     side: Stream
     keys: list[str]
     wait: timedelta

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from headrace.clock import micros
 from headrace.operators.stream_join.declare import JOINED_AT, SIDE, Join
-from headrace.operators.stream_join.hot_keys import Crowds
+from headrace.operators.stream_join.hot_keys import HotKeys
 from headrace.pipeline.stream import Stream
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import arrow_schema
@@ -43,7 +43,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)
-class Joining:
+class JoinFrames:
     """The frames of a join, made by a compiler."""
 
     join: Join
@@ -135,20 +135,20 @@ class JoinPlan(StreamPlan):
         # Spark cuts the bounds of a join down to milliseconds.
         self.held = join.delay + _MILLISECOND
         self.closing = Closing.after(micros(join.delay))
-        sketch = Joining(join, job.sketch())
+        sketch = JoinFrames(join, job.sketch())
         self._staged = arrow_schema(sketch.streamed())
         rows = pa.schema([self._staged.field(name) for name in join.columns])
         self.shapes = Shapes(rows, arrow_schema(sketch.late()))
-        self._hot_keys = Crowds(job.spark, job.log, job.step.name, join)
+        self._hot_keys = HotKeys(job.spark, job.log, job.step.name, join)
 
     def streamed(self, compiler: Compiler) -> DataFrame:
-        return Joining(self._join, compiler).streamed()
+        return JoinFrames(self._join, compiler).streamed()
 
     def results(self, batch: DataFrame, sink: Sink, revision: int | None) -> Rows:
         return Rows(stage(batch, self.job.staging, self._staged))
 
     def late(self, compiler: Compiler) -> DataFrame:
-        return Joining(self._join, compiler).late()
+        return JoinFrames(self._join, compiler).late()
 
     def check(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> None:
         self._hot_keys.check(start, end)

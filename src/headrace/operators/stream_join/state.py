@@ -26,7 +26,7 @@ from headrace.store.sqlite.values import check_storable, insert, quoted, sql_typ
 _ROWS_AT_ONCE = 50_000
 
 
-class AloneTable:
+class UnmatchedRows:
     """Rows by the side they are of and their place in the log."""
 
     def __init__(self, step: Step, schema: pa.Schema) -> None:
@@ -78,8 +78,8 @@ class JoinKeeper(Keeper):
         self._join = step.stream
         self.schema = stored.shapes.rows
         self._log = stored.log
-        self._reach = stored.reach
-        self._alone = AloneTable(step, self.schema) if self._join.how != "inner" else None
+        self._crash_point = stored.crash_point
+        self._alone = UnmatchedRows(step, self.schema) if self._join.how != "inner" else None
 
     def create(self, db: apsw.Connection) -> None:
         if self._alone is not None:
@@ -94,11 +94,11 @@ class JoinKeeper(Keeper):
                 put(db, self._topic, some.select(self.schema.names))
         if self._alone is not None:
             self._settle(db, self._alone, rows, batch.end)
-        self._reach("stored panes")
+        self._crash_point("stored panes")
         return Law(counted=batch.taken)
 
     def _settle(
-        self, db: apsw.Connection, alone: AloneTable, rows: Staged, end: Mapping[str, Position]
+        self, db: apsw.Connection, alone: UnmatchedRows, rows: Staged, end: Mapping[str, Position]
     ) -> None:
         sides = [(LEFT, LEFT_ROW, self._join.right)] * self._join.keeps_left
         sides += [(RIGHT, RIGHT_ROW, self._join.left)] * self._join.keeps_right

@@ -16,17 +16,17 @@ from headrace.plan import metadata
 from headrace.plan.accounting import dead_letters, terms
 from headrace.plan.arrow_frames import arrow_schema
 from headrace.plan.batch import Sink, StepBatch
-from headrace.plan.crash_points import Reach
+from headrace.plan.crash_points import CrashPoint
 from headrace.plan.law import Law
 from headrace.plan.position import Position
-from headrace.plan.range_read import Between
+from headrace.plan.range_read import RangeRead
 from headrace.plan.round_plan import RoundPlan
 from headrace.plan.stream_plan import Job
 from headrace.plan.table_changes import TOMBSTONE, Changes, change_rows
-from headrace.plan.uncounted import Aside
+from headrace.plan.uncounted import Uncounted
 
 
-class TableJoining(RoundPlan):
+class TableJoinPlan(RoundPlan):
     """Reads the versions that are new of each table, and holds nothing."""
 
     ahead = True
@@ -37,8 +37,8 @@ class TableJoining(RoundPlan):
         self._log = job.log
         self._step = job.step
         self._join = job.step.stream
-        self._between = Between(job.spark, job.log)
-        nothing = self._between.nothing(metadata.DELETED)
+        self._range = RangeRead(job.spark, job.log)
+        nothing = self._range.nothing(metadata.DELETED)
         self._schemas = tuple(
             arrow_schema(change_rows(table, nothing).drop(TOMBSTONE)) for table in self._join.tables
         )
@@ -46,7 +46,11 @@ class TableJoining(RoundPlan):
         self.shapes = TableShapes(self._rows, None, self._schemas)
 
     def batch(
-        self, sink: Sink, start: Mapping[str, Position], end: Mapping[str, Position], reach: Reach
+        self,
+        sink: Sink,
+        start: Mapping[str, Position],
+        end: Mapping[str, Position],
+        crash_point: CrashPoint,
     ) -> StepBatch[TableChanges]:
         """The versions from one place up to another."""
         while True:
@@ -58,21 +62,21 @@ class TableJoining(RoundPlan):
             # What compaction takes away meanwhile was read by some, and by others not.
             if there == self._there(start, end):
                 break
-        reach("computed")
-        aside = self._between.aside(self._step.name, self._join, start, end)
+        crash_point("computed")
+        uncounted = self._range.uncounted(self._step.name, self._join, start, end)
         return StepBatch(
             start,
             end,
-            self._between.frontier(end),
+            self._range.frontier(end),
             None,
-            dead_letters(aside, *(changes.dead for changes in found)),
-            self._law(there, aside, found),
+            dead_letters(uncounted, *(changes.dead for changes in found)),
+            self._law(there, uncounted, found),
             TableChanges(tuple(changes.versions for changes in found)),
         )
 
     def _there(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> dict[str, int]:
         return {
-            topic: self._between.rows(self._log.topic(topic).topic, start[topic], end[topic])
+            topic: self._range.rows(self._log.topic(topic).topic, start[topic], end[topic])
             for topic in end
         }
 
@@ -86,15 +90,15 @@ class TableJoining(RoundPlan):
         schema = self._schemas[number]
         if not end[table.topic].rows_after(start[table.topic]):
             return Changes(schema.empty_table(), None, 0)
-        rows = change_rows(table, self._between.compiler(start, end, metadata.DELETED)).toArrow()
+        rows = change_rows(table, self._range.compiler(start, end, metadata.DELETED)).toArrow()
         return Changes.of(rows, table, schema, self._step.name, self._log)
 
     def _law(
-        self, rows: Mapping[str, int], aside: Mapping[str, Aside], found: list[Changes]
+        self, rows: Mapping[str, int], uncounted: Mapping[str, Uncounted], found: list[Changes]
     ) -> Law:
         """What is known of the rows before the sink has them."""
         # A table that is joined with itself reads each row twice, tombstones too.
-        unended = {topic: replace(part, tombstones=0) for topic, part in aside.items()}
+        unended = {topic: replace(part, tombstones=0) for topic, part in uncounted.items()}
         law = terms(self._join, rows, unended) + Law(
             tombstones=sum(changes.tombstones for changes in found),
             dead=sum(changes.dead.num_rows for changes in found if changes.dead is not None),
@@ -120,4 +124,4 @@ class TableJoining(RoundPlan):
         return pa.schema([*fields, pa.field(metadata.REVISION, pa.int64())])
 
 
-plan = TableJoining
+plan = TableJoinPlan

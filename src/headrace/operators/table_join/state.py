@@ -43,7 +43,7 @@ class TableJoinKeeper(Keeper):
         self._view = step.view
         self._log = stored.log
         self._changelog = stored.changelog
-        self._reach = stored.reach
+        self._crash_point = stored.crash_point
         pairs = zip(join.tables, shapes.tables, strict=True)
         self._sides = [Side(step.name, n, table, s) for n, (table, s) in enumerate(pairs)]
         self._joined = joined_of(step.name, join, self._sides)
@@ -73,7 +73,7 @@ class TableJoinKeeper(Keeper):
             self._joined.touch(db)
             self._remember(db, self._before)
         after = sum(side.apply(db) for side in self._sides)
-        self._reach("stored panes")
+        self._crash_point("stored panes")
         if self._changelog is not None:
             self._remember(db, self._after)
             moment = self._log.commit_time(last_commit(batch.end)) // 1_000

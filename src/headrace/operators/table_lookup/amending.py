@@ -22,7 +22,7 @@ from headrace.store.sqlite.values import check_storable, insert, quoted, sql_typ
 _ROWS_AT_ONCE = 50_000
 
 
-class ToldRows:
+class PublishedRows:
     """Rows of an enriched stream, by the columns they were looked up by and their time."""
 
     def __init__(self, step: Step, schema: pa.Schema, versions: VersionTable) -> None:

@@ -23,11 +23,11 @@ from headrace.plan.accounting import dead_letters, terms
 from headrace.plan.arrow_frames import arrow_schema
 from headrace.plan.batch import Sink, StepBatch
 from headrace.plan.counters import Counters
-from headrace.plan.crash_points import Reach
+from headrace.plan.crash_points import CrashPoint
 from headrace.plan.law import Law
 from headrace.plan.log_rows import event_times, in_time
 from headrace.plan.position import Commits, Position, last_commit, position_at
-from headrace.plan.range_read import PLACES, Between
+from headrace.plan.range_read import PLACES, RangeRead
 from headrace.plan.round_plan import RoundPlan
 from headrace.plan.staging import stage
 from headrace.plan.stream_plan import Job
@@ -46,7 +46,7 @@ class Held:
     """The frontier of each topic by then."""
 
 
-class Enriching(RoundPlan):
+class LookupPlan(RoundPlan):
     """Computes what lies between two places. Its sink keeps the versions of the table."""
 
     ahead = True
@@ -57,18 +57,18 @@ class Enriching(RoundPlan):
         self._step = job.step
         self._staging = job.staging
         self._enriched = job.step.stream
-        self._between = Between(job.spark, job.log)
+        self._range = RangeRead(job.spark, job.log)
         self._topics = {s.topic.name: s.topic for s in sources(self._enriched.input)}
         (table,) = sources(self._enriched.table)
         self._table = table.topic
         self._waits = self._enriched.mode == "as_of"
         self._amends = self._enriched.amend is not None
         changes = change_rows(
-            self._enriched.table, self._between.nothing(metadata.DELETED), self._enriched.amend
+            self._enriched.table, self._range.nothing(metadata.DELETED), self._enriched.amend
         )
         self._versions_schema = arrow_schema(changes.drop(TOMBSTONE))
         self._lookup = Lookup(job.spark, self._enriched)
-        nothing = self._between.nothing(metadata.READY, ordered=self._amends)
+        nothing = self._range.nothing(metadata.READY, ordered=self._amends)
         rows = nothing.rows(self._enriched.input)
         versions = self._versions_schema.empty_table()
         self._schema = arrow_schema(self._lookup.found(rows, versions))
@@ -90,7 +90,11 @@ class Enriching(RoundPlan):
         self._held = self._still(sink.recall(), ready, reached)
 
     def batch(
-        self, sink: Sink, start: Mapping[str, Position], end: Mapping[str, Position], reach: Reach
+        self,
+        sink: Sink,
+        start: Mapping[str, Position],
+        end: Mapping[str, Position],
+        crash_point: CrashPoint,
     ) -> StepBatch[LookedUp]:
         """The rows that are ready by then and were not, each looked up."""
         upto = last_commit(end)
@@ -102,7 +106,7 @@ class Enriching(RoundPlan):
         counters = Counters()
         settled = ready.earliest if ready is not None else None
         timely = ready is None or self._lookup.settles(versions, settled)
-        compiler = self._between.compiler(
+        compiler = self._range.compiler(
             {topic: position_at(self._log, topic, self._held.low) for topic in self._topics}
             if ready is not None
             else start,
@@ -117,27 +121,27 @@ class Enriching(RoundPlan):
         found = self._lookup.found(rows, versions, counters, settled)
         # As many as have waited, which may be any number.
         results = stage(found, self._staging / str(upto), self._schema, counters.all)
-        reach("computed")
+        crash_point("computed")
         held = self._still(versions, ready, upto)
         more = {t: held.waiting.get(t, 0) - self._held.waiting.get(t, 0) for t in self._topics}
         self._held = held
-        aside = self._between.aside(self._step.name, self._enriched, start, end)
+        uncounted = self._range.uncounted(self._step.name, self._enriched, start, end)
         came = {topic: end[topic].rows_after(start[topic]) for topic in end}
         table = self._table.name
         # The tombstones of the table are versions, which were counted among its changes.
-        unended = {**aside, table: replace(aside[table], tombstones=0)}
+        unended = {**uncounted, table: replace(uncounted[table], tombstones=0)}
         law = terms(self._enriched.input, came, unended, counters, results.counts, more)
         law += Law(
             tombstones=changes.tombstones,
             dead=changes.dead.num_rows if changes.dead is not None else 0,
-            compacted=self._between.compacted(self._table, start[table], end[table]),
+            compacted=self._range.compacted(self._table, start[table], end[table]),
         )
         return StepBatch(
             start,
             end,
-            self._between.frontier(end),
+            self._range.frontier(end),
             None,
-            dead_letters(aside, changes.dead),
+            dead_letters(uncounted, changes.dead),
             law + Law(pairs=law.passed),
             LookedUp(results, changes.versions, held.frontiers),
         )
@@ -151,7 +155,7 @@ class Enriching(RoundPlan):
         table, topic = self._enriched.table, self._table.name
         if not end[topic].rows_after(start[topic]):
             return Changes(self._versions_schema.empty_table(), None, 0)
-        compiler = self._between.compiler(start, end, metadata.DELETED)
+        compiler = self._range.compiler(start, end, metadata.DELETED)
         rows = change_rows(table, compiler, self._enriched.amend).toArrow()
         return Changes.of(rows, table, self._versions_schema, self._step.name, self._log)
 
@@ -180,4 +184,4 @@ class Enriching(RoundPlan):
         return Held(versions, low, found, ready.frontiers)
 
 
-plan = Enriching
+plan = LookupPlan

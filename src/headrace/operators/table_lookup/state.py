@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import apsw
 import pyarrow as pa
 
-from headrace.operators.table_lookup.amending import ToldRows
+from headrace.operators.table_lookup.amending import PublishedRows
 from headrace.operators.table_lookup.declare import Enriched
 from headrace.operators.table_lookup.payload import LookedUp, LookupShapes
 from headrace.operators.table_lookup.versions import FrontierTable, VersionTable
@@ -17,7 +17,7 @@ from headrace.store.keeper import Keeper, Passage, Stored
 from headrace.store.outbox import put
 
 
-class EnrichKeeper(Keeper):
+class LookupKeeper(Keeper):
     """Versions in a table, and rows with what was found in a topic."""
 
     def __init__(self, stored: Stored) -> None:
@@ -27,12 +27,12 @@ class EnrichKeeper(Keeper):
         (self._topic,) = step.outputs
         self.schema = shapes.rows
         self._log = stored.log
-        self._reach = stored.reach
+        self._crash_point = stored.crash_point
         self._table = step.stream.table
         self._versions = VersionTable(step.name, self._table.key, shapes.versions)
         self._frontiers = FrontierTable(step.name)
         amends = step.stream.amend is not None
-        self._told = ToldRows(step, shapes.told, self._versions) if amends else None
+        self._told = PublishedRows(step, shapes.told, self._versions) if amends else None
 
     def create(self, db: apsw.Connection) -> None:
         self._versions.create(db)
@@ -59,8 +59,8 @@ class EnrichKeeper(Keeper):
         if self._told is not None:
             topic = self._table.topic
             self._told.forget(db, self._log.frontier(topic, batch.end[topic].commit))
-        self._reach("stored panes")
+        self._crash_point("stored panes")
         return Law(counted=counted)
 
 
-keeper = EnrichKeeper
+keeper = LookupKeeper

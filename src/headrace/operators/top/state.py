@@ -35,7 +35,7 @@ class Ranked:
     gone: pa.Table
 
 
-class SlotTable(PaneTable):
+class RankTable(PaneTable):
     """The rows that have a rank, by group and rank. A reader sees these, and not the panes."""
 
     def __init__(self, step: Step, panes: PaneTable) -> None:
@@ -174,30 +174,30 @@ def _schema(top: Top, panes: pa.Schema) -> pa.Schema:
 class RankKeeper(PaneKeeper):
     """Panes in a table that is hidden, and their ranks, which a reader sees."""
 
-    def _show(self, stored: Stored) -> SlotTable:
-        self._slots = SlotTable(stored.step, self._table)
-        return self._slots
+    def _show(self, stored: Stored) -> RankTable:
+        self._ranks = RankTable(stored.step, self._table)
+        return self._ranks
 
     def create(self, db: apsw.Connection) -> None:
         super().create(db)
-        self._slots.create(db)
+        self._ranks.create(db)
 
     @property
     def _remembers(self) -> bool:
         return False
 
     def _changed(self, db: apsw.Connection, rows: pa.Table, merged: Merged, turn: Turn) -> None:
-        self._slots.touch(db, rows)
+        self._ranks.touch(db, rows)
 
     def _all_changed(self, db: apsw.Connection, turn: Turn) -> None:
-        ranked = self._slots.rank(db, turn)
+        ranked = self._ranks.rank(db, turn)
         self._table.forget(db, turn.closed.after)
         if self._updates:
             self._publisher.retracted(db, ranked.gone, turn)
             self._publisher.updates(db, ranked.rows, ranked.before, turn)
 
     def _gone(self, db: apsw.Connection, panes: pa.Table, turn: Turn) -> None:
-        self._slots.touch(db, panes)
+        self._ranks.touch(db, panes)
 
 
 keeper = RankKeeper

@@ -31,7 +31,7 @@ class PaneKeeper(Keeper):
         assert isinstance(shapes, PaneShapes)
         self._aggregation = made = step.computed
         self._log = stored.log
-        self._reach = stored.reach
+        self._crash_point = stored.crash_point
         self._table = PaneTable(step, shapes.rows)
         self._sessions = (
             OpenSessions(step, shapes.sessions) if shapes.sessions is not None else None
@@ -70,7 +70,7 @@ class PaneKeeper(Keeper):
             counted += merged.counted
             self._changed(db, rows, merged, turn)
         self._all_changed(db, turn)
-        self._reach("stored panes")
+        self._crash_point("stored panes")
         if self._updates:
             self._publisher.fired(db, self._shown.ended(db, *turn.watermark.span), turn)
             self._publisher.settle(db, turn)

@@ -8,15 +8,15 @@ import pyarrow as pa
 
 from headrace.plan.kafka.decode import REASON, TEXT, UNREADABLE
 from headrace.plan.steps import Step
-from headrace.plan.uncounted import DEAD_SCHEMA, Aside
+from headrace.plan.uncounted import DEAD_SCHEMA, Uncounted
 
 
-def letters(step: Step, topic: str, commit: int, records: pa.Table) -> Aside:
+def letters(step: Step, topic: str, commit: int, records: pa.Table) -> Uncounted:
     """What is to be told of records that were left out. Those without a reason are tombstones."""
     dead = records.filter(records.column(REASON).is_valid())
     count = dead.num_rows
     if not count:
-        return Aside(tombstones=records.num_rows)
+        return Uncounted(tombstones=records.num_rows)
     told = pa.RecordBatch.from_pydict(
         {
             "step": [step.name] * count,
@@ -36,7 +36,7 @@ def letters(step: Step, topic: str, commit: int, records: pa.Table) -> Aside:
         },
         schema=DEAD_SCHEMA,
     )
-    return Aside(dead=[told], tombstones=records.num_rows - count)
+    return Uncounted(dead=[told], tombstones=records.num_rows - count)
 
 
 def _told(value: bytes, text: str | None, *, read: bool) -> str:

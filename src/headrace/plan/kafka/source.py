@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.log import Log
 from headrace.plan.kafka.connection import connection_of
 from headrace.plan.position import Position
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 
 FORMAT = "kafka"
 
@@ -32,7 +32,7 @@ def stream(
     log: Log,
     topic: str,
     start: Position,
-    portions: Portions,
+    batch_limits: BatchLimits,
     tasks: int | None,
 ) -> DataFrame:
     """What comes to a topic, from a place on, in batches of at most so many rows.
@@ -47,7 +47,7 @@ def stream(
         .options(**connection_of(log), **READING)
         .option("subscribe", topic)
         .option("startingOffsets", _offsets(topic, offsets))
-        .option("maxOffsetsPerTrigger", str(portions.max_rows))
+        .option("maxOffsetsPerTrigger", str(batch_limits.max_rows))
         .options(**({} if tasks is None else {"minPartitions": str(tasks)}))
         .load()
     )

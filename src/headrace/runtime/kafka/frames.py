@@ -24,7 +24,7 @@ from headrace.plan.kafka.decode import Decoder
 from headrace.plan.kafka.source import between, stream
 from headrace.plan.position import Position
 from headrace.plan.python_operators import map_in_arrow
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 from headrace.plan.stream_plan import StreamPlan
 from headrace.plan.watermark import watermarked
 from headrace.runtime.frames import Frames
@@ -149,11 +149,11 @@ class KafkaFrames(Frames):
             shift=self._shift,
         )
 
-    def _load_stream(self, source: Source, sink: Sink, portions: Portions) -> DataFrame:
+    def _load_stream(self, source: Source, sink: Sink, batch_limits: BatchLimits) -> DataFrame:
         name = source.topic.name
         # A task that delivers what it reads has all of a partition.
         tasks = None if self.delivers else self._spark.sparkContext.defaultParallelism
-        records = stream(self._spark, self._log, name, sink.reached[name], portions, tasks)
+        records = stream(self._spark, self._log, name, sink.reached[name], batch_limits, tasks)
         step = self._window
         decoder = Decoder.of(self._topic(name), self._needed[name])
         rows = decoder.placed(records, self._metadata(), raw=step is not None)

@@ -26,7 +26,7 @@ from headrace.plan.kafka.letters import letters
 from headrace.plan.law import NOT_STORED
 from headrace.plan.position import START, Position, started_at
 from headrace.plan.stream_plan import Job, StreamPlan
-from headrace.plan.uncounted import Aside
+from headrace.plan.uncounted import Uncounted
 from headrace.runtime.kafka.frames import KafkaFrames
 from headrace.runtime.kafka.oldest import Oldest, metric_of
 from headrace.runtime.kafka.seen import NOTHING, Seen, SeenBatch, seen_by
@@ -54,9 +54,9 @@ class KafkaQuery(Query):
 
     # A batch
 
-    def _set_aside(
+    def _find_uncounted(
         self, start: Mapping[str, Position], end: Mapping[str, Position]
-    ) -> dict[str, Aside]:
+    ) -> dict[str, Uncounted]:
         self._stopwatch.tell(self._sink, self.progress, last=False)
         return {}
 
@@ -74,12 +74,12 @@ class KafkaQuery(Query):
         number: int,
         start: Mapping[str, Position],
         end: Mapping[str, Position],
-        aside: Mapping[str, Aside],
+        uncounted: Mapping[str, Uncounted],
     ) -> Account:
         seen = self._seen()
         for topic in end:
             self._check_span(topic, seen.topics[topic].rows, end[topic].rows_after(start[topic]))
-        aside = {
+        uncounted = {
             topic: self._misplaced(topic, seen.topics[topic], start[topic], end[topic])
             for topic in end
         }
@@ -88,13 +88,13 @@ class KafkaQuery(Query):
         rows = {topic: seen.topics[topic].rows for topic in end}
         self._frontier = self._passed(seen)
         made = self._told(number)["batchTimestampMs"] * MILLISECOND
-        return Account(rows, aside, late, self._frontier, made)
+        return Account(rows, uncounted, late, self._frontier, made)
 
-    def _misplaced(self, topic: str, seen: Seen, start: Position, end: Position) -> Aside:
+    def _misplaced(self, topic: str, seen: Seen, start: Position, end: Position) -> Uncounted:
         """Dead letters and tombstones, read again if there are any."""
         wanted = seen.rows - seen.placed
         if not wanted:
-            return Aside()
+            return Uncounted()
         found = letters(self.step, topic, end.commit, self.frames.misplaced(topic, start, end))
         if found.dead_rows + found.tombstones != wanted:
             raise LawBroken(

@@ -15,13 +15,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.errors import HeadraceError, PipelineError
 from headrace.log import Log, Topic
-from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.gaps import Gaps
 from headrace.plan.kafka.connection import Tell
 from headrace.plan.kafka.decode import Decoder
 from headrace.plan.kafka.source import stream
 from headrace.plan.position import Position
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 from headrace.plan.steps import dead_letters_of
 from headrace.runtime.failures import answering, failure_of, java_is_gone
 from headrace.runtime.landing.landed import Landed, LandingTable
@@ -56,7 +56,7 @@ class Landing:
         tell: Tell,
         *,
         max_rows: int = MAX_ROWS,
-        reach: Reach = nothing,
+        crash_point: CrashPoint = nothing,
     ) -> None:
         assert topic.schema is not None
         self._spark = spark
@@ -67,7 +67,7 @@ class Landing:
         self._checkpoint = checkpoint
         self._into = into
         self._max_rows = min(max_rows, MAX_ROWS)
-        self._reach = reach
+        self._crash_point = crash_point
         self._tell = tell
         self._table = LandingTable(into.database)
         self._error: BaseException | None = None
@@ -149,13 +149,16 @@ class Landing:
     def _decoded(self, landed: Landed) -> DataFrame:
         """The records of the topic, each with its row, or without if it is none."""
         start = self._reached(landed)[self._topic.name]
-        portions, tasks = Portions(self._max_rows), self._spark.sparkContext.defaultParallelism
-        records = stream(self._spark, self._broker, self._topic.name, start, portions, tasks)
+        batch_limits, tasks = (
+            BatchLimits(self._max_rows),
+            self._spark.sparkContext.defaultParallelism,
+        )
+        records = stream(self._spark, self._broker, self._topic.name, start, batch_limits, tasks)
         return Decoder.of(self._topic).whole(records)
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         with answering(self._note):
-            self._reach("landing began")
+            self._crash_point("landing began")
             query = self._query_id()
             assert query is not None
             landed = self.landed
@@ -175,7 +178,7 @@ class Landing:
         for rows, flags in parted.parts():
             self._producer.append(self._topic.name, rows, sequence=sequence, tombstones=flags)
             sequence += 1
-            self._reach("landed")
+            self._crash_point("landed")
         dead = parted.dead.num_rows
         with self._into.database.writing() as db:
             if dead:
@@ -189,8 +192,8 @@ class Landing:
                 dead=landed.dead + dead,
             )
             self._table.put(db, self._topic.name, now)
-            self._reach("before landing commit")
-        self._reach("landing committed")
+            self._crash_point("before landing commit")
+        self._crash_point("landing committed")
         self._into.outbox.send()
         self._tell(self._reached(now))
 

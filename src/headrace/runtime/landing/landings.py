@@ -15,10 +15,10 @@ from headrace.closing import Closing
 from headrace.log import Log, Topic, TopicSettings, open_log
 from headrace.log.landed import LandedLog
 from headrace.log.settings import MAX_RECORD_BYTES
-from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.kafka.connection import group_of
 from headrace.plan.position import Position, lags_of
-from headrace.plan.source_options import Portions
+from headrace.plan.source_options import BatchLimits
 from headrace.runtime.landing.landing import Into, Landing
 from headrace.runtime.task import Task
 from headrace.store.location import checkpoint_of, landing_of
@@ -39,8 +39,8 @@ class Landings(Closing):
         outbox: Outbox,
         *,
         until_caught_up: bool,
-        portions: Portions,
-        reach: Reach = nothing,
+        batch_limits: BatchLimits,
+        crash_point: CrashPoint = nothing,
     ) -> None:
         self._stack = contextlib.ExitStack()
         self.log = self._stack.enter_context(landed_log(broker, app, topics))
@@ -58,8 +58,8 @@ class Landings(Closing):
                 checkpoint_of(broker.home, app, f"landing.{topic.name}"),
                 Into(inside, database, outbox),
                 tell,
-                max_rows=portions.max_rows,
-                reach=reach,
+                max_rows=batch_limits.max_rows,
+                crash_point=crash_point,
             )
             self._stack.callback(landing.close)
             self._landings[topic.name] = landing

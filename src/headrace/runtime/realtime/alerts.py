@@ -36,7 +36,7 @@ _PASSING = "_passing"
 """The rule that tells what is beside the events."""
 
 
-class Alerting:
+class AlertFrames:
     """The frames of alerts, made by a compiler. `late` is where what comes too late goes."""
 
     def __init__(
@@ -52,10 +52,10 @@ class Alerting:
         rows = counting.judged(compiler.rows(step.input), too_late(step.delay))
         self.late_schema = arrow_schema(late_rows(rows, step.input.columns, step.delay))
         """The columns of the events that came too late."""
-        self.rows = self._alerts(_apart(self._set_aside(rows, late)), table)
+        self.rows = self._alerts(_apart(self._find_uncounted(rows, late)), table)
         """The alerts, and what is beside them."""
 
-    def _set_aside(self, rows: DataFrame, outlet: Outlet | None) -> DataFrame:
+    def _find_uncounted(self, rows: DataFrame, outlet: Outlet | None) -> DataFrame:
         """Rows among which those that came too late are no events any more."""
         step = self._step
         is_late = F.col(metadata.BESIDE).isNull() & too_late(step.delay)
@@ -63,8 +63,8 @@ class Alerting:
             return rows.where(~is_late)
         own = [F.col(f"`{name}`") for name in step.input.columns]
         late = outlet.record(self.late_schema, [*own, *late_columns(step.delay)])
-        aside = F.when(is_late, late).otherwise(F.col(metadata.BESIDE))
-        return rows.withColumn(metadata.BESIDE, aside)
+        uncounted = F.when(is_late, late).otherwise(F.col(metadata.BESIDE))
+        return rows.withColumn(metadata.BESIDE, uncounted)
 
     def _alerts(self, rows: DataFrame, table: DataFrame | None) -> DataFrame:
         step = self._step
@@ -84,14 +84,14 @@ class Alerting:
 
 def _apart(rows: DataFrame) -> DataFrame:
     """Each row that is no event has a key of its own, and a time at which nothing is forgotten."""
-    aside = F.col(metadata.BESIDE).isNotNull()
+    uncounted = F.col(metadata.BESIDE).isNotNull()
     where = (metadata.TOPIC, metadata.PARTITION, metadata.OFFSET, metadata.INDEX)
     place = [F.col(name).cast("string") for name in where if name in rows.columns]
     moment = now() + F.expr("INTERVAL 1 HOUR")
     return rows.withColumns(
         {
-            _WHICH: F.when(aside, F.concat_ws("/", *place)),
-            metadata.TIME: F.when(aside, moment).otherwise(F.col(metadata.TIME)),
+            _WHICH: F.when(uncounted, F.concat_ws("/", *place)),
+            metadata.TIME: F.when(uncounted, moment).otherwise(F.col(metadata.TIME)),
         }
     )
 

@@ -17,7 +17,7 @@ from headrace.plan.arrow_frames import arrow_schema
 from headrace.plan.compile import Compiler
 from headrace.plan.steps import Step
 from headrace.plan.watermark import watermarked
-from headrace.runtime.realtime.alerts import Alerting
+from headrace.runtime.realtime.alerts import AlertFrames
 from headrace.runtime.realtime.counting import Counting
 from headrace.runtime.realtime.outlets import Outlet
 from headrace.runtime.realtime.reading import records_of, rows_of
@@ -76,7 +76,7 @@ class Plan:
         table = None
         if known is not None:
             table = table_now(self._spark, self._connection, known.table)
-        made = Alerting(stream, compiler, self.counting, late, table)
+        made = AlertFrames(stream, compiler, self.counting, late, table)
         self.late_schema = made.late_schema
         return made.rows
 

@@ -15,7 +15,7 @@ from headrace.errors import ChangedPipeline, PipelineError
 from headrace.log import Capability, Log
 from headrace.plan import metadata
 from headrace.plan.batch import Payload, Shapes, Sink, StepBatch
-from headrace.plan.crash_points import Reach
+from headrace.plan.crash_points import CrashPoint
 from headrace.plan.gaps import Gaps
 from headrace.plan.law import Law
 from headrace.plan.position import (
@@ -50,15 +50,15 @@ class ViewSink(Sink):
         make_keeper: Callable[[Stored], Keeper],
         *,
         changelog: bool,
-        reach: Reach,
+        crash_point: CrashPoint,
     ) -> None:
         self._database = database
         self._outbox = outbox
         self._log = log
         self._step = step
-        self._reach = reach
+        self._crash_point = crash_point
         told = changelog_topic(step) if changelog else None
-        self._keeper = make_keeper(Stored(step, shapes, log, told, reach))
+        self._keeper = make_keeper(Stored(step, shapes, log, told, crash_point))
         self._create_topics(shapes.late, told)
         self._timings = Timings(database, step.name)
         self._begun: Mapping[str, Position]
@@ -116,16 +116,16 @@ class ViewSink(Sink):
                     put(db, topic, batch.late)
             if batch.dead is not None:
                 put(db, self._step.dead_letters, batch.dead)
-            self._reach("stored outputs")
+            self._crash_point("stored outputs")
             law = batch.law + kept
             law.check(self._step.name)
             total = self._law + law
             self._outbox.forget_sent(db)
             self._record(db, batch, law, total, frontier)
             self._timings.write(db)
-            self._reach("before commit")
+            self._crash_point("before commit")
         self._reached, self._frontier, self._law = batch.end, frontier, total
-        self._reach("committed")
+        self._crash_point("committed")
         self._outbox.send()
         return law
 

@@ -18,7 +18,7 @@ import apsw
 import pyarrow as pa
 
 from headrace.log import Log
-from headrace.plan.crash_points import Reach, nothing
+from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.steps import Step
 from headrace.store import changelog
 from headrace.store.location import build_place, checkpoint_of, database_of
@@ -32,19 +32,19 @@ _BUILT = "built"
 _ROWS_AT_ONCE = 100_000
 
 
-def take_over(log: Log, step: Step, schema: pa.Schema, topic: str, reach: Reach) -> None:
+def take_over(log: Log, step: Step, schema: pa.Schema, topic: str, crash_point: CrashPoint) -> None:
     """Switch to what was built of a step, and bring its changelog, `topic`, up to date."""
     place = build_place(log.home, step.app, step.name)
     with contextlib.ExitStack() as stack:
         path = database_of(log.home, step.app)
         database = stack.enter_context(contextlib.closing(Database(path, step.app)))
         producer = stack.enter_context(log.producer(id=f"{step.app}.{database.generation}"))
-        outbox = Outbox(database, log, producer, reach)
+        outbox = Outbox(database, log, producer, crash_point)
         outbox.send()  # what a crash has left: what the changelog has decides what it needs
         told = any(state.end for state in log.topic(topic).partitions)
         with attached(database, place.database):
-            switch(database, step, schema, topic, told=told, reach=reach)
-        finish_switches(log.home, step.app, reach)
+            switch(database, step, schema, topic, told=told, crash_point=crash_point)
+        finish_switches(log.home, step.app, crash_point)
         outbox.send()
 
 
@@ -61,7 +61,13 @@ def attached(database: Database, built: Path) -> Iterator[None]:
 
 
 def switch(
-    database: Database, step: Step, schema: pa.Schema, topic: str, *, told: bool, reach: Reach
+    database: Database,
+    step: Step,
+    schema: pa.Schema,
+    topic: str,
+    *,
+    told: bool,
+    crash_point: CrashPoint,
 ) -> None:
     """Put the attached version of a step's view into the place of the live one, in a transaction.
 
@@ -74,11 +80,11 @@ def switch(
         _copy(db, step.name)
         db.execute(f"CREATE TABLE IF NOT EXISTS {SWITCHES} (step TEXT PRIMARY KEY)")
         db.execute(f"INSERT OR IGNORE INTO {SWITCHES} VALUES (?)", (step.name,))
-        reach("before switch")
-    reach("switched")
+        crash_point("before switch")
+    crash_point("switched")
 
 
-def finish_switches(url: str, app: str, reach: Reach = nothing) -> None:
+def finish_switches(url: str, app: str, crash_point: CrashPoint = nothing) -> None:
     """Let checkpoints follow the results that were switched, if any have still to."""
     path = database_of(url, app)
     if not (steps := switched_in(path)):
@@ -88,15 +94,15 @@ def finish_switches(url: str, app: str, reach: Reach = nothing) -> None:
             place, live = build_place(url, app, step), checkpoint_of(url, app, step)
             if place.checkpoint.exists():
                 shutil.rmtree(live, ignore_errors=True)
-                reach("checkpoint removed")
+                crash_point("checkpoint removed")
                 live.parent.mkdir(parents=True, exist_ok=True)
                 place.checkpoint.rename(live)
-            reach("checkpoint moved")
+            crash_point("checkpoint moved")
             shutil.rmtree(place.folder, ignore_errors=True)
-            reach("place cleared")
+            crash_point("place cleared")
             with database.writing() as db:
                 db.execute(f"DELETE FROM {SWITCHES} WHERE step = ?", (step,))
-            reach("switch finished")
+            crash_point("switch finished")
 
 
 def _announce(

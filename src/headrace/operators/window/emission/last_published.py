@@ -19,7 +19,7 @@ _OWN = [pa.field(_TOLD, pa.int64()), pa.field(_WAITING, pa.bool_())]
 """When it was said, by the log's time, and whether the pane has changed since."""
 
 
-class ToldTable(PaneTable):
+class LastPublished(PaneTable):
     """For one topic, the rows of a table as the topic has them. A row is there once it was told."""
 
     def __init__(self, step: Step, topic: str, of: PaneTable) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.clock import micros
-from headrace.operators.window.emission.last_published import ToldTable
+from headrace.operators.window.emission.last_published import LastPublished
 from headrace.operators.window.table import PaneTable
 from headrace.pipeline.output import PANE, Output
 from headrace.plan import metadata
@@ -35,7 +35,7 @@ class Turn:
         return self.now // 1_000
 
 
-class Teller:
+class Emission:
     """Tells a topic of every change."""
 
     def __init__(self, topic: str) -> None:
@@ -63,14 +63,14 @@ class Teller:
             put(db, self.topic, named(panes, pane))
 
 
-class ChoosyTeller(Teller):
+class SelectiveEmission(Emission):
     """Tells a topic when its output wants to be told, and remembers what it has said."""
 
     def __init__(self, output: Output, step: Step, table: PaneTable) -> None:
         super().__init__(output.topic)
         self._output = output
         self._kinds = table.schema
-        self.told = ToldTable(step, output.topic, table)
+        self.told = LastPublished(step, output.topic, table)
 
     def changed(self, db: apsw.Connection, early: pa.Table, late: pa.Table, turn: Turn) -> None:
         match self._output.early:

@@ -8,8 +8,8 @@ import apsw
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.operators.window.emission.last_published import ToldTable
-from headrace.operators.window.emission.policy import NEVER, ChoosyTeller, Teller, Turn
+from headrace.operators.window.emission.last_published import LastPublished
+from headrace.operators.window.emission.policy import NEVER, Emission, SelectiveEmission, Turn
 from headrace.operators.window.table import PaneTable
 from headrace.pipeline.time import WINDOW_END
 from headrace.plan.steps import Step
@@ -24,36 +24,38 @@ class Publisher:
         self._step = step
         self._changelog = changelog
         self._table = table
-        choosy = {output.topic: ChoosyTeller(output, step, table) for output in step.choosy}
-        self._choosy = tuple(choosy.values())
-        self._tellers = tuple(choosy.get(topic) or Teller(topic) for topic in step.outputs)
+        selective = {
+            output.topic: SelectiveEmission(output, step, table) for output in step.selective
+        }
+        self._selective = tuple(selective.values())
+        self._emissions = tuple(selective.get(topic) or Emission(topic) for topic in step.outputs)
 
     @property
     def wanted(self) -> bool:
         """Whether anybody is told anything."""
-        return bool(self._tellers or self._changelog)
+        return bool(self._emissions or self._changelog)
 
     def enter(self, db: apsw.Connection, closed: int | None, spoken: Iterable[str]) -> None:
         """Make ready what is remembered of each topic, given those that were written to already."""
         known = set(spoken)
-        for teller in self._tellers:
-            if isinstance(teller, ChoosyTeller):
-                teller.told.enter(db, closed, spoken=teller.topic in known)
+        for emission in self._emissions:
+            if isinstance(emission, SelectiveEmission):
+                emission.told.enter(db, closed, spoken=emission.topic in known)
             else:
-                ToldTable(self._step, teller.topic, self._table).drop(db)
+                LastPublished(self._step, emission.topic, self._table).drop(db)
 
     def updates(self, db: apsw.Connection, rows: pa.Table, before: pa.Table, turn: Turn) -> None:
         """Publish panes that have changed, but for those that fire now."""
         self._changes(db, rows, before, turn)
-        if not self._tellers or not rows.num_rows:
+        if not self._emissions or not rows.num_rows:
             return
         watermark = turn.watermark
         ends = rows.column(WINDOW_END).cast(pa.int64())
         early = pc.greater(ends, NEVER if watermark.after is None else watermark.after)
         late = pc.less_equal(ends, NEVER if watermark.before is None else watermark.before)
         still_open, amended = rows.filter(early), rows.filter(late)
-        for teller in self._tellers:
-            teller.changed(db, still_open, amended, turn)
+        for emission in self._emissions:
+            emission.changed(db, still_open, amended, turn)
 
     def retracted(self, db: apsw.Connection, panes: pa.Table, turn: Turn) -> None:
         """Publish that panes are no more: they have become part of others."""
@@ -63,29 +65,29 @@ class Publisher:
         if self._changelog is not None and view is not None:
             made = changelog.deletions(self._step.app, view.name, view.key, panes, turn.ts_ms)
             put(db, self._changelog, made)
-        for teller in self._tellers:
-            teller.gone(db, panes, turn)
+        for emission in self._emissions:
+            emission.gone(db, panes, turn)
 
     def fired(self, db: apsw.Connection, panes: Iterable[pa.Table], turn: Turn) -> None:
         """Publish panes whose windows have reached their end, changed or not."""
-        if self._tellers:
+        if self._emissions:
             for rows in panes:
-                for teller in self._tellers:
-                    teller.fired(db, rows, turn)
+                for emission in self._emissions:
+                    emission.fired(db, rows, turn)
 
     def final(self, db: apsw.Connection, panes: Iterable[pa.Table], turn: Turn) -> None:
         """Publish panes that nothing can change any more."""
         if self.wanted:
             for rows in panes:
                 self._changes(db, rows, None, turn)
-                for teller in self._tellers:
-                    teller.final(db, rows, turn)
+                for emission in self._emissions:
+                    emission.final(db, rows, turn)
 
     def settle(self, db: apsw.Connection, turn: Turn) -> None:
         """Publish what had to wait until now, and forget what nobody will be told of again."""
-        for teller in self._choosy:
-            teller.overdue(db, turn)
-            teller.forget(db, turn)
+        for emission in self._selective:
+            emission.overdue(db, turn)
+            emission.forget(db, turn)
 
     def _changes(
         self, db: apsw.Connection, rows: pa.Table, before: pa.Table | None, turn: Turn
