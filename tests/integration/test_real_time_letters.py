@@ -12,9 +12,9 @@ import headrace as hr
 from headrace.application.live import LiveRun
 from headrace.errors import InvalidSetting, PipelineError
 from headrace.log import Topic
+from headrace.log.dead_letter import DEAD_LETTER
 from headrace.pipeline.stream import Source
 from headrace.plan.steps import steps_of
-from headrace.plan.uncounted import DEAD_SCHEMA
 from headrace.runtime.realtime.letters import TableLetters
 from headrace.servers.kafka.state import ClusterState
 from tests.kafka_runs import Runs, runs
@@ -61,7 +61,7 @@ def declared(kafka: Runs) -> tuple[hr.App, Source]:
 
 def letters(kafka: Runs, tmp_path: Path, app: hr.App, cards: Source) -> TableLetters:
     (step,) = steps_of(app)
-    kafka.log.ensure_topic(Topic(step.dead_letters, 1, DEAD_SCHEMA, None, "appended"))
+    kafka.log.ensure_topic(Topic(step.dead_letters, 1, DEAD_LETTER, None, "appended"))
     return TableLetters(shared(), kafka.log, step, cards.topic, tmp_path / "live" / "place")
 
 

@@ -65,9 +65,9 @@ def test_what_is_no_row_is_a_dead_letter_with_its_bytes_place_and_reason() -> No
     assert found.rows.to_pylist() == [{"id": "e", "age": 4}]
     letters = found.dead.to_pylist()
     assert [(x["offset"], x["reason"], x["row"]) for x in letters] == [
-        (0, "does not decode", "{garbage"),
-        (1, "does not decode", "ff00"),
-        (2, "does not decode", "null"),
+        (0, "does not decode", '{"value":"{garbage"}'),
+        (1, "does not decode", '{"bytes":"ff00"}'),
+        (2, "does not decode", '{"value":"null"}'),
         (3, "no age", '{"id": "d"}'),
         (4, "no key", '{"age": 3}'),
         (5, "no key", None),

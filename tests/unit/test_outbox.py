@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from headrace.errors import RecordTooLarge
 from headrace.log import Log, Producer
+from headrace.log.dead_letter import DEAD_LETTER
 from headrace.log.file.log import FileLog
 from headrace.log.settings import MAX_RECORD_BYTES
 from headrace.log.split import MAX_COMMIT_BYTES, ranges_of
 from headrace.plan import metadata
 from headrace.plan.crash_points import nothing
-from headrace.plan.uncounted import DEAD_SCHEMA
 from headrace.runtime.landing.parting import Parted
 from headrace.store import changelog
 from headrace.store.outbox import Outbox, put
@@ -138,10 +138,10 @@ def test_a_row_that_no_topic_takes_is_refused_before_it_is_stored(database: Data
 def test_a_dead_letter_of_a_row_that_is_too_large_has_its_place(
     log: Log, database: Database, outbox: Outbox
 ) -> None:
-    log.create_topic("dead", schema=DEAD_SCHEMA)
+    log.create_topic("dead", schema=DEAD_LETTER)
     letter = {"step": "s", "topic": "t", "partition": 0, "offset": 7, "reason": "no time"}
     letters = pa.Table.from_pylist(
-        [{**letter, "row": "x" * (33 * MIB)}, {**letter, "offset": 8, "row": "{}"}], DEAD_SCHEMA
+        [{**letter, "row": "x" * (33 * MIB)}, {**letter, "offset": 8, "row": "{}"}], DEAD_LETTER
     )
     with database.writing() as db:
         assert put(db, "dead", letters) == 2
@@ -201,7 +201,7 @@ def test_ranges_hold_every_row_once_and_no_more_than_they_may(
 def test_what_is_landed_is_cut_by_what_its_rows_take(log: Log) -> None:
     rows = few_large_among_many_small()
     flags = pa.array([False] * 60 + [True] * 100_000).to_numpy(zero_copy_only=False)
-    parts = list(Parted(rows, flags, DEAD_SCHEMA.empty_table()).parts())
+    parts = list(Parted(rows, flags, DEAD_LETTER.empty_table()).parts())
     assert pa.concat_tables([part for part, _ in parts]).equals(rows)
     assert [flag for _, some in parts for flag in some] == flags.tolist()
     assert max(part.nbytes for part, _ in parts) <= MAX_COMMIT_BYTES

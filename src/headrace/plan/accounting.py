@@ -30,12 +30,12 @@ class Account:
     @property
     def dead(self) -> pa.Table | None:
         """The dead letters, if there are any."""
-        return dead_letters(self.uncounted)
+        return all_dead(self.uncounted)
 
 
-def dead_letters(uncounted: Mapping[str, Uncounted], *more: pa.Table | None) -> pa.Table | None:
+def all_dead(uncounted: Mapping[str, Uncounted], *more: pa.Table | None) -> pa.Table | None:
     """All dead letters of a batch, if there are any."""
-    found = [pa.Table.from_batches(part.dead) for part in uncounted.values() if part.dead]
+    found = [letters for part in uncounted.values() for letters in part.dead]
     found += [table for table in more if table is not None]
     return pa.concat_tables(found) if found else None
 

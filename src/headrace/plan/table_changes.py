@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 
 from headrace.clock import micros, to_datetime
 from headrace.log import Log
+from headrace.log.dead_letter import NO_KEY, dead_letters, row_text
 from headrace.pipeline.tables import Table
 from headrace.plan import metadata
 from headrace.plan.compile import Compiler, column
-from headrace.plan.uncounted import DEAD_SCHEMA, to_json
 from headrace.schema.python_rows import to_rows
 
 FROM = "_from"
@@ -26,8 +26,6 @@ ORDER = (FROM, metadata.COMMIT, metadata.PARTITION, metadata.OFFSET)
 
 TOMBSTONE = "_tombstone"
 """Whether it is a record without a value."""
-
-NO_KEY = "no key"
 
 
 AMENDS = "_amends"
@@ -80,17 +78,15 @@ class Changes:
 
 
 def _letters(rows: pa.Table, table: Table, step: str, log: Log) -> pa.Table:
-    found = [
-        {
-            "step": step,
-            "topic": table.topic,
-            "partition": row[metadata.PARTITION],
-            "offset": row[metadata.OFFSET],
-            "commit_number": row[metadata.COMMIT],
-            "appended": to_datetime(log.commit_time(row[metadata.COMMIT])),
-            "reason": NO_KEY,
-            "row": to_json({name: row[name] for name in table.columns}),
-        }
-        for row in to_rows(rows)
-    ]
-    return pa.Table.from_pylist(found, DEAD_SCHEMA)
+    commits = rows.column(metadata.COMMIT).to_pylist()
+    return dead_letters(
+        rows.num_rows,
+        step=step,
+        topic=table.topic,
+        partition=rows.column(metadata.PARTITION),
+        offset=rows.column(metadata.OFFSET),
+        commit_number=rows.column(metadata.COMMIT),
+        appended=[to_datetime(log.commit_time(commit)) for commit in commits],
+        reason=NO_KEY,
+        row=[row_text(row) for row in to_rows(rows.select(list(table.columns)))],
+    )

@@ -6,38 +6,19 @@ none, so only the few commits that can hold such rows are read a second time.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
 from headrace.clock import to_datetime
 from headrace.log import Batch, Commit, Log, Topic, TopicCommit
+from headrace.log.dead_letter import AHEAD, NO_TIME, OUTSIDE, dead_letters, row_text
 from headrace.plan import metadata
 from headrace.plan.lateness import Closing, Mask
 from headrace.plan.log_rows import chosen, event_times, in_time, place_column
 from headrace.plan.position import Commits, Position
 from headrace.schema.python_rows import to_rows
-
-DEAD_SCHEMA = pa.schema(
-    [
-        ("step", pa.string()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("commit_number", pa.int64()),
-        ("appended", pa.timestamp("us", tz="UTC")),
-        ("reason", pa.string()),
-        ("row", pa.string()),
-    ]
-)
-"""A dead letter: where the row is in the log, why it cannot be counted, and the row as JSON."""
-
-NO_TIME = "no event time"
-AHEAD = "ahead of the clock"
-OUTSIDE = "outside of the years 1 to 9999"
 
 _PAGE = 10_000
 
@@ -47,12 +28,12 @@ class Uncounted:
     """What was found in one topic: rows that may be late, dead letters, and tombstones."""
 
     candidates: list[pa.RecordBatch] = field(default_factory=list)
-    dead: list[pa.RecordBatch] = field(default_factory=list)
+    dead: list[pa.Table] = field(default_factory=list)
     tombstones: int = 0
 
     @property
     def dead_rows(self) -> int:
-        return sum(batch.num_rows for batch in self.dead)
+        return sum(letters.num_rows for letters in self.dead)
 
 
 def find_uncounted(
@@ -129,28 +110,23 @@ def _candidates(
     )
 
 
-def _dead_letters(
-    step: str, topic: Topic, batch: Batch, good: Mask, bound: int | None
-) -> pa.RecordBatch:
+def _dead_letters(step: str, topic: Topic, batch: Batch, good: Mask, bound: int | None) -> pa.Table:
     dead = ~good if batch.tombstones is None else ~good & ~batch.tombstones
     letters = chosen(batch, dead)
     data = letters.data
     # Python's dates end with the year 9999, and a dead letter may be further ahead than that.
     readable = [c.cast(pa.string()) if pa.types.is_timestamp(c.type) else c for c in data.columns]
     rows = to_rows(pa.RecordBatch.from_arrays(readable, names=data.schema.names))
-    count = len(rows)
-    return pa.RecordBatch.from_pydict(
-        {
-            "step": [step] * count,
-            "topic": [topic.name] * count,
-            "partition": [batch.partition] * count,
-            "offset": letters.offsets,
-            "commit_number": [batch.commit] * count,
-            "appended": [to_datetime(batch.timestamp)] * count,
-            "reason": [_reason(t, bound) for t in data.column(topic.event_time).cast(pa.int64())],
-            "row": [to_json(row) for row in rows],
-        },
-        schema=DEAD_SCHEMA,
+    return dead_letters(
+        len(rows),
+        step=step,
+        topic=topic.name,
+        partition=batch.partition,
+        offset=letters.offsets,
+        commit_number=batch.commit,
+        appended=to_datetime(batch.timestamp),
+        reason=[_reason(t, bound) for t in data.column(topic.event_time).cast(pa.int64())],
+        row=[row_text(row) for row in rows],
     )
 
 
@@ -159,14 +135,3 @@ def _reason(time: pa.Scalar, bound: int | None) -> str:
     if not time.is_valid:
         return NO_TIME
     return AHEAD if bound is not None and time.as_py() > bound else OUTSIDE
-
-
-def to_json(row: Mapping[str, Any]) -> str:
-    """A row as people read it. Bytes that are no text are written as hex."""
-    return json.dumps(row, default=_readable, ensure_ascii=False)
-
-
-def _readable(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.hex()
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)

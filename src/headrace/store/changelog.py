@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.log.conform import row_sizes
+from headrace.log.dead_letter import row_text
 from headrace.log.settings import MAX_RECORD_BYTES
 from headrace.plan import metadata
-from headrace.plan.uncounted import to_json
 from headrace.schema import json_text
 from headrace.schema.python_rows import to_values
 
@@ -136,7 +136,7 @@ def key_texts(keys: pa.Table) -> pa.Array:
 
 
 def _written(column: pa.Array) -> list[str]:
-    return [to_json(value) for value in to_values(column)]
+    return [row_text(value) for value in to_values(column)]
 
 
 def _columns(rows: pa.Table) -> list[pa.Array]:

@@ -15,10 +15,10 @@ import pyarrow as pa
 from headrace.errors import RecordTooLarge, TransactionTooLarge
 from headrace.log import Log, Producer
 from headrace.log.conform import row_sizes
+from headrace.log.dead_letter import DEAD_LETTER
 from headrace.log.settings import MAX_RECORD_BYTES
 from headrace.log.split import ranges_of
 from headrace.plan.crash_points import CrashPoint
-from headrace.plan.uncounted import DEAD_SCHEMA
 from headrace.store.sqlite.database import Database
 
 _ENTRY_BYTES = 8 << 20
@@ -53,7 +53,7 @@ def _fitted(topic: str, row: pa.Table) -> pa.Table:
     size = max(int(row_sizes(batch).max()) for batch in row.to_batches())
     if size <= MAX_RECORD_BYTES:
         return row
-    if not row.schema.equals(DEAD_SCHEMA):
+    if not row.schema.equals(DEAD_LETTER):
         raise RecordTooLarge(
             f"A row for topic {topic!r} has {size:,} bytes, and no topic takes more than "
             f"{MAX_RECORD_BYTES:,} in one record",
@@ -62,7 +62,7 @@ def _fitted(topic: str, row: pa.Table) -> pa.Table:
             size=size,
         )
     text = pa.array([f'{{"bytes_left_out": {size}}}'], pa.string())
-    return row.set_column(DEAD_SCHEMA.get_field_index("row"), "row", text)
+    return row.set_column(DEAD_LETTER.get_field_index("row"), "row", text)
 
 
 class Outbox:

@@ -6,10 +6,10 @@ import pyarrow as pa
 
 from headrace.errors import InvalidPipeline
 from headrace.log import Log, Topic, TopicSettings
+from headrace.log.dead_letter import DEAD_LETTER
 from headrace.log.settings import MAX_RECORD_BYTES
 from headrace.pipeline.output import PANE
 from headrace.plan.steps import Step
-from headrace.plan.uncounted import DEAD_SCHEMA
 from headrace.store import changelog
 
 _SETTINGS = TopicSettings(max_record_bytes=MAX_RECORD_BYTES)
@@ -26,7 +26,7 @@ def create_topics(
     """Make the topics of a step with results of that schema, or compare those that are there."""
     # A key may be null, and then it is none to a topic: outputs have one partition, in order.
     stream = step.stream
-    _create_topic(log, step, step.dead_letters, DEAD_SCHEMA, "appended")
+    _create_topic(log, step, step.dead_letters, DEAD_LETTER, "appended")
     for topic in step.late:
         assert late_schema is not None
         # What came too late did so for what Spark computes.

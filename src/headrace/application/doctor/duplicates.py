@@ -12,7 +12,7 @@ from headrace.application.doctor.finding import Finding
 from headrace.application.doctor.sample import Sample, hashable
 from headrace.application.doctor.words import many, percent, printable
 from headrace.clock import SECOND
-from headrace.plan.uncounted import to_json
+from headrace.log.dead_letter import row_text
 from headrace.schema.python_rows import to_rows
 
 _COMMIT = "_commit"
@@ -99,7 +99,7 @@ def duplicates(sample: Sample, steps: Sequence[str]) -> Duplicates | None:
     )
     examples = tuple(
         Example(
-            printable(to_json({name: row[name] for name in columns})),
+            printable(row_text({name: row[name] for name in columns})),
             row[f"{_COMMIT}_count_distinct"],
             row[f"{_COMMIT}_min"],
             row[f"{_COMMIT}_max"],

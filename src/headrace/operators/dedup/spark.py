@@ -20,7 +20,7 @@ from headrace.operators.dedup.declare import Deduplicated
 from headrace.operators.dedup.duplicate_groups import repeats
 from headrace.operators.dedup.payload import Distinct, GroupShapes
 from headrace.plan import metadata
-from headrace.plan.accounting import dead_letters, terms
+from headrace.plan.accounting import all_dead, terms
 from headrace.plan.arrow_frames import arrow_schema
 from headrace.plan.batch import Sink, StepBatch
 from headrace.plan.compile import Compiler
@@ -95,7 +95,7 @@ class DedupPlan(RoundPlan):
             end,
             self._range.frontier(end),
             self._late(rows.filter(pa.array(late))) if late.any() else None,
-            dead_letters(uncounted),
+            all_dead(uncounted),
             law,
             decided,
         )

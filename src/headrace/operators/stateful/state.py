@@ -7,13 +7,13 @@ from functools import lru_cache
 import apsw
 import pyarrow as pa
 
+from headrace.log.dead_letter import dead_letters, row_text
 from headrace.operators.stateful.declare import Stateful
 from headrace.operators.stateful.outcome import Outcome
 from headrace.operators.stateful.workers import REASON
 from headrace.plan import metadata
 from headrace.plan.batch import StepBatch
 from headrace.plan.law import Law
-from headrace.plan.uncounted import DEAD_SCHEMA, to_json
 from headrace.schema.python_rows import to_rows
 from headrace.store.keeper import Keeper, Passage, Stored
 from headrace.store.outbox import put
@@ -53,29 +53,22 @@ class OutcomeKeeper(Keeper):
         return failed
 
     def _letters(self, rows: pa.Table) -> pa.Table:
-        count = rows.num_rows
         topics = rows.column(metadata.TOPIC) if metadata.TOPIC in rows.column_names else None
-        commits = rows.column(metadata.COMMIT).to_pylist()
-        return pa.Table.from_pydict(
-            {
-                "step": [self._step.name] * count,
-                "topic": topics or [self._step.topics[0]] * count,
-                "partition": rows.column(metadata.PARTITION),
-                "offset": rows.column(metadata.OFFSET),
-                "commit_number": rows.column(metadata.COMMIT),
-                "appended": pa.array(
-                    [
-                        moment if commit is None else self._appended(commit)
-                        for commit, moment in zip(
-                            commits, rows.column(metadata.TIME).to_pylist(), strict=True
-                        )
-                    ],
-                    pa.int64(),
-                ).cast(DEAD_SCHEMA.field("appended").type),
-                "reason": rows.column(REASON),
-                "row": [to_json(row) for row in to_rows(rows.select(list(self._columns)))],
-            },
-            schema=DEAD_SCHEMA,
+        places = (rows.column(name).to_pylist() for name in (metadata.COMMIT, metadata.TIME))
+        appended = [
+            moment if commit is None else self._appended(commit)
+            for commit, moment in zip(*places, strict=True)
+        ]
+        return dead_letters(
+            rows.num_rows,
+            step=self._step.name,
+            topic=topics or self._step.topics[0],
+            partition=rows.column(metadata.PARTITION),
+            offset=rows.column(metadata.OFFSET),
+            commit_number=rows.column(metadata.COMMIT),
+            appended=pa.array(appended, pa.int64()),
+            reason=rows.column(REASON),
+            row=[row_text(row) for row in to_rows(rows.select(list(self._columns)))],
         )
 
 

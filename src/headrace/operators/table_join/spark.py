@@ -13,7 +13,7 @@ from headrace.operators.table_join.declare import TableJoin
 from headrace.operators.table_join.payload import TableChanges, TableShapes
 from headrace.pipeline.tables import Table
 from headrace.plan import metadata
-from headrace.plan.accounting import dead_letters, terms
+from headrace.plan.accounting import all_dead, terms
 from headrace.plan.arrow_frames import arrow_schema
 from headrace.plan.batch import Sink, StepBatch
 from headrace.plan.crash_points import CrashPoint
@@ -69,7 +69,7 @@ class TableJoinPlan(RoundPlan):
             end,
             self._range.frontier(end),
             None,
-            dead_letters(uncounted, *(changes.dead for changes in found)),
+            all_dead(uncounted, *(changes.dead for changes in found)),
             self._law(there, uncounted, found),
             TableChanges(tuple(changes.versions for changes in found)),
         )

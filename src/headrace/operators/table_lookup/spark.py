@@ -19,7 +19,7 @@ from headrace.operators.table_lookup.lookup import Lookup
 from headrace.operators.table_lookup.payload import LookedUp, LookupShapes
 from headrace.pipeline.stream import sources
 from headrace.plan import metadata
-from headrace.plan.accounting import dead_letters, terms
+from headrace.plan.accounting import all_dead, terms
 from headrace.plan.arrow_frames import arrow_schema
 from headrace.plan.batch import Sink, StepBatch
 from headrace.plan.counters import Counters
@@ -141,7 +141,7 @@ class LookupPlan(RoundPlan):
             end,
             self._range.frontier(end),
             None,
-            dead_letters(uncounted, changes.dead),
+            all_dead(uncounted, changes.dead),
             law + Law(pairs=law.passed),
             LookedUp(results, changes.versions, held.frontiers),
         )

@@ -18,10 +18,10 @@ from pyspark.sql.avro.functions import from_avro
 
 from headrace.clock import FIRST_MOMENT, LAST_MOMENT, micros
 from headrace.log import Topic
+from headrace.log.dead_letter import AHEAD, NO_TIME, OUTSIDE
 from headrace.log.kafka.avro import avro_schema
 from headrace.log.kafka.rows_bytes import own_bytes
 from headrace.plan import metadata
-from headrace.plan.uncounted import AHEAD, NO_TIME, OUTSIDE
 from headrace.schema.ddl import format_schema
 
 UNREADABLE = "does not decode"

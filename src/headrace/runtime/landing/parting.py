@@ -11,13 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.log import Topic
+from headrace.log.dead_letter import NO_KEY, bytes_text, dead_letters
 from headrace.log.partitioner import key_of_bytes
 from headrace.log.roles import Flags
 from headrace.log.split import MAX_COMMIT_BYTES, ranges_of
 from headrace.plan.kafka.decode import ROW, UNREADABLE
-from headrace.plan.uncounted import DEAD_SCHEMA
 
-NO_KEY = "no key"
 NO_VALUE = "no value"
 
 _PART_BYTES = 8 << 20
@@ -89,30 +88,21 @@ def _keys(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
 
 
 def _letters(records: pa.Table, reasons: list[str], topic: Topic, step: str) -> pa.Table:
-    count = records.num_rows
-    return pa.table(
-        {
-            "step": [step] * count,
-            "topic": [topic.name] * count,
-            "partition": records.column("partition"),
-            "offset": records.column("offset"),
-            "commit_number": pa.nulls(count, pa.int64()),
-            "appended": records.column("timestamp").cast(pa.timestamp("us", tz="UTC")),
-            "reason": reasons,
-            "row": [_readable(value) for value in records.column("value").to_pylist()],
-        },
-        schema=DEAD_SCHEMA,
+    values = records.column("value").to_pylist()
+    return dead_letters(
+        records.num_rows,
+        step=step,
+        topic=topic.name,
+        partition=records.column("partition"),
+        offset=records.column("offset"),
+        commit_number=None,
+        appended=records.column("timestamp"),
+        reason=reasons,
+        row=[
+            bytes_text(value, readable=reason != UNREADABLE)
+            for value, reason in zip(values, reasons, strict=True)
+        ],
     )
-
-
-def _readable(value: bytes | None) -> str | None:
-    """A record's bytes as text, or where they are none as hex."""
-    if value is None:
-        return None
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.hex()
 
 
 def _flags(column: Any) -> Flags:

@@ -49,10 +49,10 @@ class TableLetters:
         self._write(letters(self._step, name, 0, found.toArrow()).dead)
         write_note(self._place, json.dumps(end.to_json()))
 
-    def _write(self, dead: list[pa.RecordBatch]) -> None:
+    def _write(self, dead: list[pa.Table]) -> None:
         if dead:
             with self._log.producer() as producer:
-                producer.append(self._step.dead_letters, pa.Table.from_batches(dead))
+                producer.append(self._step.dead_letters, pa.concat_tables(dead))
 
     def _known(self) -> Position:
         if not self._place.exists():

@@ -10,11 +10,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.clock import micros
+from headrace.log.dead_letter import DEAD_LETTER
 from headrace.pipeline.stream import Source
 from headrace.plan import metadata
 from headrace.plan.kafka.decode import KEY, REASON, TEXT, UNREADABLE, VALUE, Decoder
 from headrace.plan.steps import Step
-from headrace.plan.uncounted import DEAD_SCHEMA
 from headrace.runtime.realtime.outlets import Outlet
 from headrace.runtime.realtime.side_outputs import as_json
 
@@ -76,5 +76,5 @@ def _letter(source: Source, step: Step, dead: Outlet) -> Column:
         "reason": F.col(REASON),
         "row": row,
     }
-    schema = pa.schema([DEAD_SCHEMA.field(name) for name in letter])
+    schema = pa.schema([DEAD_LETTER.field(name) for name in letter])
     return dead.record(schema, list(letter.values()))
