@@ -10,10 +10,11 @@ from sqlglot import TokenType, exp
 from headrace.errors import InvalidPipeline
 from headrace.language.sql.clauses import Item, Select
 from headrace.language.sql.tokens import Piece
-from headrace.language.sql.windows import FORMS, is_window, window_of
+from headrace.language.sql.windows import is_window, window_of
 from headrace.operators.window import aggregates
 from headrace.operators.window.aggregates import Aggregate
 from headrace.operators.window.declare import Aggregation, Emit, aggregate
+from headrace.operators.window.windows import SQL_FORMS
 from headrace.pipeline.row_steps import project
 from headrace.pipeline.stream import Stream
 from headrace.pipeline.time import WINDOW_END, WINDOW_START, Lateness
@@ -53,7 +54,7 @@ def aggregated(select: Select, stream: Stream, terms: Terms) -> Aggregation:
     if not windows:
         select.group[0].refuse(
             "Without a window, a result would never be done",
-            f"Add one to GROUP BY: {', '.join(FORMS)}, as in {FORMS['TUMBLE']}",
+            f"Add one to GROUP BY: {', '.join(SQL_FORMS)}, as in {SQL_FORMS['TUMBLE'].text}",
         )
     for piece in windows[1:]:
         piece.refuse("There are two windows", "Group by one of them")

@@ -9,26 +9,10 @@ from sqlglot import TokenType
 
 from headrace.errors import InvalidPipeline, InvalidWindow
 from headrace.language.sql.tokens import Piece
-from headrace.operators.window.windows import (
-    FOREVER,
-    AnyWindow,
-    hopping,
-    running,
-    session,
-    sliding,
-    tumbling,
-)
+from headrace.operators.window.windows import FOREVER, SQL_FORMS, AnyWindow, running
 from headrace.pipeline.row_steps import Explode, Filter, Merge, Project
 from headrace.pipeline.stream import Source, Stream
 
-FORMS = {
-    "TUMBLE": "TUMBLE(event_time, INTERVAL size [, INTERVAL offset])",
-    "HOP": "HOP(event_time, INTERVAL size, INTERVAL every [, INTERVAL offset])",
-    "SLIDE": "SLIDE(event_time, INTERVAL size)",
-    "SESSION": "SESSION(event_time, INTERVAL gap)",
-    "RUNNING": "RUNNING(event_time, INTERVAL expiry) or RUNNING(event_time, FOREVER)",
-}
-_COUNTS = {"TUMBLE": (1, 2), "HOP": (2, 3), "SLIDE": (1, 1), "SESSION": (1, 1), "RUNNING": (1, 1)}
 _UNITS = {
     "microsecond": timedelta(microseconds=1), "us": timedelta(microseconds=1),
     "millisecond": timedelta(milliseconds=1), "ms": timedelta(milliseconds=1),
@@ -44,7 +28,7 @@ _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 def is_window(piece: Piece) -> bool:
     """Whether it is the call of a window function, and nothing more."""
     inside = piece.brackets(1)
-    return piece.is_word(0, *FORMS) and inside is not None and len(inside) + 3 == len(piece)
+    return piece.is_word(0, *SQL_FORMS) and inside is not None and len(inside) + 3 == len(piece)
 
 
 def window_of(piece: Piece, stream: Stream) -> AnyWindow:
@@ -53,37 +37,18 @@ def window_of(piece: Piece, stream: Stream) -> AnyWindow:
     inside = piece.brackets(1)
     assert inside is not None
     moment, *spans = inside.split(TokenType.COMMA)
-    least, most = _COUNTS[name]
-    if not least <= len(spans) <= most:
-        piece.refuse(f"{piece.text} is no window", f"Write {FORMS[name]}")
+    form = SQL_FORMS[name]
+    if not form.least <= len(spans) <= form.most:
+        piece.refuse(f"{piece.text} is no window", f"Write {form.text}")
     _check_event_time(moment, stream)
     if name == "RUNNING" and spans[0].is_word(0, "FOREVER") and len(spans[0]) == 1:
         return running(FOREVER)
-    lengths = [_interval(span, FORMS[name]) for span in spans]
+    lengths = [_interval(span, form.text) for span in spans]
     try:
-        return _made(name, lengths)
+        return form.make(*lengths)
     except InvalidWindow as error:
         hint = f"{error.hint}. " if error.hint else ""
         raise InvalidWindow(error.message, hint=f"{hint}See {piece.where}") from None
-
-
-def _made(name: str, lengths: list[timedelta]) -> AnyWindow:
-    match name, lengths:
-        case "TUMBLE", [size]:
-            return tumbling(size)
-        case "TUMBLE", [size, offset]:
-            return tumbling(size, offset=offset)
-        case "HOP", [size, every]:
-            return hopping(size, every)
-        case "HOP", [size, every, offset]:
-            return hopping(size, every, offset=offset)
-        case "SLIDE", [size]:
-            return sliding(size)
-        case "SESSION", [gap]:
-            return session(gap)
-        case "RUNNING", [expiry]:
-            return running(expiry)
-    raise AssertionError(name)
 
 
 def span_of(text: str) -> timedelta:

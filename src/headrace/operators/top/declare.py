@@ -59,7 +59,7 @@ class Top(Stream):
     @property
     def group(self) -> tuple[str, ...]:
         """What rows have in common that are ranked together."""
-        return self.within if self.live else (*self.within, WINDOW_START)
+        return self.within if self.live else (*self.within, *self.of.window.key)
 
     @property
     def key(self) -> tuple[str, ...]:

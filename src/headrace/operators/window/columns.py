@@ -5,7 +5,6 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headrace.clock import micros
 from headrace.operators.window.windows import AnyWindow, Window
 from headrace.pipeline.time import WINDOW_END, WINDOW_START
 from headrace.plan import metadata
@@ -27,5 +26,5 @@ def window_ends(window: AnyWindow) -> list[Column]:
 
 def window_columns(window: AnyWindow, end: Column) -> tuple[Column, Column]:
     """The start and the end of a window, from its end in microseconds."""
-    start = F.timestamp_micros(end - F.lit(micros(window.length)))
+    start = F.timestamp_micros(window.start_of(end))
     return start.alias(WINDOW_START), F.timestamp_micros(end).alias(WINDOW_END)

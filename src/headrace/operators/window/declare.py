@@ -41,7 +41,7 @@ class Aggregation(Stream):
 
     @property
     def view_key(self) -> tuple[str, ...]:
-        return (*self.by, WINDOW_START)
+        return (*self.by, *self.window.key)
 
     @property
     def watermark_delay(self) -> timedelta:

@@ -39,7 +39,7 @@ def closing_of(step: Aggregation) -> Closing:
 def late_pairs(candidates: pa.Table, step: Aggregation, time: str, schema: pa.Schema) -> pa.Table:
     """The late pairs of rows that go into the windows as they are."""
     patience = micros(step.patience)
-    delay, length = micros(step.lateness.delay), micros(step.window.length)
+    delay = micros(step.lateness.delay)
     times = candidates.column(time).cast(pa.int64()).to_numpy()
     frontiers = candidates.column(metadata.FRONTIER).to_numpy()
     parts = []
@@ -47,7 +47,8 @@ def late_pairs(candidates: pa.Table, step: Aggregation, time: str, schema: pa.Sc
         late = np.flatnonzero(there & too_late(ends, frontiers, patience))
         watermark, end = frontiers[late] - delay, ends[late]
         rows = candidates.select(list(step.input.columns)).take(pa.array(late))
-        moments = [pa.array(moment).cast(_MOMENT) for moment in (end - length, end, watermark)]
+        starts = step.window.start_of(end)
+        moments = [pa.array(moment).cast(_MOMENT) for moment in (starts, end, watermark)]
         late_by = pa.array((frontiers[late] - patience - end) / 1_000_000.0)
         parts.append(pa.Table.from_arrays([*rows.columns, *moments, late_by], schema=schema))
     return pa.concat_tables(parts)

@@ -11,13 +11,14 @@ from typing import Any
 from headrace.clock import micros
 from headrace.operators.window.aggregates import Aggregate
 from headrace.operators.window.declare import Aggregation
-from headrace.operators.window.windows import AnyWindow, Session, Sliding, Window
+from headrace.operators.window.windows import AnyWindow, Session, Sliding
 from headrace.oracle.events import Event
 from headrace.oracle.expressions import compile_sql
 from headrace.oracle.rows import rows_of
+from headrace.pipeline.time import WINDOW_END, WINDOW_START
 
 PaneKey = tuple[Any, ...]
-"""The values of `by`, then the window's start."""
+"""The values of `by`, then what tells its window from others: the start of it, or both ends."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,6 @@ def meaning(aggregation: Aggregation, events: Iterable[Event]) -> Meaning:
     """The result of an aggregation over events in the order of their commits."""
     found = Meaning()
     delay, patience = micros(aggregation.lateness.delay), micros(aggregation.patience)
-    length = micros(aggregation.window.length)
     counted: dict[PaneKey, dict[int, list[Counted]]] = {}
     for event in sorted(events, key=lambda e: (e.commit, e.topic.name, e.partition, e.offset)):
         found.rows_in += 1
@@ -106,7 +106,8 @@ def meaning(aggregation: Aggregation, events: Iterable[Event]) -> Meaning:
                 found.pairs += 1
                 if event.frontier is not None and end + patience <= event.frontier:
                     assert watermark is not None
-                    found.late.append((event, row, end - length, watermark))
+                    start = aggregation.window.start_of(end)
+                    found.late.append((event, row, start, watermark))
                     continue
                 key = tuple(row[name] for name in aggregation.by)
                 ends = counted.setdefault(key, {})
@@ -114,16 +115,14 @@ def meaning(aggregation: Aggregation, events: Iterable[Event]) -> Meaning:
                 found.counted += 1
     for key, ends in counted.items():
         for pane in _panes(aggregation.window, ends):
-            found.panes[(*key, pane.start)] = pane
+            window = {WINDOW_START: pane.start, WINDOW_END: pane.end}
+            found.panes[(*key, *(window[name] for name in aggregation.window.key))] = pane
     return found
 
 
 def _panes(window: AnyWindow, rows: dict[int, list[Counted]]) -> Iterator[Pane]:
     """The windows of one key, from its rows by the end of each one's own window."""
     match window:
-        case Window():
-            for end, held in rows.items():
-                yield Pane(end - micros(window.size), end, held)
         case Sliding():
             every = [row for held in rows.values() for row in held]
             for end in rows:
@@ -139,6 +138,9 @@ def _panes(window: AnyWindow, rows: dict[int, list[Counted]]) -> Iterator[Pane]:
                 else:
                     merged.append(Pane(start, end, rows[end]))
             yield from merged
+        case _:
+            for end, held in rows.items():
+                yield Pane(window.start_of(end), end, held)
 
 
 def _value(made: Aggregate, pane: Pane) -> Any:

@@ -7,14 +7,17 @@ later one. A sliding window is the last while up to an event, both ends included
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from headrace.clock import micros
 from headrace.errors import InvalidWindow
 from headrace.log.settings import format_span
+from headrace.pipeline.time import WINDOW_START
 
+_NONE = timedelta(0)
 FOREVER = timedelta(days=365_000)
 """An expiry for what is never to be forgotten."""
 
@@ -26,6 +29,13 @@ class _Kind(ABC):
     @abstractmethod
     def length(self) -> timedelta:
         """From the start of a window to its end; of a session of one event, if it can grow."""
+
+    key: ClassVar[tuple[str, ...]] = (WINDOW_START,)
+    """The columns that tell the windows of a key from each other."""
+
+    def start_of(self, end: Any) -> Any:
+        """The start of a window, from its end in microseconds: an int, NumPy's, or a Column."""
+        return end - micros(self.length)
 
     @property
     def settles(self) -> timedelta:
@@ -216,3 +226,28 @@ def shown(definition: list[Any]) -> str:
     size, every, offset = spans
     kind = f"tumbling {size}" if size == every else f"hopping {size} every {every}"
     return kind + (f" from {offset}" if parts[2] else "")
+
+
+class SqlForm(NamedTuple):
+    """A window as a function in SQL: how it is written, and what makes it of its intervals."""
+
+    text: str
+    make: Callable[..., AnyWindow]
+    least: int
+    most: int
+
+
+SQL_FORMS = {
+    "TUMBLE": SqlForm(
+        "TUMBLE(event_time, INTERVAL size [, INTERVAL offset])",
+        lambda size, offset=_NONE: tumbling(size, offset=offset), 1, 2,
+    ),
+    "HOP": SqlForm(
+        "HOP(event_time, INTERVAL size, INTERVAL every [, INTERVAL offset])", Window, 2, 3
+    ),
+    "SLIDE": SqlForm("SLIDE(event_time, INTERVAL size)", sliding, 1, 1),
+    "SESSION": SqlForm("SESSION(event_time, INTERVAL gap)", session, 1, 1),
+    "RUNNING": SqlForm(
+        "RUNNING(event_time, INTERVAL expiry) or RUNNING(event_time, FOREVER)", running, 1, 1
+    ),
+}  # fmt: skip
