@@ -79,19 +79,18 @@ def state_of(aggregation: Aggregation, pane: Pane, frontier: int | None) -> str:
 def check_late(topic: str, aggregation: Aggregation, results: Results) -> None:
     """The late stream has the oracle's late rows, each with its window and watermark."""
     found, _ = what_it_means(aggregation, results)
-    size = micros(aggregation.window.length)
-    grace = micros(aggregation.lateness.grace)
+    window, grace = aggregation.window, micros(aggregation.lateness.grace)
     expected = Counter(
         _frozen(
             {
                 **row,
-                "window_start": to_datetime(start),
-                "window_end": to_datetime(start + size),
+                "window_start": to_datetime(window.start_of(end)),
+                "window_end": to_datetime(end),
                 "watermark": to_datetime(watermark),
-                "late_by": (watermark - grace - start - size) / 1_000_000,
+                "late_by": (watermark - grace - end) / 1_000_000,
             }
         )
-        for _, row, start, watermark in found.late
+        for _, row, end, watermark in found.late
     )
     assert Counter(map(_frozen, results.topic(topic))) == expected
 
@@ -233,7 +232,8 @@ def same_values(aggregation: Aggregation, row: Row, pane: Pane) -> None:
 
 
 def key_of(aggregation: Aggregation, row: Row) -> tuple[Any, ...]:
-    return (*(row[name] for name in aggregation.by), _moment(row["window_start"]))
+    window = (_moment(row[name]) for name in aggregation.window.key)
+    return (*(row[name] for name in aggregation.by), *window)
 
 
 def _moment(value: str | datetime) -> int:

@@ -94,7 +94,10 @@ def _replayed(topic: str, results: Results) -> list[Row]:
 
 
 def _place(top: Top, row: Row) -> Place:
-    return tuple(_moment(row[name]) if name == "window_start" else row[name] for name in top.key)
+    return tuple(
+        _moment(row[name]) if name in ("window_start", "window_end") else row[name]
+        for name in top.key
+    )
 
 
 def _moment(value: str | datetime) -> int:

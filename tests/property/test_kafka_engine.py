@@ -98,11 +98,11 @@ def check(
         same_values(step, rows[place], pane)
         assert rows[place]["_revision"] == pane.revision
         assert rows[place]["_state"] == state_of(step, pane, progress.frontier)
-    size, grace = micros(step.window.length), micros(step.lateness.grace)
+    grace = micros(step.lateness.grace)
     late = Counter(
-        (repr(row), to_datetime(start), to_datetime(watermark),
-         (watermark - grace - start - size) / 1_000_000)
-        for _, row, start, watermark in expected.late
+        (repr(row), to_datetime(step.window.start_of(end)), to_datetime(watermark),
+         (watermark - grace - end) / 1_000_000)
+        for _, row, end, watermark in expected.late
     )  # fmt: skip
     columns = step.input.columns
     assert late == Counter(

@@ -25,7 +25,7 @@ def ranking(top: Top, found: Meaning, frontier: int | None) -> dict[Place, tuple
         if not (top.live and key in final):
             named = dict(zip(top.of.by, key, strict=False))
             group = tuple(named[name] for name in top.within)
-            group = group if top.live else (*group, pane.start)
+            group = group if top.live else (*group, *key[len(top.of.by) :])
             groups.setdefault(group, []).append((key, pane))
     return {
         (*group, rank): one

@@ -106,8 +106,7 @@ def meaning(aggregation: Aggregation, events: Iterable[Event]) -> Meaning:
                 found.pairs += 1
                 if event.frontier is not None and end + patience <= event.frontier:
                     assert watermark is not None
-                    start = aggregation.window.start_of(end)
-                    found.late.append((event, row, start, watermark))
+                    found.late.append((event, row, end, watermark))
                     continue
                 key = tuple(row[name] for name in aggregation.by)
                 ends = counted.setdefault(key, {})
