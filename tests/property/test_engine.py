@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.clock import micros
+from headrace.operators.window.windows import AnyWindow
 from headrace.oracle.events import events_of
 from headrace.oracle.rows import rows_of
 from headrace.pipeline.stream import sources
@@ -57,11 +58,12 @@ AGGREGATES = {
     "closing": hr.last("n"),
 }
 
-WINDOWS: dict[str, hr.Window | hr.Sliding | hr.Session] = {
+WINDOWS: dict[str, AnyWindow] = {
     "tumbling": hr.tumbling(60 * SECOND),
     "shifted": hr.tumbling(45 * SECOND, offset=7 * SECOND),
     "hopping": hr.hopping(90 * SECOND, 30 * SECOND),
     "uneven": hr.hopping(70 * SECOND, 30 * SECOND),
+    "cumulative": hr.cumulative(90 * SECOND, step=30 * SECOND, offset=7 * SECOND),
     "sliding": hr.sliding(50 * SECOND),
     "session": hr.session(30 * SECOND),
 }
@@ -267,7 +269,7 @@ def report(seen: Counter[str], capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.timeout(600)
 def test_spark_agrees_with_the_oracle(capsys: pytest.CaptureFixture[str]) -> None:
-    report(explore(4, ["shifted", "hopping", "sliding", "session"]), capsys)
+    report(explore(4, ["shifted", "hopping", "cumulative", "sliding", "session"]), capsys)
 
 
 @pytest.mark.slow

@@ -36,6 +36,7 @@ TYPES = {"k": pa.string(), "rows": pa.int64(), "total": pa.int64(), "high": pa.i
 WINDOWS: dict[str, AnyWindow] = {
     "tumbling": hr.tumbling(60 * SECOND),
     "hopping": hr.hopping(90 * SECOND, 30 * SECOND),
+    "cumulative": hr.cumulative(90 * SECOND, step=30 * SECOND),
     "sliding": hr.sliding(50 * SECOND),
     "session": hr.session(30 * SECOND),
 }

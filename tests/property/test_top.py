@@ -43,6 +43,7 @@ TYPES = {
 WINDOWS: dict[str, AnyWindow] = {
     "tumbling": hr.tumbling(60 * SECOND),
     "hopping": hr.hopping(90 * SECOND, 30 * SECOND),
+    "cumulative": hr.cumulative(90 * SECOND, step=30 * SECOND),
     "session": hr.session(30 * SECOND),
     "running": hr.running(hr.FOREVER),
 }

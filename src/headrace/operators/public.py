@@ -26,9 +26,11 @@ from headrace.operators.window.aggregates import (
 from headrace.operators.window.declare import Aggregation, aggregate
 from headrace.operators.window.windows import (
     FOREVER,
+    Cumulative,
     Session,
     Sliding,
     Window,
+    cumulative,
     hopping,
     running,
     session,
@@ -49,6 +51,7 @@ __all__ = [
     "Alerts",
     "App",
     "ArrivalTimeWarning",
+    "Cumulative",
     "Deduplicated",
     "Disorder",
     "Enriched",
@@ -70,6 +73,7 @@ __all__ = [
     "approx_top",
     "average",
     "count",
+    "cumulative",
     "deduplicate",
     "derive",
     "distinct",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headrace.operators.window.windows import AnyWindow, Window
+from headrace.clock import micros
+from headrace.operators.window.windows import AnyWindow, Cumulative, Window
 from headrace.pipeline.time import WINDOW_END, WINDOW_START
 from headrace.plan import metadata
 from headrace.plan.panes import grid_ends
@@ -18,6 +19,12 @@ def window_ends(window: AnyWindow) -> list[Column]:
     which its fast aggregation cannot take as a key.
     """
     time = F.unix_micros(metadata.TIME)
+    if isinstance(window, Cumulative):
+        size, offset = F.lit(micros(window.size)), F.lit(micros(window.offset))
+        until = time - F.pmod(time - offset, size) + size
+        # A window of the next beginning would not hold the row: its end is put where none is.
+        ends = grid_ends(window.size, window.step, window.offset)
+        return [F.when(end <= until, end).otherwise(time) for end in ends]
     if not isinstance(window, Window):
         (after,) = window.ends(0)
         return [time + F.lit(after)]

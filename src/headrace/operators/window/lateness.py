@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headrace.clock import micros
 from headrace.operators.window.declare import Aggregation
-from headrace.operators.window.windows import AnyWindow, Window
+from headrace.operators.window.windows import AnyWindow, Cumulative, Window
 from headrace.pipeline.time import WINDOW_END, WINDOW_START
 from headrace.plan import metadata
 from headrace.plan.lateness import Closing, Mask, Moments, too_late
@@ -31,6 +31,10 @@ def closing_of(step: Aggregation) -> Closing:
     if isinstance(window, Window):
         size, every, offset = map(micros, (window.size, window.every, window.offset))
         return Closing(size, every, offset, patience)
+    if isinstance(window, Cumulative):
+        # A row is too late for one of its windows if it is for the shortest.
+        shortest = micros(window.step)
+        return Closing(shortest, shortest, micros(window.offset) % shortest, patience)
     # A row has one window of its own, which ends so long after it.
     (after,) = window.ends(0)
     return Closing.after(patience + after)
@@ -56,6 +60,14 @@ def late_pairs(candidates: pa.Table, step: Aggregation, time: str, schema: pa.Sc
 
 def _window_ends(window: AnyWindow, times: Moments) -> Iterator[tuple[Moments, Mask]]:
     """The ends of the windows that moments may be in, and for which of them that is so."""
+    if isinstance(window, Cumulative):
+        size, step, offset = map(micros, (window.size, window.step, window.offset))
+        starts = (times - offset) // size * size + offset
+        first = starts + ((times - starts) // step + 1) * step
+        for number in range(size // step):
+            ends = first + number * step
+            yield ends, ends <= starts + size
+        return
     if not isinstance(window, Window):
         (after,) = window.ends(0)
         yield times + after, np.ones(len(times), np.bool_)

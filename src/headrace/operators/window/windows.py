@@ -1,4 +1,4 @@
-"""Window shapes: tumbling, hopping, sliding, session.
+"""Window shapes: tumbling, hopping, cumulative, sliding, session.
 
 Windows on a grid and sessions are half-open: `[start, end)`. A row on a boundary belongs to the
 later one. A sliding window is the last while up to an event, both ends included.
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 from headrace.clock import micros
 from headrace.errors import InvalidWindow
 from headrace.log.settings import format_span
-from headrace.pipeline.time import WINDOW_START
+from headrace.pipeline.time import WINDOW_END, WINDOW_START
 
 _NONE = timedelta(0)
 FOREVER = timedelta(days=365_000)
@@ -114,6 +114,59 @@ class Window(_Kind):
 
 
 @dataclass(frozen=True)
+class Cumulative(_Kind):
+    """Windows that begin together every `size` and end one `step` after the other.
+
+    A row is in the first window that ends after it, and in all longer ones of the same beginning.
+    """
+
+    size: timedelta
+    step: timedelta
+    offset: timedelta = timedelta(0)
+    key = (WINDOW_START, WINDOW_END)
+
+    def __post_init__(self) -> None:
+        if self.size <= timedelta(0) or self.step <= timedelta(0) or self.size % self.step:
+            raise InvalidWindow(
+                f"Windows cannot grow up to {self.size} by {self.step} at a time",
+                hint="Let the size be a multiple of the step, and both longer than nothing",
+            )
+        if not timedelta(0) <= self.offset < self.size:
+            raise InvalidWindow(
+                f"The offset {self.offset} is not within the size of {self.size}",
+                hint="Choose an offset from 0 up to, not including, the size",
+            )
+
+    @property
+    def length(self) -> timedelta:
+        return self.size
+
+    @property
+    def per_row(self) -> int | None:
+        return 1 if self.size == self.step else None
+
+    @property
+    def definition(self) -> list[Any]:
+        return ["cumulative", micros(self.size), micros(self.step), micros(self.offset)]
+
+    def start_of(self, end: Any) -> Any:
+        size = micros(self.size)
+        # Twice, for Spark's remainder of a negative number is negative.
+        return end - 1 - ((end - 1 - micros(self.offset)) % size + size) % size
+
+    def ends(self, moment: int) -> list[int]:
+        """The ends of all windows that hold a moment, in order; in microseconds, like it."""
+        size, step, offset = map(micros, (self.size, self.step, self.offset))
+        start = (moment - offset) // size * size + offset
+        first = start + ((moment - start) // step + 1) * step
+        return list(range(first, start + size + 1, step))
+
+    def __str__(self) -> str:
+        offset = f", from {format_span(self.offset)} on" if self.offset else ""
+        return f"cumulative, up to {format_span(self.size)} by {format_span(self.step)}{offset}"
+
+
+@dataclass(frozen=True)
 class Sliding(_Kind):
     """For each event, the window of that `size` that ends with it. There is no grid.
 
@@ -186,7 +239,7 @@ class Session(_Kind):
         return f"a session: rows that follow each other in less than {gap}, and {gap} after"
 
 
-AnyWindow = Window | Sliding | Session
+AnyWindow = Window | Cumulative | Sliding | Session
 
 
 def tumbling(size: timedelta, *, offset: timedelta = timedelta(0)) -> Window:
@@ -197,6 +250,11 @@ def tumbling(size: timedelta, *, offset: timedelta = timedelta(0)) -> Window:
 def hopping(size: timedelta, every: timedelta, *, offset: timedelta = timedelta(0)) -> Window:
     """Overlapping windows: the last ten minutes, every minute."""
     return Window(size, every, offset)
+
+
+def cumulative(size: timedelta, *, step: timedelta, offset: timedelta = timedelta(0)) -> Cumulative:
+    """Windows that grow: today so far, every hour. The next day begins anew."""
+    return Cumulative(size, step, offset)
 
 
 def sliding(size: timedelta) -> Sliding:
@@ -221,6 +279,8 @@ def shown(definition: list[Any]) -> str:
     """A window in words, from its definition."""
     kind, *parts = definition if isinstance(definition[0], str) else ("", *definition)
     spans = [format_span(timedelta(microseconds=part)) for part in parts]
+    if kind == "cumulative":
+        return f"cumulative {spans[0]} by {spans[1]}" + (f" from {spans[2]}" if parts[2] else "")
     if kind:
         return f"{kind} {spans[0]}"
     size, every, offset = spans
@@ -244,6 +304,9 @@ SQL_FORMS = {
     ),
     "HOP": SqlForm(
         "HOP(event_time, INTERVAL size, INTERVAL every [, INTERVAL offset])", Window, 2, 3
+    ),
+    "CUMULATE": SqlForm(
+        "CUMULATE(event_time, INTERVAL size, INTERVAL step [, INTERVAL offset])", Cumulative, 2, 3
     ),
     "SLIDE": SqlForm("SLIDE(event_time, INTERVAL size)", sliding, 1, 1),
     "SESSION": SqlForm("SESSION(event_time, INTERVAL gap)", session, 1, 1),
