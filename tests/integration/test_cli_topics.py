@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.cli.topic_settings import SETTINGS
+from headrace.cli.topics import SETTINGS
 from tests.integration.test_cli_running import Cli
 
 SCHEMA = "url string, user string, at timestamp"

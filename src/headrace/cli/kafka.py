@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
 
 from headrace.cli.failures import say
 from headrace.cli.options import AsJson, Yes, confirm, new_app, show_help
-from headrace.cli.output import count, many, plain, show, show_json, table
+from headrace.cli.output import count, err, many, plain, show, show_json, size, table
 from headrace.cli.spark_options import Brief, check_memory
 from headrace.errors import InvalidSetting
 
 if TYPE_CHECKING:
-    from headrace.servers.kafka.state import ClusterState
+    from headrace.servers.kafka import Cluster, ClusterState
 
 app = new_app()
 
@@ -77,7 +82,6 @@ def up(
 
     Its jars are fetched once, about 45 MB, and verified. What is up already stays as it is.
     """
-    from headrace.cli.kafka_watched import up_watched
     from headrace.servers.kafka import Cluster
 
     check_memory(memory)
@@ -85,7 +89,7 @@ def up(
     before = cluster.state()
     if port is None and not before.nodes:
         port = PORT
-    state = up_watched(cluster, brokers, port, _read_settings(settings or []), memory)
+    state = _up_watched(cluster, brokers, port, _read_settings(settings or []), memory)
     if json:
         show_json(_as_json(state))
         return
@@ -177,6 +181,39 @@ def tool(
     command = tool_command(name, ctx.args, state.servers)
     sys.stdout.flush()
     os.execv(command[0], command)
+
+
+def _up_watched(
+    cluster: Cluster,
+    brokers: int | None,
+    port: int | None,
+    settings: Mapping[str, str],
+    memory: str,
+) -> ClusterState:
+    """Start a cluster; on a terminal, show downloads and progress."""
+    from headrace.servers.java import Fetching
+
+    told = Fetching()
+    doing = ["Looking"]
+    spinner = Spinner("dots")
+
+    def look() -> Table:
+        line = Table.grid(padding=(0, 2, 0, 0))
+        if told.done < told.jars:
+            bar = ProgressBar(told.jars, told.done, width=20)
+            line.add_row(f"Fetching {many(told.jars, 'jar')}", bar, size(told.bytes))
+        else:
+            line.add_row(spinner, doing[-1])
+        return line
+
+    def start() -> ClusterState:
+        return cluster.up(brokers, port, settings, memory=memory, told=told, say=doing.append)
+
+    if not sys.stderr.isatty():
+        return start()
+    # Drawn by another thread, so that drawing does not slow down the start.
+    with Live(get_renderable=look, console=err(), transient=True, refresh_per_second=8):
+        return start()
 
 
 def _read_settings(texts: list[str]) -> dict[str, str]:

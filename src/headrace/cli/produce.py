@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 
 from headrace.cli.failures import INTERRUPTED, say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app
-from headrace.cli.output import count, many, show_json, span
+from headrace.cli.output import count, err, many, show_json, size, span
 from headrace.cli.producing import Acks, Source, send_all, send_in_chunks
-from headrace.cli.progress import watching
 from headrace.cli.records import line_reader
 from headrace.cli.tally import BadLines, Tally
 from headrace.clock import SECOND, SystemClock
@@ -84,7 +87,7 @@ def produce(
     with open_log(log, create=False) as opened, _lines(file) as lines:
         state = opened.topic(topic)
         source = Source(_name(file), topic, lines, line_reader(state.topic))
-        with BadLines(skip_bad) as bad, watching(tally, file, quiet=json):
+        with BadLines(skip_bad) as bad, _watching(tally, file, quiet=json):
             try:
                 if producer_id is None:
                     send_all(opened, source, tally, bad, acks=acks)
@@ -111,6 +114,37 @@ def produce(
         )
     else:
         say(_summary(topic, tally, seconds, skip_bad))
+
+
+@contextlib.contextmanager
+def _watching(tally: Tally, file: str, *, quiet: bool) -> Iterator[None]:
+    """Show the growing tally, and for a file the share that is done."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    total = os.path.getsize(file) if file != "-" and os.path.isfile(file) else 0
+    clock = SystemClock()
+    started = clock.now()
+
+    def look() -> Table:
+        seconds = (clock.now() - started) / SECOND or 1
+        line = Table.grid(padding=(0, 2, 0, 0))
+        cells = [f"{count(tally.sent)} records", f"{tally.sent / seconds:,.0f} records/s"]
+        if tally.skipped:
+            cells.append(f"{count(tally.skipped)} bad")
+        if total:
+            line.add_row(
+                *cells,
+                ProgressBar(total, tally.bytes, width=20),
+                f"{tally.bytes / total:.0%}",
+            )
+        else:
+            line.add_row(*cells, size(tally.bytes))
+        return line
+
+    # Drawn by another thread from the tally, so that the sender is not slowed down.
+    with Live(get_renderable=look, console=err(), transient=True, refresh_per_second=8):
+        yield
 
 
 @contextlib.contextmanager

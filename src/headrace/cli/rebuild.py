@@ -101,7 +101,7 @@ def rebuild(
         )
     declared = load_app(reference)
     # Only now: this brings Spark's own modules.
-    from headrace.cli.rebuild_watched import rebuild_watched
+    from headrace.cli.running import rebuild_watched
 
     def act(building: Rebuild, tell: Any, pause: Any) -> None:
         if moment is not None and not diff:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from types import FrameType
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
 
+from headrace.application.rebuild.rebuild import Rebuild
 from headrace.application.run import DEFAULT_LOG, StepProgress, start
 from headrace.cli.failures import INTERRUPTED, say
 from headrace.cli.output import span
@@ -30,6 +32,8 @@ _LOOK = 0.25
 _LINE_EVERY = 5 * SECOND
 
 Tell = Callable[[Sequence[StepProgress]], None]
+Act = Callable[[Rebuild, Callable[[StepProgress], None], Callable[[], None]], None]
+"""Uses a rebuilt view. It may report more progress, and then ends the live display."""
 
 
 class Asked:
@@ -100,6 +104,43 @@ def run_watched(
             return running.progress(), asked.code
     except KeyboardInterrupt:  # while Spark was starting, or for the second time
         sys.exit(INTERRUPTED)
+
+
+def rebuild_watched(
+    app: App,
+    view: str,
+    log: str,
+    act: Act,
+    *,
+    until: datetime | int | None,
+    settings: SparkSettings,
+    portions: Portions,
+) -> None:
+    """Build a view with live progress, and call `act`. Ctrl-C keeps what was built."""
+    asked = Asked()
+    try:
+        with (
+            Rebuild(app, view, log, until=until, settings=settings, portions=portions) as building,
+            contextlib.ExitStack() as drawing,
+        ):
+            show = drawing.enter_context(shown(app, f"to rebuild {view!r}"))
+            listening = drawing.enter_context(contextlib.ExitStack())
+            heard = False
+
+            def tell(progress: StepProgress) -> None:
+                nonlocal heard
+                if not heard:
+                    # Spark has a handler for Ctrl-C of its own, and is there by now.
+                    listening.enter_context(asked.listening())
+                    heard = True
+                if asked.signal:
+                    raise KeyboardInterrupt
+                show([progress])
+
+            building.build(tell)
+            act(building, tell, drawing.close)
+    except KeyboardInterrupt:
+        sys.exit(asked.code or INTERRUPTED)
 
 
 @contextlib.contextmanager

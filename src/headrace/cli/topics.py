@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -9,7 +10,6 @@ import typer
 from headrace.cli.failures import say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, Yes, confirm, new_app, show_help
 from headrace.cli.output import many, moment, show_json
-from headrace.cli.topic_settings import SETTINGS_HELP, read_settings
 from headrace.cli.topic_tables import (
     disorder_json,
     show_disorder,
@@ -25,6 +25,30 @@ from headrace.log import Time, open_log, parse_position
 from headrace.pipeline.disorder import suggest_lateness
 
 app = new_app()
+
+SETTINGS = {
+    "retention": "delete records older than this: 12h, 7d, none",
+    "retention_bytes": "delete the oldest of a larger partition: 2GiB, none",
+    "cleanup": "delete, compact (last of each key), compact,delete",
+    "tombstone_retention": "compaction leaves tombstones readable for: 1d",
+    "segment_bytes": "close a segment at this size: 64MiB",
+    "segment_age": "close a segment at this age: 7d, none",
+    "max_record_bytes": "refuse a larger record: 1MiB",
+    "compression": "of new segments: none, lz4, zstd",
+    "skew": "believe event times up to so far ahead: 1h, none",
+    "frontier": "what moves time: events, punctuation, arrival",
+    "missing_time": "a row without event time: dead, arrival",
+    "idle": "with no row for so long, time goes on: 30s, none",
+    "format": "a row on Kafka: json, avro, bytes",
+    "tier": "closed segments go to: a folder, s3://bucket/x, none",
+    "tier_after": "closed segments stay local for: 0s, 1h",
+}
+
+_WIDTH = max(len(name) for name in SETTINGS)
+
+SETTINGS_HELP = "\b\nSettings:\n" + "\n".join(
+    f"  {name:{_WIDTH}} {text}" for name, text in SETTINGS.items()
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.", show_default=False)]
 Settings = Annotated[
@@ -250,3 +274,16 @@ def upkeep(
     with open_log(log, create=False) as opened:
         reports = opened.upkeep(name)
     show_reports(reports, json=json)
+
+
+def read_settings(texts: Sequence[str] | None) -> dict[str, str]:
+    """`name=value` texts by name; the log reads the values."""
+    settings = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidSetting(
+                f"{text!r} is not a setting", hint="Write --set NAME=VALUE: --set retention=7d"
+            )
+        settings[name.strip().replace("-", "_")] = value.strip()
+    return settings
