@@ -121,11 +121,11 @@ def test_an_offset_that_is_nowhere_is_the_users_mistake(cli: Cli) -> None:
     [
         (("--from", "soon"), "'soon' is not a position"),
         (("--partition", "7"), "Topic 't' has no partition 7"),
-        (("--commit", "after"), "--commit is for a group"),
-        (("--instance", "a"), "--instance is for a group"),
-        (("--group", "g", "--to", "5"), "--to does not go with --group"),
-        (("--group", "g", "--partition", "0"), "--partition does not go with --group"),
-        (("--follow", "--to", "5"), "--to does not go with --follow"),
+        (("--commit", "after"), "--commit needs a group"),
+        (("--instance", "a"), "--instance needs a group"),
+        (("--group", "g", "--to", "5"), "--to cannot be combined with --group"),
+        (("--group", "g", "--partition", "0"), "--partition cannot be combined with --group"),
+        (("--follow", "--to", "5"), "--to cannot be combined with --follow"),
         (("--group", "a b"), "'a b' is not a group name"),
     ],
 )

@@ -71,5 +71,5 @@ def test_where_nobody_can_be_asked_only_yes_is_yes(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     with pytest.raises(UserError) as refused:
         confirm("Delete it?", yes=False)
-    assert refused.value.hint == "Add --yes if that is what you want"
+    assert refused.value.hint == "Add --yes to confirm"
     confirm("Delete it?", yes=True)

@@ -1,4 +1,4 @@
-"""`headrace kafka`: a Kafka of one's own on this machine."""
+"""`headrace kafka`: a local Kafka cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 app = new_app()
 
 PORT = 9092
-"""Where Kafka is expected."""
+"""Kafka's usual port."""
 
 Data = Annotated[
     str,
@@ -34,7 +34,7 @@ Data = Annotated[
         envvar="HEADRACE_KAFKA",
         show_envvar=True,
         show_default=True,
-        help="Where the cluster keeps its data.",
+        help="Data folder of the cluster.",
     ),
 ]
 DEFAULT_DATA = "./kafka-data"
@@ -42,7 +42,7 @@ DEFAULT_DATA = "./kafka-data"
 
 @app.callback(invoke_without_command=True)
 def kafka(ctx: typer.Context) -> None:
-    """Start and stop a Kafka of your own on this machine."""
+    """Start and stop a local Kafka cluster."""
     show_help(ctx)
 
 
@@ -51,9 +51,7 @@ def up(
     *,
     brokers: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=1, max=9, help="How many brokers; one, if there are none yet."
-        ),
+        typer.Option(metavar="N", min=1, max=9, help="Number of brokers; 1 for a new cluster."),
     ] = None,
     port: Annotated[
         int | None,
@@ -63,14 +61,16 @@ def up(
             max=65535,
             envvar="HEADRACE_KAFKA_PORT",
             show_envvar=True,
-            help=f"Where the first broker listens, and the others after it: {PORT}, or where it "
-            "listened before. 0 means any ports that are free.",
+            help=f"Port of the first broker; the others use the next ones. Default: {PORT}, or the "
+            "port of the last start. 0 means any free ports.",
         ),
     ] = None,
     data: Data = DEFAULT_DATA,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of Kafka's own, kept."),
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="A Kafka broker setting, which is stored."
+        ),
     ] = None,
     memory: Annotated[
         str, typer.Option(metavar="SIZE", help="Memory for each broker.", show_default=True)
@@ -78,9 +78,9 @@ def up(
     brief: Brief = False,
     json: AsJson = False,
 ) -> None:
-    """Start a Kafka cluster on loopback, and leave it running.
+    """Start a Kafka cluster on the loopback interface, and leave it running.
 
-    Its jars are fetched once, about 45 MB, and verified. What is up already stays as it is.
+    Its jars, about 45 MB, are downloaded once and verified. Running brokers are not restarted.
     """
     from headrace.servers.kafka import Cluster
 
@@ -100,7 +100,7 @@ def up(
 
 @app.command("status")
 def status(data: Data = DEFAULT_DATA, json: AsJson = False) -> None:
-    """Show the brokers of a cluster, and whether every partition is where it should be."""
+    """Show the brokers of a cluster, and partitions that are offline or under-replicated."""
     from headrace.servers.kafka import Cluster
 
     state = Cluster(data).state()
@@ -108,7 +108,7 @@ def status(data: Data = DEFAULT_DATA, json: AsJson = False) -> None:
         show_json(_as_json(state))
         return
     if not state.nodes:
-        say(f"There is no Kafka in {data}: 'headrace kafka up' makes one")
+        say(f"There is no Kafka in {data}: 'headrace kafka up' starts one")
         return
     lines = table(">broker", "address", ">process", "state", ">leads", ">in sync")
     for node in state.nodes:
@@ -126,7 +126,7 @@ def status(data: Data = DEFAULT_DATA, json: AsJson = False) -> None:
     show(lines)
     for words, found in (
         ("has no leader", state.offline),
-        ("is not in sync on every replica", state.under_replicated),
+        ("is under-replicated", state.under_replicated),
     ):
         for one in found:
             replicas = f"replicas {list(one.replicas)}, in sync {list(one.in_sync)}"
@@ -137,13 +137,13 @@ def status(data: Data = DEFAULT_DATA, json: AsJson = False) -> None:
 def down(
     *,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Delete its topics and all other data as well.")
+        bool, typer.Option("--remove", help="Also delete its topics and all other data.")
     ] = False,
     yes: Yes = False,
     data: Data = DEFAULT_DATA,
     json: AsJson = False,
 ) -> None:
-    """Stop a cluster. Its data stays, and is there again when it is started again."""
+    """Stop a cluster. Its data stays for the next start."""
     from headrace.servers.kafka import Cluster
 
     cluster = Cluster(data)
@@ -153,7 +153,7 @@ def down(
     if json:
         show_json({"stopped": stopped, "removed": remove})
         return
-    say("Stopped Kafka" if stopped else f"There was no Kafka running in {data}")
+    say("Stopped Kafka" if stopped else f"No Kafka was running in {data}")
 
 
 @app.command("tool", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -171,8 +171,8 @@ def tool(
 ) -> None:
     """Run one of Kafka's own tools, such as consumer-groups or topics.
 
-    All that follows the name goes to the tool. It asks the cluster in FOLDER, unless it is given a
-    --bootstrap-server.
+    All arguments after the name go to the tool. It uses the cluster in FOLDER, unless
+    --bootstrap-server is given.
     """
     from headrace.servers.kafka import Cluster
     from headrace.servers.kafka.tools import tool_command

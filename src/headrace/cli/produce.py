@@ -30,7 +30,7 @@ app = new_app()
 
 @app.command()
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to.", show_default=False)],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
     *,
     file: Annotated[
         str,
@@ -38,7 +38,7 @@ def produce(
             "--file",
             "-f",
             metavar="FILE",
-            help="The lines; - is standard input.",
+            help="The input; - is standard input.",
             show_default=True,
         ),
     ] = "-",
@@ -46,8 +46,8 @@ def produce(
         Acks,
         typer.Option(
             metavar="none|written|synced",
-            help="Go on when the log has the records (synced: on the disk; written: in files that "
-            "outlive this process), or do not wait at all (none).",
+            help="What to wait for: synced (records are on disk), written (in files, so that they "
+            "survive this process) or none.",
             show_default=True,
         ),
     ] = "synced",
@@ -55,16 +55,16 @@ def produce(
         str | None,
         typer.Option(
             metavar="ID",
-            help="Write each line once, however often this is killed and run again with the same "
-            "ID and the same lines. Lines are committed in chunks of 1,000; those that are in the "
-            "log already are passed over.",
+            help="Write each line exactly once, even if this command is killed and run again with "
+            "the same ID and the same lines. It commits 1,000 lines at a time, and skips those "
+            "that are in the log already.",
         ),
     ] = None,
     skip_bad: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Go on after bad lines, and write them to FILE as JSON with line, error, text.",
+            help="Skip bad lines, and write them to FILE as JSON with line, error, text.",
         ),
     ] = None,
     log: LogUrl = DEFAULT_LOG,
@@ -73,10 +73,10 @@ def produce(
     """Write JSON lines to a topic.
 
     Raw topic: {"key": …, "value": …, "headers": {…}, "partition": N}, of which only "value" is
-    needed. Text is stored as UTF-8, null is no key or a tombstone, {"base64": "…"} is bytes, and
-    any other JSON is stored as JSON. What 'headrace consume --json' prints can be read back.
+    required. Text is stored as UTF-8, null is no key or a tombstone, {"base64": "…"} is bytes, and
+    any other JSON is stored as JSON. It can read what 'headrace consume --json' prints.
 
-    Typed topic: the row itself, {"url": "/", "at": "2026-01-31T12:00:00Z"}. Where no column is
+    Typed topic: the row itself, {"url": "/", "at": "2026-01-31T12:00:00Z"}. If no column is
     called "value", {"key": …, "value": null} is a tombstone.
 
     It stops at the first bad line, says which lines are in the log, and exits with 2.
@@ -166,7 +166,7 @@ def _name(file: str) -> str:
 
 
 def _explained(error: HeadraceError, tally: Tally) -> HeadraceError:
-    """The same error, with what is in the log and what is not."""
+    """The same error, with a hint about the lines that are in the log."""
     hints = [hint for hint in (error.hint, tally.where(), tally.advice) if hint]
     return type(error)(error.message, hint="\n".join(hints), **error.details)
 

@@ -1,4 +1,4 @@
-"""Running an application for somebody who watches, until it is done or asked to stop."""
+"""Runs and rebuilds with live progress, until they are done or interrupted."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ Act = Callable[[Rebuild, Callable[[StepProgress], None], Callable[[], None]], No
 
 
 class Asked:
-    """Whether Ctrl-C or a signal to terminate has asked this process to stop."""
+    """The signal, SIGINT or SIGTERM, that asked this process to stop."""
 
     def __init__(self) -> None:
         self.signal = 0
 
     @property
     def code(self) -> int:
-        """What to exit with: 0 if nobody asked."""
+        """The exit code: 0 without a signal."""
         return 128 + self.signal if self.signal else 0
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Take note of the first signal, and let the second one interrupt."""
+        """Record the first signal; a second one interrupts."""
         numbers = (signal.SIGINT, signal.SIGTERM)
         before = [signal.signal(number, self._hear) for number in numbers]
         try:
@@ -75,8 +75,8 @@ def run_watched(
     latency: Latency | None = None,
     real_time: RealTime | None = None,
 ) -> tuple[list[StepProgress], int]:
-    """Run an application; returns what became of all rows, and the code to exit with."""
-    # What cannot be run is refused before anybody waits for Spark.
+    """Run an application. Return the final progress of its steps, and the exit code."""
+    # Refuse what cannot run before Spark starts.
     if (latency or app.latency) == "real-time":
         check_real_time(app, log or app.log or DEFAULT_LOG, until_caught_up=until_caught_up)
     else:
@@ -95,7 +95,7 @@ def run_watched(
                 portions=portions,
                 real_time=real_time,
             ) as running,
-            # Spark has a handler for Ctrl-C of its own, which cancels what is being computed.
+            # After Spark, whose own handler for Ctrl-C would cancel the computation.
             asked.listening(),
         ):
             while not running.wait(_LOOK) and not asked.signal:
@@ -130,7 +130,7 @@ def rebuild_watched(
             def tell(progress: StepProgress) -> None:
                 nonlocal heard
                 if not heard:
-                    # Spark has a handler for Ctrl-C of its own, and is there by now.
+                    # After Spark, which has its own handler for Ctrl-C and is started by now.
                     listening.enter_context(asked.listening())
                     heard = True
                 if asked.signal:
@@ -145,7 +145,7 @@ def rebuild_watched(
 
 @contextlib.contextmanager
 def shown(app: App, purpose: str = "") -> Iterator[Tell]:
-    """A function that shows how the steps are doing: drawn on a terminal, else in lines."""
+    """A function that shows progress: a live table on a terminal, else lines."""
     clock = SystemClock()
     rates = Rates(clock)
     if not sys.stderr.isatty():
@@ -167,16 +167,16 @@ def shown(app: App, purpose: str = "") -> Iterator[Tell]:
         rates.note(progress)
         steps = progress
 
-    # Standard error of its own: while Spark starts, what others write there goes to a file.
+    # A copy of standard error: while Spark starts, the original goes to a file.
     with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
         console = Console(file=terminal, highlight=False)
-        # Drawn by a thread of its own, since the start of Spark keeps this one busy.
+        # Drawn by another thread, since the start of Spark blocks this one.
         with Live(get_renderable=look, console=console, transient=True, refresh_per_second=4):
             yield tell
 
 
 class _Lines:
-    """A line for each step every few seconds."""
+    """Progress lines, one per step every few seconds."""
 
     def __init__(self, app: App, rates: Rates, clock: Clock) -> None:
         self._app = app
