@@ -74,7 +74,7 @@ def test_a_value_that_python_cannot_hold_is_text_and_the_rest_is_printed(cli: Cl
 def test_a_partition_is_in_order(cli: Cli) -> None:
     for partition in range(3):
         records = cli.lines("consume", "t", "--partition", str(partition))
-        assert [record["offset"] for record in records] == list(range(len(records)))
+        assert [record["offset"] for record in records] == list(range(len(records))) != []
     two = cli.lines("consume", "t", "-p", "0", "-p", "2", "-p", "0")
     assert {record["partition"] for record in two} == {0, 2}
 

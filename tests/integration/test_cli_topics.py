@@ -117,6 +117,9 @@ def test_alter_changes_settings_partitions_and_columns(tmp_path: Path) -> None:
     assert (changed["partitions"], changed["schema"]) == (3, "a string, b int")
     assert changed["settings"]["retention"] == "1h"
     assert "Changed topic 't'" in cli.run("topics", "alter", "t", "--set", "skew=none").stderr
+    stored = cli.json("topics", "describe", "t")
+    assert (stored["partitions"], stored["schema"]) == (3, "a string, b int")
+    assert (stored["settings"]["retention"], stored["settings"]["skew"]) == ("1h", "none")
 
 
 def test_alter_without_a_change_is_a_mistake(tmp_path: Path) -> None:
@@ -177,6 +180,18 @@ def test_upkeep_reports_on_one_topic_or_on_all(tmp_path: Path) -> None:
         "bytes_freed": 0,
     }
     assert "bytes freed" in cli.run("topics", "upkeep").stdout
+
+
+def test_upkeep_deletes_what_retention_says(tmp_path: Path) -> None:
+    cli = Cli(tmp_path)
+    cli.run("topics", "create", "t", "--set", "segment_bytes=1KiB")
+    for value in "abc":
+        cli.run("produce", "t", input=f'{{"value": "{value * 1000}"}}\n')
+    cli.run("topics", "alter", "t", "--set", "retention_bytes=1KiB")
+    report = cli.json("topics", "upkeep", "t")
+    assert (report["segments_deleted"], report["records_removed"]) == (2, 2)
+    assert report["bytes_freed"] > 2000
+    assert [record.value for record in cli.records("t")] == [b"c" * 1000]
 
 
 def test_lateness_shows_what_each_delay_would_do(tmp_path: Path) -> None:
