@@ -41,7 +41,7 @@ def test_the_demo_counts_page_views_and_the_recount_agrees(tmp_path: Path) -> No
     assert "Every page view is accounted for." in out
 
     late = cli.records("pageviews.late")
-    assert late and f"{len(late):,} in the recount, 0 missing, 0 too many" in out
+    assert late and f"{len(late):,} in the recount, 0 missing, 0 extra" in out
     (view,) = cli.lines("views", "list")
     assert (view["name"], view["law"]["rows"], view["law"]["late"]) == (
         *("hits_per_minute", EVENTS, len(late)),

@@ -54,8 +54,8 @@ def test_a_healthy_application_exits_with_0(cli: Cli) -> None:
     sell(cli, 1)
     shown = cli.run("doctor", f"{cli.folder}/shop.py:app").stdout
     assert shown.startswith("shop is not running\n")
-    assert "it has not run yet, and 10 rows in 1 commit wait for it" in shown
-    assert shown.endswith("Nothing is wrong. Looked at all 10 rows of topic orders, in 1 commit\n")
+    assert "it has not run yet; backlog: 10 rows in 1 commit" in shown
+    assert shown.endswith("Nothing is wrong. Examined all 10 rows of topic orders, in 1 commit\n")
     told = cli.json("doctor", f"{cli.folder}/shop.py:app")
     assert (told["app"], told["healthy"], told["running"], told["findings"]) == (
         "shop", True, None, [],

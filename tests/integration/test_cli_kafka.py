@@ -225,7 +225,7 @@ def test_without_the_client_the_refusal_names_the_extra(cli: Kafka) -> None:
     [
         (["--set", "num.io.threads=many"], "Invalid value many for configuration num.io.threads"),
         (["--set", "nonsense"], "'nonsense' is not a setting"),
-        (["--memory", "lots"], "'lots' is not a size of memory"),
+        (["--memory", "lots"], "'lots' is not a memory size"),
     ],
 )
 def test_a_setting_that_kafka_refuses_is_told_in_its_words(

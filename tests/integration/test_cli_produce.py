@@ -90,7 +90,7 @@ def test_the_summary_for_people_is_on_stderr(cli: Cli) -> None:
 def test_blank_lines_are_no_records_and_count_as_lines(cli: Cli) -> None:
     done = cli.run("produce", "raw", input='\n{"value": "1"}\n  \n{}\n', code=2)
     assert "standard input, line 4" in done.stderr
-    assert "Lines 1 to 2 are in the log; 4 was refused" in done.stderr
+    assert "Lines 1 to 2 are in the log; line 4 was rejected" in done.stderr
 
 
 def test_what_consume_prints_can_be_produced_again(cli: Cli) -> None:
@@ -113,7 +113,7 @@ def test_a_bad_line_is_named_with_its_column_and_what_is_in_the_log(cli: Cli) ->
     path.write_text(lines(*rows, {"id": "x"}, {"id": 43}))
     done = cli.run("produce", "typed", "--file", str(path), code=2)
     assert done.stderr.startswith(f"error: {path}, line 42: Column 'id' of topic 'typed' is ")
-    assert "  → Lines 1 to 41 are in the log; 42 was refused\n" in done.stderr
+    assert "  → Lines 1 to 41 are in the log; line 42 was rejected\n" in done.stderr
     assert f"tail -n +42 {path} | headrace produce typed" in done.stderr
     assert len(cli.records("typed")) == 41
 
@@ -137,7 +137,7 @@ def test_a_bad_first_line_leaves_the_topic_as_it_was(
     done = cli.run("produce", topic, input=line + "\n", code=2)
     assert done.stderr.startswith("error: standard input, line 1: ")
     assert reason in done.stderr
-    assert "No line is in the log; 1 was refused" in done.stderr
+    assert "No line is in the log; line 1 was rejected" in done.stderr
     assert cli.records(topic) == []
     good = '{"id": 1, "name": "a"}' if topic == "typed" else '{"value": "1"}'
     cli.run("produce", topic, input=good + "\n")
@@ -202,7 +202,10 @@ def test_a_mended_file_goes_on_after_the_chunks_in_the_log(cli: Cli) -> None:
     words = ("produce", "raw", "--file", str(path), "--producer-id", "p")
     done = cli.run(*words, code=2)
     assert f"line {CHUNK_LINES + 42}: The line is not JSON" in done.stderr
-    assert f"Lines 1 to {CHUNK_LINES} are in the log; {CHUNK_LINES + 42} was refused" in done.stderr
+    assert (
+        f"Lines 1 to {CHUNK_LINES} are in the log; line {CHUNK_LINES + 42} was rejected"
+        in done.stderr
+    )
     assert "run the same command again" in done.stderr
     path.write_text(good + rest)
     cli.run(*words)

@@ -179,7 +179,7 @@ def test_an_application_without_results_is_refused_before_spark_starts(
         ("shopp:app", "There is no module 'shopp'"),
         ("shopp.py:app", "There is no file shopp.py"),
         ("shop:apps", "'shop' has no 'apps'"),
-        ("shop:orders", "'shop:orders' is not an application, but of type Source"),
+        ("shop:orders", "'shop:orders' is of type Source, not an application"),
     ],
 )
 def test_what_is_not_an_application_is_the_users_mistake(
@@ -191,4 +191,4 @@ def test_what_is_not_an_application_is_the_users_mistake(
 
 def test_a_size_of_memory_has_a_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = Shop(tmp_path, monkeypatch).run("run", "shop:app", "--memory", "lots", code=2)
-    assert done.stderr == "error: 'lots' is not a size of memory\n  → Write 512m or 2g\n"
+    assert done.stderr == "error: 'lots' is not a memory size\n  → Write 512m or 2g\n"

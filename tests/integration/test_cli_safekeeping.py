@@ -23,7 +23,7 @@ def test_a_backup_and_a_restore_say_what_they_have_copied(cli: Cli, tmp_path: Pa
     (told,) = cli.lines("backup", str(tmp_path / "copy"))
     assert (told["commit"], told["apps"], told["left_out"]) == (1, [], [])
     done = cli.run("restore", str(tmp_path / "copy"), code=2)
-    assert "is there already" in done.stderr
+    assert "exists and is not empty" in done.stderr
     (tmp_path / "log").rename(tmp_path / "away")
     (told,) = cli.lines("restore", str(tmp_path / "copy"))
     assert (told["commit"], told["folder"]) == (1, str(tmp_path / "log"))
@@ -35,6 +35,6 @@ def test_damage_is_a_line_each_and_the_exit_code(cli: Cli, tmp_path: Path) -> No
     segment.write_bytes(segment.read_bytes()[:-1])
     done = cli.run("log", "check", code=1)
     assert "it is cut off: offsets 0 to 0 are missing" in done.stdout
-    assert done.stderr == "1 thing damaged\n"
+    assert done.stderr == "1 damaged item\n"
     done = cli.run("log", "check", "--json", code=1)
     assert '"harmless": false' in done.stdout

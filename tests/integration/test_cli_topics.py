@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.cli.topic_settings import SETTINGS
+from headrace.cli.topics import SETTINGS
 from tests.integration.test_cli_running import Cli
 
 SCHEMA = "url string, user string, at timestamp"
@@ -40,7 +40,10 @@ def test_a_topic_that_is_there_is_an_error_unless_it_may_be(tmp_path: Path) -> N
     assert "error: Topic 't' already exists" in cli.run("topics", "create", "t", code=2).stderr
     again = cli.json("topics", "create", "t", "--if-not-exists")
     assert again["partitions"] == 2
-    assert "left as it is" in cli.run("topics", "create", "t", "--if-not-exists").stderr
+    assert (
+        "already exists and was not changed"
+        in cli.run("topics", "create", "t", "--if-not-exists").stderr
+    )
 
 
 def test_what_cannot_be_declared_is_refused_with_the_reason(tmp_path: Path) -> None:
@@ -114,12 +117,15 @@ def test_alter_changes_settings_partitions_and_columns(tmp_path: Path) -> None:
     assert (changed["partitions"], changed["schema"]) == (3, "a string, b int")
     assert changed["settings"]["retention"] == "1h"
     assert "Changed topic 't'" in cli.run("topics", "alter", "t", "--set", "skew=none").stderr
+    stored = cli.json("topics", "describe", "t")
+    assert (stored["partitions"], stored["schema"]) == (3, "a string, b int")
+    assert (stored["settings"]["retention"], stored["settings"]["skew"]) == ("1h", "none")
 
 
 def test_alter_without_a_change_is_a_mistake(tmp_path: Path) -> None:
     cli = Cli(tmp_path)
     cli.run("topics", "create", "t")
-    assert "Nothing was named to change" in cli.run("topics", "alter", "t", code=2).stderr
+    assert "There is nothing to change" in cli.run("topics", "alter", "t", code=2).stderr
     fewer = cli.run("topics", "alter", "t", "--partitions", "0", code=2)
     assert fewer.stderr.startswith("error: ")
 
@@ -176,15 +182,27 @@ def test_upkeep_reports_on_one_topic_or_on_all(tmp_path: Path) -> None:
     assert "bytes freed" in cli.run("topics", "upkeep").stdout
 
 
+def test_upkeep_deletes_what_retention_says(tmp_path: Path) -> None:
+    cli = Cli(tmp_path)
+    cli.run("topics", "create", "t", "--set", "segment_bytes=1KiB")
+    for value in "abc":
+        cli.run("produce", "t", input=f'{{"value": "{value * 1000}"}}\n')
+    cli.run("topics", "alter", "t", "--set", "retention_bytes=1KiB")
+    report = cli.json("topics", "upkeep", "t")
+    assert (report["segments_deleted"], report["records_removed"]) == (2, 2)
+    assert report["bytes_freed"] > 2000
+    assert [record.value for record in cli.records("t")] == [b"c" * 1000]
+
+
 def test_lateness_shows_what_each_delay_would_do(tmp_path: Path) -> None:
     cli = Cli(tmp_path)
     cli.run("topics", "create", "views", "--schema", "at timestamp", "--event-time", "at")
-    assert "no rows to judge by" in cli.run("topics", "lateness", "views").stdout
+    assert "no rows to measure" in cli.run("topics", "lateness", "views").stdout
     for second in (30, 10, 29):
         row = f'{{"at": "2026-01-31T12:00:{second:02d}Z"}}'
         cli.run("produce", "views", input=row)
     shown = cli.run("topics", "lateness", "views", "--tolerated", "0.4").stdout
-    assert "3 rows, 2 behind others, the latest by 20 s" in shown
+    assert "3 rows, 2 out of order, by up to 20 s" in shown
     assert "Suggested: Lateness(delay=td(seconds=1), grace=td(seconds=19))" in shown
     found = cli.json("topics", "lateness", "views")
     assert found["out_of_order"] == 2
@@ -203,9 +221,9 @@ def test_advance_moves_the_frontier_on(tmp_path: Path) -> None:
     cli = Cli(tmp_path)
     cli.run("topics", "create", "views", "--schema", "at timestamp", "--event-time", "at")
     said = cli.run("topics", "advance", "views", "2026-01-31T12:00:00Z").stderr
-    assert said == "The frontier of topic 'views' is at 2026-01-31T12:00:00Z now\n"
+    assert said == "The frontier of topic 'views' is now at 2026-01-31T12:00:00Z\n"
     said = cli.run("topics", "advance", "views", "2026-01-31T11:00:00Z").stderr
-    assert said == "The frontier of topic 'views' is at 2026-01-31T12:00:00Z already\n"
+    assert said == "The frontier of topic 'views' is already at 2026-01-31T12:00:00Z\n"
     assert cli.json("topics", "advance", "views", "2026-01-31T13:00:00Z") == {
         "topic": "views",
         "commit": 2,

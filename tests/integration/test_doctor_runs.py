@@ -142,10 +142,10 @@ def test_a_step_says_what_it_holds_and_until_when(checkup: Checkup) -> None:
 def test_a_window_waits_for_event_time_that_is_missing(checkup: Checkup) -> None:
     (behind, wait) = step_of(checkup, "patient").waits
     assert behind.name == "not running"
-    assert behind.text == "it is not running, and 2 rows in 1 commit wait for it"
+    assert behind.text == "it is not running; backlog: 2 rows in 1 commit"
     assert wait.name == "watermark before the window's end"
-    assert wait.text.startswith("the window up to 2026-01-31 12:05:00Z is not fired")
-    assert "40 s of event time missing, the newest event is of 2026-01-31 12:06:20Z" in wait.text
+    assert wait.text.startswith("the window that ends at 2026-01-31 12:05:00Z has not fired")
+    assert "40 s of event time missing, the newest event is at 2026-01-31 12:06:20Z" in wait.text
 
 
 def test_a_final_result_waits_for_its_grace(checkup: Checkup) -> None:
@@ -153,19 +153,22 @@ def test_a_final_result_waits_for_its_grace(checkup: Checkup) -> None:
     assert step.output == 0
     (wait,) = step.waits
     assert wait.name == "grace not over"
-    assert "is not final, because its grace of 30 s is not over: 16 s of event time" in wait.text
+    assert (
+        "is not final, because its grace period of 30 s is not over: 16 s of event time"
+        in wait.text
+    )
 
 
 def test_rows_that_were_all_filtered_are_told(checkup: Checkup) -> None:
     (wait,) = step_of(checkup, "nothing").waits
-    assert wait.text == "of 75 rows none was counted: 75 filtered"
+    assert wait.text == "none of 75 rows was counted: 75 filtered"
     assert "no row has passed" in wait.remedy
 
 
 def test_a_topic_that_holds_event_time_back_is_named(checkup: Checkup) -> None:
     waits = {wait.name: wait.text for wait in step_of(checkup, "both").waits}
     assert waits["held back by a topic"].startswith(
-        "topic quiet is at 2026-01-31 12:00:30Z and holds event time back by 44 s"
+        "topic quiet is at 2026-01-31 12:00:30Z and holds back event time by 44 s"
     )
 
 
@@ -269,7 +272,7 @@ def test_slow_checkpoints_are_told_from_batches_with_many_rows() -> None:
         assert isinstance(found, SlowCheckpoints)
         assert (found.batches, found.rows, found.results) == (4, 1, 1)
         assert found.stored > found.state + found.files
-        assert "another process has the database" in found.remedy
+        assert "another process locks the database" in found.remedy
 
         topic = large.topic("many", schema=SCHEMA, event_time="at")
         counted(large, "sold", topic, 0, 0)

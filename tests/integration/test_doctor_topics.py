@@ -104,7 +104,7 @@ def test_a_column_that_is_null_since_a_commit_was_renamed(log: ScriptedLog) -> N
     assert (found.topic, found.column, found.turn.commit) == ("orders", "price", turned)
     assert (found.turn.before, found.turn.after, found.turn.rows) == (0.0, 1.0, 20)
     assert found.instead == "amount"
-    assert "the filter 'price > 0' takes rows away where it is null" in found.evidence
+    assert "the filter 'price > 0' drops rows where it is null" in found.evidence
     assert "coalesce(price, amount)" in found.remedy
 
 
@@ -137,8 +137,8 @@ def test_event_times_of_another_unit_since_a_commit_are_seen(log: ScriptedLog) -
     found = examine(app, log.log).finding(MISSING)
     assert isinstance(found, MissingEvents)
     assert (found.column, found.turn.commit) == ("at", turned)
-    assert "ahead of the clock" in found.what
-    assert found.effects[0] == "rows without a place in time are dead letters"
+    assert "in the future" in found.what
+    assert found.effects[0] == "rows without a valid event time are dead letters"
 
 
 # How much is looked at
@@ -185,7 +185,7 @@ def test_an_empty_topic_is_waited_for(log: ScriptedLog) -> None:
     (step,) = found.steps
     assert [wait.text for wait in step.waits] == [
         "topic orders is empty",
-        "it has not run yet, and 0 rows in 0 commits wait for it",
+        "it has not run yet; backlog: 0 rows in 0 commits",
     ]
     assert found.healthy
     assert found.running is None
@@ -196,7 +196,9 @@ def test_rows_without_an_event_time_are_told(log: ScriptedLog) -> None:
     log.write(orders, *({"item": "pen", "price": 1.0, "at": None} for _ in range(3)))
     (step,) = examine(app, log.log).steps
     assert step.waits[0].name == "no event time"
-    assert step.waits[0].text.startswith("none of the 3 rows of topic orders has an event time")
+    assert step.waits[0].text.startswith(
+        "none of the 3 rows of topic orders has a valid event time"
+    )
     assert (step.backlog.rows, step.backlog.commits) == (3, 1)
 
 

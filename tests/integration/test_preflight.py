@@ -156,7 +156,7 @@ def test_each_step_is_told_apart(stored: Stored) -> None:
         ("sales", "unchanged"), ("young", "new"), ("old", "undeclared"),
     ]  # fmt: skip
     assert [step.step for step in told.news] == ["young", "old"]
-    assert told.steps[0].saved == "is used, up to commit 1"
+    assert told.steps[0].saved == "up to commit 1, reused"
     told.require()
 
 
@@ -211,7 +211,7 @@ def test_a_checkpoint_that_is_missing_or_behind_is_made_up_for(stored: Stored) -
     stored.store(declare(), batches=0)
     (step,) = hr.preflight(declare(), stored.log).steps
     assert step.status == "unchanged"
-    assert "Spark reads again" in step.saved
+    assert "Spark reads some rows again" in step.saved
     shutil.rmtree(checkpoint_of(stored.log.url, "shop", "sales"))
     assert hr.preflight(declare(), stored.log).steps == (step,)
 
@@ -222,7 +222,7 @@ def test_several_topics_without_their_checkpoint_may_not_do(stored: Stored) -> N
     stored.store(app, batches=0)
     (step,) = hr.preflight(app, stored.log).steps
     assert step.status == "unchanged"
-    assert "with several topics that may not do" in step.saved
+    assert "which may fail with several topics" in step.saved
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_a_changed_pipeline_is_refused_without_spark(tmp_path: Path, stored: Sto
     )
     done = shop.without_java("run", "shop:app")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: Step 'sales' has stored results of another declaration")
+    assert done.stderr.startswith("error: Step 'sales' has changed since its results were stored")
     assert "the window was tumbling 1m and is session 1d\n  → headrace rebuild " in done.stderr
     done = shop.without_java("run", "shop:app", "--check")
     assert done.returncode == 1
@@ -307,9 +307,9 @@ def test_a_rebuild_that_nobody_can_answer_for_is_refused_at_once(
     shop = Shop(tmp_path)
     for words, said in (
         ((), "There is no terminal to ask on"),
-        (("--diff", "--yes"), "--diff only looks"),
-        (("--until", "5", "--yes"), "--until only looks"),
-        (("--until", "latest"), "'latest' is neither a moment nor a commit"),
+        (("--diff", "--yes"), "--diff never switches"),
+        (("--until", "5", "--yes"), "--until never switches"),
+        (("--until", "latest"), "'latest' is neither a time nor a commit"),
     ):
         done = shop.without_java("rebuild", "shop:app", "sales", *words)
         assert done.returncode == 2

@@ -61,7 +61,7 @@ def test_a_command_that_fails_does_not_print_a_secret_of_its_address(
 
 def test_a_secret_on_the_command_line_is_warned_of_and_not_shown(cli: Cli) -> None:
     told = cli.invoke("topics", "list", "--log", URL).stderr
-    assert "everybody on this machine can read sasl.password in the list of processes" in told
+    assert "every user of this machine can read sasl.password in the process list" in told
     assert "Set HEADRACE_KAFKA_SASL_PASSWORD instead" in told
 
 

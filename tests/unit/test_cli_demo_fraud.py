@@ -164,7 +164,7 @@ def test_an_account_of_what_is_right_holds(again: Recount) -> None:
     [
         (ALL[1:], "flagged as too many"),
         ([*ALL, alert("4", MUCH)], "flagged as too much"),
-        ([*ALL, ALL[0]], "alerts, each told once"),
+        ([*ALL, ALL[0]], "alerts without duplicates"),
     ],
 )
 def test_an_alert_that_lacks_or_is_too_many_is_found(
@@ -190,7 +190,7 @@ def test_rows_that_were_not_read_or_not_told_to_be_late_are_found(again: Recount
     assert wrong == [
         "transactions read",
         "transactions accounted for",
-        "late ones in fraud.late",
+        "late transactions in fraud.late",
     ]
 
 
@@ -258,7 +258,7 @@ def test_alerts_are_drawn_with_the_newest_first_and_told_in_a_line() -> None:
     (fast,) = [number for number, line in enumerate(lines) if line.startswith(FAST)]
     assert lines[fast].split()[-3:] == ["12:00:00", "∞", "2"]
     assert lines[fast + 1].split()[-2:] == ["5,001.50", "2"]
-    assert plain_line(scene).endswith("2 alerts; the last: too fast, card-1 at 12:00:00")
+    assert plain_line(scene).endswith("2 alerts; latest: too fast, card-1 at 12:00:00")
 
 
 def test_the_end_says_how_rules_did_and_what_got_through(again: Recount) -> None:
@@ -269,7 +269,7 @@ def test_the_end_says_how_rules_did_and_what_got_through(again: Recount) -> None
     )  # fmt: skip
     said = drawn(summary(account))
     assert "1 of 1 stolen cards were found" in said
-    assert [line.split()[-2:] for line in said.splitlines() if line.startswith("with ")] == [
+    assert [line.split()[-2:] for line in said.splitlines() if line.startswith("with")] == [
         ["6", "$4,140"],
         ["5", "$4,070"],
         ["3", "$3,000"],

@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from headrace.cli.main import COMMANDS, app
 from headrace.cli.options import DEFAULT_LOG
-from headrace.cli.topic_settings import SETTINGS, SETTINGS_HELP, read_settings
+from headrace.cli.topics import SETTINGS, SETTINGS_HELP, read_settings
 from headrace.errors import InvalidSetting
 from headrace.log import TopicSettings, address
 

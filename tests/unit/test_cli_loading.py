@@ -73,9 +73,7 @@ def test_a_name_that_is_not_there_or_no_application_is_told_with_those_that_are(
     (folder / "shop_a.py").write_text(GOOD)
     assert refused("shop_a:ap").message == "'shop_a' has no 'ap'"
     assert refused("shop_a:ap").hint == "It has: app"
-    assert (
-        refused("shop_a:other").message == "'shop_a:other' is not an application, but of type int"
-    )
+    assert refused("shop_a:other").message == "'shop_a:other' is of type int, not an application"
 
 
 @pytest.mark.parametrize(

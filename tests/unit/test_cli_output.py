@@ -53,23 +53,27 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_person_is_asked_and_can_say_no(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", Terminal())
-    monkeypatch.setattr(typer, "confirm", lambda question, err: False)
+def test_a_person_is_asked_and_can_say_no(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
     with pytest.raises(typer.Exit) as left:
         confirm("Delete it?", yes=False)
     assert left.value.exit_code == 1
+    assert capsys.readouterr().err == "Delete it? [y/N]:Nothing was changed\n"
 
 
-def test_a_person_is_asked_and_can_say_yes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", Terminal())
-    monkeypatch.setattr(typer, "confirm", lambda question, err: True)
+def test_a_person_is_asked_and_can_say_yes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
     confirm("Delete it?", yes=False)
+    assert capsys.readouterr().err == "Delete it? [y/N]:"
 
 
 def test_where_nobody_can_be_asked_only_yes_is_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     with pytest.raises(UserError) as refused:
         confirm("Delete it?", yes=False)
-    assert refused.value.hint == "Add --yes if that is what you want"
+    assert refused.value.hint == "Add --yes to confirm"
     confirm("Delete it?", yes=True)

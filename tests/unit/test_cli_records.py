@@ -71,13 +71,13 @@ def test_what_consume_prints_besides_is_passed_over() -> None:
         ("[1]", "not a JSON object"),
         ('"text"', "not a JSON object"),
         ('{"key": "a"}', 'has no "value"'),
-        ('{"value": 1, "hedaers": {}}', "no 'hedaers'"),
+        ('{"value": 1, "hedaers": {}}', "no field 'hedaers'"),
         ('{"value": 1, "headers": 5}', "headers are neither"),
         ('{"value": 1, "headers": [["a"]]}', "headers are neither"),
         ('{"value": 1, "partition": "2"}', "partition is not a number"),
         ('{"value": {"base64": "*"}}', "not base64"),
         (b'{"value": "\xff"}', "not UTF-8"),
-        ("[" * 100_000, "not JSON that can be read"),
+        ("[" * 100_000, "cannot be read as JSON"),
     ],
 )
 def test_a_line_that_is_no_record_is_refused_with_the_reason(

@@ -256,9 +256,9 @@ def test_nothing_is_written_over(url: str, tmp_path: Path, there: str) -> None:
     else:
         open_log(f"file:{place}").close()
     before = place.read_bytes() if place.is_file() else stored(place)
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="exists and is not empty"):
         backup(url, place, quietly)
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="exists and is not empty"):
         restore(tmp_path / "backup", f"file:{place}", quietly)
     assert (place.read_bytes() if place.is_file() else stored(place)) == before
 
@@ -470,7 +470,7 @@ def test_damage_is_found_and_what_helps_is_said(url: str, tmp_path: Path, name: 
     flaws = [flaw for flaw in found(tmp_path / "log") if not flaw.harmless]
     assert any(re.search(problem, flaw.problem) for flaw in flaws), flaws
     again = name in ("views", "no views", "law", "ahead", "outbox")
-    assert ("computed again" in flaws[-1].remedy) == again
+    assert ("Recompute it" in flaws[-1].remedy) == again
     assert ("restore the log from a backup" in flaws[-1].remedy) != again
 
 

@@ -188,4 +188,4 @@ def test_a_file_that_is_no_text_is_refused(folder: Path) -> None:
 def test_a_file_of_sql_has_one_application(folder: Path) -> None:
     with pytest.raises(UserError) as caught:
         load_app("shop.sql:app")
-    assert caught.value.hint == "A file of SQL is one application: write shop.sql"
+    assert caught.value.hint == "An SQL file is one application: write shop.sql"

@@ -1,4 +1,4 @@
-"""What a run would find, told before Spark is started. Nothing is changed by looking.
+"""Check an application against its stored results, without Spark and without changes.
 
 hr.preflight(app, "file:./data").require()
 """
@@ -31,41 +31,41 @@ Status = Literal["unchanged", "new", "changed", "undeclared", "refused"]
 
 @dataclass(frozen=True)
 class StepCheck:
-    """What is stored of a step, beside what is declared.
+    """The declaration of a step, compared with its stored results.
 
-    `changed` is a step with results of another declaration, `undeclared` one that is declared no
-    more, and `refused` one that cannot go on for another reason, which `error` has.
+    A step is `changed` if its results are of another declaration, `undeclared` if it is no longer
+    declared, and `refused` if it cannot continue for the reason in `error`.
     """
 
     step: str
     status: Status
     saved: str
-    """What becomes of the results and the state that were stored."""
+    """The use of the stored results and state in a run."""
     changes: tuple[str, ...] = ()
     error: HeadraceError | None = None
 
 
 @dataclass(frozen=True)
 class Preflight:
-    """What is to be known of every step before an application runs."""
+    """The checks of all steps of an application."""
 
     app: str
     steps: tuple[StepCheck, ...]
     first: bool
-    """Nothing of the application is stored yet."""
+    """True if nothing of the application is stored yet."""
 
     @property
     def ok(self) -> bool:
-        """Whether a run would go on from what is stored."""
+        """True if a run can continue from the stored results."""
         return all(step.error is None for step in self.steps)
 
     @property
     def news(self) -> tuple[StepCheck, ...]:
-        """The steps with which something is another than at the last run, if there was one."""
+        """The steps that differ from the last run, if there was one."""
         return tuple(s for s in self.steps if not self.first and s.status != "unchanged")
 
     def require(self) -> None:
-        """Return if a run would go on from what is stored; raise why not."""
+        """Raise if a run cannot continue from the stored results."""
         changed = [s.error for s in self.steps if s.status == "changed" and s.error is not None]
         if changed:
             hints = dict.fromkeys(line for e in changed for line in e.hint.splitlines())
@@ -76,7 +76,7 @@ class Preflight:
 
 
 def preflight(app: App, log: str | Log | None = None) -> Preflight:
-    """What a run of an application would find. It starts no Spark and makes nothing, nor a log."""
+    """Check an application before a run. It starts no Spark and creates nothing, nor a log."""
     steps = steps_of(app)
     with contextlib.ExitStack() as stack:
         there: Log | None = log if isinstance(log, Log) else None
@@ -92,7 +92,7 @@ def preflight(app: App, log: str | Log | None = None) -> Preflight:
         ]
         declared = {step.name for step in steps}
         left = [
-            StepCheck(name, "undeclared", "stays as it is, and is not kept up to date")
+            StepCheck(name, "undeclared", "kept, but no longer updated")
             for name in stored
             if name not in declared
         ]
@@ -100,13 +100,13 @@ def preflight(app: App, log: str | Log | None = None) -> Preflight:
 
 
 def _new(step: Step) -> StepCheck:
-    return StepCheck(step.name, "new", "nothing yet; it is computed from the start of the log")
+    return StepCheck(step.name, "new", "none: computed from the start of the log")
 
 
 def _check(log: Log, step: Step, stored: StoredStep | None, switched: bool) -> StepCheck:
     if stored is not None and stored.fingerprint != fingerprint(step):
         changes = tuple(differences(stored.definition, _as_stored(step)))
-        saved = f"cannot be used, {_upto(stored.reached)}"
+        saved = f"{_upto(stored.reached)}, incompatible"
         return StepCheck(step.name, "changed", saved, changes, _changed(step, changes))
     try:
         check_topics(log, step)
@@ -115,7 +115,7 @@ def _check(log: Log, step: Step, stored: StoredStep | None, switched: bool) -> S
         if not step.stream.has_checkpoint:
             if stored is None:
                 return _new(step)
-            return StepCheck(step.name, "unchanged", f"is used, {_upto(stored.reached)}")
+            return StepCheck(step.name, "unchanged", f"{_upto(stored.reached)}, reused")
         checkpoint = Checkpoint(checkpoint_of(log.home, step.app, step.name))
         if switched and (beside := build_place(log.home, step.app, step.name)).checkpoint.exists():
             checkpoint = Checkpoint(beside.checkpoint)
@@ -130,37 +130,36 @@ def _check(log: Log, step: Step, stored: StoredStep | None, switched: bool) -> S
             checkpoint.check(step, stored.begun, stored.reached)
         return StepCheck(step.name, "unchanged", _used(step, stored, checkpoint))
     except HeadraceError as error:
-        return StepCheck(step.name, "refused", "cannot be used as it is", (error.message,), error)
+        return StepCheck(step.name, "refused", "not usable", (error.message,), error)
 
 
 def _used(step: Step, stored: StoredStep, checkpoint: Checkpoint) -> str:
-    """How results are gone on with, for which a checkpoint is of use and not always needed."""
-    told = f"is used, {_upto(stored.reached)}"
+    """The use of stored results: a checkpoint helps, but is not always needed."""
+    told = f"{_upto(stored.reached)}, reused"
     last = checkpoint.last_done() if checkpoint.exists else -1
     done = checkpoint.end_of(last) if last >= 0 else stored.begun
     if not behind(done, stored.reached):
         return told
     if len(step.topics) > 1 and not _planned(checkpoint, last + 1, stored):
-        return f"{told}; its checkpoint is behind, and with several topics that may not do"
-    return f"{told}; its checkpoint is behind, so Spark reads again what it has not"
+        return f"{told}; the checkpoint is behind, which may fail with several topics"
+    return f"{told}; the checkpoint is behind, so Spark reads some rows again"
 
 
 def _planned(checkpoint: Checkpoint, number: int, stored: StoredStep) -> bool:
-    """Whether the batch after the last one ends where the results do."""
+    """True if the batch after the last one ends where the results do."""
     there = (checkpoint.path / "offsets" / str(number)).exists()
     return there and not behind(checkpoint.end_of(number), stored.reached)
 
 
 def _changed(step: Step, changes: tuple[str, ...]) -> ChangedPipeline:
     choices = [
-        f"headrace rebuild MODULE:APP {step.name} computes it beside the live view, shows what "
-        "changes, and switches",
-        "headrace run --fresh computes everything again, and publishes it again",
-        "Under another name it is another step, beside this one",
+        f"headrace rebuild MODULE:APP {step.name} recomputes it beside the live view, shows "
+        "the changes, and switches",
+        "headrace run --fresh recomputes everything, and publishes it again",
+        "With another name it is a new step, beside this one",
     ]
     return ChangedPipeline(
-        f"Step {step.name!r} has stored results of another declaration than this one: "
-        f"{'; '.join(changes)}",
+        f"Step {step.name!r} has changed since its results were stored: {'; '.join(changes)}",
         hint="\n".join(choices if step.view is not None else choices[1:]),
     )
 

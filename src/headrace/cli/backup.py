@@ -1,4 +1,4 @@
-"""`headrace backup`: a whole copy of a log, with its views and checkpoints."""
+"""`headrace backup`: copy a log with its views and checkpoints."""
 
 from __future__ import annotations
 
@@ -21,18 +21,16 @@ app = new_app()
 def backup(
     target: Annotated[
         Path,
-        typer.Argument(
-            metavar="FOLDER", help="Where to, a folder that is not there.", show_default=False
-        ),
+        typer.Argument(metavar="FOLDER", help="The target, a new folder.", show_default=False),
     ],
     *,
     log: LogUrl = DEFAULT_LOG,
     json: AsJson = False,
 ) -> None:
-    """Copy a log with its views and checkpoints, while everything runs.
+    """Copy a log with its views and checkpoints while applications run.
 
-    The copy is of one moment. It is read back before it gets its name, so a folder of that name is
-    a whole backup. Tiered segments are copied too. `headrace restore` makes a log of it again.
+    The copy is a consistent snapshot. It is verified before it gets its name, so a folder of that
+    name is a complete backup. It includes tiered segments. `headrace restore` reads it.
     """
     from headrace.application.safekeeping.backup import backup as make
     from headrace.cli.progress import bytes_shown
@@ -43,7 +41,7 @@ def backup(
         show_json(copied_json(made))
         return
     for step in made.left_out:
-        say(f"The checkpoint of {step} is left out: its state is computed again from the log")
+        say(f"Left out the checkpoint of {step}: a run recomputes its state from the log")
     say(
         f"Copied the log up to commit {count(made.commit)} and the views of "
         f"{many(len(made.apps), 'application')} to {target}, {size(made.bytes)}"
@@ -51,7 +49,7 @@ def backup(
 
 
 def copied_json(made: Copied) -> dict[str, Any]:
-    """The copy, and its place."""
+    """A copy as JSON."""
     return {
         "folder": str(made.folder),
         "commit": made.commit,

@@ -1,4 +1,4 @@
-"""`headrace bench`: the performance claims of this project, measured where you are."""
+"""`headrace bench`: measure the performance claims of this project on your machine."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Run = Callable[..., dict[str, Any]]
 @app.command()
 def bench(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A file in bench/, as in log.", show_default=False)
+        str,
+        typer.Argument(metavar="NAME", help="A file in bench/, such as log.", show_default=False),
     ],
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Measure less, to see whether it runs.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Measure less, as a smoke test.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Run a benchmark of the source checkout.
+    """Run a benchmark from a source checkout.
 
-    The ratio is ours over the baseline's in the same run; above 1 ours is better, for times too.
+    The ratio compares headrace with the baseline of the same run. Above 1, headrace is better, for
+    times too.
     """
     run = _load(name)
     arguments: dict[str, Any] = {"quick": quick}
@@ -56,13 +56,13 @@ def _load(name: str) -> Run:
             f"There is no benchmark {name!r}", hint=f"There are: {', '.join(known) or 'none'}"
         )
     name = name.replace("-", "_")
-    # As a part of the package `bench`, so that it can import its neighbours.
+    # As part of the package `bench`, so that it can import its neighbours.
     if str(folder.parent) not in sys.path:
         sys.path.insert(0, str(folder.parent))
     spec = importlib.util.spec_from_file_location(f"bench.{name}", folder / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where a process it starts and dataclasses look for it
+    sys.modules[spec.name] = module  # child processes and dataclasses look for it here
     spec.loader.exec_module(module)
     run: Run = module.run
     return run

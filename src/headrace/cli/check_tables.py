@@ -1,4 +1,4 @@
-"""What a run would find, as a table, as lines and as JSON."""
+"""The result of a check before a run, as a table, as lines and as JSON."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _WORDS = {"undeclared": "no longer declared"}
 
 
 def check_table(found: Preflight) -> Table:
-    """A line for each step, and one more for each further change of it."""
-    lines = table("step", "is", "what was stored", "what is another")
+    """One line per step, and one for each further change of it."""
+    lines = table("step", "status", "stored results", "changes")
     for step in found.steps:
         first, *more = step.changes or ("-",)
         lines.add_row(
@@ -33,7 +33,7 @@ def check_table(found: Preflight) -> Table:
 
 
 def tell_choices(found: Preflight) -> None:
-    """What can be done about what a run would be refused for."""
+    """Print what to do if a run would be refused."""
     try:
         found.require()
     except HeadraceError as error:
@@ -42,14 +42,15 @@ def tell_choices(found: Preflight) -> None:
 
 
 def tell_news(found: Preflight) -> None:
-    """A line for each step with which something is another, but for what is refused anyhow."""
+    """Print a line for each step that differs from the last run, except refused ones."""
     for step in found.news:
         if step.error is None:
-            say(f"step {step.step!r} is {_WORDS.get(step.status, step.status)}: {_saved(step)}")
+            status = _WORDS.get(step.status, step.status)
+            say(f"step {step.step!r} is {status}; stored results: {step.saved}")
 
 
 def check_json(app: App, step: StepCheck) -> dict[str, Any]:
-    """A step, what is stored of it, and whether a run would go on from there."""
+    """A step, its stored results, and whether a run can continue from them."""
     return {
         "app": app.name,
         "step": step.step,
@@ -59,7 +60,3 @@ def check_json(app: App, step: StepCheck) -> dict[str, Any]:
         "changes": list(step.changes),
         "hint": step.error.hint if step.error is not None else None,
     }
-
-
-def _saved(step: StepCheck) -> str:
-    return f"what was stored {step.saved}" if step.status == "undeclared" else step.saved

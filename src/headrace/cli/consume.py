@@ -25,7 +25,7 @@ def consume(
             "--group",
             "-g",
             metavar="GROUP",
-            help="Go on where this group has stopped, and move it on past what was printed.",
+            help="Continue from the offsets of this group, and commit what was printed.",
         ),
     ] = None,
     start: Annotated[
@@ -33,15 +33,13 @@ def consume(
         typer.Option(
             "--from",
             metavar="POSITION",
-            help="Where to begin; with --group, only where the group has not been yet.",
+            help="Where to start; with --group, only in partitions without a committed offset.",
             show_default=True,
         ),
     ] = "earliest",
     stop: Annotated[
         str | None,
-        typer.Option(
-            "--to", metavar="POSITION", help="Where to end, by default at what is there now."
-        ),
+        typer.Option("--to", metavar="POSITION", help="Where to stop. Default: the current end."),
     ] = None,
     partitions: Annotated[
         list[int] | None,
@@ -51,45 +49,47 @@ def consume(
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--max", "-n", metavar="N", min=1, help="Stop after so many records."),
+        typer.Option("--max", "-n", metavar="N", min=1, help="Stop after N records."),
     ] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow/--no-follow", "-f", help="Wait for more, until Ctrl-C, or stop."),
+        typer.Option(
+            "--follow/--no-follow", "-f", help="Wait for new records until Ctrl-C, or stop."
+        ),
     ] = False,
     commit: Annotated[
         Literal["before", "after"] | None,
         typer.Option(
             metavar="before|after",
-            help="Move the group on before records are printed (a crash can lose some) or after "
-            "it (a crash can repeat some; the default).",
+            help="Commit offsets before printing (at most once: a crash can lose records) or after "
+            "it (at least once: a crash can repeat records; the default).",
         ),
     ] = None,
     instance: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="This member's fixed name in its group: after a crash the next one with this "
-            "name takes its place at once.",
+            help="Static name of this member: after a crash, the next member with this name takes "
+            "over at once.",
         ),
     ] = None,
     once_by: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="Only the first record of each value of a column: what was written in real time "
-            "may be there twice after a crash, and an alert has an id, alert.",
+            help="Print only the first record for each value of a column. After a crash, a "
+            "real-time run may write a record twice; the id of an alert is in column alert.",
         ),
     ] = None,
-    headers: Annotated[bool, typer.Option("--headers", help="Show headers as well.")] = False,
+    headers: Annotated[bool, typer.Option("--headers", help="Show headers too.")] = False,
     log: LogUrl = DEFAULT_LOG,
     json: AsJson = False,
 ) -> None:
     """Print the records of a topic.
 
     A POSITION is earliest, latest, an offset (42), a time (2026-01-31T12:00:00Z) or a commit
-    (commit:7). '--from 10 --to 20' gives the offsets 10 to 19, '--from commit:10 --to commit:20'
-    the commits 11 to 20.
+    (commit:7). '--from 10 --to 20' prints offsets 10 to 19, '--from commit:10 --to commit:20'
+    prints commits 11 to 20.
 
     With --json, one object per line: topic, partition, offset, key, value, timestamp, headers.
     Bytes that are UTF-8 are shown as text, others as {"base64": "…"}.
@@ -126,17 +126,17 @@ def _check(
     commit: str | None,
     instance: str | None,
 ) -> None:
-    """Return if the options go together."""
+    """Raise if options contradict each other."""
     if group is None:
         for option, given in (("--commit", commit), ("--instance", instance)):
             if given is not None:
-                raise UserError(f"{option} is for a group", hint="Add --group NAME")
+                raise UserError(f"{option} needs a group", hint="Add --group NAME")
     else:
         for option, unfit in (("--to", stop), ("--partition", partitions)):
             if unfit:
                 raise UserError(
-                    f"{option} does not go with --group",
-                    hint="A group's offsets and members decide what is read; leave out the group",
+                    f"{option} cannot be combined with --group",
+                    hint="The group's offsets and members decide what is read; leave out --group",
                 )
     if follow and stop is not None:
-        raise UserError("--to does not go with --follow", hint="Leave out one of them")
+        raise UserError("--to cannot be combined with --follow", hint="Leave out one of them")

@@ -1,4 +1,4 @@
-"""Three ways to read a topic: once, on and on, and as a member of a group."""
+"""Three ways to read a topic: once, continuously, and as a member of a group."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from headrace.log import (
 
 _SESSION = timedelta(seconds=6)
 _PATIENCE = timedelta(seconds=12)
-"""How long to wait for partitions of members that may be dead: more than a usual session."""
+"""Maximum wait for partitions of members that may be dead: longer than a usual session."""
 _POLL = timedelta(milliseconds=200)
 _PAGE = 1_000
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to read of a topic. No partitions means all."""
+    """The part of a topic to read. No partitions means all."""
 
     topic: Topic
     start: Position
@@ -45,7 +45,7 @@ class Wanted:
         return self.topic.name
 
     def places(self) -> tuple[int, ...]:
-        """The partitions to read, which have to exist."""
+        """The partitions to read. Raises if one does not exist."""
         for partition in self.partitions:
             if not 0 <= partition < self.topic.partitions:
                 raise UnknownPartition(
@@ -56,11 +56,11 @@ class Wanted:
 
 
 def read_once(log: Log, wanted: Wanted, printer: Printer) -> None:
-    """Print what there is now, the partitions merged in the order of their commits."""
+    """Print the current records, with partitions merged in commit order."""
     places = wanted.places()
     stop = wanted.stop
     if stop is None:
-        # The same commit for every partition, so that what is printed is a consistent cut.
+        # The same commit for every partition, which makes a consistent snapshot.
         stop = Commit(log.head()) if Capability.COMMITS in log.capabilities else LATEST
     starts = _offsets(log, wanted, wanted.start, places)
     stops = _offsets(log, wanted, stop, places)
@@ -80,7 +80,7 @@ def read_once(log: Log, wanted: Wanted, printer: Printer) -> None:
 
 
 def read_on(log: Log, wanted: Wanted, printer: Printer) -> None:
-    """Print from the start on, and wait for more."""
+    """Print from the start position, and wait for new records."""
     places = wanted.places()
     starts = _offsets(log, wanted, wanted.start, places)
     with log.consumer(wanted.name, start=LATEST) as consumer:
@@ -104,10 +104,10 @@ def read_as_member(
     commit: Literal["before", "after"],
     instance: str | None,
 ) -> None:
-    """Print what the group has not had yet.
+    """Print what the group has not read yet.
 
-    The group's offset moves past a batch when the next is asked for or the consumer is closed,
-    which is after the batch was flushed; if printing fails it does not move.
+    The offset of a batch is committed when the next batch is polled or the consumer closes. Both
+    happen after the batch was flushed; if printing fails, nothing is committed.
     """
     stops = {p: log.offset_at(wanted.name, p, LATEST) for p in wanted.places()}
     with log.consumer(
@@ -130,10 +130,10 @@ def read_as_member(
 
 
 class _Ending:
-    """Knows when a group has read what was there at the start.
+    """Detects when a group has read what was there at the start.
 
-    A member that was killed keeps its partitions until its session has run out, and they are
-    waited for. A member whose heart beats reads them itself, and they are not.
+    A killed member keeps its partitions until its session expires, so they are waited for. A
+    member with a heartbeat reads its partitions itself, so they are not.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class _Ending:
         self._heard: dict[str, int] = {}
 
     def reached(self) -> bool:
-        """Whether to stop, now that a poll has brought nothing."""
+        """True if the command should stop after an empty poll."""
         assignment = self._consumer.assignment
         if any(self._consumer.position(t, p) < self._stops.get(p, 0) for t, p in assignment):
             return False
@@ -166,7 +166,7 @@ class _Ending:
         return True
 
     def _unread(self) -> dict[int, str | None]:
-        """The partitions that the group has not read to the end, and whose they are."""
+        """The partitions that the group has not read to the end, with their owners."""
         lags = {
             lag.partition: lag
             for lag in self._log.group(self._group).lags
@@ -179,9 +179,9 @@ class _Ending:
         }
 
     def _alive(self) -> set[str]:
-        """Members that have been heard of since they were first looked at.
+        """Members that sent a heartbeat since the first look.
 
-        Kafka does not tell when that was; its members are alive until their sessions are over.
+        Kafka does not report heartbeats; its members count as alive until their sessions expire.
         """
         beats = {member.id: member.heartbeat for member in self._log.group(self._group).members}
         return {
@@ -194,10 +194,10 @@ class _Ending:
 def _offsets(
     log: Log, wanted: Wanted, position: Position, places: tuple[int, ...]
 ) -> dict[int, int]:
-    """Where a position is in each partition.
+    """The offset of a position in each partition.
 
-    Partitions are of different lengths, so an offset that one has not reached yet means its end.
-    But a start that none of them has is a mistake.
+    An offset beyond the end of a partition means its end, since lengths differ. A start beyond the
+    end of all partitions is an error.
     """
     found: dict[int, int] = {}
     beyond: list[OffsetOutOfRange] = []

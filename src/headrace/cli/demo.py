@@ -1,4 +1,4 @@
-"""`headrace demo`: the main job, on a log in a temporary folder."""
+"""`headrace demo`: a live pipeline on a log in a temporary folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ app = new_app()
 
 
 class Which(StrEnum):
-    """What can be seen."""
+    """The demos."""
 
     PAGEVIEWS = "pageviews"
     FRAUD = "fraud"
@@ -31,14 +31,13 @@ _LIVE_EVENTS = {Which.PAGEVIEWS: 3_000_000, Which.FRAUD: 600_000}
 def demo(
     which: Annotated[
         Which,
-        typer.Argument(metavar="pageviews|fraud", help="What to see.", show_default=True),
+        typer.Argument(metavar="pageviews|fraud", help="The demo to run.", show_default=True),
     ] = Which.PAGEVIEWS,
     once: Annotated[
         bool,
         typer.Option(
             "--once",
-            help="Run to the end and exit, without anybody watching, as where there is no "
-            "terminal.",
+            help="Run to the end and exit, without a live screen. Implied without a terminal.",
         ),
     ] = False,
     events: Annotated[
@@ -46,9 +45,9 @@ def demo(
         typer.Option(
             metavar="N",
             min=1,
-            help="How many page views or transactions to write: "
-            f"{_ONCE_EVENTS[Which.PAGEVIEWS]:,} or {_ONCE_EVENTS[Which.FRAUD]:,} with --once, and "
-            "else as many as come in ten minutes.",
+            help="Number of page views or transactions. Default: "
+            f"{_ONCE_EVENTS[Which.PAGEVIEWS]:,} or {_ONCE_EVENTS[Which.FRAUD]:,} with --once, "
+            "else ten minutes of them.",
         ),
     ] = None,
     log: Annotated[
@@ -56,24 +55,25 @@ def demo(
         typer.Option(
             "--log",
             metavar="URL",
-            help="Keep the log, to look at afterwards; by default it is in a temporary folder.",
+            help="Keep the log at this URL. Default: a temporary folder.",
         ),
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Count page views as they come, or flag fraud, and see that it is right.
+    """Count page views or flag fraud live, and verify the results.
 
     A generator writes page views into a log: most in order, some late, a few broken. The
     pipeline in pipelines/pageviews.py counts them on Spark, per page and minute of event time,
-    which goes by faster than the clock. Ctrl-C ends the writing.
+    which runs faster than the clock. Ctrl-C stops the generator.
 
-    With `fraud`, cards are used, some of them by thieves, and pipelines/fraud.py flags what they
-    do. At the end it is told what got through, and what would have with a batch every hour.
+    With `fraud`, the generator writes card transactions, some of them by thieves, and
+    pipelines/fraud.py flags those. The summary compares the fraud that got through with that of an
+    hourly batch.
 
-    At the end everything is counted again, from the log's own files. The exit code is 0 only if
-    that comes to the same and nothing is unaccounted for.
+    At the end everything is counted again from the log's own files. The exit code is 0 only if
+    both counts agree and every row is accounted for.
     """
-    # Only now, since it brings Spark's own modules.
+    # Imported here, since it loads Spark's modules.
     if which == Which.FRAUD:
         from headrace.cli.demonstration.fraud.screen import summary
         from headrace.cli.demonstration.fraud.stage import perform
@@ -97,6 +97,6 @@ def demo(
     else:
         show(summary(account))
         if log is None and not once:
-            say(f"Keep the log to look at it: headrace demo {which} --log file:./demo")
+            say(f"To keep the log: headrace demo {which} --log file:./demo")
     if not account.holds:
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""What a rebuild would change in a view, as a table and as JSON."""
+"""The changes of a rebuild to a view, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _STYLES = {"changed": "yellow", "removed": "red", "added": "green"}
 
 
 def show_diff(diff: Diff) -> None:
-    """How many rows change, and the first of them: by key, what was and what would be."""
+    """Print the number of changed rows, and the first ones before and after the change."""
     counts = [(kind, getattr(diff, kind)) for kind in KINDS]
     told = ", ".join(f"{count(number)} {kind}" for kind, number in counts)
-    show(plain(f"{diff.view}: {told}, {count(diff.same)} the same", "bold"))
+    show(plain(f"{diff.view}: {told}, {count(diff.same)} unchanged", "bold"))
     for what, names in (("new", diff.new_columns), ("gone", diff.gone_columns)):
         for name in names:
             show(plain(f"column {name!r} is {what}"))
@@ -34,15 +34,11 @@ def show_diff(diff: Diff) -> None:
     for kind, number in counts:
         listed = sum(change.kind == kind for change in diff.rows)
         if listed < number:
-            show(
-                plain(
-                    f"and {many(number - listed, 'row')} more that {_are(number - listed)} {kind}"
-                )
-            )
+            show(plain(f"and {many(number - listed, 'more row')} {kind}"))
 
 
 def change_json(change: Change) -> dict[str, Any]:
-    """A row that is another, by its key."""
+    """A changed row, by its key."""
     return {
         "change": change.kind,
         "key": row_json(change.key),
@@ -52,7 +48,7 @@ def change_json(change: Change) -> dict[str, Any]:
 
 
 def diff_json(diff: Diff, *, switched: bool, lost: int) -> dict[str, Any]:
-    """How many rows are another."""
+    """The numbers of changed rows."""
     return {
         "view": diff.view,
         "added": diff.added,
@@ -81,7 +77,3 @@ def _row(values: Mapping[str, Any]) -> str:
 
 def _text(value: Any) -> str:
     return "null" if value is None else str(row_json({"": value})[""])
-
-
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"

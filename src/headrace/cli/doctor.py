@@ -1,4 +1,4 @@
-"""`headrace doctor`: how an application is, and what helps."""
+"""`headrace doctor`: diagnose an application."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ def doctor(
     log: AppLogUrl = None,
     rows: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="How many of the newest rows of a topic to look at."),
+        typer.Option(metavar="N", min=1, help="Number of newest rows per topic to examine."),
     ] = 100_000,
     json: AsJson = False,
 ) -> None:
-    """Say what an application holds and waits for, and what is wrong with it.
+    """Diagnose an application: its state, what it waits for, and what is wrong.
 
-    It may be running or not. Nothing is changed, and no Spark is started. It exits with 0 if
-    nothing is wrong, and with 1 if lag grows, events are there twice, results come out of order,
-    checkpoints are slow, or events are missing since their schema has changed. To wait for
-    something is not wrong.
+    The application may be running. It changes nothing and does not start Spark. The exit code is 1
+    if lag grows, events are duplicated, results come out of order, checkpoints are slow, or events
+    are missing after a schema change, else 0. Waiting is not an error.
     """
     declared = load_app(reference)
-    # Only now, when there is something to look at: this brings Arrow and Spark's own modules.
+    # Imported here, since it loads Arrow and Spark's modules.
     from headrace.application.doctor import examine
     from headrace.cli.doctor_tables import checkup_json, show_checkup
 

@@ -1,4 +1,4 @@
-"""What the doctor has to say, as tables and as JSON."""
+"""A checkup as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.cli.output import count, many, moment, plain, show, size, table, w
 
 
 def checkup_json(found: Checkup) -> dict[str, Any]:
-    """All of it."""
+    """A checkup as JSON."""
     return {
         "app": found.app,
         "log": found.log,
@@ -26,7 +26,7 @@ def checkup_json(found: Checkup) -> dict[str, Any]:
 
 
 def show_checkup(found: Checkup) -> None:
-    """A table of the steps, what each holds and waits for, and what is wrong."""
+    """Print the steps, the state of each and what it waits for, and what is wrong."""
     state = "is not running" if found.running is None else f"runs as process {found.running}"
     show(plain(f"{found.app} {state}", "bold"), "", _steps(found))
     for step in found.steps:
@@ -35,7 +35,7 @@ def show_checkup(found: Checkup) -> None:
         show("", plain(f"{finding.subject}: {finding.name}", "bold red"), _finding(finding))
     wrong = many(len(found.findings), "finding") if found.findings else "Nothing is wrong"
     looked_at = "; ".join(found.looked_at)
-    show("", plain(f"{wrong}. Looked at {looked_at}" if looked_at else wrong, "dim"))
+    show("", plain(f"{wrong}. Examined {looked_at}" if looked_at else wrong, "dim"))
 
 
 def _steps(found: Checkup) -> Table:
@@ -58,13 +58,13 @@ def _steps(found: Checkup) -> Table:
 def _facts(step: StepCheckup) -> Table:
     lines, held = _grid(), step.held
     where = f"{size(held.table_bytes)} in views, {size(held.state_bytes)} in Spark's state"
-    panes = f"{many(held.panes, 'open pane')} of {many(held.rows, 'row')}"
-    lines.add_row("holds", f"{panes}: {where}" if held.panes else f"no open panes: {where}")
+    panes = f"{many(held.panes, 'open pane')} with {many(held.rows, 'row')}"
+    lines.add_row("state", f"{panes}: {where}" if held.panes else f"no open panes: {where}")
     if held.closes is not None:
         lines.add_row(
-            "until",
-            f"an event of {when(held.closes)} has come: then the oldest window, up to "
-            f"{when(held.oldest)}, is over",
+            "closes",
+            f"the oldest open window, which ends at {when(held.oldest)}, after an event at "
+            f"{when(held.closes)}",
         )
     if step.frontier is not None:
         lines.add_row(
@@ -79,9 +79,9 @@ def _facts(step: StepCheckup) -> Table:
 
 def _finding(finding: Finding) -> Table:
     lines = _grid()
-    lines.add_row("what", plain(finding.what))
+    lines.add_row("problem", plain(finding.what))
     for number, text in enumerate(finding.evidence):
-        lines.add_row("seen" if not number else "", plain(text))
+        lines.add_row("evidence" if not number else "", plain(text))
     lines.add_row("remedy", plain(finding.remedy))
     return lines
 
@@ -117,7 +117,7 @@ def _step_json(step: StepCheckup) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers and names as JSON has them; a span is in seconds."""
+    """Values that JSON can hold; a timedelta becomes seconds."""
     if isinstance(value, dict):
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

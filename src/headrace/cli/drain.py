@@ -1,4 +1,4 @@
-"""`headrace drain`: the last run of an application, after which nothing is open."""
+"""`headrace drain`: close all windows of an application."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def drain(
     yes: Yes = False,
     json: AsJson = False,
 ) -> None:
-    """Close all windows of an application that gets no more rows.
+    """Close all open windows of an application whose input has ended.
 
-    It is run until it has caught up, then the frontier of each topic it reads is moved past all of
-    its windows, and it is run again, so that every row of its views is final. Rows that come to
-    these topics later are late for those windows, and so they are for other applications.
+    It runs the application until it has caught up, advances the frontier of each topic that it
+    reads past all of its windows, and runs it again, so that every row of its views is final. Rows
+    that arrive later in these topics are late for those windows, also in other applications.
     """
     declared = load_app(reference)
     url = log or declared.log or DEFAULT_LOG
     confirm(
-        f"Close all windows of {declared.name!r}? Rows that come later for them will be late.",
+        f"Close all windows of {declared.name!r}? Rows that arrive for them later will be late.",
         yes=yes,
     )
-    # Only now, when there is something to run: this brings Spark's own modules.
+    # Imported here, since it loads Spark's modules.
     from headrace.application.drain import close_windows
     from headrace.cli.running import run_watched
     from headrace.cli.step_tables import step_json, summary
@@ -61,10 +61,10 @@ def drain(
     catch_up()
     with open_log(url, create=False) as opened:
         for topic, end in sorted(close_windows(declared, opened).items()):
-            say(f"The frontier of topic {topic!r} is at {moment(end)} now")
+            say(f"The frontier of topic {topic!r} is now at {moment(end)}")
     steps = catch_up()
     if json:
         for step in steps:
             show_json(step_json(declared, step))
     else:
-        show(summary(declared, steps))
+        show(*summary(declared, steps))

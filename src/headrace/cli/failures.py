@@ -1,10 +1,10 @@
-"""What a failed command prints, and the code it exits with.
+"""Error messages and exit codes.
 
 0     done
-1     the log could not do it
-2     the user's mistake
+1     a failure
+2     a mistake of the user
 130   Ctrl-C
-141   nobody reads the output any more, as after `| head`
+141   the reader of the output is gone, as after `| head`
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BROKEN_PIPE = 141
 
 
 class FailureGroup(TyperGroup):
-    """The outermost command. An error that was foreseen is told in a line and not as a trace."""
+    """The outermost command. It reports expected errors in a line, without a traceback."""
 
     def main(
         self,
@@ -58,19 +58,19 @@ class FailureGroup(TyperGroup):
 
 
 def report(error: HeadraceError) -> None:
-    """Tell of an error on stderr: what happened, and line by line what to do about it."""
+    """Print an error on stderr: what happened, then each hint on its own line."""
     say(f"error: {error.message}")
     for line in error.hint.splitlines():
         say(f"  → {line}")
 
 
 def say(text: str) -> None:
-    """Print a line for a person, on stderr, where it cannot get into the data."""
+    """Print a message on stderr, which keeps it out of the data."""
     typer.echo(text, err=True)
 
 
 def _report_misuse(error: typer.TyperException) -> int:
-    """Tell of options or arguments that are wrong, and where to read about them."""
+    """Print a usage error, and the command that shows the help."""
     say(f"error: {error.format_message()}")
     if (context := getattr(error, "ctx", None)) is not None:
         say(f"  → {context.command_path} --help")
@@ -78,7 +78,7 @@ def _report_misuse(error: typer.TyperException) -> int:
 
 
 def _drop_output() -> None:
-    """Let what is still buffered go nowhere, or Python complains about it at exit."""
+    """Discard buffered output; otherwise Python complains at exit."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):

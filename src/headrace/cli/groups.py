@@ -1,4 +1,4 @@
-"""`headrace groups`: who reads a log, and how far they are."""
+"""`headrace groups`: consumer groups, their members and their lag."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def list_groups(log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> None:
             show_json(_summary(state))
         return
     if not states:
-        say("There are no groups: 'headrace consume TOPIC --group NAME' makes one")
+        say("There are no groups: 'headrace consume TOPIC --group NAME' creates one")
         return
     lines = table("group", ">members", "topics", ">lag", ">behind")
     for state in states:
@@ -53,10 +53,7 @@ def list_groups(log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> None:
 
 @app.command("describe")
 def describe(name: Name, log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> None:
-    """Show a group's members and its lag.
-
-    The lag is told for each partition, in records and in time.
-    """
+    """Show a group's members, and its lag per partition in records and in time."""
     with open_log(log, create=False) as opened:
         state = opened.group(name)
     if json:
@@ -86,7 +83,8 @@ def reset(
     name: Name,
     *,
     topic: Annotated[
-        str, typer.Option(metavar="TOPIC", help="The topic in which to move.", show_default=False)
+        str,
+        typer.Option(metavar="TOPIC", help="The topic whose offsets to move.", show_default=False),
     ],
     to: Annotated[
         str,
@@ -97,13 +95,11 @@ def reset(
             show_default=False,
         ),
     ],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show where the group would go on.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the new offsets.")] = False,
     log: LogUrl = DEFAULT_LOG,
     json: AsJson = False,
 ) -> None:
-    """Move a group that has no members to another position in a topic."""
+    """Move the offsets of a group without members to a position in a topic."""
     position = parse_position(to)
     with open_log(log, create=False) as opened:
         partitions = opened.topic(topic).topic.partitions
@@ -135,7 +131,7 @@ def reset(
 
 @app.command("delete")
 def delete(name: Name, yes: Yes = False, log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> None:
-    """Forget a group that has no members, and its offsets."""
+    """Delete a group without members, and its offsets."""
     with open_log(log, create=False) as opened:
         opened.group(name)
         confirm(f"Delete group {name!r} and its offsets?", yes=yes)
@@ -168,7 +164,7 @@ def _seconds(state: GroupState) -> float:
 
 
 def _members(state: GroupState) -> Table:
-    lines = table("member", "partitions", ">last heard")
+    lines = table("member", "partitions", ">last heartbeat")
     now = SystemClock().now()
     for member in state.members:
         places = ", ".join(f"{topic}/{partition}" for topic, partition in member.partitions)

@@ -1,26 +1,31 @@
-"""`headrace kafka`: a Kafka of one's own on this machine."""
+"""`headrace kafka`: a local Kafka cluster."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
 
 from headrace.cli.failures import say
 from headrace.cli.options import AsJson, Yes, confirm, new_app, show_help
-from headrace.cli.output import count, many, plain, show, show_json, table
+from headrace.cli.output import count, err, many, plain, show, show_json, size, table
 from headrace.cli.spark_options import Brief, check_memory
 from headrace.errors import InvalidSetting
 
 if TYPE_CHECKING:
-    from headrace.servers.kafka.state import ClusterState
+    from headrace.servers.kafka import Cluster, ClusterState
 
 app = new_app()
 
 PORT = 9092
-"""Where Kafka is expected."""
+"""Kafka's usual port."""
 
 Data = Annotated[
     str,
@@ -29,7 +34,7 @@ Data = Annotated[
         envvar="HEADRACE_KAFKA",
         show_envvar=True,
         show_default=True,
-        help="Where the cluster keeps its data.",
+        help="Data folder of the cluster.",
     ),
 ]
 DEFAULT_DATA = "./kafka-data"
@@ -37,7 +42,7 @@ DEFAULT_DATA = "./kafka-data"
 
 @app.callback(invoke_without_command=True)
 def kafka(ctx: typer.Context) -> None:
-    """Start and stop a Kafka of your own on this machine."""
+    """Start and stop a local Kafka cluster."""
     show_help(ctx)
 
 
@@ -46,9 +51,7 @@ def up(
     *,
     brokers: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=1, max=9, help="How many brokers; one, if there are none yet."
-        ),
+        typer.Option(metavar="N", min=1, max=9, help="Number of brokers; 1 for a new cluster."),
     ] = None,
     port: Annotated[
         int | None,
@@ -58,14 +61,16 @@ def up(
             max=65535,
             envvar="HEADRACE_KAFKA_PORT",
             show_envvar=True,
-            help=f"Where the first broker listens, and the others after it: {PORT}, or where it "
-            "listened before. 0 means any ports that are free.",
+            help=f"Port of the first broker; the others use the next ones. Default: {PORT}, or the "
+            "port of the last start. 0 means any free ports.",
         ),
     ] = None,
     data: Data = DEFAULT_DATA,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of Kafka's own, kept."),
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="A Kafka broker setting, which is stored."
+        ),
     ] = None,
     memory: Annotated[
         str, typer.Option(metavar="SIZE", help="Memory for each broker.", show_default=True)
@@ -73,11 +78,10 @@ def up(
     brief: Brief = False,
     json: AsJson = False,
 ) -> None:
-    """Start a Kafka cluster on loopback, and leave it running.
+    """Start a Kafka cluster on the loopback interface, and leave it running.
 
-    Its jars are fetched once, about 45 MB, and verified. What is up already stays as it is.
+    Its jars, about 45 MB, are downloaded once and verified. Running brokers are not restarted.
     """
-    from headrace.cli.kafka_watched import up_watched
     from headrace.servers.kafka import Cluster
 
     check_memory(memory)
@@ -85,7 +89,7 @@ def up(
     before = cluster.state()
     if port is None and not before.nodes:
         port = PORT
-    state = up_watched(cluster, brokers, port, _read_settings(settings or []), memory)
+    state = _up_watched(cluster, brokers, port, _read_settings(settings or []), memory)
     if json:
         show_json(_as_json(state))
         return
@@ -96,7 +100,7 @@ def up(
 
 @app.command("status")
 def status(data: Data = DEFAULT_DATA, json: AsJson = False) -> None:
-    """Show the brokers of a cluster, and whether every partition is where it should be."""
+    """Show the brokers of a cluster, and partitions that are offline or under-replicated."""
     from headrace.servers.kafka import Cluster
 
     state = Cluster(data).state()
@@ -104,7 +108,7 @@ def status(data: Data = DEFAULT_DATA, json: AsJson = False) -> None:
         show_json(_as_json(state))
         return
     if not state.nodes:
-        say(f"There is no Kafka in {data}: 'headrace kafka up' makes one")
+        say(f"There is no Kafka in {data}: 'headrace kafka up' starts one")
         return
     lines = table(">broker", "address", ">process", "state", ">leads", ">in sync")
     for node in state.nodes:
@@ -122,7 +126,7 @@ def status(data: Data = DEFAULT_DATA, json: AsJson = False) -> None:
     show(lines)
     for words, found in (
         ("has no leader", state.offline),
-        ("is not in sync on every replica", state.under_replicated),
+        ("is under-replicated", state.under_replicated),
     ):
         for one in found:
             replicas = f"replicas {list(one.replicas)}, in sync {list(one.in_sync)}"
@@ -133,13 +137,13 @@ def status(data: Data = DEFAULT_DATA, json: AsJson = False) -> None:
 def down(
     *,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Delete its topics and all other data as well.")
+        bool, typer.Option("--remove", help="Also delete its topics and all other data.")
     ] = False,
     yes: Yes = False,
     data: Data = DEFAULT_DATA,
     json: AsJson = False,
 ) -> None:
-    """Stop a cluster. Its data stays, and is there again when it is started again."""
+    """Stop a cluster. Its data stays for the next start."""
     from headrace.servers.kafka import Cluster
 
     cluster = Cluster(data)
@@ -149,7 +153,7 @@ def down(
     if json:
         show_json({"stopped": stopped, "removed": remove})
         return
-    say("Stopped Kafka" if stopped else f"There was no Kafka running in {data}")
+    say("Stopped Kafka" if stopped else f"No Kafka was running in {data}")
 
 
 @app.command("tool", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -167,8 +171,8 @@ def tool(
 ) -> None:
     """Run one of Kafka's own tools, such as consumer-groups or topics.
 
-    All that follows the name goes to the tool. It asks the cluster in FOLDER, unless it is given a
-    --bootstrap-server.
+    All arguments after the name go to the tool. It uses the cluster in FOLDER, unless
+    --bootstrap-server is given.
     """
     from headrace.servers.kafka import Cluster
     from headrace.servers.kafka.tools import tool_command
@@ -177,6 +181,39 @@ def tool(
     command = tool_command(name, ctx.args, state.servers)
     sys.stdout.flush()
     os.execv(command[0], command)
+
+
+def _up_watched(
+    cluster: Cluster,
+    brokers: int | None,
+    port: int | None,
+    settings: Mapping[str, str],
+    memory: str,
+) -> ClusterState:
+    """Start a cluster; on a terminal, show downloads and progress."""
+    from headrace.servers.java import Fetching
+
+    told = Fetching()
+    doing = ["Looking"]
+    spinner = Spinner("dots")
+
+    def look() -> Table:
+        line = Table.grid(padding=(0, 2, 0, 0))
+        if told.done < told.jars:
+            bar = ProgressBar(told.jars, told.done, width=20)
+            line.add_row(f"Fetching {many(told.jars, 'jar')}", bar, size(told.bytes))
+        else:
+            line.add_row(spinner, doing[-1])
+        return line
+
+    def start() -> ClusterState:
+        return cluster.up(brokers, port, settings, memory=memory, told=told, say=doing.append)
+
+    if not sys.stderr.isatty():
+        return start()
+    # Drawn by another thread, so that drawing does not slow down the start.
+    with Live(get_renderable=look, console=err(), transient=True, refresh_per_second=8):
+        return start()
 
 
 def _read_settings(texts: list[str]) -> dict[str, str]:

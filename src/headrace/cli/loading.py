@@ -1,4 +1,4 @@
-"""From MODULE:APP or a file of SQL to the application, or to an error at the user's own line."""
+"""Load an application from MODULE:APP or an SQL file; errors name the user's own line."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _OURS = str(Path(headrace.__file__).parent)
 
 
 def load_app(reference: str) -> App:
-    """The application that `package.module:app`, `path/to/file.py:app` or `file.sql` names.
+    """Load the application of `package.module:app`, `path/to/file.py:app` or `file.sql`.
 
-    A module is looked for in the current folder first.
+    The current folder is searched first.
     """
     if reference.endswith(".sql"):
         return load_sql(reference)
@@ -30,13 +30,13 @@ def load_app(reference: str) -> App:
     if module_name.endswith(".sql"):
         raise UserError(
             f"{reference!r} does not name an application",
-            hint=f"A file of SQL is one application: write {module_name}",
+            hint=f"An SQL file is one application: write {module_name}",
         )
     if not colon or not module_name or not name:
         raise UserError(
             f"{reference!r} does not name an application",
             hint="Write MODULE:APP, as in pipelines.pageviews:app or pipelines/pageviews.py:app, "
-            "or a file of SQL, as in pipelines/pageviews.sql",
+            "or an SQL file, as in pipelines/pageviews.sql",
         )
     module = _load(module_name)
     if not hasattr(module, name):
@@ -44,7 +44,7 @@ def load_app(reference: str) -> App:
     found = getattr(module, name)
     if not isinstance(found, App):
         raise UserError(
-            f"{reference!r} is not an application, but of type {type(found).__name__}",
+            f"{reference!r} is of type {type(found).__name__}, not an application",
             hint=_apps_of(module),
         )
     return found
@@ -84,21 +84,21 @@ def _find_module(name: str) -> ModuleSpec:
         if not f"{name}.".startswith(f"{error.name}."):
             raise _explained(error, name, "") from error
         spec = None
-    except (Exception, SystemExit) as error:  # of a package that the module is in
+    except (Exception, SystemExit) as error:  # raised by a parent package
         raise _explained(error, name, "") from error
     if spec is None:
         raise UserError(
             f"There is no module {name!r}",
-            hint=f"Looked in {Path.cwd()} and among the installed packages. Files are named by "
-            "their path: pipelines/pageviews.py:app",
+            hint=f"Looked in {Path.cwd()} and among the installed packages. For a file, give "
+            "its path: pipelines/pageviews.py:app",
         )
     if spec.loader is None or spec.origin is None:
-        raise UserError(f"{name!r} is a folder and not a module", hint="Name a module in it")
+        raise UserError(f"{name!r} is a folder, not a module", hint="Name a module in it")
     return spec
 
 
 def _explained(error: BaseException, name: str, file: str) -> HeadraceError:
-    """What a module raised, with the line of it that did."""
+    """The error that a module raised, with its line."""
     where = _where(error, file)
     if isinstance(error, HeadraceError):
         if where is None or str(where) in error.hint:
@@ -112,7 +112,7 @@ def _explained(error: BaseException, name: str, file: str) -> HeadraceError:
 
 
 def _where(error: BaseException, file: str) -> Where | None:
-    """The last line of the module that led to an error; else the last one that is not ours."""
+    """The last line of the module in the traceback; else the last one outside headrace."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return Where(error.filename, error.lineno)
     frames = [
@@ -127,4 +127,8 @@ def _where(error: BaseException, file: str) -> Where | None:
 
 def _apps_of(module: ModuleType) -> str:
     names = [name for name, value in vars(module).items() if isinstance(value, App)]
-    return f"It has: {', '.join(names)}" if names else "It has none: app = headrace.App(NAME)"
+    return (
+        f"It has: {', '.join(names)}"
+        if names
+        else "It has no application: app = headrace.App(NAME)"
+    )

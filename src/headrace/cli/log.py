@@ -1,4 +1,4 @@
-"""`headrace log`: what is stored, as it is stored."""
+"""`headrace log`: check stored data."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ app = new_app()
 
 @app.callback(invoke_without_command=True)
 def log_group(ctx: typer.Context) -> None:
-    """Check what a log has stored."""
+    """Check a log for damage."""
     show_help(ctx)
 
 
 @app.command("check")
 def check(log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> None:
-    """Read all that a log holds once, and say what is damaged and what helps.
+    """Read everything in a log, and report damage and its remedy.
 
-    Every record is compared with its checksum, the catalog with its own rules, and the views with
-    the log. Nothing is changed, and the log may be in use. It exits with 1 if there is damage. With
-    --json, one object per line and finding.
+    It verifies the checksum of every record, the consistency of the catalog, and the views against
+    the log. It changes nothing, and the log may be in use. The exit code is 1 if there is damage.
+    With --json, one object per finding.
     """
     from headrace.application.safekeeping.backup import embedded
     from headrace.application.safekeeping.check import check as examine
@@ -38,11 +38,11 @@ def check(log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> None:
         for flaw in flaws:
             show_json(asdict(flaw))
     elif flaws:
-        lines = table("what", "problem", "what to do")
+        lines = table("item", "problem", "remedy")
         for flaw in flaws:
             lines.add_row(plain(flaw.what), plain(flaw.problem), flaw.remedy)
         show(lines)
     damaged = sum(not flaw.harmless for flaw in flaws)
-    say(f"{many(damaged, 'thing')} damaged" if damaged else "Nothing is damaged")
+    say(f"{many(damaged, 'damaged item')}" if damaged else "Nothing is damaged")
     if damaged:
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""The entry point: which commands there are, and how a run of one ends."""
+"""The entry point of the command line."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ COMMANDS = {
     "produce": "Write JSON lines to a topic.",
     "consume": "Print the records of a topic.",
     "groups": "List, describe, reset and delete consumer groups.",
-    "run": "Run an application: its streams on Spark, its results in its views.",
-    "rebuild": "Compute a view again beside the live one, compare them, and switch.",
-    "drain": "Close all windows of an application that gets no more rows.",
+    "run": "Run an application's pipelines on Spark and keep its views up to date.",
+    "rebuild": "Recompute a view beside the live one, compare the two, and switch.",
+    "drain": "Close all open windows of an application whose input has ended.",
     "views": "List, show and query the views of a log.",
-    "log": "Check what a log has stored.",
-    "backup": "Copy a log with its views and checkpoints, while everything runs.",
-    "restore": "Make a log of a backup.",
-    "doctor": "Say what an application holds and waits for, and what is wrong with it.",
-    "kafka": "Start and stop a Kafka of your own on this machine.",
-    "demo": "Count page views as they come, or flag fraud, and see that it is right.",
-    "bench": "Run a benchmark of the source checkout.",
+    "log": "Check a log for damage.",
+    "backup": "Copy a log with its views and checkpoints while applications run.",
+    "restore": "Create a log from a backup.",
+    "doctor": "Diagnose an application: its state, what it waits for, and what is wrong.",
+    "kafka": "Start and stop a local Kafka cluster.",
+    "demo": "Count page views or flag fraud live, and verify the results.",
+    "bench": "Run a benchmark from a source checkout.",
 }
-"""Each is `app` in the module of the same name, which is imported when it is asked for."""
+"""Each is `app` in the module of the same name, imported on first use."""
 
 
 class Commands(FailureGroup):
-    """Loads the command that is run and no other: `headrace --help` need not load Arrow."""
+    """Commands that load on first use, so that `headrace --help` does not load Arrow."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -60,7 +60,7 @@ app = typer.Typer(
     cls=Commands,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    epilog="Every command has --help. The log is where --log or HEADRACE_LOG say, else in ./data.",
+    epilog="Every command has --help. --log or HEADRACE_LOG names the log; the default is ./data.",
 )
 
 
@@ -85,14 +85,14 @@ def headrace(
 
 
 def main() -> NoReturn:
-    """Run the command line as a process does."""
+    """Run the command line and exit."""
     signal.signal(signal.SIGTERM, _terminate)
     app(prog_name="headrace")
     sys.exit(0)
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    """End as after an exit, so that a consumer leaves its group and a producer is flushed."""
+    """Exit normally, so that a consumer leaves its group and a producer flushes."""
     sys.exit(128 + number)
 
 

@@ -1,4 +1,4 @@
-"""Options that many commands share, so that they are called and explained the same everywhere."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ DEFAULT_LOG = "file:./data"
 
 
 def _warn_of_secrets(ctx: typer.Context, url: str | None) -> str | None:
-    """Say so if a secret stands where everybody on the machine can read it."""
-    # Only what was typed: a variable is for this user's eyes alone.
+    """Warn of a secret on the command line, which every user of the machine can read."""
+    # Only a typed URL: other users cannot read environment variables.
     source = ctx.get_parameter_source("log")
     if source is not None and source.name == "COMMANDLINE" and url and url.startswith("kafka:"):
         from headrace.log.kafka.address import ENVIRONMENT, is_secret
@@ -24,8 +24,8 @@ def _warn_of_secrets(ctx: typer.Context, url: str | None) -> str | None:
         for name, _ in parse_qsl(urlsplit(url).query):
             if is_secret(name):
                 variable = ENVIRONMENT + name.upper().replace(".", "_")
-                say(f"warning: everybody on this machine can read {name} in the list of processes")
-                say(f"  → Set {variable} instead, or name a file with it: ?config=FILE")
+                say(f"warning: every user of this machine can read {name} in the process list")
+                say(f"  → Set {variable} instead, or put it in a file: ?config=FILE")
     return url
 
 
@@ -38,19 +38,19 @@ LogUrl = Annotated[
         show_envvar=True,
         callback=_warn_of_secrets,
         show_default=True,
-        help="Where the log is.",
+        help="URL of the log.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 AppReference = Annotated[
     str,
     typer.Argument(
         metavar="MODULE:APP|FILE.sql",
-        help="Where the application is: pipelines.pageviews:app, pipelines/pageviews.py:app, "
-        "or a file of SQL, pipelines/pageviews.sql",
+        help="The application: pipelines.pageviews:app, pipelines/pageviews.py:app, "
+        "or an SQL file, pipelines/pageviews.sql",
         show_default=False,
     ),
 ]
@@ -62,13 +62,13 @@ AppLogUrl = Annotated[
         envvar="HEADRACE_LOG",
         show_envvar=True,
         callback=_warn_of_secrets,
-        help=f"Where the log is; by default where the application says, else {DEFAULT_LOG}.",
+        help=f"URL of the log. Default: the one in the application, else {DEFAULT_LOG}.",
     ),
 ]
 
 
 def new_app() -> typer.Typer:
-    """An app for one command or group; the outermost one deals with errors."""
+    """A Typer app for one command or group. The outermost one handles errors."""
     return typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -80,13 +80,11 @@ def show_help(ctx: typer.Context) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Return if the user agrees. Where nobody can be asked, only `--yes` is a yes."""
+    """Return if the user agrees. Without a terminal, `--yes` is required."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UserError(
-            f"{question} There is no terminal to ask on", hint="Add --yes if that is what you want"
-        )
+        raise UserError(f"{question} There is no terminal to ask on", hint="Add --yes to confirm")
     if not typer.confirm(question, err=True):
         typer.echo("Nothing was changed", err=True)
         raise typer.Exit(1)

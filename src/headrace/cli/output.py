@@ -1,4 +1,4 @@
-"""How data looks: tables and numbers for people, JSON for programs."""
+"""Output: tables and numbers for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 from headrace.clock import SECOND, to_datetime, to_text
 
 _PIPE_WIDTH = 1000
-"""Columns where there is no terminal: enough that a table is never cut for `grep`."""
+"""Width without a terminal: no line is cut before `grep` sees it."""
 
 
 def out() -> Console:
@@ -27,7 +27,7 @@ def err() -> Console:
 
 
 def show(*things: Any) -> None:
-    """Print tables and text on standard output, without blanks at the ends of lines in a pipe."""
+    """Print tables and text on standard output. In a pipe, strip trailing blanks."""
     console = out()
     if console.is_terminal:
         for thing in things:
@@ -38,7 +38,7 @@ def show(*things: Any) -> None:
             console.print(thing)
     for line in captured.get().splitlines():
         print(line.rstrip())
-    sys.stdout.flush()  # what is said on standard error after it comes after it
+    sys.stdout.flush()  # so that later messages on stderr come later
 
 
 def show_json(value: Any) -> None:
@@ -47,7 +47,7 @@ def show_json(value: Any) -> None:
 
 
 def table(*columns: str, title: str | None = None) -> Table:
-    """An empty table. A column whose name begins with `>` is set to the right, as numbers are."""
+    """An empty table. Columns whose names start with `>` are right-aligned."""
     made = Table(
         title=title,
         title_justify="left",
@@ -69,7 +69,7 @@ def table(*columns: str, title: str | None = None) -> Table:
 
 
 def plain(text: str, style: str = "") -> Text:
-    """Text that came from outside, in which brackets are brackets."""
+    """Text without markup, in which brackets stay brackets."""
     return Text(text, style)
 
 
@@ -83,7 +83,7 @@ def many(number: int, thing: str) -> str:
 
 
 def size(number: int | None) -> str:
-    """A number of bytes with three digits or so."""
+    """A number of bytes with a binary unit."""
     if number is None:
         return "-"
     if number < 1024:
@@ -93,7 +93,7 @@ def size(number: int | None) -> str:
 
 
 def span(seconds: float) -> str:
-    """A duration, as exact as is of use."""
+    """A duration, rounded for people."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 120:

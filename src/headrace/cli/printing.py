@@ -1,4 +1,4 @@
-"""Records on standard output: JSON lines, or a line each for people."""
+"""Records on standard output: JSON lines, or readable lines."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _DIM, _KEY, _END = "\x1b[2m", "\x1b[36m", "\x1b[0m"
 
 _VISIBLE = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
 _VISIBLE |= {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
-"""Control characters as text, so that a record can neither break its line nor steer a terminal."""
+"""Escaped control characters: a record cannot break its line or control the terminal."""
 
 
 class Printer:
-    """Prints batches of one topic, up to a limit. Given a `once`, only what repeats nothing."""
+    """Printer of a topic's batches, up to a limit. With `once`, it skips repeated records."""
 
     def __init__(
         self,
@@ -36,20 +36,20 @@ class Printer:
         self._headers = headers
         self._left = limit
         self._once = once
-        # By hand, since rich takes longer over a line than the log over its record.
+        # Coloured by hand: rich takes longer for a line than the log for a record.
         self._coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
     @property
     def done(self) -> bool:
-        """Whether the limit is reached."""
+        """True if the limit is reached."""
         return self._left == 0
 
     def room(self, page: int) -> int:
-        """How many records to ask for: a page, or as many as there may still be."""
+        """The number of records to request: a page, or what the limit leaves."""
         return page if self._left is None else min(page, self._left)
 
     def show(self, batches: Iterable[Batch]) -> None:
-        """Print records; those over the limit are left out."""
+        """Print records up to the limit."""
         for batch in batches:
             records = batch.records(as_text=True)
             if self._once is not None:
@@ -63,7 +63,7 @@ class Printer:
                 _write("\n".join(lines) + "\n")
 
     def flush(self) -> None:
-        """Have what was printed leave this process."""
+        """Flush standard output."""
         sys.stdout.flush()
 
     def _readable(self, record: Record) -> str:
@@ -81,7 +81,7 @@ class Printer:
 
 
 def _write(text: str) -> None:
-    """Write all of a text: unbuffered, as under PYTHONUNBUFFERED, `print` would leave the rest."""
+    """Write a whole text: under PYTHONUNBUFFERED, one write may take only a part of it."""
     left = memoryview(text.encode())
     while left:
         left = left[sys.stdout.buffer.write(left) :]

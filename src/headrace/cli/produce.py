@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 
 from headrace.cli.failures import INTERRUPTED, say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app
-from headrace.cli.output import count, many, show_json, span
+from headrace.cli.output import count, err, many, show_json, size, span
 from headrace.cli.producing import Acks, Source, send_all, send_in_chunks
-from headrace.cli.progress import watching
 from headrace.cli.records import line_reader
 from headrace.cli.tally import BadLines, Tally
 from headrace.clock import SECOND, SystemClock
@@ -27,7 +30,7 @@ app = new_app()
 
 @app.command()
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to.", show_default=False)],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
     *,
     file: Annotated[
         str,
@@ -35,7 +38,7 @@ def produce(
             "--file",
             "-f",
             metavar="FILE",
-            help="The lines; - is standard input.",
+            help="The input; - is standard input.",
             show_default=True,
         ),
     ] = "-",
@@ -43,8 +46,8 @@ def produce(
         Acks,
         typer.Option(
             metavar="none|written|synced",
-            help="Go on when the log has the records (synced: on the disk; written: in files that "
-            "outlive this process), or do not wait at all (none).",
+            help="What to wait for: synced (records are on disk), written (in files, so that they "
+            "survive this process) or none.",
             show_default=True,
         ),
     ] = "synced",
@@ -52,16 +55,16 @@ def produce(
         str | None,
         typer.Option(
             metavar="ID",
-            help="Write each line once, however often this is killed and run again with the same "
-            "ID and the same lines. Lines are committed in chunks of 1,000; those that are in the "
-            "log already are passed over.",
+            help="Write each line exactly once, even if this command is killed and run again with "
+            "the same ID and the same lines. It commits 1,000 lines at a time, and skips those "
+            "that are in the log already.",
         ),
     ] = None,
     skip_bad: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Go on after bad lines, and write them to FILE as JSON with line, error, text.",
+            help="Skip bad lines, and write them to FILE as JSON with line, error, text.",
         ),
     ] = None,
     log: LogUrl = DEFAULT_LOG,
@@ -70,10 +73,10 @@ def produce(
     """Write JSON lines to a topic.
 
     Raw topic: {"key": …, "value": …, "headers": {…}, "partition": N}, of which only "value" is
-    needed. Text is stored as UTF-8, null is no key or a tombstone, {"base64": "…"} is bytes, and
-    any other JSON is stored as JSON. What 'headrace consume --json' prints can be read back.
+    required. Text is stored as UTF-8, null is no key or a tombstone, {"base64": "…"} is bytes, and
+    any other JSON is stored as JSON. It can read what 'headrace consume --json' prints.
 
-    Typed topic: the row itself, {"url": "/", "at": "2026-01-31T12:00:00Z"}. Where no column is
+    Typed topic: the row itself, {"url": "/", "at": "2026-01-31T12:00:00Z"}. If no column is
     called "value", {"key": …, "value": null} is a tombstone.
 
     It stops at the first bad line, says which lines are in the log, and exits with 2.
@@ -84,7 +87,7 @@ def produce(
     with open_log(log, create=False) as opened, _lines(file) as lines:
         state = opened.topic(topic)
         source = Source(_name(file), topic, lines, line_reader(state.topic))
-        with BadLines(skip_bad) as bad, watching(tally, file, quiet=json):
+        with BadLines(skip_bad) as bad, _watching(tally, file, quiet=json):
             try:
                 if producer_id is None:
                     send_all(opened, source, tally, bad, acks=acks)
@@ -114,6 +117,37 @@ def produce(
 
 
 @contextlib.contextmanager
+def _watching(tally: Tally, file: str, *, quiet: bool) -> Iterator[None]:
+    """Show the growing tally, and for a file the share that is done."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    total = os.path.getsize(file) if file != "-" and os.path.isfile(file) else 0
+    clock = SystemClock()
+    started = clock.now()
+
+    def look() -> Table:
+        seconds = (clock.now() - started) / SECOND or 1
+        line = Table.grid(padding=(0, 2, 0, 0))
+        cells = [f"{count(tally.sent)} records", f"{tally.sent / seconds:,.0f} records/s"]
+        if tally.skipped:
+            cells.append(f"{count(tally.skipped)} bad")
+        if total:
+            line.add_row(
+                *cells,
+                ProgressBar(total, tally.bytes, width=20),
+                f"{tally.bytes / total:.0%}",
+            )
+        else:
+            line.add_row(*cells, size(tally.bytes))
+        return line
+
+    # Drawn by another thread from the tally, so that the sender is not slowed down.
+    with Live(get_renderable=look, console=err(), transient=True, refresh_per_second=8):
+        yield
+
+
+@contextlib.contextmanager
 def _lines(file: str) -> Iterator[BinaryIO]:
     if file == "-":
         if sys.stdin.isatty():
@@ -132,7 +166,7 @@ def _name(file: str) -> str:
 
 
 def _explained(error: HeadraceError, tally: Tally) -> HeadraceError:
-    """The same error, with what is in the log and what is not."""
+    """The same error, with a hint about the lines that are in the log."""
     hints = [hint for hint in (error.hint, tally.where(), tally.advice) if hint]
     return type(error)(error.message, hint="\n".join(hints), **error.details)
 

@@ -1,4 +1,4 @@
-"""From lines to commits: what `produce` does between its options and its summary."""
+"""Send lines to a topic in commits, for `produce`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.log import Delivery, Log, Producer
 Acks = Literal["none", "written", "synced"]
 
 CHUNK_LINES = 1_000
-"""Lines that a producer with an id commits at once. A restart counts in these, so it is fixed."""
+"""Lines per commit of a producer with an id. A restart counts in chunks, so it is fixed."""
 _CHUNK_BYTES = 4 << 20
 
 _REFUSALS = (InvalidRecord, UnknownPartition)
@@ -24,7 +24,7 @@ _REFUSALS = (InvalidRecord, UnknownPartition)
 
 @dataclass(frozen=True)
 class Source:
-    """Lines, where they come from and where they go."""
+    """Lines, with their origin and their topic."""
 
     name: str
     topic: str
@@ -33,7 +33,7 @@ class Source:
 
 
 def send_all(log: Log, source: Source, tally: Tally, bad: BadLines, *, acks: Acks) -> None:
-    """Send every line; a line is committed with those around it, as fast as they come."""
+    """Send every line, in commits with its neighbours."""
     deliveries: deque[tuple[Delivery, int]] = deque()
     linger = timedelta(milliseconds=5 if source.name == "standard input" else 100)
     try:
@@ -47,29 +47,29 @@ def send_all(log: Log, source: Source, tally: Tally, bad: BadLines, *, acks: Ack
     except _REFUSALS:
         rest = f"tail -n +{tally.refused} {source.name} | headrace produce {source.topic}"
         send = "" if source.name == "standard input" else f" and send the rest: {rest}"
-        tally.advice = f"Mend it{send}, or pass over bad lines with --skip-bad FILE"
+        tally.advice = f"Fix it{send}, or skip bad lines with --skip-bad FILE"
         raise
     finally:
         _settle(deliveries, tally)
 
 
 def _settle(deliveries: deque[tuple[Delivery, int]], tally: Tally) -> None:
-    """Count the batches that are in the log by now. They are committed in order."""
+    """Count the batches that are in the log by now, in order."""
     while deliveries and deliveries[0][0].done:
         delivery, line = deliveries.popleft()
         try:
             tally.add(delivery.wait(), line)
         except HeadraceError:
-            deliveries.clear()  # told by whoever committed it; what came after it is not in either
+            deliveries.clear()  # the commit raises it; later batches are not in the log either
 
 
 def send_in_chunks(
     log: Log, source: Source, tally: Tally, bad: BadLines, *, acks: Acks, id: str
 ) -> None:
-    """Send the lines in chunks, the n-th with sequence number n, those in the log not again.
+    """Send the lines in chunks, the n-th with sequence number n; skip chunks in the log.
 
-    Chunks of which no line is good have no number. So a restart has to look at every line again,
-    which also makes the file of bad lines whole.
+    A chunk without a good line has no number. So a restart reads every line again, which also
+    completes the file of bad lines.
     """
     with log.producer(id=id, acks=acks) as producer:
         done, sequence = producer.next_sequence, 0
@@ -83,8 +83,8 @@ def send_in_chunks(
             except _REFUSALS:
                 transaction.abort()
                 tally.advice = (
-                    "Mend it and run the same command again, which goes on after the lines that "
-                    "are in the log, or pass over bad lines with --skip-bad FILE"
+                    "Fix it and run the same command again, which continues after the lines in "
+                    "the log, or skip bad lines with --skip-bad FILE"
                 )
                 raise
             if not accepted:
@@ -102,13 +102,12 @@ def send_in_chunks(
         if sequence < done:
             raise UserError(
                 f"Producer {id!r} has sent more than {source.name} holds",
-                hint="Run it with the lines it was begun with, or give other lines another "
-                "--producer-id",
+                hint="Use the same lines as in the first run, or another --producer-id",
             )
 
 
 def _last_chunk(producer: Producer, topic: str, id: str) -> int | None:
-    """How many records the producer's last chunk had; None if that cannot be known."""
+    """The number of records in the producer's last chunk; None if unknown."""
     receipt = producer.last_receipt
     if receipt is None:
         return None
@@ -122,14 +121,14 @@ def _last_chunk(producer: Producer, topic: str, id: str) -> int | None:
 
 def _changed(source: Source, id: str, lines: str, last: int | None, now: int) -> UserError:
     return UserError(
-        f"Lines {lines} of {source.name} are not what producer {id!r} has sent: "
+        f"Lines {lines} of {source.name} differ from what producer {id!r} has sent: "
         f"there were {last} records, and now there are {now}",
-        hint="Run it with the lines it was begun with, or give new lines another --producer-id",
+        hint="Use the same lines as in the first run, or another --producer-id",
     )
 
 
 def _chunks(lines: Iterable[bytes]) -> Iterator[list[tuple[int, bytes]]]:
-    """Lines with their numbers, in portions that depend on nothing but the lines."""
+    """Numbered lines, in chunks that depend only on the lines."""
     chunk: list[tuple[int, bytes]] = []
     size = 0
     for number, line in enumerate(lines, 1):
@@ -151,7 +150,7 @@ def _sent(
     bad: BadLines,
     numbers: Iterable[int] | None = None,
 ) -> Iterator[tuple[int, Delivery]]:
-    """Send line by line; yields the number of each that was taken, and its delivery."""
+    """Send line by line; yield the number and the delivery of each accepted line."""
     topic, read = source.topic, source.read
     counted: Iterable[tuple[int, Any]] = (
         enumerate(source.lines, 1) if numbers is None else zip(numbers, source.lines, strict=True)

@@ -1,4 +1,4 @@
-"""`headrace rebuild`: a view computed again beside the live one, compared, and switched."""
+"""`headrace rebuild`: recompute a view beside the live one, compare, and switch."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from headrace.cli.spark_options import (
     Memory,
     ShufflePartitions,
     State,
+    batch_limits_of,
     check_memory,
-    portions_of,
     settings_of,
 )
 from headrace.clock import to_datetime
@@ -42,30 +42,33 @@ def rebuild(
     view: Annotated[str, typer.Argument(metavar="VIEW", help="The view.", show_default=False)],
     *,
     diff: Annotated[
-        bool, typer.Option("--diff", help="Only show what would change. What was built is kept.")
+        bool, typer.Option("--diff", help="Only show what would change, and keep the new version.")
     ] = False,
     until: Annotated[
         str | None,
         typer.Option(
             "--until",
             metavar="TIME|COMMIT",
-            help="Compute it as of a moment, 2026-01-31T12:00:00Z, or a commit, 42, and show its "
-            "rows; with --diff, what is another in the live view. It is never switched.",
+            help="Compute the view as of a time (2026-01-31T12:00:00Z) or a commit (42), and show "
+            "its rows; with --diff, the differences from the live view. It never switches.",
         ),
     ] = None,
     wait: Annotated[
         bool,
-        typer.Option("--wait", help="Switch as soon as the application is not running any more."),
+        typer.Option("--wait", help="Switch as soon as the application stops."),
     ] = False,
     accept_loss: Annotated[
         bool,
         typer.Option(
             "--accept-loss",
-            help="Switch although the live view counts rows that the log has no more.",
+            help="Switch even if the live view counts rows that are no longer in the log.",
         ),
     ] = False,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many rows of each kind.")
+        int,
+        typer.Option(
+            "--limit", "-n", metavar="N", min=1, help="Number of rows to show of each kind."
+        ),
     ] = 20,
     yes: Yes = False,
     log: AppLogUrl = None,
@@ -79,20 +82,20 @@ def rebuild(
     master: Master = "",
     json: AsJson = False,
 ) -> None:
-    """Compute a view again beside the live one, compare them, and switch.
+    """Recompute a view beside the live one, compare the two, and switch.
 
-    It is built up to where the live view is, shows which rows are another, and asks before it
-    switches. Readers see the one or the other. The changelog is told of the differences; what
-    else was published is not published again. With --json, one object for each row that is
-    another, and last one with their numbers; with --until alone, one for each row of the view.
+    It builds the new version up to the position of the live view, shows the changed rows, and asks
+    before it switches. Readers see either version. The changelog gets the differences; other
+    outputs are not published again. With --json, one object per changed row, and last one with
+    their numbers; with --until alone, one per row of the view.
     """
     check_memory(memory)
     moment = None if until is None else _moment(until)
     looks = diff or moment is not None
     if looks and yes:
         raise UserError(
-            f"{'--diff' if diff else '--until'} only looks, and there is nothing to say yes to",
-            hint="Leave out the one or the other",
+            f"{'--diff' if diff else '--until'} never switches, so there is nothing to confirm",
+            hint="Leave out one of them",
         )
     if not (looks or yes or sys.stdin.isatty()):
         raise UserError(
@@ -100,8 +103,8 @@ def rebuild(
             hint="Add --diff to see what would change, or --yes to switch",
         )
     declared = load_app(reference)
-    # Only now: this brings Spark's own modules.
-    from headrace.cli.rebuild_watched import rebuild_watched
+    # Imported here, since it loads Spark's modules.
+    from headrace.cli.running import rebuild_watched
 
     def act(building: Rebuild, tell: Any, pause: Any) -> None:
         if moment is not None and not diff:
@@ -112,7 +115,7 @@ def rebuild(
             pause()
             _show(found, switched=False, lost=lost, json=json)
             if moment is None and not json:
-                say(f"Nothing was switched: headrace rebuild {reference} {view} does")
+                say(f"Nothing was switched. To switch: headrace rebuild {reference} {view}")
         else:
             lost = building.lost
             agree = _agreement(pause, view, yes=yes, json=json)
@@ -121,7 +124,7 @@ def rebuild(
             )
             if json and done is not None:
                 _show(done, switched=True, lost=lost, json=True)
-            say(f"Switched: {view!r} is the new version, and the next run goes on with it")
+            say(f"Switched: {view!r} is the new version, and the next run continues with it")
 
     rebuild_watched(
         declared,
@@ -130,18 +133,18 @@ def rebuild(
         act,
         until=moment,
         settings=settings_of(cores, memory, shuffle_partitions, state, brief, master),
-        batch_limits=portions_of(max_rows, max_commits),
+        batch_limits=batch_limits_of(max_rows, max_commits),
     )
 
 
 def _agreement(pause: Any, view: str, *, yes: bool, json: bool) -> Any:
-    """Shows what would change and asks; says no by ending the command."""
+    """A function that shows the changes and asks; a no ends the command."""
 
     def agree(found: Diff) -> bool:
         pause()
         if not json:
             _show(found, switched=False, lost=0, json=False)
-        confirm(f"Put the new version of {view!r} into the place of the live one?", yes=yes)
+        confirm(f"Replace the live version of {view!r} with the new one?", yes=yes)
         return True
 
     return agree
@@ -157,7 +160,7 @@ def _show(found: Diff, *, switched: bool, lost: int, json: bool) -> None:
         return
     show_diff(found)
     if lost:
-        say(f"The live view counts {many(lost, 'row')} that the log does not have any more")
+        say(f"The live view counts {many(lost, 'row')} that are no longer in the log")
 
 
 def _show_rows(building: Rebuild, limit: int, *, json: bool) -> None:
@@ -183,6 +186,6 @@ def _moment(text: str) -> datetime | int:
             return to_datetime(micros)
         case _:
             raise InvalidPosition(
-                f"{text!r} is neither a moment nor a commit",
+                f"{text!r} is neither a time nor a commit",
                 hint="Write 2026-01-31T12:00:00Z, or the number of a commit",
             )

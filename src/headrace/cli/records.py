@@ -31,7 +31,7 @@ def line_reader(topic: Topic) -> Callable[[bytes], Sent]:
     """A function that turns a line into what `send` takes, or raises `InvalidRecord`."""
     if topic.schema is None:
         return _read_raw
-    # A column called "value" could not be told from the value of a record.
+    # A column called "value" would be ambiguous with the value of a record.
     wrapped = "value" not in topic.schema.names
     return _read_row_or_record if wrapped else _read_row
 
@@ -76,7 +76,7 @@ def _load(line: bytes) -> dict[str, Any]:
             f"The line is not JSON: {error.msg} at character {error.pos + 1}"
         ) from None
     except (ValueError, RecursionError) as error:
-        raise InvalidRecord(f"The line is not JSON that can be read: {error}") from None
+        raise InvalidRecord(f"The line cannot be read as JSON: {error}") from None
     if loaded.__class__ is not dict:
         raise InvalidRecord(
             "The line is not a JSON object", hint='Write {"key": …, "value": …}, or a row'
@@ -88,7 +88,7 @@ def _unknown_field(record: dict[str, Any]) -> InvalidRecord:
     name = next(name for name in record if name not in _KNOWN)
     near = difflib.get_close_matches(name, _FIELDS, 1)
     return InvalidRecord(
-        f"A record has no {name!r}",
+        f"A record has no field {name!r}",
         hint=f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(_FIELDS[:4])}",
     )
 
@@ -132,7 +132,7 @@ def _bytes(value: Any) -> Any:
 
 
 class RecordFormat:
-    """Turns a topic's records into JSON values, and into lines for people."""
+    """The conversion of a topic's records to JSON."""
 
     def __init__(self, topic: Topic) -> None:
         self._columns: dict[str, Callable[[Any], Any]] = {}
@@ -178,7 +178,7 @@ class RecordFormat:
 
 
 def headers_json(record: Record) -> list[list[Any]]:
-    """The headers as pairs, since a name may come twice."""
+    """The headers as pairs, since a name may occur twice."""
     return [
         [name, None if value is None else text_or_base64(value)] for name, value in record.headers
     ]
@@ -205,7 +205,7 @@ def _same(value: Any) -> Any:
 
 
 def _jsonable(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """What makes JSON of a column's values, as `produce` reads them; None if they are JSON."""
+    """A function that converts a column's values to JSON; None if they are JSON already."""
     types = pa.types
     if types.is_timestamp(kind):
         return zulu
@@ -240,7 +240,7 @@ def _map_key(key: Any) -> str:
 
 
 def finite(value: float) -> float | str:
-    """JSON has no infinities and no NaN; they become text, as Spark writes them."""
+    """The number, or as text what JSON lacks: NaN and infinities, as Spark writes them."""
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -1,4 +1,4 @@
-"""`headrace restore`: a log from a backup."""
+"""`headrace restore`: create a log from a backup."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ def restore(
     log: LogUrl = DEFAULT_LOG,
     json: AsJson = False,
 ) -> None:
-    """Make a log of a backup.
+    """Create a log from a backup.
 
-    It has the views and checkpoints of the backup. The log's folder must not be there, or be
-    empty. All that is copied is read back and compared before the log is there. The backup stays
-    as it is.
+    The log gets the views and checkpoints of the backup. Its folder must be missing or empty. The
+    copy is verified before the log appears. The backup does not change.
     """
     from headrace.application.safekeeping.backup import restore as make
     from headrace.cli.progress import bytes_shown

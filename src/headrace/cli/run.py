@@ -1,4 +1,4 @@
-"""`headrace run`: an application on Spark, from the log to its views."""
+"""`headrace run`: run an application on Spark."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from headrace.cli.spark_options import (
     Memory,
     ShufflePartitions,
     State,
+    batch_limits_of,
     check_memory,
-    portions_of,
     real_time_of,
     settings_of,
 )
@@ -39,22 +39,24 @@ def run(
     latency: Latency = None,
     until_caught_up: Annotated[
         bool,
-        typer.Option("--until-caught-up", help="Stop when what is in the log now is done."),
+        typer.Option(
+            "--until-caught-up", help="Stop when everything that is in the log now is processed."
+        ),
     ] = False,
     check: Annotated[
         bool,
         typer.Option(
             "--check",
-            help="Only say, for each step, what is stored of it, whether a run would go on from "
-            "there, and why not. Spark is not started. Exits with 1 if a run would be refused.",
+            help="Only show the stored results of each step, and whether a run can continue from "
+            "them. Does not start Spark. Exits with 1 if a run would be refused.",
         ),
     ] = False,
     fresh: Annotated[
         bool,
         typer.Option(
             "--fresh",
-            help="Remove the application's views, and compute everything again from the log, as "
-            "after a change. What it published stays, and is published again.",
+            help="Delete the application's views, and recompute everything from the log, for "
+            "example after a change. Published rows stay, and are published again.",
         ),
     ] = False,
     max_rows: MaxRows = None,
@@ -69,14 +71,13 @@ def run(
     hold: Hold = "1h",
     json: AsJson = False,
 ) -> None:
-    """Run an application: its streams on Spark, its results in its views.
+    """Run an application's pipelines on Spark and keep its views up to date.
 
-    It is in a module, MODULE:APP, or is a whole file of SQL, FILE.sql.
+    The application is a Python object, MODULE:APP, or an SQL file, FILE.sql.
 
-    It goes on until Ctrl-C, which exits with 130, and the next run goes on from there. At the
-    end it says what became of every row. With --json, one object per line and step: step, rows,
-    counted, late, dead, filtered, watermark, lag and more; with --check: step, status, changes,
-    saved.
+    It runs until Ctrl-C, which exits with 130; the next run continues from there. At the end it
+    accounts for every row. With --json, one object per step: step, rows, counted, late, dead,
+    filtered, watermark, lag and more; with --check: step, status, changes, saved.
     """
     check_memory(memory)
     declared = load_app(reference)
@@ -86,13 +87,13 @@ def run(
     if check:
         _check(declared, url, json=json)
         return
-    # Only now, when there is something to run: this brings Spark's own modules.
+    # Imported here, since it loads Spark's modules.
     from headrace.application.preflight import preflight
     from headrace.cli.check_tables import tell_news
     from headrace.cli.running import run_watched
     from headrace.cli.step_tables import step_json, summary
 
-    if not fresh and chosen != "real-time":  # of that, nothing is stored but its checkpoint
+    if not fresh and chosen != "real-time":  # which stores only a checkpoint
         found = preflight(declared, url)
         tell_news(found)
         found.require()
@@ -102,7 +103,7 @@ def run(
         until_caught_up=until_caught_up,
         fresh=fresh,
         settings=settings_of(cores, memory, shuffle_partitions, state, brief, master),
-        batch_limits=portions_of(max_rows, max_commits),
+        batch_limits=batch_limits_of(max_rows, max_commits),
         latency=chosen,
         real_time=real_time,
     )
@@ -110,13 +111,13 @@ def run(
         for step in steps:
             show_json(step_json(declared, step))
     else:
-        show(summary(declared, steps))
+        show(*summary(declared, steps))
     if code:
         raise typer.Exit(code)
 
 
 def _check(declared: App, url: str, *, json: bool) -> None:
-    """Show what a run would find."""
+    """Show the result of the check."""
     from headrace.application.preflight import preflight
     from headrace.cli.check_tables import check_json, check_table, tell_choices
 

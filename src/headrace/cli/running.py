@@ -1,4 +1,4 @@
-"""Running an application for somebody who watches, until it is done or asked to stop."""
+"""Runs and rebuilds with live progress, until they are done or interrupted."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from types import FrameType
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
 
+from headrace.application.rebuild.rebuild import Rebuild
 from headrace.application.run import DEFAULT_LOG, StepProgress, start
 from headrace.cli.failures import INTERRUPTED, say
 from headrace.cli.output import span
@@ -30,22 +32,24 @@ _LOOK = 0.25
 _LINE_EVERY = 5 * SECOND
 
 Tell = Callable[[Sequence[StepProgress]], None]
+Act = Callable[[Rebuild, Callable[[StepProgress], None], Callable[[], None]], None]
+"""Uses a rebuilt view. It may report more progress, and then ends the live display."""
 
 
 class Asked:
-    """Whether Ctrl-C or a signal to terminate has asked this process to stop."""
+    """The signal, SIGINT or SIGTERM, that asked this process to stop."""
 
     def __init__(self) -> None:
         self.signal = 0
 
     @property
     def code(self) -> int:
-        """What to exit with: 0 if nobody asked."""
+        """The exit code: 0 without a signal."""
         return 128 + self.signal if self.signal else 0
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Take note of the first signal, and let the second one interrupt."""
+        """Record the first signal; a second one interrupts."""
         numbers = (signal.SIGINT, signal.SIGTERM)
         before = [signal.signal(number, self._hear) for number in numbers]
         try:
@@ -71,8 +75,8 @@ def run_watched(
     latency: Latency | None = None,
     real_time: RealTime | None = None,
 ) -> tuple[list[StepProgress], int]:
-    """Run an application; returns what became of all rows, and the code to exit with."""
-    # What cannot be run is refused before anybody waits for Spark.
+    """Run an application. Return the final progress of its steps, and the exit code."""
+    # Refuse what cannot run before Spark starts.
     if (latency or app.latency) == "real-time":
         check_real_time(app, log or app.log or DEFAULT_LOG, until_caught_up=until_caught_up)
     else:
@@ -91,7 +95,7 @@ def run_watched(
                 batch_limits=batch_limits,
                 real_time=real_time,
             ) as running,
-            # Spark has a handler for Ctrl-C of its own, which cancels what is being computed.
+            # After Spark, whose own handler for Ctrl-C would cancel the computation.
             asked.listening(),
         ):
             while not running.wait(_LOOK) and not asked.signal:
@@ -102,9 +106,48 @@ def run_watched(
         sys.exit(INTERRUPTED)
 
 
+def rebuild_watched(
+    app: App,
+    view: str,
+    log: str,
+    act: Act,
+    *,
+    until: datetime | int | None,
+    settings: SparkSettings,
+    batch_limits: BatchLimits,
+) -> None:
+    """Build a view with live progress, and call `act`. Ctrl-C keeps what was built."""
+    asked = Asked()
+    try:
+        with (
+            Rebuild(
+                app, view, log, until=until, settings=settings, batch_limits=batch_limits
+            ) as building,
+            contextlib.ExitStack() as drawing,
+        ):
+            show = drawing.enter_context(shown(app, f"to rebuild {view!r}"))
+            listening = drawing.enter_context(contextlib.ExitStack())
+            heard = False
+
+            def tell(progress: StepProgress) -> None:
+                nonlocal heard
+                if not heard:
+                    # After Spark, which has its own handler for Ctrl-C and is started by now.
+                    listening.enter_context(asked.listening())
+                    heard = True
+                if asked.signal:
+                    raise KeyboardInterrupt
+                show([progress])
+
+            building.build(tell)
+            act(building, tell, drawing.close)
+    except KeyboardInterrupt:
+        sys.exit(asked.code or INTERRUPTED)
+
+
 @contextlib.contextmanager
 def shown(app: App, purpose: str = "") -> Iterator[Tell]:
-    """A function that shows how the steps are doing: drawn on a terminal, else in lines."""
+    """A function that shows progress: a live table on a terminal, else lines."""
     clock = SystemClock()
     rates = Rates(clock)
     if not sys.stderr.isatty():
@@ -126,16 +169,16 @@ def shown(app: App, purpose: str = "") -> Iterator[Tell]:
         rates.note(progress)
         steps = progress
 
-    # Standard error of its own: while Spark starts, what others write there goes to a file.
+    # A copy of standard error: while Spark starts, the original goes to a file.
     with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
         console = Console(file=terminal, highlight=False)
-        # Drawn by a thread of its own, since the start of Spark keeps this one busy.
+        # Drawn by another thread, since the start of Spark blocks this one.
         with Live(get_renderable=look, console=console, transient=True, refresh_per_second=4):
             yield tell
 
 
 class _Lines:
-    """A line for each step every few seconds."""
+    """Progress lines, one per step every few seconds."""
 
     def __init__(self, app: App, rates: Rates, clock: Clock) -> None:
         self._app = app

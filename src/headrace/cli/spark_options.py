@@ -1,4 +1,4 @@
-"""The options of commands that run an application on Spark."""
+"""Options of commands that run an application on Spark."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ _MEMORY = re.compile(r"\d+[mg]", re.IGNORECASE)
 
 MaxRows = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="End a batch after the commit with its Nth row."),
+    typer.Option(metavar="N", min=1, help="Maximum rows per batch, rounded up to whole commits."),
 ]
 MaxCommits = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="End a batch after N commits.")
+    int | None, typer.Option(metavar="N", min=1, help="Maximum commits per batch.")
 ]
-Cores = Annotated[int, typer.Option(metavar="N", min=0, help="How many cores to use; 0 means all.")]
+Cores = Annotated[int, typer.Option(metavar="N", min=0, help="Number of cores; 0 means all.")]
 Memory = Annotated[str, typer.Option(metavar="SIZE", help="Memory for Spark.", show_default=True)]
 StateStore = Literal["memory", "rocksdb"]
 State = Annotated[
     StateStore,
     typer.Option(
         metavar="memory|rocksdb",
-        help="Where open windows are kept: in memory, which is faster, or in RocksDB, which "
-        "may be larger than memory.",
+        help="State store: memory is faster; rocksdb holds more state than fits in memory.",
         show_default=True,
     ),
 ]
@@ -41,8 +40,8 @@ ShufflePartitions = Annotated[
     typer.Option(
         metavar="N",
         min=0,
-        help="Into how many parts keys are spread; 0 means one for each core. It is fixed "
-        "when an application first runs.",
+        help="Number of shuffle partitions; 0 means one per core. It is fixed when an application "
+        "first runs.",
     ),
 ]
 Brief = Annotated[
@@ -51,7 +50,7 @@ Brief = Annotated[
         "--brief",
         envvar="HEADRACE_BRIEF",
         show_envvar=True,
-        help="For a run of minutes: Java compiles less, and is sooner at its best, which is less.",
+        help="For runs of a few minutes: Java compiles less, so it starts faster and peaks lower.",
     ),
 ]
 
@@ -59,16 +58,16 @@ Latency = Annotated[
     str | None,
     typer.Option(
         metavar="micro-batch|real-time",
-        help="Let rows wait for a batch, or for none: in real time on a broker, for pipelines that "
-        "can. By default as the application says.",
+        help="Process rows in micro-batches, or each at once: real-time needs Kafka and a pipeline "
+        "that supports it. Default: as the application declares.",
     ),
 ]
 Checkpoint = Annotated[
     str,
     typer.Option(
         metavar="TIME",
-        help="In real time, write down every so often how far it is; after a crash, what came "
-        "since then is written again.",
+        help="In real time: interval of checkpoints. After a crash, results since the last one are "
+        "written again.",
         show_default=True,
     ),
 ]
@@ -76,7 +75,7 @@ Hold = Annotated[
     str,
     typer.Option(
         metavar="TIME",
-        help="In real time, a row that was not read for so long is late.",
+        help="In real time: how long a row may wait to be read before it is late.",
         show_default=True,
     ),
 ]
@@ -88,16 +87,16 @@ Master = Annotated[
         metavar="URL",
         envvar="HEADRACE_MASTER",
         show_envvar=True,
-        help="The Spark cluster to run on, as spark://HOST:PORT; without one, Spark runs here. The "
-        "application's own code is sent to its workers.",
+        help="Spark cluster to run on, spark://HOST:PORT. Default: this machine. The application's "
+        "code is sent to the workers.",
     ),
 ]
 
 
 def check_memory(memory: str) -> None:
-    """Return if it is a size that Java understands."""
+    """Raise unless it is a size that Java understands."""
     if not _MEMORY.fullmatch(memory):
-        raise InvalidSetting(f"{memory!r} is not a size of memory", hint="Write 512m or 2g")
+        raise InvalidSetting(f"{memory!r} is not a memory size", hint="Write 512m or 2g")
 
 
 def settings_of(
@@ -108,21 +107,21 @@ def settings_of(
     brief: bool,
     master: str = "",
 ) -> SparkSettings:
-    """What was asked of Spark. This brings Spark's own modules, and so takes a moment."""
+    """The Spark settings in the options. This loads Spark's modules."""
     from headrace.runtime.session import SparkSettings
 
     return SparkSettings(cores, memory, shuffle_partitions, state, brief, master)
 
 
 def real_time_of(checkpoint: str, hold: str) -> RealTime:
-    """How a run in real time keeps its place."""
+    """The real-time settings in the options."""
     from headrace.runtime.realtime.settings import RealTime
 
     return RealTime(parse_span(checkpoint), parse_span(hold))
 
 
-def portions_of(max_rows: int | None, max_commits: int | None) -> BatchLimits:
-    """How much of the log goes into a batch."""
+def batch_limits_of(max_rows: int | None, max_commits: int | None) -> BatchLimits:
+    """The batch limits in the options."""
     from headrace.plan.source_options import BatchLimits
 
     usual = BatchLimits()

@@ -8,24 +8,27 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from headrace.application.run import StepProgress
 from headrace.cli.output import count, moment, plain, table, when
 from headrace.clock import SECOND, Clock, micros
 from headrace.pipeline.app import App
+from headrace.plan.law import Law
 
 _RATE_OVER = 10 * SECOND
+_OTHER_TERMS = ("filtered", "tombstones", "waiting", "compacted", "duplicates")
 
 
 class Rates:
-    """How many rows each step has taken in a second, of late."""
+    """Rows per second of each step in the last seconds."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seen: dict[str, deque[tuple[int, int]]] = {}
 
     def note(self, steps: Sequence[StepProgress]) -> None:
-        """Take note of how far the steps are now."""
+        """Record the current progress."""
         now = self._clock.monotonic()
         for step in steps:
             seen = self._seen.setdefault(step.step, deque())
@@ -34,7 +37,7 @@ class Rates:
                 seen.popleft()
 
     def of(self, step: str) -> float:
-        """Rows in a second."""
+        """Rows per second of a step."""
         seen = self._seen.get(step)
         if not seen or seen[-1][0] == seen[0][0]:
             return 0.0
@@ -43,7 +46,7 @@ class Rates:
 
 
 def watermark(app: App, step: StepProgress) -> int | None:
-    """Up to where a step believes to have seen everything, in event time."""
+    """The watermark of a step: its highest event time minus its delay."""
     if step.frontier is None:
         return None
     view = app.views.get(step.step)
@@ -52,7 +55,7 @@ def watermark(app: App, step: StepProgress) -> int | None:
 
 
 def live_table(app: App, steps: Sequence[StepProgress], rates: Rates) -> Table:
-    """A line for each step, to be drawn again and again."""
+    """One line per step, for the live display."""
     repeated = any(step.law.duplicates for step in steps)
     lines = table(
         "step", ">rows/s", ">rows", "watermark", ">lag", ">late", ">dead", ">filtered",
@@ -75,7 +78,7 @@ def live_table(app: App, steps: Sequence[StepProgress], rates: Rates) -> Table:
 
 
 def plain_line(app: App, step: StepProgress, rates: Rates) -> str:
-    """How a step is doing, where there is no terminal to draw on."""
+    """The progress of a step in one line, for use without a terminal."""
     law = step.law
     return (
         f"{step.step}  {law.rows:,} rows, {rates.of(step.step):,.0f} rows/s, "
@@ -85,9 +88,9 @@ def plain_line(app: App, step: StepProgress, rates: Rates) -> str:
     )
 
 
-def summary(app: App, steps: Sequence[StepProgress]) -> Table:
-    """What became of every row, step by step."""
-    lines = table("step", "what became of its rows", "watermark", ">lag")
+def summary(app: App, steps: Sequence[StepProgress]) -> tuple[Table, Text]:
+    """The account of all rows by step, and the law of conservation."""
+    lines = table("step", "rows", "watermark", ">lag")
     for step in steps:
         lines.add_row(
             plain(step.step, "bold"),
@@ -95,11 +98,18 @@ def summary(app: App, steps: Sequence[StepProgress]) -> Table:
             when(watermark(app, step)),
             count(step.lag),
         )
-    return lines
+    total = sum((step.law for step in steps), Law())
+    more = (name for name in _OTHER_TERMS if getattr(total, name))
+    law = "rows + added by explode" if total.exploded else "rows"
+    law += f" = {' + '.join(('counted', 'late', 'dead', *more))}"
+    if total.pairs != total.passed:
+        law += ", where a row counts once in each window it is in"
+    every = "Every" if all(step.law.holds for step in steps) else "Not every"
+    return lines, plain(f"{every} row is accounted for: {law}")
 
 
 def step_json(app: App, step: StepProgress) -> dict[str, Any]:
-    """A step, what became of its rows, and how far it is."""
+    """A step, the account of its rows, and its progress."""
     return {
         "app": app.name,
         "step": step.step,

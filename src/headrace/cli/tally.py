@@ -1,4 +1,4 @@
-"""What has become of the lines that `produce` was given."""
+"""The outcome of the lines that `produce` reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.log import Receipt
 
 @dataclass
 class Offsets:
-    """What was written to a partition: offsets from `first` up to `end`, `records` of them ours."""
+    """Offsets written to a partition: from `first` to `end`, `records` of them by us."""
 
     first: int
     end: int
@@ -23,7 +23,7 @@ class Offsets:
 
 @dataclass
 class Tally:
-    """What has become of the lines so far."""
+    """The outcome of the lines so far."""
 
     sent: int = 0
     bytes: int = 0
@@ -45,17 +45,17 @@ class Tally:
             self.records += ack.end - ack.first
 
     def where(self) -> str:
-        """Which lines are in the log, in words."""
+        """A sentence that says which lines are in the log."""
         said = "No line is in the log"
         if self.line_in_log:
             lines = "Line 1 is" if self.line_in_log == 1 else f"Lines 1 to {self.line_in_log} are"
-            but = f" but for {self.skipped} bad ones" if self.skipped else ""
+            but = f" except {self.skipped} bad ones" if self.skipped else ""
             said = f"{lines} in the log{but}"
-        return f"{said}; {self.refused} was refused" if self.refused else said
+        return f"{said}; line {self.refused} was rejected" if self.refused else said
 
 
 class BadLines:
-    """Where refused lines go, if the user wants to go on without them."""
+    """The file for rejected lines, if the user wants to skip them."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -79,7 +79,7 @@ class BadLines:
             self._file.close()
 
     def take(self, number: int, line: bytes, error: HeadraceError) -> bool:
-        """Keep a line and its error; False if bad lines are not to be passed over."""
+        """True if bad lines are skipped; the line and its error are then in the file."""
         if self._file is None:
             return False
         text = line.decode(errors="replace").rstrip("\r\n")

@@ -1,4 +1,4 @@
-"""Topics and what was done to them, as tables and as JSON."""
+"""Topics, upkeep and lateness, as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from headrace.schema.ddl import format_schema
 
 
 def topic_json(topic: Topic) -> dict[str, Any]:
-    """What was declared of a topic."""
+    """The declaration of a topic."""
     return {
         "name": topic.name,
         "partitions": topic.partitions,
@@ -40,7 +40,7 @@ def topic_json(topic: Topic) -> dict[str, Any]:
 
 
 def state_json(state: TopicState, *, by_partition: bool) -> dict[str, Any]:
-    """A topic and what is in it."""
+    """A topic and its contents."""
     made = topic_json(state.topic) | {
         "records": state.records,
         "bytes": state.bytes,
@@ -55,7 +55,7 @@ def state_json(state: TopicState, *, by_partition: bool) -> dict[str, Any]:
 
 
 def show_topics(states: Sequence[TopicState]) -> None:
-    """A table with a topic in each line."""
+    """Print a table with one topic per line."""
     lines = table("topic", ">partitions", ">records", ">bytes", "key", "columns")
     for state in states:
         topic = state.topic
@@ -73,7 +73,7 @@ def show_topics(states: Sequence[TopicState]) -> None:
 
 
 def show_topic(state: TopicState) -> None:
-    """All there is to know of one topic."""
+    """Print everything about one topic."""
     show(_facts(state), "", _partitions(state), "", _settings(state.topic.settings))
 
 
@@ -131,12 +131,12 @@ def _settings(settings: TopicSettings) -> Table:
 
 
 def _setting(text: str) -> str:
-    """A setting's value; a whole number is one of bytes."""
+    """A setting's value. Whole numbers are bytes."""
     return size(int(text)).replace(".0 ", " ") if text.isdigit() else text
 
 
 def show_reports(reports: Sequence[UpkeepReport], *, json: bool) -> None:
-    """What upkeep did, topic by topic."""
+    """Print the results of upkeep, one topic per line."""
     if json:
         for report in reports:
             show_json(dataclasses.asdict(report))
@@ -162,11 +162,11 @@ def show_reports(reports: Sequence[UpkeepReport], *, json: bool) -> None:
 
 
 _BAR = 40
-"""The width of a bar for all rows, if it is not drawn by orders of magnitude."""
+"""The width of the longest bar."""
 
 
 def disorder_json(found: Disorder, suggestion: Lateness) -> dict[str, Any]:
-    """How late rows were, and what to do about it."""
+    """The measured lateness, and the suggestion."""
     return {
         "topic": found.topic,
         "rows": found.rows,
@@ -190,11 +190,11 @@ def disorder_json(found: Disorder, suggestion: Lateness) -> dict[str, Any]:
 
 
 def show_disorder(found: Disorder, suggestion: Lateness) -> None:
-    """A line for each delay, with a bar for the rows that can be late."""
+    """Print a line for each delay, with a bar for the rows that can be late."""
     if not found.rows:
-        show(f"Topic {found.topic!r} has no rows to judge by")
+        show(f"Topic {found.topic!r} has no rows to measure")
         return
-    lines = table(">delay", ">can be late", ">of all", "")
+    lines = table(">delay", ">can be late", ">share", "")
     for choice in found.choices():
         lines.add_row(
             plain(span(choice.delay.total_seconds())),
@@ -204,10 +204,10 @@ def show_disorder(found: Disorder, suggestion: Lateness) -> None:
         )
     show(lines)
     arrival = "" if found.arrival is None else (
-        f"; the median one came {span(max(0.0, found.arrival.total_seconds()))} after its event"
+        f"; median arrival {span(max(0.0, found.arrival.total_seconds()))} after the event"
     )  # fmt: skip
     show(
-        f"\n{many(found.rows, 'row')}, {count(len(found.behind))} behind others, the latest by "
+        f"\n{many(found.rows, 'row')}, {count(len(found.behind))} out of order, by up to "
         f"{span(found.most.total_seconds())}{arrival}"
     )
     seconds = [
@@ -221,7 +221,7 @@ def _percent(share: float) -> str:
 
 
 def _bar(part: int, whole: int) -> str:
-    """A bar by orders of magnitude: one late row in a million is to be seen."""
+    """A bar on a logarithmic scale: one late row in a million is visible."""
     if not part:
         return ""
     return "█" * max(1, round(_BAR * math.log1p(part) / math.log1p(whole)))

@@ -1,7 +1,8 @@
-"""`headrace topics`: what is declared in a log, and how it is kept."""
+"""`headrace topics`: create, inspect, change and delete topics."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -9,7 +10,6 @@ import typer
 from headrace.cli.failures import say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, Yes, confirm, new_app, show_help
 from headrace.cli.output import many, moment, show_json
-from headrace.cli.topic_settings import SETTINGS_HELP, read_settings
 from headrace.cli.topic_tables import (
     disorder_json,
     show_disorder,
@@ -26,11 +26,35 @@ from headrace.pipeline.disorder import suggest_lateness
 
 app = new_app()
 
+SETTINGS = {
+    "retention": "delete records older than this: 12h, 7d, none",
+    "retention_bytes": "keep at most this much per partition: 2GiB, none",
+    "cleanup": "delete, compact (last of each key), compact,delete",
+    "tombstone_retention": "compaction keeps tombstones for: 1d",
+    "segment_bytes": "close a segment at this size: 64MiB",
+    "segment_age": "close a segment at this age: 7d, none",
+    "max_record_bytes": "reject larger records: 1MiB",
+    "compression": "of new segments: none, lz4, zstd",
+    "skew": "accept event times up to this far ahead: 1h, none",
+    "frontier": "what advances event time: events, punctuation, arrival",
+    "missing_time": "rows without event time become: dead, arrival",
+    "idle": "advance event time after a silence of: 30s, none",
+    "format": "encoding of rows on Kafka: json, avro, bytes",
+    "tier": "move closed segments to: a folder, s3://bucket/x, none",
+    "tier_after": "keep closed segments local for: 0s, 1h",
+}
+
+_WIDTH = max(len(name) for name in SETTINGS)
+
+SETTINGS_HELP = "\b\nSettings:\n" + "\n".join(
+    f"  {name:{_WIDTH}} {text}" for name, text in SETTINGS.items()
+)
+
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.", show_default=False)]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="NAME=VALUE", help="Change a setting, as listed below; may be repeated."
+        "--set", metavar="NAME=VALUE", help="Set one of the settings below; may be repeated."
     ),
 ]
 
@@ -46,34 +70,36 @@ def create(
     name: Name,
     *,
     partitions: Annotated[
-        int, typer.Option(metavar="N", help="How many partitions it has.", show_default=True)
+        int, typer.Option(metavar="N", help="Number of partitions.", show_default=True)
     ] = 1,
     schema: Annotated[
         str | None,
         typer.Option(
             metavar="DDL",
-            help="Its columns, as in 'url string, user string not null, at timestamp'. "
-            "Without a schema a topic holds raw bytes.",
+            help="Its columns, such as 'url string, user string not null, at timestamp'. "
+            "Without a schema, a topic holds raw bytes.",
         ),
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="The key column: rows with one key stay in order."),
+        typer.Option(
+            metavar="COLUMN", help="The key column. Rows with the same key stay in order."
+        ),
     ] = None,
     event_time: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="The timestamp column that says when it happened."),
+        typer.Option(metavar="COLUMN", help="The timestamp column with the event time."),
     ] = None,
     settings: Settings = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Leave a topic of that name as it is.")
+        bool, typer.Option("--if-not-exists", help="Do nothing if the topic exists.")
     ] = False,
     log: LogUrl = DEFAULT_LOG,
     json: AsJson = False,
 ) -> None:
-    """Declare a topic; the first one makes the log.
+    """Create a topic, and the log if there is none.
 
-    A topic has a schema of columns, or holds raw bytes as key and value.
+    A topic has typed columns, or raw bytes as key and value.
     """
     with open_log(log) as opened:
         try:
@@ -90,7 +116,7 @@ def create(
                 raise
             topic = opened.topic(name).topic
             if not json:
-                say(f"Topic {name!r} is there already and was left as it is")
+                say(f"Topic {name!r} already exists and was not changed")
         else:
             if not json:
                 say(f"Created topic {name!r} with {many(partitions, 'partition')} in {log}")
@@ -107,14 +133,14 @@ def list_topics(log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> None:
         for state in states:
             show_json(state_json(state, by_partition=False))
     elif not states:
-        say("There are no topics: 'headrace topics create NAME' makes one")
+        say("There are no topics: 'headrace topics create NAME' creates one")
     else:
         show_topics(states)
 
 
 @app.command("describe")
 def describe(name: Name, log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> None:
-    """Show what a topic is, what it holds and how it is kept."""
+    """Show a topic's columns, partitions and settings."""
     with open_log(log, create=False) as opened:
         state = opened.topic(name)
     if json:
@@ -128,15 +154,15 @@ def lateness(
     name: Name,
     *,
     tolerated: Annotated[
-        float, typer.Option(metavar="SHARE", help="The share of rows that may be late.")
+        float, typer.Option(metavar="SHARE", help="Share of rows that may be late.")
     ] = 0.001,
     log: LogUrl = DEFAULT_LOG,
     json: AsJson = False,
 ) -> None:
-    """Measure how late rows came, and suggest a delay and a grace.
+    """Measure how late rows arrived, and suggest a delay and a grace period.
 
-    For each delay it shows how many rows a watermark would have passed. That is how many can be
-    late; those whose window goes on after them are not.
+    For each delay it counts the rows that arrived behind the watermark. These rows can be late;
+    a row whose window is still open is not.
     """
     found = suggest_lateness(name, log)
     suggestion = found.suggestion(tolerated)
@@ -150,15 +176,15 @@ def lateness(
 def advance(
     name: Name,
     time: Annotated[
-        str, typer.Argument(metavar="TIME", help="A moment in ISO 8601.", show_default=False)
+        str, typer.Argument(metavar="TIME", help="A time in ISO 8601.", show_default=False)
     ],
     log: LogUrl = DEFAULT_LOG,
     json: AsJson = False,
 ) -> None:
-    """Say that all events up to a moment have come.
+    """Declare that all events up to a time have arrived.
 
-    It moves the frontier of a topic on without a row, so that windows which end before can fire.
-    Rows for them that come after all may be late.
+    It advances the frontier of a topic, its highest event time, without a row, so that windows
+    that end before it can fire. Rows that still arrive for them may be late.
     """
     position = parse_position(time)
     if not isinstance(position, Time):
@@ -169,9 +195,9 @@ def advance(
     if json:
         show_json({"topic": name, "commit": number, "frontier": moment(frontier)})
     elif number is None:
-        say(f"The frontier of topic {name!r} is at {moment(frontier)} already")
+        say(f"The frontier of topic {name!r} is already at {moment(frontier)}")
     else:
-        say(f"The frontier of topic {name!r} is at {moment(frontier)} now")
+        say(f"The frontier of topic {name!r} is now at {moment(frontier)}")
 
 
 @app.command("alter", epilog=SETTINGS_HELP)
@@ -183,15 +209,13 @@ def alter(
         int | None,
         typer.Option(
             metavar="N",
-            help="Have so many partitions; there can be more and never fewer. A key's new records "
-            "may then go to another partition than its old ones.",
+            help="New number of partitions; it can only grow. New records of a key may then go to "
+            "a different partition than its old ones.",
         ),
     ] = None,
     schema: Annotated[
         str | None,
-        typer.Option(
-            metavar="DDL", help="The columns it has now, and after them new nullable ones."
-        ),
+        typer.Option(metavar="DDL", help="Its current columns, followed by new nullable ones."),
     ] = None,
     log: LogUrl = DEFAULT_LOG,
     json: AsJson = False,
@@ -199,7 +223,7 @@ def alter(
     """Change settings, add partitions, or add columns."""
     if not settings and partitions is None and schema is None:
         raise InvalidSetting(
-            "Nothing was named to change", hint="Use --set, --partitions or --schema"
+            "There is nothing to change", hint="Use --set, --partitions or --schema"
         )
     with open_log(log, create=False) as opened:
         topic = opened.alter_topic(
@@ -213,7 +237,7 @@ def alter(
 
 @app.command("delete")
 def delete(name: Name, yes: Yes = False, log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> None:
-    """Delete a topic, its records, and what groups remember of it."""
+    """Delete a topic, its records, and the offsets of groups in it."""
     with open_log(log, create=False) as opened:
         records = opened.topic(name).records
         confirm(f"Delete topic {name!r} and its {many(records, 'record')}?", yes=yes)
@@ -226,9 +250,9 @@ def delete(name: Name, yes: Yes = False, log: LogUrl = DEFAULT_LOG, json: AsJson
 
 @app.command("compact")
 def compact(name: Name, log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> None:
-    """Compact a topic now, its newest segment included.
+    """Compact a topic now, including its newest segment.
 
-    Of each key the last record stays. It is for topics with cleanup=compact.
+    Only the last record of each key stays. The topic needs cleanup=compact.
     """
     with open_log(log, create=False) as opened:
         report = opened.compact(name)
@@ -238,15 +262,28 @@ def compact(name: Name, log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> None
 @app.command("upkeep")
 def upkeep(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One topic; without it, all.")
+        str | None, typer.Argument(metavar="[NAME]", help="One topic; default: all.")
     ] = None,
     log: LogUrl = DEFAULT_LOG,
     json: AsJson = False,
 ) -> None:
     """Apply retention, compaction and tiering now.
 
-    Each topic is treated as its settings say. With --json, one object per line.
+    The settings of each topic apply. With --json, one object per line.
     """
     with open_log(log, create=False) as opened:
         reports = opened.upkeep(name)
     show_reports(reports, json=json)
+
+
+def read_settings(texts: Sequence[str] | None) -> dict[str, str]:
+    """Split `name=value` texts. The log parses the values."""
+    settings = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidSetting(
+                f"{text!r} is not a setting", hint="Write --set NAME=VALUE: --set retention=7d"
+            )
+        settings[name.strip().replace("-", "_")] = value.strip()
+    return settings

@@ -20,7 +20,7 @@ _STATES = {"open": "yellow", "fired": "cyan", "final": "green"}
 
 
 def view_json(state: ViewState) -> dict[str, Any]:
-    """A view, how far it is, and what became of the rows it was made from."""
+    """A view, its progress, and the account of its input rows."""
     return {
         "name": state.name,
         "app": state.app,
@@ -37,12 +37,12 @@ def view_json(state: ViewState) -> dict[str, Any]:
 
 
 def row_json(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of a view, as JSON can have it."""
+    """A row of a view, with values that JSON can hold."""
     return {name: _jsonable(value) for name, value in row.items()}
 
 
 def show_views(states: Sequence[ViewState]) -> None:
-    """A table with a view in each line."""
+    """Print a table with one view per line."""
     lines = table("view", "app", ">rows", "watermark", "emit", "key", ">late", ">dead")
     for state in states:
         lines.add_row(
@@ -59,30 +59,30 @@ def show_views(states: Sequence[ViewState]) -> None:
 
 
 def show_view(state: ViewState) -> None:
-    """What is to be known before looking at a view's rows."""
+    """Print the facts about a view."""
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
     facts.add_row("view", plain(f"{state.name} of {state.app}", "bold"))
     facts.add_row("rows", count(state.rows))
     if state.emit == LIVE:
-        facts.add_row("emit", "live: a row shows its tables as they are now, and is never final")
+        facts.add_row("emit", "live: rows follow the joined tables, and are never final")
     else:
         _add_watermark(facts, state)
-    facts.add_row("law", plain(str(state.law)))
+    facts.add_row("input", plain(str(state.law)))
     show(facts, "")
 
 
 def _add_watermark(facts: Table, state: ViewState) -> None:
     facts.add_row(
         "watermark",
-        f"{when(state.watermark)}  (fires {span(state.delay / SECOND)} after a window's end, and "
-        f"is final {span(state.grace / SECOND)} later)",
+        f"{when(state.watermark)}  (a window fires {span(state.delay / SECOND)} after its end, "
+        f"and is final {span(state.grace / SECOND)} later)",
     )
 
 
 def show_rows(found: Result) -> None:
-    """The rows of a view or a query."""
+    """Print the rows of a view or a query."""
     numbers = {
         place
         for place in range(len(found.columns))

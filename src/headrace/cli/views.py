@@ -1,4 +1,4 @@
-"""`headrace views`: what applications have derived from a log."""
+"""`headrace views`: the results of applications."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OfApp = Annotated[
     str | None, typer.Option("--app", metavar="APP", help="Only the views of this application.")
 ]
 Limit = Annotated[
-    int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many rows, at most.")
+    int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of rows.")
 ]
 
 
@@ -40,7 +40,7 @@ def list_views(log: LogUrl = DEFAULT_LOG, of: OfApp = None, json: AsJson = False
         for state in states:
             show_json(view_json(state))
     elif not states:
-        say("There are no views: 'headrace run MODULE:APP' makes those of an application")
+        say("There are no views: 'headrace run MODULE:APP' creates those of an application")
     else:
         show_views(states)
 
@@ -54,10 +54,10 @@ def show(
     of: OfApp = None,
     json: AsJson = False,
 ) -> None:
-    """Show the rows of a view, those of the latest windows first.
+    """Show the rows of a view, latest windows first.
 
-    In the column _state, open is a row whose window goes on, fired one that late rows may still
-    amend, and final one that will not change. With --json, one object per line and row.
+    Column _state is open (the window has not ended), fired (late rows may still change the row) or
+    final. With --json, one object per row.
     """
     with _opened(log, of) as opened:
         state = opened.state(view)
@@ -73,23 +73,24 @@ def show(
 @app.command("query")
 def query(
     sql: Annotated[
-        str, typer.Argument(metavar="SQL", help="One SELECT, as SQLite has it.", show_default=False)
+        str,
+        typer.Argument(metavar="SQL", help="One SELECT in SQLite's dialect.", show_default=False),
     ],
     *,
     limit: Limit = 1_000,
     seconds: Annotated[
-        float, typer.Option(metavar="N", min=0.01, help="How long it may take, about.")
+        float, typer.Option(metavar="N", min=0.01, help="Time limit in seconds.")
     ] = 30.0,
     log: LogUrl = DEFAULT_LOG,
     of: OfApp = None,
     json: AsJson = False,
 ) -> None:
-    """Query views with SQL. Nothing can be changed.
+    """Query views with read-only SQL.
 
-    A query may take 256 MiB of memory, and no longer than --seconds.
+    A query may use 256 MiB of memory, and run for about --seconds.
 
-    A view is a table of its name; where two applications have one of that name, it is
-    "application".view. With --json, one object per line and row.
+    Each view is a table of its name; if two applications have a view of that name, write
+    "application".view. With --json, one object per row.
     """
     with _opened(log, of) as opened:
         found = opened.query(sql, limit=limit, seconds=seconds)
@@ -102,8 +103,8 @@ def query(
 
 @contextlib.contextmanager
 def _opened(log: str, of: str | None) -> Iterator[Views]:
-    """The views of a log that has to be there."""
+    """The views of an existing log."""
     with open_log(log, create=False) as opened, open_views(opened.url, app=of) as found:
         for path, reason in found.skipped().items():
-            say(f"warning: {path} is left out: {reason}")
+            say(f"warning: skipped {path}: {reason}")
         yield found

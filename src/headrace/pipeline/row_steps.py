@@ -28,7 +28,7 @@ class Filter(Stream):
 
     def uses(self, column: str) -> list[str]:
         said = names_column(self.condition, column, self.where)
-        taken = [f"the filter {self.condition!r} takes rows away where it is null"] * said
+        taken = [f"the filter {self.condition!r} drops rows where it is null"] * said
         return [*self.input.uses(column), *taken]
 
     def definition(self, text: Text) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Project(Stream):
 
     def uses(self, column: str) -> list[str]:
         made = [
-            f"{name} is made of it"
+            f"{name} is computed from it"
             for name, made in self.expressions
             if name != column and names_column(made, column, self.where)
         ]

@@ -62,7 +62,9 @@ class Law:
             ("waiting", self.waiting),
             ("compacted", self.compacted),
         ]
-        given = f"{self.rows:,} rows" + (f" + {self.exploded:,} exploded" if self.exploded else "")
+        given = f"{self.rows:,} rows" + (
+            f" + {self.exploded:,} added by explode" if self.exploded else ""
+        )
         rest = "".join(f" + {n:,} {what}" for what, n in taken if n or what == "dead")
         found = f"{self.counted:,} counted + {self.late:,} late"
         found += f" + {self.duplicates:,} duplicates" if self.duplicates else ""

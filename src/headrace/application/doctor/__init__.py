@@ -1,7 +1,7 @@
-"""What is wrong with an application, and why it has no output yet: read off the log and its views.
+"""Diagnose an application from its log and views: what is wrong, and what it waits for.
 
-A complaint is a module: what it is known by, the numbers that show it, and what helps. `checkup`
-asks all of them. Whatever they read of a topic is bounded: its newest rows.
+Each problem is a module with its evidence and its remedy, and `checkup` looks for all of them. They
+read only the newest rows of a topic.
 """
 
 from headrace.application.doctor.checkup import Checkup, StepCheckup, examine

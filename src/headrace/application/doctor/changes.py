@@ -1,8 +1,8 @@
-"""Events that are missing since a commit, because from it on they look different.
+"""Events that are missing after a schema change.
 
-The log keeps no history of what producers mean to send, so this goes by what they sent: a column
-that had a value in nearly all rows up to a commit and in hardly any after it, or event times that
-are not believed from a commit on.
+The log has no history of the producers' schemas, so this compares the rows before and after a
+commit: a column that had values in nearly all rows before it and in hardly any after it, or event
+times that are rejected from it on.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from headrace.plan.steps import Step
 
 _BEFORE, _AFTER = 0.05, 0.9
 _ENOUGH = 10
-"""Rows before and after the change, at least."""
+"""Minimum number of rows before and after the change."""
 
 Counts = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
 class Turn:
-    """From a commit on, the share of rows with a fault went from one to another."""
+    """A commit at which the share of faulty rows changed."""
 
     commit: int
     moment: int
     before: float
     after: float
     rows: int
-    """How many came since."""
+    """The rows since then."""
 
 
 @dataclass(frozen=True)
 class MissingEvents(Finding):
-    """What happened to a column of a topic, and what became of the step's rows since.
+    """A change of a column of a topic, and its effect on a step.
 
-    `instead` is a column that has values since just then, and had none before.
+    `instead` is a column that has values since the same commit, and had none before.
     """
 
     name = "events missing after a schema change"
@@ -52,7 +52,7 @@ class MissingEvents(Finding):
     turn: Turn
     effects: tuple[str, ...]
     lost: int
-    """The rows that the step filtered or could not place in time since then."""
+    """Rows that the step has filtered or made dead letters since then."""
     instead: str | None
     looked_at: str
 
@@ -66,8 +66,8 @@ class MissingEvents(Finding):
     def evidence(self) -> tuple[str, ...]:
         turn = self.turn
         change = (
-            f"that is so for {percent(turn.after)} of {many(turn.rows, 'row')} since "
-            f"{when(turn.moment)}, and was for {percent(turn.before)} before ({self.looked_at})"
+            f"true of {percent(turn.after)} of {many(turn.rows, 'row')} since "
+            f"{when(turn.moment)}, and of {percent(turn.before)} before ({self.looked_at})"
         )
         lost = f"{many(self.lost, 'row')} since then were filtered or dead"
         instead = f"{self.instead!r} has values since then, and had none before"
@@ -84,21 +84,21 @@ class MissingEvents(Finding):
             return (
                 f"Was {self.column!r} renamed? Let the producer send both, or declare "
                 f"{self.instead!r} and use coalesce({self.column}, {self.instead}); then "
-                "headrace run --fresh computes everything again"
+                "recompute everything: headrace run --fresh"
             )
         return (
-            f"Have the producer send {self.column!r} as before; what came meanwhile is in the log, "
-            "and headrace run --fresh computes it again when the pipeline can read it"
+            f"Let the producer send {self.column!r} as before. The rows since then are in the log: "
+            "once the pipeline can read them, recompute with headrace run --fresh"
         )
 
 
 def missing_events(
     step: Step, sample: Sample, record: Record | None, moment: Callable[[int], int]
 ) -> list[MissingEvents]:
-    """What a step misses of a topic since its rows look different.
+    """Find the changed columns of a topic that make a step miss events.
 
-    `moment` gives the time of a commit. A column that was always null, or is null
-    now and then, is none; nor is one that the step has no use for.
+    `moment` gives the time of a commit. A column that was always or is sometimes null does not
+    count, nor does one that the step does not use.
     """
     topic = sample.topic
     needed = needed_columns(step.stream).get(topic.name, set())
@@ -117,7 +117,7 @@ def missing_events(
         misplaced = np.array([commit.misplaced for commit in sample.commits], np.int64)
         turn = _turn(misplaced, rows, sample, moment)
         if turn is not None:
-            fault = "is ahead of the clock, as if it had another unit"
+            fault = "is in the future, as if its unit had changed"
             found.append(_missing(step, sample, record, topic.event_time, fault, turn, None))
     return found
 
@@ -132,7 +132,7 @@ def _missing(
     instead: str | None,
 ) -> MissingEvents:
     topic = sample.topic
-    dead = ["rows without a place in time are dead letters"] * (column == topic.event_time)
+    dead = ["rows without a valid event time are dead letters"] * (column == topic.event_time)
     batches = [] if record is None else record.laws
     after = [b.law for b in batches if b.commits.get(topic.name, 0) >= turn.commit]
     return MissingEvents(
@@ -149,7 +149,7 @@ def _missing(
 
 
 def _counts(sample: Sample) -> tuple[Counts, dict[str, Counts]]:
-    """The rows of each commit, and how many of them are null in each column."""
+    """Rows per commit, and nulls per column and commit."""
     place = {commit.number: index for index, commit in enumerate(sample.commits)}
     rows = np.zeros(len(place), np.int64)
     names = sample.topic.schema.names if sample.topic.schema is not None else []
@@ -159,14 +159,14 @@ def _counts(sample: Sample) -> tuple[Counts, dict[str, Counts]]:
         deleted = 0 if batch.tombstones is None else int(batch.tombstones.sum())
         rows[index] += len(batch) - deleted
         for name in names:
-            # All columns of a tombstone are null but its key.
+            # All columns of a tombstone except its key are null.
             empty = deleted if name != sample.topic.key else 0
             nulls[name][index] += batch.data.column(name).null_count - empty
     return rows, nulls
 
 
 def _turn(bad: Counts, rows: Counts, sample: Sample, moment: Callable[[int], int]) -> Turn | None:
-    """The commit since which nearly all rows have a fault that hardly any had before."""
+    """The commit from which nearly all rows have a fault that hardly any had before."""
     if len(rows) < 2:
         return None
     rows_before, bad_before = np.cumsum(rows)[:-1], np.cumsum(bad)[:-1]

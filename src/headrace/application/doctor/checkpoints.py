@@ -1,4 +1,4 @@
-"""Slow checkpoints: batches that take longer to keep what they computed than to compute it."""
+"""Slow checkpoints: batches that take longer to store their results than to compute them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _BATCHES = 20
 _ENOUGH = 3
 _SHARE = 0.5
 _SLOW = 1_000
-"""Milliseconds; what is quicker is no trouble."""
+"""Milliseconds; anything faster is no problem."""
 _PER_ROW = 0.2
-"""Milliseconds. To keep a pane of its own for every row takes less."""
+"""Milliseconds. Storing one pane per row takes less."""
 _WIDE = 10
 _LARGE = 16 << 20
 
 
 @dataclass(frozen=True)
 class SlowCheckpoints(Finding):
-    """The batch in the middle of the last ones, in milliseconds, rows and bytes."""
+    """Medians of the last batches, in milliseconds, rows and bytes."""
 
     name = "slow checkpoints"
     batches: int
@@ -43,16 +43,16 @@ class SlowCheckpoints(Finding):
     @property
     def what(self) -> str:
         return (
-            f"{percent(self.saving / self.total)} of a batch goes into keeping what it computed, "
-            "and it is not for the number of its rows"
+            f"a batch spends {percent(self.saving / self.total)} of its time on storing results, "
+            "and not because it has many rows"
         )
 
     @property
     def evidence(self) -> tuple[str, ...]:
         return (
-            f"of {self.total:,.0f} ms in a batch, {self.stored:,.0f} ms went into views and "
+            f"of {self.total:,.0f} ms per batch, {self.stored:,.0f} ms went into views and "
             f"outputs, {self.state:,.0f} ms into Spark's state and {self.files:,.0f} ms into its "
-            f"notes (the last {self.batches} batches)",
+            f"offset and commit files (last {self.batches} batches)",
             f"a batch of {self.rows:,.0f} rows changed {self.results:,.0f} results; the state has "
             f"{self.state_rows:,} rows and {self.state_bytes / (1 << 20):,.1f} MiB",
         )
@@ -61,24 +61,24 @@ class SlowCheckpoints(Finding):
     def remedy(self) -> str:
         if self.results >= _WIDE * self.rows:
             return (
-                "Each row is in many windows: let them be shorter, or begin less often. A batch of "
-                "more rows (headrace run --max-rows) changes each of them once and not again"
+                "Each row is in many windows: make them shorter, or let them start less often. "
+                "Larger batches (headrace run --max-rows) write each window less often"
             )
         if self.stored * 2 >= self.saving and self.state_bytes < _LARGE:
             return (
-                "What it keeps is small, so the disk is slow, or another process has the database "
-                "of its views locked: close SQLite clients that write to it"
+                "The state is small, so the disk is slow, or another process locks the database "
+                "of the views: close SQLite clients that write to it"
             )
         return (
-            "Hold less: shorter windows, less grace, fewer keys, smaller values. Where it has to "
-            "be, headrace run --state rocksdb writes only what has changed"
+            "Reduce the state: shorter windows, less grace, fewer keys, smaller values. For "
+            "large state, headrace run --state rocksdb writes only what has changed"
         )
 
 
 def slow_checkpoints(step: str, timings: Sequence[Timing]) -> SlowCheckpoints | None:
-    """Whether the last batches of a step took most of their time to keep what they computed.
+    """Find batches of a step that spend most of their time on storing results.
 
-    A batch that is slow because it has many rows is none.
+    Batches that are slow because they have many rows do not count.
     """
     last = timings[-_BATCHES:]
     if len(last) < _ENOUGH:

@@ -1,6 +1,6 @@
-"""An application as it is on the log now: what each step holds and waits for, and what is wrong.
+"""Examine an application: the state of each step, what it waits for, and what is wrong.
 
-Nothing is changed and no Spark is started. It may be running meanwhile, or not.
+This changes nothing and starts no Spark. The application may be running.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PAGE = 10_000
 
 @dataclass(frozen=True)
 class StepCheckup:
-    """A step: how far it is, what it holds, and what its next output waits for."""
+    """A step: its progress, its state, and what its next output waits for."""
 
     step: str
     law: Law
@@ -46,7 +46,7 @@ class StepCheckup:
     backlog: Backlog
     held: Held
     output: int
-    """Rows in the topics it publishes to, or that a reader of its view can see."""
+    """Rows in its output topics, or visible in its view."""
     waits: tuple[Wait, ...]
 
 
@@ -57,11 +57,11 @@ class Checkup:
     app: str
     log: str
     running: int | None
-    """The process it runs in, if it does."""
+    """The id of its process, if it runs."""
     steps: tuple[StepCheckup, ...]
     findings: tuple[Finding, ...]
     looked_at: tuple[str, ...]
-    """Which rows were looked at, topic by topic."""
+    """The rows that were examined, one text per topic."""
 
     @property
     def healthy(self) -> bool:
@@ -73,7 +73,7 @@ class Checkup:
 
 
 def examine(app: App, log: str | Log | None = None, *, rows: int = ROWS) -> Checkup:
-    """Look at an application and at the newest rows of the topics it reads, so many of each."""
+    """Examine an application, and the newest `rows` rows of each topic it reads."""
     steps = steps_of(app)
     with contextlib.ExitStack() as stack:
         if not isinstance(log, Log):
@@ -173,12 +173,12 @@ def _records(log: Log, topic: str) -> int:
 
 
 def _process(log: Log, app: str) -> int | None:
-    """The process that an application runs in, which holds its lock as long as it lives."""
+    """The id of the process that runs an application, which holds its lock."""
     try:
         with (app_folder(log.home, app) / "run.lock").open() as file:
             pid = int(file.read().strip() or 0)
-            # Only what is there is asked for its lock: the lock must not be taken from a run that
-            # is just starting.
+            # Try the lock only if the process exists: it must not be taken from a run that is
+            # just starting.
             if not pid or not _alive(pid):
                 return None
             try:

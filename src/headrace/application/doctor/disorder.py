@@ -1,4 +1,4 @@
-"""Results that come out of order: rows come later than the delay waits for them."""
+"""Out-of-order results: rows arrive later than the delay allows for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TOLERATED = 0.001
 
 @dataclass(frozen=True)
 class OutOfOrder(Finding):
-    """Of `rows`, so many came after their window had fired (`amending`) or was closed (`late`)."""
+    """Rows that arrived after their window had fired (`amending`) or closed (`late`)."""
 
     name = "out-of-order results"
     topic: str
@@ -42,7 +42,7 @@ class OutOfOrder(Finding):
     @property
     def what(self) -> str:
         return (
-            f"results are amended, and rows lost to them, because rows come up to "
+            f"results change after they fired, or miss rows, because rows arrive up to "
             f"{span(micros(self.most))} late and the delay is {span(micros(self.delay))}"
         )
 
@@ -51,7 +51,7 @@ class OutOfOrder(Finding):
         share = percent((self.amending + self.late) / self.rows)
         return (
             f"{self.amending + self.late:,} rows ({share} of {self.looked_at} of {self.topic}) "
-            f"came after their window had fired: {self.amending:,} amended it, "
+            f"arrived after their window had fired: {self.amending:,} changed it, "
             f"{self.late:,} were too late",
         )
 
@@ -59,14 +59,14 @@ class OutOfOrder(Finding):
     def remedy(self) -> str:
         found = self.suggestion
         return (
-            f"Lateness(delay={code(found.delay)}, grace={code(found.grace)}) would fire "
+            f"Lateness(delay={code(found.delay)}, grace={code(found.grace)}) gets "
             f"{percent(1 - _TOLERATED)} right the first time; headrace topics lateness "
-            f"{self.topic} shows what other delays would do"
+            f"{self.topic} shows other delays"
         )
 
 
 def out_of_order(step: str, made: Aggregation, samples: Sequence[Sample]) -> OutOfOrder | None:
-    """Whether rows of a topic come so late that windows have fired before. One is enough."""
+    """Find the first topic whose rows arrive after their windows have fired."""
     for sample in samples:
         found = _judged(step, made, sample)
         if found is not None:

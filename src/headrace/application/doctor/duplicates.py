@@ -1,4 +1,4 @@
-"""The same event several times in the log, where a producer has sent it again."""
+"""Duplicate events, which a producer has sent again."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from headrace.schema.python_rows import to_rows
 _COMMIT = "_commit"
 _EXAMPLES = 3
 _SHARE, _COARSE_SHARE = 0.002, 0.1
-"""The share of rows from which on it is no accident; of those whose times are whole seconds."""
+"""Shares of rows that are no accident: in general, and if times are whole seconds."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """An event, how often it is there, and the first and the last commit that has it."""
+    """A duplicate event, its number of occurrences, and its first and last commit."""
 
     row: str
     times: int
@@ -33,7 +33,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Duplicates(Finding):
-    """So many `events` of a topic are there again in later commits, `copies` times altogether."""
+    """The `events` of a topic that later commits repeat, and the number of `copies`."""
 
     name = "duplicates"
     events: int
@@ -42,12 +42,12 @@ class Duplicates(Finding):
     looked_at: str
     examples: tuple[Example, ...]
     steps: tuple[str, ...]
-    """Which count them more than once."""
+    """The steps that count them more than once."""
 
     @property
     def what(self) -> str:
         return (
-            f"{many(self.events, 'event')} came more than once, and "
+            f"{many(self.events, 'event')} occurred more than once, so "
             f"{', '.join(self.steps)} counts {many(self.copies, 'row')} too many"
         )
 
@@ -56,7 +56,7 @@ class Duplicates(Finding):
         share = percent(self.copies / self.rows)
         return (
             f"{self.copies:,} rows ({share} of {self.looked_at}) are equal to an earlier one in "
-            "every column, its event time included",
+            "every column, including the event time",
             *(
                 f"{many(e.times, 'time')}, first in commit {e.first}, last in {e.last}: {e.row}"
                 for e in self.examples
@@ -66,17 +66,16 @@ class Duplicates(Finding):
     @property
     def remedy(self) -> str:
         return (
-            "Give the producer an id, log.producer(id=...), and each append its sequence: the log "
-            "then takes a repeated one once. Where that cannot be, give events an id of their own "
-            "and count distinct ones"
+            "Give the producer an id, log.producer(id=...), and each append a sequence number: the "
+            "log then drops repeated appends. If that is not possible, give each event an id and "
+            "count distinct ids"
         )
 
 
 def duplicates(sample: Sample, steps: Sequence[str]) -> Duplicates | None:
-    """Whether rows of a topic are in it again, in a later commit, equal in every column.
+    """Find rows of a topic that a later commit repeats, equal in every column.
 
-    Equal keys are no duplicates, and neither is what the log took once because it was sent under
-    the same sequence again.
+    Equal keys are no duplicates, nor are repeated appends that the log has dropped.
     """
     time = sample.topic.event_time
     table = sample.table()
@@ -118,7 +117,7 @@ def duplicates(sample: Sample, steps: Sequence[str]) -> Duplicates | None:
 
 
 def _tolerated(table: pa.Table, time: str) -> float:
-    """Events that are told apart by the second only may be equal and yet be two."""
+    """The tolerated share: distinct events may be equal if times are whole seconds."""
     moments = table.column(time).cast(pa.int64())
     whole = pc.equal(pc.multiply(pc.divide(moments, SECOND), SECOND), moments)
     return _COARSE_SHARE if pc.all(whole).as_py() else _SHARE

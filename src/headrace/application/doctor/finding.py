@@ -1,4 +1,4 @@
-"""What the doctor has found: a name, the evidence for it, and what to do about it."""
+"""A finding of the doctor: a name, its evidence and its remedy."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True)
 class Finding(ABC):
-    """Something that is wrong with a step or a topic. Its own fields are the numbers."""
+    """A problem of a step or a topic. Subclasses add the numbers as fields."""
 
     name: ClassVar[str]
     subject: str
-    """The step or the topic that has it."""
+    """The step or topic with the problem."""
 
     @property
     @abstractmethod
     def what(self) -> str:
-        """What it is, in a sentence."""
+        """The problem in a sentence."""
 
     @property
     @abstractmethod
     def evidence(self) -> tuple[str, ...]:
-        """What it was seen by."""
+        """The facts that show it."""
 
     @property
     @abstractmethod
     def remedy(self) -> str:
-        """What to do about it."""
+        """The next thing to do."""
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, as plain data."""
+        """The finding as plain data."""
         return {
             "name": self.name,
             "what": self.what,

@@ -1,4 +1,4 @@
-"""Lag that grows: more comes in than a step takes, batch after batch."""
+"""Growing lag: more rows arrive than a step processes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from headrace.schema.python_rows import to_rows
 _BATCHES = 30
 _ENOUGH = 6
 _MOST = 0.5
-"""The share of the rows from which on one key or partition has them to itself."""
+"""The share of rows that makes a key or partition hot."""
 
 
 @dataclass(frozen=True)
 class Skew:
-    """One key or partition that takes most of what comes."""
+    """A hot key or partition."""
 
     what: str
     value: str
@@ -30,53 +30,53 @@ class Skew:
 
 @dataclass(frozen=True)
 class GrowingLag(Finding):
-    """So many rows waited after each of the last batches. Rates are rows in a batch."""
+    """The lag after each of the last batches. Rates are rows per batch."""
 
     name = "lag grows"
     lags: tuple[int, ...]
     came: float
     taken: float
     seconds: float
-    """How long a batch takes."""
+    """The duration of a batch."""
     skew: Skew | None
 
     @property
     def what(self) -> str:
-        return f"more comes in than it takes: {self.lags[-1]:,} rows wait, and they become more"
+        return f"more rows arrive than it processes: lag is {self.lags[-1]:,} rows and grows"
 
     @property
     def evidence(self) -> tuple[str, ...]:
         rates = (
-            f"in the time of a batch, {self.seconds:.1f} s, {self.came:,.0f} rows came in and "
-            f"{self.taken:,.0f} were taken"
+            f"per batch of {self.seconds:.1f} s, {self.came:,.0f} rows arrived and "
+            f"{self.taken:,.0f} were processed"
         )
         grown = (
-            f"the lag went from {self.lags[0]:,} to {self.lags[-1]:,} rows in its last "
+            f"lag went from {self.lags[0]:,} to {self.lags[-1]:,} rows in the last "
             f"{len(self.lags)} batches"
         )
         skew = self.skew
         if skew is None:
-            return grown, rates, "the work is spread over keys and partitions"
-        return grown, rates, f"{skew.what} {skew.value} has {percent(skew.share)} of the rows"
+            return grown, rates, "there is no hot key or partition"
+        return grown, rates, f"hot {skew.what} {skew.value} has {percent(skew.share)} of the rows"
 
     @property
     def remedy(self) -> str:
         if self.skew is not None:
             return (
-                f"One {self.skew.what} is computed by one core: count by something finer first, "
-                "publish that, and add it up in a second step"
+                f"One core computes a hot {self.skew.what}: aggregate by a finer key first, "
+                "publish that, and aggregate it again in a second step"
             )
         return (
-            "Let a batch take more (headrace run --max-rows), give Spark more cores (--cores), or "
-            "filter what is not needed before it is counted"
+            "Use larger batches (headrace run --max-rows) or more cores (--cores), or filter out "
+            "rows that are not needed before they are counted"
         )
 
 
 def growing_lag(step: str, timings: Sequence[Timing], skew: Skew | None) -> GrowingLag | None:
-    """Whether the lag of a step has grown over its last batches. A large one that shrinks is none.
+    """Detect a lag that grew over the last batches of a step. A shrinking lag does not count.
 
-    The middle of the lags has to rise from the first third of the batches to the second and to the
-    last, by a batch or more altogether, and not to fall within the last.
+    The median lag has to rise from the first third of the batches to the second and to the last, by
+    a batch or more in total, and must not fall within the last third.
     """
     last = timings[-_BATCHES:]
     lags = [timing.lag for timing in last]
@@ -96,9 +96,9 @@ def growing_lag(step: str, timings: Sequence[Timing], skew: Skew | None) -> Grow
 
 
 def skew_of(sample: Sample, by: Sequence[str], reached: Position, now: Position) -> Skew | None:
-    """The key that most of the rows have, or else the partition that most of those waiting are in.
+    """The hot key of the rows, or else the hot partition of the waiting rows.
 
-    `by` has the columns that rows are counted by, as far as they are columns of the topic.
+    `by` has the columns that rows are grouped by; those that the topic lacks are ignored.
     """
     table = sample.table()
     columns = [name for name in by if name in table.column_names]

@@ -1,4 +1,4 @@
-"""A place that a step cannot go on from: the log is not the one that it has read."""
+"""A lost position: the log is not the one that a step has read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.application.doctor.finding import Finding
 
 @dataclass(frozen=True)
 class LostPlace(Finding):
-    """The error that a run would stop with, and up to where the step has read."""
+    """The error that a run would stop with, and the position of the step."""
 
     name = "lost place"
     reason: str

@@ -1,4 +1,4 @@
-"""What a run has left in the database of an application, read by somebody else."""
+"""Read an application's database, while a run may be writing to it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LAST = 200
 
 @dataclass(frozen=True)
 class BatchLaw:
-    """Up to which commit of each topic a batch went, and what became of its rows."""
+    """The last commit of each topic in a batch, and the account of its rows."""
 
     commits: dict[str, int]
     law: Law
@@ -40,7 +40,7 @@ class BatchLaw:
 
 @dataclass(frozen=True)
 class Record:
-    """How far a step is, what became of all its rows, and how its last batches went."""
+    """The progress of a step, the account of its rows, and its last batches."""
 
     reached: dict[str, Position]
     frontier: int | None
@@ -52,10 +52,10 @@ class Record:
 
 @dataclass(frozen=True)
 class Held:
-    """What a step keeps because it may still change. Times are microseconds.
+    """The state of a step, which may still change. Times are microseconds.
 
-    `oldest` is the end of the oldest window that is open, and `closes` the highest event time at
-    which it is over. `fires` is the end of the next window to fire.
+    `oldest` is the end of the oldest open window, and `closes` the highest event time that closes
+    it. `fires` is the end of the next window to fire.
     """
 
     panes: int = 0
@@ -64,14 +64,14 @@ class Held:
     closes: int | None = None
     fires: int | None = None
     shown: int = 0
-    """How many panes a reader of the view can see."""
+    """Panes that are visible in the view."""
     table_bytes: int = 0
     state_bytes: int = 0
-    """What Spark keeps of them, in its checkpoint."""
+    """The size of Spark's state, in its checkpoint."""
 
 
 class Records:
-    """The database of one application, which nothing here can change."""
+    """The database of one application, read-only."""
 
     def __init__(self, url: str, app: str) -> None:
         self._path = views_folder(url) / f"{app}.db"
@@ -94,7 +94,7 @@ class Records:
         self._link.close()
 
     def of(self, step: str) -> Record | None:
-        """What is known of a step; None if it has never run."""
+        """The record of a step; None if it has never run."""
         found = self._rows(
             f"SELECT reached, frontier, law, fingerprint FROM {PREFIX}step WHERE name = ?", step
         )
@@ -111,7 +111,7 @@ class Records:
         )
 
     def held(self, step: Step, frontier: int | None) -> Held:
-        """What a step holds, seen from a frontier."""
+        """The state of a step at a frontier."""
         if step.stream.changes_rows:
             return self._tables(step)
         table, aggregation = f"{PREFIX}panes_{step.name}", step.computed
@@ -140,7 +140,7 @@ class Records:
         return Held(panes, rows, oldest, closes, fires, shown, size, state)
 
     def _tables(self, step: Step) -> Held:
-        """What is kept of joined tables, none of which is ever over."""
+        """The state of joined tables, which never close."""
         if not self._has(rows_of(step.name)):
             return Held()
         ((shown,),) = self._rows(f"SELECT count(*) FROM {quoted(rows_of(step.name))}")
@@ -163,7 +163,7 @@ class Records:
             yield BatchLaw(commits, Law(**json.loads(law)))
 
     def _timings(self, step: str) -> Iterator[Timing]:
-        if not self._has(f"{PREFIX}timing"):  # it has not run since there is such a table
+        if not self._has(f"{PREFIX}timing"):  # it has not run since this table exists
             return
         for (timing,) in reversed(
             self._rows(
@@ -185,7 +185,7 @@ class Records:
 
 
 def _bytes_in(folder: Path) -> int:
-    """The bytes of all files in a folder. Some may go while they are counted."""
+    """The bytes of all files in a folder. Files may disappear meanwhile."""
     found = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):

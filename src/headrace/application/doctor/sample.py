@@ -1,4 +1,4 @@
-"""The newest rows of a topic: as many as can be looked at in a moment, and no more."""
+"""The newest rows of a topic, few enough to examine in a moment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Sample:
 
     topic: Topic
     total: int
-    """How many rows the topic holds."""
+    """The number of rows in the topic."""
     commits: tuple[TopicCommit, ...]
     batches: tuple[Batch, ...]
 
@@ -31,14 +31,14 @@ class Sample:
 
     @property
     def text(self) -> str:
-        """What was looked at."""
+        """A description of the rows."""
         rows = self.rows
         if rows >= self.total:
             return f"all {many(rows, 'row')}"
         return f"the newest {rows:,} of {self.total:,} rows"
 
     def table(self) -> pa.Table:
-        """The rows that are no tombstones, with the topic's columns and the commit of each."""
+        """The rows except tombstones: the topic's columns, and the commit of each row."""
         parts = []
         for batch in self.batches:
             data = batch.data.append_column("_commit", pa.repeat(batch.commit, len(batch)))
@@ -51,7 +51,7 @@ class Sample:
 
 
 def newest(log: Log, name: str, rows: int = ROWS) -> Sample:
-    """The last whole commits of a topic that have no more than so many rows, or 64 MiB."""
+    """The last whole commits of a topic, with at most `rows` rows or 64 MiB."""
     state = log.topic(name)
     if state.bytes:
         rows = min(rows, max(1, state.records * _BYTES // state.bytes))
@@ -80,7 +80,7 @@ def _last(log: Log, name: str, rows: int) -> tuple[TopicCommit, ...]:
 
 
 def hashable(table: pa.Table) -> pa.Table:
-    """The same rows, with what is nested as text, since Arrow cannot group by it."""
+    """The same rows with nested values as text, since Arrow cannot group by those."""
     for place, field in enumerate(table.schema):
         if pa.types.is_nested(field.type):
             texts = [None if v is None else repr(v) for v in to_values(table.column(place))]

@@ -1,4 +1,4 @@
-"""Why a step has no output yet, or what its next output waits for."""
+"""The reasons why a step has no output yet, or what its next output waits for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.plan.steps import Step
 
 @dataclass(frozen=True)
 class Wait:
-    """A reason, by a name that stays the same, in words, and with what can be done, if anything."""
+    """A reason: a stable name, a text, and a remedy if there is one."""
 
     name: str
     text: str
@@ -24,7 +24,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Backlog:
-    """What a step has not read yet."""
+    """The rows and commits that a step has not read yet."""
 
     rows: int
     commits: int
@@ -39,7 +39,7 @@ def waits(
     *,
     running: bool,
 ) -> list[Wait]:
-    """All reasons, the first one first to look at. A topic that is not there yet is None."""
+    """All reasons, the most important first. A missing topic is None."""
     found = [wait for name, state in topics.items() if (wait := _empty(step, name, state))]
     found += _behind(record, backlog, running=running)
     if record is None:
@@ -54,7 +54,7 @@ def waits(
         found.append(
             Wait(
                 "nothing counts",
-                f"of {many(law.rows, 'row')} none was counted: {told}",
+                f"none of {many(law.rows, 'row')} was counted: {told}",
                 _why_not(step, law.filtered, law.late, law.dead),
             )
         )
@@ -65,15 +65,15 @@ def waits(
 
 def _empty(step: Step, name: str, state: TopicState | None) -> Wait | None:
     if state is None:
-        return Wait("no topic", f"topic {name} is not there yet", "The first run makes it")
+        return Wait("no topic", f"topic {name} does not exist yet", "The first run creates it")
     if not state.records and state.frontier is None:
         return Wait("topic empty", f"topic {name} is empty", f"headrace produce {name}")
     if state.frontier is None:
         return Wait(
             "no event time",
-            f"none of the {state.records:,} rows of topic {name} has an event time "
-            f"({state.topic.event_time}) that can be believed",
-            f"headrace consume {step.dead_letters} shows them, and why",
+            f"none of the {state.records:,} rows of topic {name} has a valid "
+            f"event time ({state.topic.event_time})",
+            f"headrace consume {step.dead_letters} shows them and the reasons",
         )
     return None
 
@@ -82,12 +82,12 @@ def _behind(record: Record | None, backlog: Backlog, *, running: bool) -> list[W
     start = "" if running else "headrace run MODULE:APP"
     waiting = f"{many(backlog.rows, 'row')} in {many(backlog.commits, 'commit')}"
     if record is None:
-        return [Wait("never run", f"it has not run yet, and {waiting} wait for it", start)]
+        return [Wait("never run", f"it has not run yet; backlog: {waiting}", start)]
     if not backlog.commits:
         return []
     if running:
         return [Wait("behind", f"it is behind by {waiting}")]
-    return [Wait("not running", f"it is not running, and {waiting} wait for it", start)]
+    return [Wait("not running", f"it is not running; backlog: {waiting}", start)]
 
 
 def _held_back(topics: Mapping[str, TopicState | None]) -> list[Wait]:
@@ -100,16 +100,16 @@ def _held_back(topics: Mapping[str, TopicState | None]) -> list[Wait]:
     return [
         Wait(
             "held back by a topic",
-            f"topic {last} is at {when(known[last])} and holds event time back by "
-            f"{span(known[first] - known[last])}: {first} is at {when(known[first])}",
-            f"If {last} is quiet and not slow, headrace topics alter {last} --set idle=30s lets "
-            "its time go on by the clock",
+            f"topic {last} is at {when(known[last])} and holds back event time by "
+            f"{span(known[first] - known[last])}: topic {first} is at {when(known[first])}",
+            f"If {last} is idle and not slow, headrace topics alter {last} --set idle=30s advances "
+            "its event time with the clock",
         )
     ]
 
 
 def _open(made: Aggregation, held: Held, frontier: int | None, idle: bool) -> list[Wait]:
-    """What the oldest open window waits for."""
+    """The reason why the oldest open window waits."""
     final = made.emit == "final"
     delay, grace = micros(made.lateness.delay), micros(made.lateness.grace)
     end = held.oldest if final else held.fires
@@ -118,29 +118,31 @@ def _open(made: Aggregation, held: Held, frontier: int | None, idle: bool) -> li
     due = held.closes if final else end + delay
     assert due is not None
     missing = "not every topic has an event yet" if frontier is None else (
-        f"{span(due - frontier)} of event time missing, the newest event is of {when(frontier)}"
+        f"{span(due - frontier)} of event time missing, the newest event is at {when(frontier)}"
     )  # fmt: skip
     fired = final and frontier is not None and end + delay <= frontier
     because = (
-        f"its grace of {span(grace)} is not over" if fired else "the watermark is before its end"
+        f"its grace period of {span(grace)} is not over"
+        if fired
+        else "the watermark is before its end"
     )
     quiet = "" if idle else (
-        "Newer events bring it; a topic that has gone quiet needs its setting idle, or headrace "
+        "Newer events advance the watermark. For an idle topic, use its setting idle or headrace "
         "topics advance"
     )  # fmt: skip
-    word = "final" if final else "fired"
-    text = f"the window up to {when(end)} is not {word}, because {because}: {missing}"
+    state = "is not final" if final else "has not fired"
+    text = f"the window that ends at {when(end)} {state}, because {because}: {missing}"
     return [Wait("grace not over" if fired else "watermark before the window's end", text, quiet)]
 
 
 def _idle(topics: Mapping[str, TopicState | None]) -> bool:
-    """Whether time goes on in every topic by itself."""
+    """True if every topic advances its event time by itself."""
     return all(state is not None and state.topic.settings.idle for state in topics.values())
 
 
 def _why_not(step: Step, filtered: int, late: int, dead: int) -> str:
     if dead >= max(filtered, late):
-        return f"headrace consume {step.dead_letters} shows dead letters, and why they are"
+        return f"headrace consume {step.dead_letters} shows dead letters and their reasons"
     if late >= filtered:
-        return f"headrace topics lateness {step.topics[0]} suggests a delay and a grace"
-    return "Look at its filters: no row has passed them"
+        return f"headrace topics lateness {step.topics[0]} suggests a delay and a grace period"
+    return "Check its filters: no row has passed them"

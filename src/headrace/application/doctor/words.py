@@ -1,4 +1,4 @@
-"""Numbers, times and spans as the doctor's sentences have them."""
+"""Numbers, times and durations in the doctor's sentences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def when(moment: int | None) -> str:
 
 
 def span(micros: int) -> str:
-    """A duration, as exact as is of use."""
+    """A duration, rounded for people."""
     seconds = micros / 1_000_000
     if seconds < 10:
         return f"{seconds:.1f} s"
@@ -39,5 +39,5 @@ def code(span: timedelta) -> str:
 
 
 def printable(text: str) -> str:
-    """Text that came from outside, which must not steer a terminal."""
+    """Text from outside, escaped so that it cannot control the terminal."""
     return text if text.isprintable() else repr(text)

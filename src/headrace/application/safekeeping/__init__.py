@@ -1,1 +1,1 @@
-"""Keeping what is stored safe: whole copies of it, and a look at all of it."""
+"""Backups and integrity checks of stored data."""

@@ -1,8 +1,8 @@
-"""Backups: a log with the views and checkpoints that were derived from it, as of one moment.
+"""Backups: a consistent snapshot of a log with its views and checkpoints.
 
-A backup is a folder like that of the log, and `backup.json`, which has the digests of what is no
-segment; the records in segments have their own. Whatever is written is written beside its place,
-read back, synced, and only then renamed.
+A backup is a folder like that of the log, plus `backup.json` with the digests of all files except
+segments, whose records have checksums. A copy is written beside its target, verified, synced, and
+then renamed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MANIFEST = "backup.json"
 _SEGMENTS = "segments"
 
 Progress = Callable[[str], Tell]
-"""Gives for what is done next somebody to tell how far it is."""
+"""Takes the name of the next task, and returns the callback for its progress."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class Copied:
     bytes: int
     apps: tuple[str, ...]
     left_out: tuple[str, ...] = ()
-    """Steps, as APP/STEP, whose checkpoints did not fit; their state is computed again."""
+    """Steps, as APP/STEP, without a matching checkpoint; a run recomputes their state."""
 
 
 def backup(url: str, target: Path, progress: Progress) -> Copied:
-    """Copy an embedded log with what is derived from it, while everybody goes on using it."""
+    """Copy an embedded log with its views and checkpoints, while it is in use."""
     folder = embedded(url)
-    with open_log(url, create=False):  # a log of an older format is upgraded, as ever
+    with open_log(url, create=False):  # upgrades an older format
         pass
     with open_views(f"file:{folder}") as views:
         apps = views.apps()
@@ -86,13 +86,13 @@ def backup(url: str, target: Path, progress: Progress) -> Copied:
 
 
 def restore(source: Path, url: str, progress: Progress) -> Copied:
-    """Make a log of a backup, in a folder that is not there or is empty."""
+    """Create a log from a backup, in a folder that is missing or empty."""
     folder = embedded(url)
     try:
         manifest = json.loads((source / MANIFEST).read_text())
     except FileNotFoundError:
         raise NotALog(
-            f"There is no backup in {source}", hint="Name the folder that headrace backup made"
+            f"There is no backup in {source}", hint="Name a folder that headrace backup wrote"
         ) from None
     except ValueError as error:
         raise LogError(f"{source / MANIFEST} is damaged: {error}", hint=_ANOTHER) from None
@@ -118,27 +118,27 @@ _ANOTHER = "Nothing was restored. Use another backup"
 
 
 def embedded(url: str) -> Path:
-    """The folder of a log, if it has one."""
+    """The folder of an embedded log. Raises for any other log."""
     folder = folder_of_log(url)
     if folder is None:
         raise Unsupported(
             "Only a log in a folder can be copied and checked",
-            hint="Kafka's own tools replicate and mirror what is on Kafka. What is derived from it "
-            "can be computed again: headrace run --fresh",
+            hint="Kafka's own tools mirror topics. Views can be recomputed from them: "
+            "headrace run --fresh",
             capability="backup",
         )
     return folder.absolute()
 
 
 def _copy_checkpoints(here: str, there: str, app: str) -> list[str]:
-    """Copy the checkpoints of an application; returns the steps of which that was not possible."""
+    """Copy the checkpoints of an application. Return the steps for which that failed."""
     with reading(database_of(there, app)) as db:
         steps = list(db.execute("SELECT name, begun, reached FROM _headrace_step"))
     left_out = []
     for name, begun, reached in steps:
         source, target = (checkpoint_of(url, app, str(name)) for url in (here, there))
         if begun == reached or not source.exists():
-            continue  # it has not read anything, or not by way of Spark's checkpoints
+            continue  # it has read nothing, or needs no Spark checkpoint
         if not copy_checkpoint(source, target, positions_from_json(str(reached))):
             left_out.append(f"{app}/{name}")
     return left_out
@@ -148,24 +148,24 @@ def _verify(folder: Path, progress: Progress) -> None:
     """Read everything back."""
     flaws = check(folder, progress("checking"))
     for left in (*folder.rglob("*.db-wal"), *folder.rglob("*.db-shm")):
-        left.unlink()  # which SQLite makes to read, and leaves
+        left.unlink()  # left behind by SQLite's readers
     if damage := [flaw for flaw in flaws if not flaw.harmless]:
         raise LogError(
             f"The copy is damaged: {damage[0].what}: {damage[0].problem}",
-            hint="'headrace log check' says whether the log itself is",
+            hint="'headrace log check' says whether the log itself is damaged",
         )
 
 
 @contextlib.contextmanager
 def _written(target: Path, *, like: Path) -> Iterator[Path]:
-    """A new folder, which takes its place when the block has ended well.
+    """A new folder that becomes `target` if the block succeeds.
 
-    Nobody may look into it who may not look into the one that it is like.
+    It gets the permissions of the folder `like`.
     """
     target = target.absolute()
     if target.is_symlink() or target.is_file() or (target.exists() and any(target.iterdir())):
         raise UserError(
-            f"{target} is there already, and is not empty",
+            f"{target} exists and is not empty",
             hint="Name another folder, or move this one away",
         )
     new = target.with_name(f".{target.name}.{os.getpid()}")
@@ -182,14 +182,14 @@ def _written(target: Path, *, like: Path) -> Iterator[Path]:
         raise
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFull(f"No space left for {target}", hint="Nothing was made of it") from error
+            raise DiskFull(f"No space left for {target}", hint="Nothing was written") from error
         raise LogError(f"{error.filename or target}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """The digests of all files but segments, whose records have checksums, by their path."""
+    """Digests by path of all files except segments, whose records have checksums."""
     found = {}
     for path in _files(folder):
         name = path.relative_to(folder)

@@ -1,4 +1,4 @@
-"""A look at all that is stored: the log, and against it the views that were derived from it."""
+"""Check a log for damage, and its views against it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from headrace.store import open_views
 from headrace.store.location import database_of
 from headrace.store.sqlite.reading import reading
 
-_AGAIN = "It can be computed again from the log: headrace run --fresh"
+_AGAIN = "Recompute it from the log: headrace run --fresh"
 
 
 def check(folder: Path, tell: Tell) -> list[Flaw]:
     """The flaws of a log and of its views. Nothing is changed."""
-    views = check_views(folder)  # first, so that no view is ahead of a log that goes on
+    views = check_views(folder)  # views first, since the log may grow meanwhile
     return [*check_log(folder, tell), *views]
 
 
@@ -59,16 +59,16 @@ def _of_views(db: apsw.Connection, folder: Path) -> Iterator[str]:
 
 
 def _ahead(step: str, reached: str, folder: Path) -> Iterator[str]:
-    """Topics of which a step has read more than there is."""
+    """The problem, for each topic of which a step has read more than the log has."""
     try:
         head, ends = log_ends(folder)
     except LogError:
-        return  # which is told of the log itself
+        return  # `check_log` reports it
     for topic, position in positions_from_json(reached).items():
         known = ends.get(topic, {})
         beyond = any(offset > known.get(p, offset) for p, offset in enumerate(position.offsets))
         if position.commit > head or beyond:
             yield (
-                f"step {step!r} has read topic {topic!r} up to commit {position.commit}, and the "
+                f"step {step!r} has read topic {topic!r} up to commit {position.commit}, but the "
                 f"log ends with commit {head}: the log is older than the view"
             )

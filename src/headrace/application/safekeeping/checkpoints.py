@@ -1,10 +1,10 @@
-"""Copies of Spark's checkpoints that fit the results beside them, taken while Spark goes on.
+"""Copy Spark's checkpoints while Spark runs, so that they match the stored results.
 
 Spark writes a batch's end into `offsets` before the batch, new versions of its state during it, and
-its number into `commits` after it. Files do not change, and those of the last hundred batches are
-kept. So the checkpoint of any recent batch can be copied, and it is that of the batch whose results
-were stored last. In the copy this batch is not done yet: Spark runs it again, for its own state,
-and the views, which have it already, store nothing.
+its number into `commits` after it. Files do not change, and Spark keeps those of the last hundred
+batches. So this copies the checkpoint of the batch whose results were stored last. In the copy that
+batch is not committed: Spark runs it again for its own state, and the views, which already have it,
+store nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _VERSION = re.compile(r"(\d+)([._].*)?")
 
 
 def copy_checkpoint(source: Path, target: Path, reached: Mapping[str, Position]) -> bool:
-    """True if a checkpoint that goes on from stored results could be copied."""
+    """True if a checkpoint that matches the stored results was copied."""
     batch = _last_batch(Checkpoint(source), reached)
     if batch is None:
         return False
@@ -30,7 +30,7 @@ def copy_checkpoint(source: Path, target: Path, reached: Mapping[str, Position])
         inside = path.relative_to(source)
         if path.is_file() and not path.name.startswith(".") and _wanted(inside, batch):
             (target / inside).parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(FileNotFoundError):  # what is old goes, and is not needed
+            with contextlib.suppress(FileNotFoundError):  # old files, which Spark deletes
                 shutil.copyfile(path, target / inside)
     copy = Checkpoint(target)
     stateful = any(target.glob("state/*/[0-9]*"))
@@ -41,7 +41,7 @@ def copy_checkpoint(source: Path, target: Path, reached: Mapping[str, Position])
 
 
 def _last_batch(checkpoint: Checkpoint, reached: Mapping[str, Position]) -> int | None:
-    """The number of the batch after which results are where they are."""
+    """The number of the batch that the stored results end with."""
     names = [path.name for path in (checkpoint.path / "offsets").glob("[0-9]*")]
     for number in sorted(map(int, filter(str.isdigit, names)), reverse=True):
         if checkpoint.end_of(number) == reached:
@@ -50,7 +50,7 @@ def _last_batch(checkpoint: Checkpoint, reached: Mapping[str, Position]) -> int 
 
 
 def _wanted(inside: Path, batch: int) -> bool:
-    """True if a file is of the time before a batch, or says what the batch is."""
+    """True if a file is older than a batch, or describes the batch."""
     found = _VERSION.fullmatch(inside.name)
     last = {"offsets": batch, "commits": batch - 1, "state": batch}.get(inside.parts[0])
     # Versions of the state are named 7.delta or 7_id.zip; a bare number is something else there.

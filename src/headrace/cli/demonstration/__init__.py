@@ -1,5 +1,5 @@
-"""The demo: page views as they come, counted by event time, and a recount that has to agree.
+"""The demo: count live page views by event time, and verify the counts with a recount.
 
 `generator` writes page views, `play` runs the pipeline on them, `screen` draws it, `recount` counts
-again in another way, `check` compares, and `stage` is where it all comes together.
+again in another way, `check` compares, and `stage` puts it all together.
 """

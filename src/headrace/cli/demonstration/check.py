@@ -1,4 +1,4 @@
-"""The account at the end: what the pipeline says against the recount."""
+"""The check at the end: the pipeline's results against the recount."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LATE, DEAD = "pageviews.late", "pageviews.dead"
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that has to hold, whether it does, and what was found."""
+    """A claim, whether it holds, and the numbers."""
 
     law: str
     holds: bool
@@ -32,7 +32,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Account:
-    """How the demo ended."""
+    """The result of the demo."""
 
     log: str
     written: int
@@ -59,7 +59,7 @@ class Account:
 
 
 def check(folder: Path, app: App, views: Views, written: int) -> list[Finding]:
-    """Everything that the demo promises, counted again."""
+    """Verify everything that the demo promises."""
     law = views.state(VIEW).law
     again = recount(folder, TOPIC, rule_of(app))
     return [
@@ -72,7 +72,7 @@ def check(folder: Path, app: App, views: Views, written: int) -> list[Finding]:
 
 
 def rule_of(app: App) -> Rule:
-    """What the pipeline declares, in numbers."""
+    """The declaration of the pipeline in numbers."""
     stream, skew = app.views[VIEW].stream, app.topics[TOPIC].settings.skew
     assert isinstance(stream, Aggregation)
     assert skew is not None
@@ -100,7 +100,7 @@ def all_read(law: Law, again: Recount, written: int) -> Finding:
 
 
 def conserved(law: Law, what: str = "page views") -> Finding:
-    """Every row is somewhere."""
+    """Every row is accounted for."""
     return Finding(f"{what} accounted for", law.holds, law.rows, str(law))
 
 
@@ -115,28 +115,28 @@ def same_counts(panes: Mapping[Pane, int], again: Recount) -> Finding:
     if wrong:
         url, start = wrong[0]
         remark += (
-            f"; first {url} at {to_datetime(start):%H:%M}: {panes.get(wrong[0], 0):,} and not "
+            f"; first {url} at {to_datetime(start):%H:%M}: {panes.get(wrong[0], 0):,}, not "
             f"{again.hits.get(wrong[0], 0):,}"
         )
     return Finding("page views counted in their minute", not wrong, sum(panes.values()), remark)
 
 
 def same_late(law: Law, published: Counter[Any], again: Recount) -> Finding:
-    """What the recount calls late is in the late stream, and nothing else."""
+    """The late stream has exactly the rows that are late in the recount."""
     missing, extra = again.late - published, published - again.late
     return Finding(
-        f"late ones in {LATE}",
+        f"late page views in {LATE}",
         not missing and not extra and law.late == again.late.total(),
         published.total(),
         f"{again.late.total():,} in the recount, {missing.total():,} missing, "
-        f"{extra.total():,} too many",
+        f"{extra.total():,} extra",
     )
 
 
 def same_dead(law: Law, published: int, again: Recount) -> Finding:
-    """What has no event time that can be believed is among the dead letters."""
+    """The dead letters are exactly the rows without a valid event time."""
     return Finding(
-        f"broken ones in {DEAD}",
+        f"broken page views in {DEAD}",
         law.dead == published == again.dead,
         published,
         f"{again.dead:,} in the recount",

@@ -1,4 +1,4 @@
-"""Page views as a site would send them: most of them soon, some late, a few of them broken."""
+"""Simulated page views: most on time, some late, a few broken."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _URLS = (*_SITE, *(f"/products/{number}" for number in range(1, 53)))
 _STEEPNESS = 1.1
 _PEOPLE = 2_000
 
-# What is wrong with a page view, and with how many of them; the rest come within seconds.
+# Shares of page views with a fault; the rest arrive within seconds.
 _TIMELESS = 0.002
 _AHEAD = 0.001
 _TOO_LATE = 0.015
 _WITHIN_GRACE = 0.08
 
 _PAST = 24 * _HOUR
-"""Event time begins so long ago, since it goes by faster than the clock."""
+"""Event time starts this far in the past, since it runs faster than the clock."""
 
 _ONCE_SECONDS, _ONCE_SPAN = 20, 30 * _MINUTE
 _SLOWEST = 2_000
@@ -39,9 +39,9 @@ _COMMITS_PER_SECOND = 20
 
 @dataclass(frozen=True)
 class Plan:
-    """What to write: `chunk` page views in a commit, `rate` of them in a second.
+    """A plan for writing: `chunk` page views per commit, `rate` per second.
 
-    Event time begins at `start` and goes on by `step` microseconds with each page view.
+    Event time starts at `start` and advances by `step` microseconds per page view.
     """
 
     events: int
@@ -67,12 +67,12 @@ def plan_live(events: int, now: int, frontier: int | None) -> Plan:
 
 
 def start_after(now: int, frontier: int | None) -> int:
-    """The minute to begin with: after what an earlier demo has left in the log."""
+    """The first minute, after the events of an earlier demo in the log."""
     return max(now - _PAST, frontier or 0) // _MINUTE * _MINUTE + _MINUTE
 
 
 def page_views(plan: Plan, clock: Clock) -> Iterator[pa.Table]:
-    """A table for each commit. But for the clock, they are the same each time."""
+    """One table per commit. Except for the clock, they are the same each time."""
     dice = np.random.default_rng(plan.seed)
     weights = 1 / np.arange(1, len(_URLS) + 1) ** _STEEPNESS
     weights /= weights.sum()
@@ -94,7 +94,7 @@ def page_views(plan: Plan, clock: Clock) -> Iterator[pa.Table]:
 def _event_times(
     dice: np.random.Generator, moments: np.ndarray[Any, np.dtype[np.int64]], now: int
 ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.bool_]]]:
-    """When page views say that they happened, and which of them say so at all."""
+    """The event times of page views, and a mask of those that have one."""
     count = len(moments)
     fate = dice.random(count)
     behind = dice.exponential(3 * SECOND, count)
@@ -108,11 +108,11 @@ def _event_times(
 
 
 Rows = Callable[[Plan, Clock], Iterator[pa.Table]]
-"""What is written: a table for each commit."""
+"""The rows to write, one table per commit."""
 
 
 class Generator:
-    """Writes rows, which are page views by default, from a thread of its own, at a plan's pace."""
+    """A thread that writes rows, by default page views, at a plan's pace."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Generator:
         self._thread.join()
 
     def stop(self) -> None:
-        """Have it end after the commit under way."""
+        """Stop after the current commit."""
         self._stop.set()
 
     @property
@@ -149,13 +149,13 @@ class Generator:
         return not self._thread.is_alive()
 
     def check(self) -> None:
-        """Return unless it has failed."""
+        """Raise if it has failed."""
         if self._error is not None:
             raise self._error
 
     @property
     def event_time(self) -> int:
-        """Where it is in event time."""
+        """The current event time."""
         return self.plan.start + self.plan.step * self.written
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""The demo as it runs: a generator on one side, the pipeline on the other, until both are done."""
+"""Run the demo: the generator and the pipeline, until both are done."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SELECT url, sum(hits) AS hits FROM {VIEW} GROUP BY url ORDER BY hits DESC, url L
 
 @dataclass(frozen=True)
 class Results:
-    """What there is to see of the pipeline's results at a moment."""
+    """The visible results of the pipeline at one moment."""
 
     step: StepProgress
     watermark: int | None
@@ -50,7 +50,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Scene:
-    """The whole demo at a moment."""
+    """The whole demo at one moment."""
 
     url: str
     seconds: float
@@ -62,11 +62,11 @@ class Scene:
 
 
 class Play:
-    """Runs the demo. A screen may ask for the scene at any time, from a thread of its own."""
+    """A run of the demo. A screen may ask for the scene at any time, from another thread."""
 
     def __init__(self, log: Log, app: App, generator: Generator) -> None:
         self.first_result: float | None = None
-        """After how many seconds there was something to see."""
+        """Seconds until the first result."""
         self._log = log
         self._app = app
         self._generator = generator
@@ -81,7 +81,7 @@ class Play:
         return (self._clock.monotonic() - self._began) / SECOND
 
     def scene(self) -> Scene:
-        """What is to be seen now."""
+        """The current scene."""
         generator = self._generator
         return Scene(
             self._log.url,
@@ -94,7 +94,7 @@ class Play:
         )
 
     def run(self) -> None:
-        """Run until every page view is written and counted. Ctrl-C ends the writing."""
+        """Run until every page view is written and counted. Ctrl-C stops the generator."""
         with (
             self._generator as generator,
             Run(self._app, self._log.url, settings=SparkSettings(brief=True)) as running,
@@ -112,11 +112,11 @@ class Play:
             running.stop()
 
     def top(self, views: Views) -> list[tuple[str, int]]:
-        """The pages that were seen most."""
+        """The most viewed pages."""
         return [(row["url"], row["hits"]) for row in views.query(_TOP_EVER).dicts()]
 
     def _over(self) -> bool:
-        """Whether everything is counted, and published as well, which comes a moment later."""
+        """True if everything is counted, and a moment later published as well."""
         if self._results is None or self._results.step.lag:
             return False
         law = self._results.step.law
@@ -141,7 +141,7 @@ class Play:
 
 
 def last_rows(log: Log, topic: str, count: int) -> list[dict[str, Any]]:
-    """The rows that a topic of one partition ends with."""
+    """The last rows of a topic with one partition."""
     end = log.offset_at(topic, 0, LATEST)
     start = max(log.topic(topic).partitions[0].first, end - count)
     batches = log.read(topic, start=Offset(start), stop=Offset(end), partitions=[0])

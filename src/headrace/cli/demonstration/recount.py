@@ -1,8 +1,8 @@
-"""The same counts in another way: SQL over the rows in the log's segments.
+"""An independent recount: SQL over the rows in the log's segments.
 
-This knows nothing of how headrace reads and computes. It opens the files as the format of the
-folder describes them, works out each commit's frontier from the rows before it, and applies the
-rule of lateness as it is written in docs/concepts/event-time.md.
+It shares no code with headrace's reader and engine. It opens the files as the log format documents
+them, computes each commit's frontier from the rows before it, and applies the lateness rule of
+docs/concepts/event-time.md.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from headrace.sqlite import Link, connect
 _PATIENCE = 10.0
 
 Pane = tuple[str, int]
-"""A URL and the beginning of its window, in microseconds."""
+"""A URL and the start of its window, in microseconds."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """When a row counts, in microseconds."""
+    """The rule for counting a row, in microseconds."""
 
     window: int
     delay: int
@@ -36,7 +36,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Recount:
-    """What should have become of every row."""
+    """The expected outcome of every row."""
 
     rows: int
     dead: int
@@ -98,7 +98,7 @@ def recount(folder: Path, topic: str, rule: Rule) -> Recount:
 
 
 def late_rows(folder: Path, topic: str) -> Counter[tuple[str, str, int]]:
-    """The page views in a topic of late ones."""
+    """The page views in a topic of late events."""
     stored = stored_rows(folder, topic)
     if not stored.num_rows:
         return Counter()
@@ -109,7 +109,7 @@ def late_rows(folder: Path, topic: str) -> Counter[tuple[str, str, int]]:
 
 
 def stored_rows(folder: Path, topic: str) -> pa.Table:
-    """The rows of a topic as its segments have them, each with its commit's `number` and `time`."""
+    """The rows in a topic's segments, each with its commit's `number` and `time`."""
 
     def connected() -> apsw.Connection:
         file = str(folder / "catalog.db")

@@ -1,4 +1,4 @@
-"""The demo in a terminal, and in lines where there is none."""
+"""The demo on a terminal, or as lines without one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def draw(scene: Scene) -> RenderableType:
 
 
 def plain_line(scene: Scene) -> str:
-    """The state in one line, where there is no terminal to draw on."""
+    """The state in one line, for use without a terminal."""
     said = f"{clock(scene.seconds)}  {scene.written:,} written"
     if scene.results is None:
         return f"{said}; starting Spark ..."
@@ -40,29 +40,29 @@ def plain_line(scene: Scene) -> str:
     line = f"{said}; lag {step.lag:,}, watermark {time_of(scene.results.watermark)}; {step.law}"
     if scene.results.top:
         best = scene.results.top[0]
-        line += f"; now first: {best['url']} with {best['total']:,}"
+        line += f"; top page {best['url']} with {best['total']:,}"
     return line
 
 
 def summary(account: Account) -> RenderableType:
-    """What was counted, and whether the recount agrees."""
+    """The counts, and the result of the recount."""
     pages = table("page", ">views", title="most viewed")
     for url, hits in account.top:
         pages.add_row(plain(url), f"{hits:,}")
     lines = findings_table(account.findings)
     if account.holds:
         first = account.first_result
-        early = "" if first is None else f", the first counts after {span(first)}"
+        early = "" if first is None else f", first counts after {span(first)}"
         took = f"({span(account.seconds)}{early})"
         verdict = Text(f"Every page view is accounted for. {took}", "bold green")
     else:
-        verdict = Text("This is not as it should be: please report it.", "bold red")
+        verdict = Text("The counts do not agree: please report it.", "bold red")
     return Padding(Group(pages, "", lines, "", verdict), (1, 0, 0, 0))
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:
-    """What has to hold, and whether it does."""
-    lines = table("", "counted again from the log's segments", ">", "")
+    """The claims, and whether they hold."""
+    lines = table("", "recount from the log's segments", ">", "")
     for finding in findings:
         mark = Text("✓", "bold green") if finding.holds else Text("✗", "bold red")
         lines.add_row(mark, finding.law, f"{finding.counted:,}", Text(finding.remark, "dim"))
@@ -76,7 +76,7 @@ def _heading(scene: Scene) -> Text:
 
 
 def _sides(scene: Scene) -> Table:
-    """The page views as they are written, and as they are counted."""
+    """The progress of the generator and of the pipeline."""
     lines = Table.grid(padding=(0, 2, 0, 0))
     pace = "writing" if scene.writing else "all written"
     lines.add_row(
@@ -99,9 +99,9 @@ def _sides(scene: Scene) -> Table:
 
 
 def _minutes(results: Results) -> Table:
-    """The latest minutes, and the pages that were seen most in them."""
+    """The latest minutes, and their most viewed pages."""
     starts = [str(minute["window_start"]) for minute in results.minutes]
-    lines = table(VIEW, *(f">{start[11:16]}" for start in starts), ">together")
+    lines = table(VIEW, *(f">{start[11:16]}" for start in starts), ">total")
     states = [str(minute["_state"]) for minute in results.minutes]
     lines.add_row("", *(Text(state, _STATES.get(state, "")) for state in states), "")
     for row in results.top:
@@ -116,7 +116,7 @@ def _minutes(results: Results) -> Table:
 
 
 def _aside(results: Results) -> list[RenderableType]:
-    """What is not counted, and the account of it all."""
+    """Late and broken page views, and the account of all rows."""
     law = results.step.law
     return [
         Text.assemble((f"{law.late:,} too late", "yellow"), f"  in {LATE}"),
@@ -130,8 +130,8 @@ def _aside(results: Results) -> list[RenderableType]:
 
 def _late(row: Mapping[str, Any]) -> str:
     return (
-        f"{row['at']:%H:%M:%S}  {row['url']}  {row['user']}: its minute was closed "
-        f"{span(float(row['late_by']))} before"
+        f"{row['at']:%H:%M:%S}  {row['url']}  {row['user']}: its minute had closed "
+        f"{span(float(row['late_by']))} earlier"
     )
 
 

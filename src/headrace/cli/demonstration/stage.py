@@ -1,4 +1,4 @@
-"""Where the demo comes together: a log, the pipeline, a screen, and the check at the end."""
+"""Set up the demo: a log, the pipeline, a screen, and the check at the end."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from headrace.store import open_views
 from headrace.store.location import folder_of
 
 S = TypeVar("S")
-"""What there is to see."""
+"""A scene."""
 
 _LINE_EVERY = 2.0
 
 
 def perform(url: str, *, events: int, once: bool, quiet: bool) -> Account:
-    """Run the demo on a log, and count again at the end."""
+    """Run the demo on a log, and recount at the end."""
     pipeline = load_app(f"{pipeline_file()}:app")
     topic = pipeline.topics[TOPIC]
     with open_log(url) as log:
@@ -54,7 +54,7 @@ def perform(url: str, *, events: int, once: bool, quiet: bool) -> Account:
 
 
 def pipeline_file(name: str = "pageviews.py") -> Path:
-    """A file that a demo runs: in the package where it is installed, else beside src/."""
+    """A pipeline of a demo: in the installed package, else beside src/."""
     package = Path(headrace.__file__).resolve().parent
     installed = package / "pipelines" / name
     return installed if installed.exists() else package.parents[1] / "pipelines" / name
@@ -68,7 +68,7 @@ def shown(
     *,
     quiet: bool,
 ) -> Iterator[None]:
-    """Show what is going on, from a thread of its own, since the start of Spark takes a while."""
+    """Show scenes from another thread, since the start of Spark blocks this one."""
     if quiet:
         yield
     elif sys.stdout.isatty():

@@ -84,9 +84,9 @@ class Alerts(Stream):
         return AT
 
     def uses(self, column: str) -> list[str]:
-        by = ["alerts go by it"] * (column in self.by)
+        by = ["alerts are keyed by it"] * (column in self.by)
         made = [
-            f"rule {name!r} looks at it"
+            f"rule {name!r} reads it"
             for name, rule in self.rules
             if names_column(rule.condition, column, self.where)
         ]
@@ -143,7 +143,7 @@ def alerts(
     the id of the event, in the column `event`, and the rule.
 
     Of a key with more events than `limit` within that time, rules see the newest, and the alert is
-    `cut`. A row may come so late as `delay` says, by the highest event time in its topic; after
+    `cut`. A row may be at most `delay` behind the highest event time in its topic; after
     that it is in `late`. A stream may be enriched from a table with `mode="latest"` first: rules
     then see of an event what is known of it when it is looked at.
     """

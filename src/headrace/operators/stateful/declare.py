@@ -82,7 +82,7 @@ class Stateful(Stream):
         return "watermark"  # the input may have left out its event time
 
     def uses(self, column: str) -> list[str]:
-        return [*self.input.uses(column), *["state is kept by it"] * (column in self.by)]
+        return [*self.input.uses(column), *["state is keyed by it"] * (column in self.by)]
 
     def definition(self, text: Text) -> dict[str, Any]:
         return {

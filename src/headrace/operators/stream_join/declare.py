@@ -104,8 +104,8 @@ def join(
     """Pairs of rows that have the same key and happened within a while of each other.
 
     A right row matches if it happened at most `after` later than the left one, or `before` earlier.
-    A row may come so late as `delay` says, by the highest event time in its topic; after that it is
-    in `late`. Of an outer or anti join, a row without another is told of once, when none can come.
+    A row may be at most `delay` behind the highest event time in its topic; after that it is in
+    `late`. Of an outer or anti join, a row without another is told of once, when none can come.
 
     The columns are those of the left and, with `prefix` in front, of the right, which lacks those
     that are equal; `joined_at` is the event time at which it was clear: that of the later row, or

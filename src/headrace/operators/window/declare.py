@@ -80,9 +80,9 @@ class Aggregation(Stream):
         yield self.input, needed
 
     def uses(self, column: str) -> list[str]:
-        by = ["rows are counted by it"] * (column in self.by)
+        by = ["rows are grouped by it"] * (column in self.by)
         made = [
-            f"{name} is made of it"
+            f"{name} is computed from it"
             for name, made in self.aggregates
             if names_column(made.of, column, self.where)
         ]

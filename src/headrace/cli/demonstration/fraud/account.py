@@ -1,4 +1,4 @@
-"""The account at the end: what was flagged, against the recount and against the truth."""
+"""The check at the end: the alerts against the recount and against the truth."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HOUR = 3_600_000_000
 
 @dataclass(frozen=True)
 class Score:
-    """How a rule did, against the transactions that it should have flagged."""
+    """The score of a rule, against the transactions that it should have flagged."""
 
     rule: str
     alerts: int
@@ -41,7 +41,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Passed:
-    """What thieves got through: transactions, and the money in them."""
+    """Fraud that got through: transactions and money."""
 
     transactions: int = 0
     money: Decimal = Decimal(0)
@@ -55,7 +55,7 @@ class Passed:
 
 @dataclass(frozen=True)
 class Picture:
-    """What fraud there was, what an hourly batch lets through of it, and what alerts did."""
+    """All fraud, and what an hourly batch and the alerts let through."""
 
     incidents: int
     caught: int
@@ -70,7 +70,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Account:
-    """How the demo ended."""
+    """The result of the demo."""
 
     log: str
     written: int
@@ -104,7 +104,7 @@ class Account:
 def findings(
     law: Law, again: Recount, alerts: Sequence[Alert], late: Sequence[str], written: int
 ) -> list[Finding]:
-    """Everything that the demo promises, looked at again."""
+    """Verify everything that the demo promises."""
     rows = len(again.uses) + len(again.late)
     ids = {alert.id for alert in alerts}
     made = [
@@ -113,13 +113,13 @@ def findings(
         ),
         conserved(law, "transactions"),
         Finding(
-            "late ones in fraud.late",
+            "late transactions in fraud.late",
             sorted(late) == sorted(again.late) and law.late == len(late),
             len(late),
             f"{len(again.late):,} in the recount",
         ),
         Finding(
-            "alerts, each told once",
+            "alerts without duplicates",
             len(ids) == len(alerts),
             len(alerts),
             f"{len(alerts) - len(ids):,} repeated",
@@ -127,9 +127,9 @@ def findings(
     ]
     for score in rule_scores(again, alerts):
         missing, more = score.meant - score.right, score.alerts - score.right
-        # An event that comes late can take away a reason to flag, of which one was told already.
+        # A late event can remove the reason for an alert that is already published.
         exact = not more or score.rule == FAST
-        remark = f"{score.meant:,} in the recount, {missing:,} missing, {more:,} more"
+        remark = f"{score.meant:,} in the recount, {missing:,} missing, {more:,} extra"
         made.append(
             Finding(f"flagged as {score.rule}", not missing and exact, score.alerts, remark)
         )
@@ -137,7 +137,7 @@ def findings(
 
 
 def rule_scores(again: Recount, alerts: Sequence[Alert]) -> list[Score]:
-    """How the rules did that the recount knows."""
+    """The scores of the rules in the recount."""
     told: dict[str, set[str]] = defaultdict(set)
     for alert in alerts:
         told[alert.rule].add(alert.transaction)
@@ -150,18 +150,17 @@ def rule_scores(again: Recount, alerts: Sequence[Alert]) -> list[Score]:
 def fraud_score(
     again: Recount, alerts: Sequence[Alert], truth: Mapping[str, Incident], rule: str = "any rule"
 ) -> Score:
-    """How all alerts did, by the transactions that are fraud and came in time."""
+    """The score of all alerts, against the fraud that was not late."""
     flagged = {alert.transaction for alert in alerts}
     meant = {transaction for transaction in truth if transaction in again.uses}
     return Score(rule, len(flagged), len(meant), len(flagged & meant))
 
 
 def picture(again: Recount, alerts: Sequence[Alert], truth: Mapping[str, Incident]) -> Picture:
-    """What would have been let through.
+    """The fraud that gets through with an hourly batch and with alerts.
 
-    A card is stopped for good by the first alert on a transaction that is fraud: an hourly batch
-    finds it at the next full hour, and alerts as long after it as the alert took. Whatever the
-    thief did by then has passed.
+    The first alert on a fraudulent transaction blocks its card: with an hourly batch at the next
+    full hour, with alerts after the latency of the alert. Fraud before that gets through.
     """
     first: dict[int, tuple[int, float]] = {}
     for alert in alerts:
@@ -182,7 +181,7 @@ def picture(again: Recount, alerts: Sequence[Alert], truth: Mapping[str, Inciden
 
 
 def percentiles(alerts: Sequence[Alert]) -> dict[str, float]:
-    """How long alerts took, in seconds."""
+    """Percentiles of the latency of alerts, in seconds."""
     if not alerts:
         return {}
     took = np.array([alert.latency for alert in alerts])

@@ -1,4 +1,4 @@
-"""The demo of fraud as it runs: cards in use on one side, the pipeline on the other."""
+"""Run the fraud demo: the cards and the pipeline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOOK = 0.4
 
 @dataclass(frozen=True)
 class Results:
-    """What there is to see of the alerts at a moment."""
+    """The visible alerts at one moment."""
 
     step: StepProgress
     watermark: int | None
@@ -36,7 +36,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Scene:
-    """All there is to see at a moment."""
+    """The whole demo at one moment."""
 
     url: str
     seconds: float
@@ -47,14 +47,14 @@ class Scene:
 
 
 class Play:
-    """Runs the demo. A screen may ask for the scene at any time, from a thread of its own.
+    """A run of the demo. A screen may ask for the scene at any time, from another thread.
 
     The `first` transactions are in the log already, for Spark to start with.
     """
 
     def __init__(self, log: Log, app: App, generator: Generator, first: int) -> None:
         self.warm: int | None = None
-        """When the first transactions had been looked at, and the rest began to come."""
+        """The time when the first transactions were processed, and the rest started."""
         self._log = log
         self._app = app
         self._generator = generator
@@ -70,7 +70,7 @@ class Play:
         return (self._clock.monotonic() - self._began) / SECOND
 
     def scene(self) -> Scene:
-        """What is to be seen now."""
+        """The current scene."""
         generator = self._generator
         return Scene(
             self._log.url,
@@ -82,9 +82,9 @@ class Play:
         )
 
     def run(self) -> None:
-        """Run until every transaction is written and looked at. Ctrl-C ends the writing.
+        """Run until every transaction is written and processed. Ctrl-C stops the generator.
 
-        Cards wait for Spark to have started: nobody is to be measured by that.
+        Cards wait until Spark has started, since its start is no latency of alerts.
         """
         with (
             Run(self._app, self._log.url, settings=SparkSettings(brief=True)) as running,
@@ -103,12 +103,12 @@ class Play:
 
     @property
     def law(self) -> StepProgress:
-        """What became of all transactions."""
+        """The progress, with the account of all transactions."""
         assert self._results is not None
         return self._results.step
 
     def _over(self) -> bool:
-        """Whether everything is looked at, and published as well, which comes a moment later."""
+        """True if everything is processed, and a moment later published as well."""
         if self._results is None or self._results.step.lag:
             return False
         late = self._results.step.law.late

@@ -1,7 +1,7 @@
-"""What rules have to flag, found in another way: over the rows in the log's segments.
+"""An independent recount of what rules have to flag, from the rows in the log's segments.
 
-This knows nothing of how headrace reads and computes. It sorts what each card has done and goes
-through it, once all of it is there.
+It shares no code with headrace's reader and engine. It sorts the complete transactions of each
+card, and goes through them.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Use:
     lon: float
     at: int
     number: int
-    """Of its commit."""
+    """The number of its commit."""
 
 
 @dataclass(frozen=True)
 class Recount:
-    """The transactions that came in time, those that did not, and what has to be flagged."""
+    """The transactions on time, the late ones, and those that have to be flagged."""
 
     uses: Mapping[str, Use]
     late: frozenset[str]
@@ -48,7 +48,7 @@ class Recount:
 
 @dataclass(frozen=True)
 class Alert:
-    """An alert as it is in its topic, and when it was appended to it."""
+    """An alert, and when its transaction (`appended`) and itself (`told`) were in the log."""
 
     id: str
     rule: str
@@ -58,19 +58,19 @@ class Alert:
 
     @property
     def latency(self) -> float:
-        """In seconds, from when the transaction was in the log to when the alert was."""
+        """Seconds from the transaction in the log to the alert in the log."""
         return (self.told - self.appended) / 1_000_000
 
 
 def recount(folder: Path, topic: str, within: int, delay: int) -> Recount:
-    """Look at all transactions again."""
+    """Recount all transactions."""
     uses, late = _in_time(_uses(folder, topic), delay)
     cards: dict[str, list[Use]] = defaultdict(list)
     for use in uses:
         cards[use.card].append(use)
     found: dict[str, set[str]] = {MANY: set(), MUCH: set(), FAST: set()}
     for mine in cards.values():
-        # Rows of one moment stay in the order in which they are in the log.
+        # Rows of the same time stay in the order of the log.
         mine.sort(key=lambda use: use.at)
         times = [use.at for use in mine]
         for place, use in enumerate(mine):
@@ -112,7 +112,7 @@ def _uses(folder: Path, topic: str) -> list[Use]:
 
 
 def _in_time(uses: Sequence[Use], delay: int) -> tuple[list[Use], list[Use]]:
-    """The uses that came in time, and those that came too late, by the highest time before them."""
+    """The uses on time and the late ones, by the highest event time before them."""
     counted: list[Use] = []
     late: list[Use] = []
     frontier = newest = number = -1
@@ -125,6 +125,6 @@ def _in_time(uses: Sequence[Use], delay: int) -> tuple[list[Use], list[Use]]:
 
 
 def _too_fast(before: Use, now: Use) -> bool:
-    """Whether the card had to be faster than 500 km/h."""
+    """True if the card moved faster than 500 km/h."""
     far = float(distance(before.lat, before.lon, now.lat, now.lon))
     return far > 500 * (now.at - before.at) / _HOUR

@@ -1,4 +1,4 @@
-"""The demo of fraud in a terminal, and in lines where there is none."""
+"""The fraud demo on a terminal, or as lines without one."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ def draw(scene: Scene) -> RenderableType:
     )
     parts: list[RenderableType] = [heading, "", _sides(scene), ""]
     if scene.results is None:
-        parts.append(Text("starting Spark: cards are used when it is there ...", "dim"))
+        parts.append(Text("starting Spark: transactions follow when it runs ...", "dim"))
     else:
         parts += [_alerts(scene.results), "", Text(f"{scene.results.step.law}", "green")]
     return Group(*parts)
 
 
 def plain_line(scene: Scene) -> str:
-    """The state in one line, where there is no terminal to draw on."""
+    """The state in one line, for use without a terminal."""
     said = f"{clock(scene.seconds)}  {scene.written:,} written"
     if scene.results is None:
         return f"{said}; starting Spark ..."
     step = scene.results.step
     line = f"{said}; lag {step.lag:,}; {step.law}; {scene.results.alerts:,} alerts"
     if scene.results.last:
-        line += f"; the last: {_told(scene.results.last[-1])}"
+        line += f"; latest: {_told(scene.results.last[-1])}"
     return line
 
 
 def summary(account: Account) -> RenderableType:
-    """How the rules did, whether the recount agrees, and what an hour costs."""
+    """The scores of the rules, the recount, and the cost of an hourly batch."""
     parts: list[RenderableType] = [_scores(account), "", findings_table(account.findings), ""]
     parts += [_picture(account), ""]
     if account.latency:
         took = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in account.latency.items())
-        parts.append(f"from transaction to alert, both in the log: {took}")
+        parts.append(f"latency from transaction to alert, both in the log: {took}")
     if account.holds:
         text = f"Every transaction is accounted for. ({span(account.seconds)})"
         parts.append(Text(text, "bold green"))
     else:
-        parts.append(Text("This is not as it should be: please report it.", "bold red"))
+        parts.append(Text("The counts do not agree: please report it.", "bold red"))
     return Padding(Group(*parts), (1, 0, 0, 0))
 
 
 def _sides(scene: Scene) -> Table:
-    """The transactions as they are written, and as they are looked at."""
+    """The progress of the cards and of the pipeline."""
     lines = Table.grid(padding=(0, 2, 0, 0))
     pace = "in use" if scene.writing else "waiting" if scene.results is None else "all written"
     lines.add_row(
@@ -73,7 +73,7 @@ def _sides(scene: Scene) -> Table:
         lag = results.step.lag
         lines.add_row(
             Text("pipeline", "bold"),
-            Text("● looking" if lag else "● caught up", "green"),
+            Text("● processing" if lag else "● caught up", "green"),
             f"{results.rate:,.0f} rows/s",
             f"watermark  {time_of(results.watermark)}",
             Text(f"lag {lag:,} rows", "yellow" if lag else ""),
@@ -83,7 +83,7 @@ def _sides(scene: Scene) -> Table:
 
 def _alerts(results: Results) -> Table:
     lines = table(ALERTS, "card", "transaction", "at", ">value", ">evidence")
-    lines.title = f"{results.alerts:,} alerts, the last of them:"
+    lines.title = f"{results.alerts:,} alerts, latest first:"
     for row in reversed(results.last):
         lines.add_row(
             Text(row["rule"], _RULES.get(row["rule"], "")),
@@ -97,10 +97,10 @@ def _alerts(results: Results) -> Table:
 
 
 def _scores(account: Account) -> Table:
-    lines = table("rule", ">alerts", ">precision", ">recall", "", title="how the rules did")
+    lines = table("rule", ">alerts", ">precision", ">recall", "", title="scores of the rules")
     for score in account.rules:
-        _score(lines, score, "of what it means, counted again from the log's segments")
-    _score(lines, account.fraud, "of the transactions that are fraud")
+        _score(lines, score, "against the recount from the log's segments")
+    _score(lines, account.fraud, "against the transactions that are fraud")
     return lines
 
 
@@ -110,13 +110,15 @@ def _score(lines: Table, score: Score, of: str) -> None:
 
 
 def _picture(account: Account) -> Table:
-    """The seeds' first picture: what an hourly batch lets through."""
+    """The fraud that gets through."""
     seen = account.picture
-    title = f"{seen.caught:,} of {seen.incidents:,} stolen cards were found. What got through:"
+    title = (
+        f"{seen.caught:,} of {seen.incidents:,} stolen cards were found. Fraud that got through:"
+    )
     lines = table("", ">transactions", ">money", title=title)
     rows: Mapping[str, Passed] = {
-        "with nobody looking": seen.all,
-        "with a batch every hour": seen.hourly,
+        "without detection": seen.all,
+        "with an hourly batch": seen.hourly,
         "with these alerts": seen.alerted,
     }
     for name, passed in rows.items():

@@ -1,4 +1,4 @@
-"""Where the demo of fraud comes together: a log, cards, the pipeline, and the account."""
+"""Set up the fraud demo: a log, cards, the pipeline, and the check at the end."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _HOUR = 3600 * SECOND
 _ONCE_SPAN, _LIVE_SPAN = 3 * _HOUR, 24 * _HOUR
 _RATE, _COMMITS_PER_SECOND = 1_000, 20
 _FIRST = 20
-"""Transactions that are there before the rest, for Spark to start with."""
+"""Transactions that are written before the rest, for Spark to start with."""
 
 
 def perform(url: str, *, events: int, once: bool, quiet: bool) -> Account:
-    """Run the demo on a log, and look at everything again at the end."""
+    """Run the demo on a log, and verify it at the end."""
     pipeline = load_app(f"{pipeline_file('fraud.py')}:app")
     with open_log(url) as log:
         for topic in (TRANSACTIONS, PROFILES):
@@ -64,7 +64,7 @@ def _account(log: Log, pipeline: App, play: Play, made: Traffic) -> Account:
     alerts = alerts_in(folder, ALERTS)
     stored = stored_rows(folder, LATE)
     late = stored.column("transaction").to_pylist() if stored.num_rows else []
-    # Of a log that is kept, the alerts of earlier demos are right as well, and not of interest.
+    # A log that was kept also has correct alerts of earlier demos, which do not count here.
     mine = [alert for alert in alerts if play.warm is not None and alert.appended >= play.warm]
     written = play.scene().written
     return Account(

@@ -1,6 +1,6 @@
-"""Cards in use: holders who shop where they are, and thieves in between, who are known to us only.
+"""Simulated card transactions: by holders who shop where they are, and by thieves.
 
-What is fraud is not in the stream. It is kept beside it, to see afterwards what was found.
+The stream does not say what is fraud. The truth is kept beside it, for the check at the end.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _CITIES = np.array(
 )  # fmt: skip
 _MERCHANTS = 40
 _ACROSS = 0.04
-"""Merchants are so many degrees from the middle of their city at most."""
+"""Maximum distance of a merchant from the centre of its city, in degrees."""
 
 _BETWEEN, _LEAST = 20 * _MINUTE, 2 * _MINUTE
-"""From one use of a card to the next: so long on average, and at least."""
+"""Average and minimum time from one use of a card to the next."""
 
 _TRAVELLERS = 0.1
 _STOLEN = 0.03
 _DEAR = 0.0005
-"""Of so many purchases the amount is large, and yet they are no fraud."""
+"""Share of purchases with a large amount that are no fraud."""
 
 _BEHIND, _LATE = 0.3 * SECOND, 0.003
-"""Transactions come so long after they happened, on average; of some it is minutes."""
+"""Average delay of a transaction, and the share that is minutes late."""
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -59,7 +59,7 @@ class Incident:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Who holds cards, what was done with them in the order of arrival, and the truth about it."""
+    """Card profiles, transactions in the order of arrival, and the truth about them."""
 
     profiles: pa.Table
     transactions: pa.Table
@@ -69,7 +69,7 @@ class Traffic:
     span: int
 
     def tables(self, begin: int, chunk: int) -> Iterator[pa.Table]:
-        """The transactions from one on, so many for each commit."""
+        """The transactions from `begin` on, `chunk` per commit."""
         for first in range(begin, self.transactions.num_rows, chunk):
             yield self.transactions.slice(first, chunk)
 
@@ -87,7 +87,7 @@ class _Uses:
 
 
 def traffic(events: int, start: int, span: int, seed: int = SEED) -> Traffic:
-    """So many transactions, from a moment on for about a time. They are the same for a seed."""
+    """Simulate `events` transactions from `start` over about `span`, the same for a seed."""
     dice = np.random.default_rng(seed)
     cards = max(30, int(events * 1.15 * _BETWEEN / span))
     home = dice.integers(len(_CITIES), size=cards)
@@ -103,7 +103,7 @@ def traffic(events: int, start: int, span: int, seed: int = SEED) -> Traffic:
 
 
 def _genuine(dice: np.random.Generator, home: Ints, usual: Floats, start: int, span: int) -> _Uses:
-    """What holders do: one use after the other, in their city or in one that they travel to."""
+    """The uses by holders, in their city or in one that they travel to."""
     cards, most = len(home), int(span / _BETWEEN * 2) + 8
     gaps = _LEAST + dice.exponential(_BETWEEN - _LEAST, (cards, most))
     gaps[:, 0] = dice.uniform(0, _BETWEEN, cards)
@@ -129,7 +129,7 @@ def _genuine(dice: np.random.Generator, home: Ints, usual: Floats, start: int, s
 def _stolen(
     dice: np.random.Generator, genuine: _Uses, home: Ints, start: int, span: int
 ) -> list[_Uses]:
-    """What thieves do: each card in one of the ways, from some moment after a genuine use on."""
+    """The uses by thieves: each stolen card in one of the ways, after a genuine use."""
     found = []
     first = np.flatnonzero(genuine.at < start + max(span - _HOUR, span // 4))
     count = min(max(3, int(len(home) * _STOLEN)), len(first))
@@ -149,7 +149,7 @@ Way = Callable[[np.random.Generator, int, int], tuple[Ints, Ints, Ints]]
 
 
 def _testing(dice: np.random.Generator, last: int, city: int) -> tuple[Ints, Ints, Ints]:
-    """A shop on the net, to see if the card works: little money, every few seconds."""
+    """Card testing in an online shop: small amounts, every few seconds."""
     count = int(dice.integers(8, 25))
     begin = last + int(dice.uniform(3, 15) * _MINUTE)
     at = begin + np.cumsum(dice.uniform(2, 7, count) * SECOND).astype(np.int64)
@@ -157,7 +157,7 @@ def _testing(dice: np.random.Generator, last: int, city: int) -> tuple[Ints, Int
 
 
 def _spree(dice: np.random.Generator, last: int, city: int) -> tuple[Ints, Ints, Ints]:
-    """As much as the card gives, in the city it was stolen in, until somebody notices."""
+    """A spending spree in the city of the theft, until somebody notices."""
     count = int(dice.integers(15, 40))
     begin = last + int(dice.uniform(3, 15) * _MINUTE)
     at = begin + np.cumsum(dice.uniform(90, 150, count) * SECOND).astype(np.int64)
@@ -165,7 +165,7 @@ def _spree(dice: np.random.Generator, last: int, city: int) -> tuple[Ints, Ints,
 
 
 def _clone(dice: np.random.Generator, last: int, city: int) -> tuple[Ints, Ints, Ints]:
-    """A copy of the card, used on the other side of an ocean minutes after the card itself."""
+    """A cloned card, used far away minutes after the card itself."""
     count = int(dice.integers(8, 20))
     begin = last + int(dice.uniform(0.5, 1.5) * _MINUTE)
     at = begin + np.cumsum(dice.uniform(100, 200, count) * SECOND).astype(np.int64)
