@@ -21,8 +21,6 @@ from headrace.testing import Crash, ScriptedLog, crash_at, scripted_log
 from tests.property.judging import check_view
 from tests.spark import shared
 
-pytestmark = pytest.mark.timeout(300)
-
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 SCHEMA = "k string, at timestamp"
