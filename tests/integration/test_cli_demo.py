@@ -59,6 +59,7 @@ def test_the_demo_counts_page_views_and_the_recount_agrees(tmp_path: Path) -> No
     assert "1 differ from the recount; first " in wrong.remark
 
 
+@pytest.mark.slow
 def test_the_demo_of_fraud_finds_all_that_its_rules_mean(tmp_path: Path) -> None:
     cli = Cli(tmp_path)
     words = ("demo", "fraud", "--once", "--events", "3000", "--json", "--log", cli.url)

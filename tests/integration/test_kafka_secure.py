@@ -217,7 +217,10 @@ def processes_with(secret: str) -> list[str]:
     return [line for line in found if secret in line]
 
 
-@pytest.mark.parametrize("how", ["files", "texts", "keystore"])
+@pytest.mark.parametrize(
+    "how",
+    ["files", *(pytest.param(how, marks=pytest.mark.slow) for how in ("texts", "keystore"))],
+)
 def test_a_pipeline_runs_on_a_broker_that_wants_a_certificate(
     secure: Secure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:

@@ -137,7 +137,7 @@ def test_expressions_may_be_columns(log: ScriptedLog) -> None:
     ("window", "length"),
     [
         (hr.tumbling(10 * SECOND), 10),
-        (hr.hopping(20 * SECOND, 10 * SECOND), 20),
+        pytest.param(hr.hopping(20 * SECOND, 10 * SECOND), 20, marks=pytest.mark.slow),
         (hr.sliding(10 * SECOND), 20),
     ],
     ids=["tumbling", "hopping", "sliding"],

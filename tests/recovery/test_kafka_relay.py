@@ -141,6 +141,7 @@ class Victim:
         self.fell_on[points[-1] if points else "starting"] += 1
 
 
+@pytest.mark.slow
 def test_a_killed_relay_writes_each_row_once(kafka: Runs, tmp_path: Path) -> None:
     victim = Victim(kafka, tmp_path, seed=1)
     victim.kill_at("computed")

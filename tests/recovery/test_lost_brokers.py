@@ -123,6 +123,7 @@ def test_what_all_in_sync_replicas_acknowledged_survives_the_loss_of_the_leader(
     wait_until(lambda: set(placed(cluster, "safe").in_sync) == {1, 2, 3})
 
 
+@pytest.mark.slow
 def test_with_too_few_replicas_in_sync_all_is_refused_and_one_is_not(cluster: Cluster) -> None:
     create(cluster, "few", [1, 2], **{"min.insync.replicas": "2"})
     assert send(cluster, "few", ["a"], "all") == ["a"]

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from headrace.errors import NoJava
 from headrace.servers.java.home import java
 from headrace.servers.java.jars import cache
 
@@ -36,7 +37,7 @@ def archive(program: Program, class_path: str) -> Path:
 
 def options(program: Program, class_path: str) -> tuple[str, ...]:
     """Java's options to use the archive; none where there is none."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, NoJava):
         file = archive(program, class_path)
         if file.exists():
             # Without a word where it does not fit: the console is the user's.
