@@ -36,6 +36,8 @@ _LONG = {
     "docs/how-to/lose-a-broker.md",
     "docs/how-to/run-in-real-time.md",
     "docs/how-to/run-on-a-cluster.md",
+    "docs/how-to/run-on-kafka.md",
+    "docs/how-to/test-a-pipeline.md",
     "docs/how-to/write-a-pipeline-in-sql.md",
 }
 """Pages that start Spark again and again, or several brokers."""

@@ -124,9 +124,8 @@ def test_rows_around_1970_and_a_zero_time_count_in_every_window(log: ScriptedLog
         assert found.late
 
 
-@pytest.mark.parametrize(
-    "frontier", ["events", pytest.param("punctuation", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("frontier", ["events", "punctuation"])
 def test_the_first_and_the_last_moment_of_time_count_in_every_window(
     log: ScriptedLog, frontier: str
 ) -> None:

@@ -138,7 +138,7 @@ def test_expressions_may_be_columns(log: ScriptedLog) -> None:
     [
         (hr.tumbling(10 * SECOND), 10),
         pytest.param(hr.hopping(20 * SECOND, 10 * SECOND), 20, marks=pytest.mark.slow),
-        (hr.sliding(10 * SECOND), 20),
+        pytest.param(hr.sliding(10 * SECOND), 20, marks=pytest.mark.slow),
     ],
     ids=["tumbling", "hopping", "sliding"],
 )
