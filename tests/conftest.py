@@ -1,6 +1,7 @@
 """What all tests have in common.
 
-How much Hypothesis tries is `quick` by default, and `deep` with HYPOTHESIS_PROFILE=deep.
+How much Hypothesis tries is `quick` by default, and `deep` with HYPOTHESIS_PROFILE=deep. Laws of
+Spark try other examples in every run; a failure names the seed, and HYPOTHESIS_SEED repeats it.
 """
 
 from __future__ import annotations
@@ -8,14 +9,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from headrace.servers.java import jars
 from headrace.servers.kafka.state import ClusterState
-from tests import kafka
+from tests import kafka, waiting
+from tests.seed import SEED
 
 # Nothing is judged by the wall clock here, and files on a busy disk are slow now and then.
 _CALM = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -35,12 +37,41 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 # Pipelines of tests run for seconds.
 os.environ["HEADRACE_BRIEF"] = "1"
 
-# Whoever is the first to start Spark in a process, others may want to read Kafka with it.
-_JARS = ",".join(map(str, jars("spark-kafka")))
-os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {_JARS} pyspark-shell"
-
 # A run in the background of a script begins with Ctrl-C ignored, and its children would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_WITHOUT_SPARK = {"unit", "conformance"}
+"""Folders of tests that start no Spark, and so need no jars."""
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let whoever starts Spark first in this process start one that can read Kafka."""
+    root = session.config.rootpath / "tests"
+    if {item.path.relative_to(root).parts[0] for item in session.items} - _WITHOUT_SPARK:
+        found = ",".join(map(str, jars("spark-kafka")))
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {found} pyspark-shell"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    waiting.begin(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Iterator[None]:
+    waiting.end()
+    yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and "property" in item.path.parts:
+        report.sections.append(("seed", f"HYPOTHESIS_SEED={SEED} tries the same examples again"))
+    return report
 
 
 @pytest.fixture(autouse=True)

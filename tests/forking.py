@@ -9,8 +9,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-LIMIT = 100
-"""Seconds after which a child counts as hung. It is never waited for otherwise."""
+from tests.waiting import left
 
 
 class Child:
@@ -32,7 +31,7 @@ class Child:
 
     def hear(self) -> Any:
         """The next word of the child. What it raised is raised here."""
-        if not self._line.poll(LIMIT):
+        if not self._line.poll(left()):
             self.process.kill()
             raise TimeoutError("the child hangs")
         word = self._line.recv()
@@ -43,7 +42,7 @@ class Child:
     def end(self) -> Any:
         """The last word of the child, which has ended."""
         word = self.hear()
-        self.process.join(LIMIT)
+        self.process.join(left())
         assert self.process.exitcode == 0
         return word
 

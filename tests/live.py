@@ -21,10 +21,9 @@ from headrace.operators.alerts.declare import ALERT
 from headrace.operators.alerts.meaning import Flagged, Judge, flagged
 from headrace.oracle.events import Event
 from headrace.pipeline.stream import Source, sources
+from tests.waiting import left
 
 Row = dict[str, Any]
-
-PATIENCE = 300 * SECOND
 
 APP = """
 from datetime import timedelta
@@ -105,14 +104,14 @@ class Live:
         """Ask it to stop; returns what it says of each step."""
         assert self._process is not None
         self._process.send_signal(signal.SIGINT)
-        out, _ = self._process.communicate(timeout=60)
+        out, _ = self._process.communicate(timeout=left())
         assert self._process.returncode == 130, self._said.read_text()
         return {line["step"]: line for line in map(json.loads, out.splitlines())}
 
     def refused(self) -> str:
         """Start it where it cannot run; returns what it says."""
         done = subprocess.run(
-            self._words, capture_output=True, text=True, env=self._environment, timeout=120,
+            self._words, capture_output=True, text=True, env=self._environment, timeout=left(),
             check=False,
         )  # fmt: skip
         assert done.returncode != 0, done.stdout
@@ -120,12 +119,11 @@ class Live:
 
     def until(self, true: Callable[[], bool]) -> None:
         """Return when something is so, as it will be while the application runs."""
-        clock = SystemClock()
-        end = clock.monotonic() + PATIENCE
+        clock, process = SystemClock(), self._process
+        assert process is not None
         while not true():
-            assert self._process is not None
-            assert self._process.poll() is None, self._said.read_text()
-            assert clock.monotonic() < end, self._said.read_text()
+            assert process.poll() is None, self._said.read_text()
+            assert left() > 1, self._said.read_text()
             clock.sleep(SECOND // 5)
 
 

@@ -12,12 +12,13 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
-from headrace.clock import MILLISECOND, SECOND, Clock, SystemClock, micros
+from headrace.clock import MILLISECOND, Clock, SystemClock, micros
 from headrace.log import EARLIEST, Consumer, Log, Position, Time
 from headrace.log.kafka.consumer import KafkaConsumer
 from headrace.log.kafka.log import KafkaLog
 from headrace.log.roles import CommitMode
 from tests.conformance.backends import Backend
+from tests.waiting import left
 
 BROKER = {
     "group.max.session.timeout.ms": "7200000",
@@ -29,7 +30,6 @@ HASTE = 5
 _MOMENT = 20 * MILLISECOND
 _MINUTE = timedelta(minutes=1)
 _BETWEEN = 5 * MILLISECOND
-_NEVER = 60 * SECOND
 _SILENCE = timedelta(seconds=4)
 """After so long without a poll a member is gone, in tests where one falls silent."""
 
@@ -136,11 +136,8 @@ class KafkaBackend(Backend):
             self._real.sleep(_MOMENT)
 
     def rounds(self) -> Iterator[int]:
-        """As many as there are in a time that is long for Kafka: one may take no time at all."""
-        end = self._real.monotonic() + _NEVER
-        for number in itertools.count():
-            if self._real.monotonic() > end:
-                return
+        """As many as there are in the test's time: one may take no time at all."""
+        for number in itertools.takewhile(lambda _: left() > 1, itertools.count()):
             yield number
             self._real.sleep(_BETWEEN)
 

@@ -13,6 +13,7 @@ import pytest
 from headrace.servers.kafka import Cluster
 from headrace.servers.spark_cluster import Standalone
 from tests.docs.pages import blocks, same
+from tests.waiting import left
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -35,6 +36,8 @@ _LONG = {
     "docs/how-to/lose-a-broker.md",
     "docs/how-to/run-in-real-time.md",
     "docs/how-to/run-on-a-cluster.md",
+    "docs/how-to/run-on-kafka.md",
+    "docs/how-to/test-a-pipeline.md",
     "docs/how-to/write-a-pipeline-in-sql.md",
 }
 """Pages that start Spark again and again, or several brokers."""
@@ -45,10 +48,6 @@ def _parameter(page: Path) -> Any:
     return pytest.param(page, id=name, marks=[pytest.mark.slow] if name in _LONG else [])
 
 
-_PATIENCE = 180
-"""Seconds for a command. One that starts Spark takes most of a minute on a busy machine."""
-
-
 def end_servers(folder: Path, namespace: dict[str, Any]) -> None:
     """End what a page started, and did not come to end."""
     Cluster(folder / "kafka-data").down()
@@ -57,7 +56,6 @@ def end_servers(folder: Path, namespace: dict[str, Any]) -> None:
             value.close()
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", [_parameter(page) for page in PAGES])
 def test_the_examples_of_a_page_do_what_they_say(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
@@ -86,7 +84,7 @@ def test_the_examples_of_a_page_do_what_they_say(
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
-                timeout=_PATIENCE,
+                timeout=left(),
                 check=False,
             )
             assert same(command.expected, done.stdout), (

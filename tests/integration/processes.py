@@ -11,6 +11,7 @@ from typing import Any
 
 import headrace
 from headrace.log import Log
+from tests.waiting import left, started
 
 ROOT = os.geteuid() == 0
 
@@ -21,20 +22,23 @@ def values(log: Log) -> list[bytes]:
 
 def python(script: str, *arguments: object) -> subprocess.Popen[str]:
     """A Python of its own that runs the script."""
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", script, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # The same headrace as here, installed or not.
-        env={**os.environ, "PYTHONPATH": str(Path(headrace.__file__).parents[1])},
+    return started(
+        subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", script, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # The same headrace as here, installed or not.
+            env={**os.environ, "PYTHONPATH": str(Path(headrace.__file__).parents[1])},
+            process_group=0,
+        )
     )
 
 
 def answer(process: subprocess.Popen[str], said: str = "") -> Any:
     """What the script printed, as JSON."""
-    out, err = process.communicate(said, timeout=60)
+    out, err = process.communicate(said, timeout=left())
     assert process.returncode == 0, err
     return json.loads(out)
 

@@ -211,7 +211,6 @@ def test_a_topic_that_goes_by_arrival_has_alerts_too() -> None:
         assert results.law("alerts").holds
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("max_commits", [3, 1_000], ids=["in batches", "at once"])
 def test_what_late_events_ids_used_again_and_both_ends_come_to_is_the_oracles(
     max_commits: int,

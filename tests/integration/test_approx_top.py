@@ -7,13 +7,9 @@ import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 import headrace as hr
 from headrace.testing import scripted_log
 from tests.spark import shared
-
-pytestmark = pytest.mark.timeout(300)
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

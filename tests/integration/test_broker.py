@@ -7,9 +7,14 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from headrace.servers.java import jars
 from headrace.servers.kafka import ClusterState
 
 pytestmark = pytest.mark.service
+
+
+def test_the_jars_that_the_locks_name_can_be_had() -> None:
+    assert all(path.is_file() for path in (*jars("kafka"), *jars("spark-kafka")))
 
 
 def test_what_is_produced_in_a_transaction_can_be_consumed(broker: ClusterState) -> None:

@@ -97,7 +97,6 @@ def _results(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_windows_are_measured_against_hand_written_spark(tmp_path: Path) -> None:
     shared()
     told = Cli(tmp_path).json("bench", "windows", "--quick")
@@ -117,7 +116,6 @@ def test_windows_are_measured_against_hand_written_spark(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_joins_are_measured_against_plain_spark(tmp_path: Path) -> None:
     shared()
     told = Cli(tmp_path).json("bench", "joins", "--quick")
@@ -137,7 +135,6 @@ def test_joins_are_measured_against_plain_spark(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_freshness_is_measured_against_hand_written_spark(tmp_path: Path) -> None:
     shared()
     told = Cli(tmp_path).json("bench", "freshness", "--quick")
@@ -151,7 +148,6 @@ def test_freshness_is_measured_against_hand_written_spark(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_leaderboard_is_measured_against_hand_written_spark(tmp_path: Path) -> None:
     shared()
     told = Cli(tmp_path).json("bench", "leaderboard", "--quick")
@@ -161,7 +157,6 @@ def test_a_leaderboard_is_measured_against_hand_written_spark(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_state_is_measured_against_state_per_key(tmp_path: Path) -> None:
     shared()
     told = Cli(tmp_path).json("bench", "keyed-state", "--quick")
@@ -177,7 +172,6 @@ def test_state_is_measured_against_state_per_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_what_joins_and_state_hold_is_measured_over_a_run(tmp_path: Path) -> None:
     shared()
     told = Cli(tmp_path).json("bench", "state", "--quick")
@@ -192,7 +186,6 @@ def test_what_joins_and_state_hold_is_measured_over_a_run(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.service
-@pytest.mark.timeout(600)
 def test_kafka_is_measured_against_hand_written_spark(tmp_path: Path) -> None:
     told = Cli(tmp_path).json("bench", "kafka", "--quick")
     names = {result["name"] for result in told["results"]}

@@ -22,15 +22,15 @@ from headrace.cli.demonstration.stage import pipeline_file
 from headrace.cli.loading import load_app
 from headrace.store import open_views
 from tests.integration.test_cli_running import Cli, ended
+from tests.waiting import left, started
 
 EVENTS = 5_000
 
 
-@pytest.mark.timeout(300)
 def test_the_demo_counts_page_views_and_the_recount_agrees(tmp_path: Path) -> None:
     cli = Cli(tmp_path)
     process = cli.start("demo", "--once", "--events", str(EVENTS), "--log", cli.url)
-    out, err = (text.decode() for text in process.communicate(timeout=200))
+    out, err = (text.decode() for text in process.communicate(timeout=left()))
     assert process.returncode == 0, out + err
     assert err == ""
     assert "starting Spark" in out.splitlines()[0]
@@ -59,12 +59,12 @@ def test_the_demo_counts_page_views_and_the_recount_agrees(tmp_path: Path) -> No
     assert "1 differ from the recount; first " in wrong.remark
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_the_demo_of_fraud_finds_all_that_its_rules_mean(tmp_path: Path) -> None:
     cli = Cli(tmp_path)
     words = ("demo", "fraud", "--once", "--events", "3000", "--json", "--log", cli.url)
     process = cli.start(*words)
-    out, err = (text.decode() for text in process.communicate(timeout=250))
+    out, err = (text.decode() for text in process.communicate(timeout=left()))
     assert (process.returncode, err) == (0, ""), out + err
     told = json.loads(out)
     assert told["holds"]
@@ -80,7 +80,6 @@ def test_the_demo_of_fraud_finds_all_that_its_rules_mean(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_on_a_terminal_the_demo_is_drawn_until_ctrl_c_and_the_rest_is_counted(
     tmp_path: Path,
 ) -> None:
@@ -94,7 +93,7 @@ def test_on_a_terminal_the_demo_is_drawn_until_ctrl_c_and_the_rest_is_counted(
         while more := os.read(terminal, 1 << 16):
             seen += more
     os.close(terminal)
-    assert process.wait(60) == 0
+    assert process.wait(left()) == 0
     drawn = seen.decode()
     for part in ("starting Spark", "watermark", "too late", "broken", "most viewed"):
         assert part in drawn
@@ -107,12 +106,15 @@ def _on_a_terminal(cli: Cli, *words: str) -> tuple[subprocess.Popen[bytes], int]
     """A command that has a terminal, of a usual size, and the other end of it."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "headrace.cli.main", *words],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=cli.environment,
+    process = started(
+        subprocess.Popen(
+            [sys.executable, "-m", "headrace.cli.main", *words],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=cli.environment,
+            process_group=0,
+        )
     )
     os.close(theirs)
     return process, ours

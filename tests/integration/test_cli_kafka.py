@@ -18,6 +18,7 @@ from headrace.servers.java.ports import answers
 from headrace.servers.kafka import Cluster, ClusterState
 from tests.integration.processes import mounted, python
 from tests.integration.test_cli_running import Cli
+from tests.waiting import left
 
 pytestmark = pytest.mark.service
 
@@ -215,7 +216,7 @@ def test_without_the_client_the_refusal_names_the_extra(cli: Kafka) -> None:
         "from headrace.cli.main import main; main()"
     )
     process = python(script, "kafka", "up", *cli.data)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=left())
     assert process.returncode == 2
     assert err == "error: Kafka's client is not installed\n  → pip install 'headrace[kafka]'\n"
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from headrace.cli.producing import CHUNK_LINES
-from tests.integration.test_cli_running import Cli, wait_until
+from tests.integration.test_cli_running import Cli
+from tests.waiting import wait_until
 
 TYPED = ("--schema", "id bigint not null, name string, price decimal(10,2)", "--key", "id")
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from headrace.store import open_views
-from tests.integration.test_cli_running import Cli, ended, wait_until
+from tests.integration.test_cli_running import Cli, ended
+from tests.waiting import left, wait_until
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -72,14 +73,13 @@ def java_of(pid: int) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_killed_driver_is_told_of_and_nothing_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = Shop(tmp_path, monkeypatch)
     shop.order(("pen", 5))
     process = shop.start("run", "shop:app")
-    wait_until(lambda: shop.law().get("rows") == 1, seconds=100)
+    wait_until(lambda: shop.law().get("rows") == 1)
     shop.order(("pen", 6))
     os.kill(java_of(process.pid), signal.SIGKILL)
     code, _, err = ended(process)
@@ -87,21 +87,20 @@ def test_a_killed_driver_is_told_of_and_nothing_is_lost(
     assert "the Java process that Spark runs in is gone" in err
 
     again = shop.start("run", "shop:app")
-    wait_until(lambda: shop.law().get("rows") == 2, seconds=100)
+    wait_until(lambda: shop.law().get("rows") == 2)
     again.send_signal(signal.SIGINT)
     code, out, err = ended(again)
     assert code == 130, err
     assert "2 rows = 2 counted" in out
 
 
-@pytest.mark.timeout(300)
 def test_a_pipeline_runs_until_ctrl_c_and_goes_on_from_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = Shop(tmp_path, monkeypatch)
     shop.order(("pen", 5), ("nothing", 6), ("cup", None))
     process = shop.start("run", "shop:app")
-    wait_until(lambda: shop.law().get("rows") == 3, seconds=100)
+    wait_until(lambda: shop.law().get("rows") == 3)
 
     refused = shop.run("run", "shop:app", code=2)
     assert f"running already, as process {process.pid}" in refused.stderr
@@ -123,7 +122,7 @@ def test_a_pipeline_runs_until_ctrl_c_and_goes_on_from_there(
 
     shop.order(("pen", 410))
     process = shop.start("run", "shop.py:app", "--until-caught-up", "--json", "--max-commits", "1")
-    out, err = (text.decode() for text in process.communicate(timeout=150))
+    out, err = (text.decode() for text in process.communicate(timeout=left()))
     assert process.returncode == 0, err
     (line,) = out.splitlines()
     told = json.loads(line)
@@ -137,7 +136,6 @@ def test_a_pipeline_runs_until_ctrl_c_and_goes_on_from_there(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_pipeline_that_fails_says_why_and_exits_with_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,7 +143,7 @@ def test_a_pipeline_that_fails_says_why_and_exits_with_1(
     shop = Shop(tmp_path, monkeypatch, text)
     shop.order(("pen", 5))
     process = shop.start("run", "shop:app", "--until-caught-up", "--json")
-    out, err = (text.decode() for text in process.communicate(timeout=150))
+    out, err = (text.decode() for text in process.communicate(timeout=left()))
     assert (process.returncode, out) == (1, ""), err
     assert "error: Step 'sold' failed: " in err
     assert "CAST_INVALID_INPUT" in err

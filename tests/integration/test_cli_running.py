@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headrace.cli.main import app
-from headrace.clock import SECOND, SystemClock
 from headrace.errors import LogBusy
 from headrace.log import Log, Record, open_log
+from tests.waiting import left, started, wait_until
 
 
 class Cli:
@@ -51,12 +51,15 @@ class Cli:
 
     def start(self, *words: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
         """Start a command as a process of its own."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "headrace.cli.main", *words],
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=self.environment,
+        return started(
+            subprocess.Popen(
+                [sys.executable, "-m", "headrace.cli.main", *words],
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=self.environment,
+                process_group=0,
+            )
         )
 
     def open(self) -> Log:
@@ -77,16 +80,8 @@ class Cli:
 
 def ended(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
     """A process's exit code and the rest of its output."""
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=left())
     return process.returncode, out.decode(), err.decode()
-
-
-def wait_until(condition: Any, *, seconds: int = 30) -> None:
-    clock = SystemClock()
-    deadline = clock.now() + seconds * SECOND
-    while not condition():
-        assert clock.now() < deadline, f"it did not happen within {seconds} s"
-        clock.sleep(SECOND // 200)
 
 
 def test_the_installed_script_and_the_module_are_the_same_program(tmp_path: Path) -> None:
@@ -183,7 +178,7 @@ def test_a_reader_that_goes_away_ends_consume_quietly(tmp_path: Path) -> None:
     assert process.stdout is not None and process.stderr is not None
     assert json.loads(process.stdout.readline())["offset"] == 0
     process.stdout.close()
-    assert process.wait(60) == 141
+    assert process.wait(left()) == 141
     assert process.stderr.read() == b""
     process.stderr.close()
 
@@ -195,7 +190,7 @@ def test_a_group_is_not_moved_past_what_a_broken_pipe_has_lost(tmp_path: Path) -
     assert process.stdout is not None and process.stderr is not None
     process.stdout.readline()
     process.stdout.close()
-    assert process.wait(60) == 141
+    assert process.wait(left()) == 141
     process.stderr.close()
     # The pipe holds 64 KiB, and what was in it may or may not have been read.
     assert cli.json("groups", "describe", "g")["lag"] > 3_000 - 2_000

@@ -41,7 +41,6 @@ def cli(tmp_path_factory: pytest.TempPathFactory) -> Cli:
     return made
 
 
-@pytest.mark.timeout(300)
 def test_views_are_listed_with_how_far_they_are(cli: Cli) -> None:
     header, line = cli.run("views", "list").stdout.splitlines()
     assert header.split() == ["view", "app", "rows", "watermark", "emit", "key", "late", "dead"]

@@ -18,8 +18,6 @@ from headrace.testing import scripted_log
 from tests.property.distinct import check_distinct
 from tests.spark import shuffling
 
-pytestmark = pytest.mark.timeout(300)
-
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 TYPES: dict[str, list[Any]] = {

@@ -35,8 +35,6 @@ MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
 MOMENT = pa.timestamp("us", tz="UTC")
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def order(seconds: float, item: str = "pen", price: float | None = 1.5) -> dict[str, Any]:
     return {"item": item, "price": price, "at": NOON + timedelta(seconds=seconds)}

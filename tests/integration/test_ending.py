@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
-
 import headrace as hr
 from headrace.application.drain import close_windows, drain
 from headrace.operators.window.windows import AnyWindow
@@ -15,8 +13,6 @@ from headrace.testing import Results, scripted_log
 from tests.integration.test_cli_running import Cli
 from tests.property.judging import check_law, check_published, check_view
 from tests.spark import shared
-
-pytestmark = pytest.mark.timeout(300)
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -31,8 +31,6 @@ from headrace.store.sqlite.database import Database
 from headrace.testing import ScriptedLog, scripted_log
 from tests.spark import shared
 
-pytestmark = pytest.mark.timeout(300)
-
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 LATENESS = hr.Lateness(MINUTE, MINUTE)

@@ -19,6 +19,7 @@ from headrace.errors import LogBusy, MisusedHandle, NotALog, Retryable
 from headrace.log.file.catalog import FILE_NAME
 from headrace.log.file.log import FileLog
 from tests.integration.processes import ROOT, answer, python, values
+from tests.waiting import left
 
 LONG = timedelta(hours=1)
 
@@ -255,7 +256,7 @@ def test_a_consumer_that_outlives_its_log_stops_by_itself(tmp_path: Path) -> Non
     consumer = log.consumer("clicks", group="readers", session=timedelta(milliseconds=30))
     (thread,) = set(threading.enumerate()) - before
     log.close()
-    thread.join(10)
+    thread.join(left())
     assert not thread.is_alive()
     with pytest.raises(MisusedHandle, match="closed"):
         consumer.poll()

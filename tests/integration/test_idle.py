@@ -5,18 +5,15 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
-
 import headrace as hr
 from headrace.application.run import start
 from headrace.clock import SystemClock, to_datetime
 from headrace.log import open_log
 from headrace.store import open_views
-from tests.integration.test_cli_running import wait_until
 from tests.spark import shared
+from tests.waiting import wait_until
 
 
-@pytest.mark.timeout(300)
 def test_the_last_window_is_final_without_another_row(tmp_path: Path) -> None:
     app = hr.App("quiet")
     events = app.topic(
@@ -35,6 +32,6 @@ def test_the_last_window_is_final_without_another_row(tmp_path: Path) -> None:
         with log.producer() as producer:
             producer.send("events", {"k": "a", "at": to_datetime(SystemClock().now())})
         with open_views(log.url, app="quiet") as views:
-            wait_until(lambda: bool(views.rows("counts")), seconds=120)
+            wait_until(lambda: bool(views.rows("counts")))
         running.wait(0)
         assert all(commit.rows == 0 for commit in log.commits("events", 1, 1_000))

@@ -261,7 +261,6 @@ def test_kafka_is_told_how_far_a_step_is(kafka: Runs) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_broker_that_goes_away_and_comes_back_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

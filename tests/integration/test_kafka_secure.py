@@ -217,7 +217,10 @@ def processes_with(secret: str) -> list[str]:
     return [line for line in found if secret in line]
 
 
-@pytest.mark.parametrize("how", ["files", "texts", "keystore"])
+@pytest.mark.parametrize(
+    "how",
+    ["files", *(pytest.param(how, marks=pytest.mark.slow) for how in ("texts", "keystore"))],
+)
 def test_a_pipeline_runs_on_a_broker_that_wants_a_certificate(
     secure: Secure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
@@ -251,8 +254,8 @@ def test_what_spark_cannot_be_told_is_refused_before_it_is_started(
     secure: Secure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, latency: Latency
 ) -> None:
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
-    for module in ("runner", "live"):
-        monkeypatch.setattr(f"headrace.{module}.spark_session", None)
+    for module in ("run", "live"):
+        monkeypatch.setattr(f"headrace.application.{module}.spark_session", None)
     app = hr.App("trusting")
     words = app.topic("trusted", schema="word string, at timestamp", event_time="at")
     app.publish("loud-trusted", hr.derive(words, word="upper(word)"))

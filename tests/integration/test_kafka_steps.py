@@ -63,7 +63,14 @@ def hits(rows: list[dict[str, Any]]) -> list[tuple[str, str, int, int, str]]:
     ]
 
 
-@pytest.mark.parametrize("begin", [BEGIN, datetime(1969, 12, 31, 23), datetime(1, 1, 1)])
+@pytest.mark.parametrize(
+    "begin",
+    [
+        pytest.param(BEGIN, marks=pytest.mark.slow),
+        pytest.param(datetime(1969, 12, 31, 23), marks=pytest.mark.slow),
+        datetime(1, 1, 1),
+    ],
+)
 def test_rows_are_counted_and_what_comes_too_late_is_a_stream(kafka: Runs, begin: datetime) -> None:
     begin = begin.replace(tzinfo=UTC)
     app, source = pageviews(kafka)

@@ -21,14 +21,14 @@ from headrace.plan.source_options import BatchLimits
 from headrace.runtime.landing.landings import landed_log
 from headrace.testing import LANDING_POINTS, Crash, Results, ScriptedLog, crash_at
 from tests import kafka
-from tests.integration.test_cli_running import wait_until
 from tests.property.joining import counted
 from tests.recovery.joined import NOW, declare, feed, judge
 from tests.spark import shuffling
+from tests.waiting import wait_until
 
 HOUR = timedelta(hours=1)
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.service
 
 
 @pytest.fixture(scope="module")

@@ -5,14 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 import headrace as hr
 from headrace.log import TopicSettings
 from headrace.testing import scripted_log
 from tests.spark import shared
-
-pytestmark = pytest.mark.timeout(300)
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 import headrace as hr
 from headrace.testing import scripted_log
 from tests.property.distinct import check_distinct
@@ -20,7 +18,6 @@ TICK = timedelta(microseconds=1)
 HOUR = timedelta(hours=1)
 
 
-@pytest.mark.timeout(600)
 def test_a_row_at_the_watermark_is_late_and_one_just_after_it_is_not() -> None:
     app = hr.App("edges")
     events = app.topic("events", schema="k string, n int, at timestamp", event_time="at")

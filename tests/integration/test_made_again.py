@@ -17,8 +17,7 @@ from headrace.clock import SECOND, SystemClock
 from headrace.errors import PipelineError
 from headrace.testing import ScriptedLog, scripted_log
 from tests.spark import shared
-
-pytestmark = pytest.mark.timeout(300)
+from tests.waiting import left
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -95,7 +94,7 @@ def test_a_pipeline_that_runs_stops_where_its_topic_is_made_again(
             assert clock.monotonic() < until
         make_again(log, app, 150)
         with pytest.raises(PipelineError, match=MADE_AGAIN):
-            running.wait(240)
+            running.wait(left())
         assert running.progress()[0].law.rows == 100
         assert running.progress()[0].lag == 150
 

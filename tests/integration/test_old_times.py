@@ -124,6 +124,7 @@ def test_rows_around_1970_and_a_zero_time_count_in_every_window(log: ScriptedLog
         assert found.late
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frontier", ["events", "punctuation"])
 def test_the_first_and_the_last_moment_of_time_count_in_every_window(
     log: ScriptedLog, frontier: str
@@ -158,9 +159,14 @@ DROPPING: dict[str, Callable[[], hr.App]] = {
     "join": lambda: joining()[0],
     "alerts": flagging,
 }
+REPEATED = {"hopping", "sliding"}
+"""Those that drop rows as tumbling windows do."""
 
 
-@pytest.mark.parametrize("kind", DROPPING)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.slow] * (kind in REPEATED)) for kind in DROPPING],
+)
 def test_a_step_of_which_spark_drops_a_row_stops_before_the_batch_is_stored(
     log: ScriptedLog, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

@@ -22,8 +22,6 @@ from tests.spark import shared
 PIPELINE = Path(__file__).parents[2] / "pipelines" / "order_prices.py"
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
-pytestmark = pytest.mark.timeout(300)
-
 
 class Shop:
     """Orders and products in a log, and the pipeline over them."""

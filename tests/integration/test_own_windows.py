@@ -17,8 +17,6 @@ from headrace.testing import ScriptedLog, scripted_log
 from tests.property.judging import check_view
 from tests.spark import shared
 
-pytestmark = pytest.mark.timeout(300)
-
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 SCHEMA = "k string, price decimal(10,2), seen timestamp, ok boolean, at timestamp"

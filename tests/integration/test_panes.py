@@ -15,8 +15,6 @@ from headrace.store.location import views_folder
 from headrace.testing import ScriptedLog, scripted_log
 from tests.spark import shared
 
-pytestmark = pytest.mark.timeout(300)
-
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 

@@ -19,7 +19,7 @@ from tests.property.flagging import JUDGES
 
 LONG_AGO = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.service
 
 
 def committed(broker: ClusterState, group: str, topic: str) -> int:

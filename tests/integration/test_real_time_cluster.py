@@ -13,7 +13,7 @@ from headrace.servers.kafka import ClusterState
 from headrace.servers.spark_cluster import Standalone
 from tests.live import Live, rows_in
 
-pytestmark = [pytest.mark.service, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.service, pytest.mark.slow]
 
 APP = """
 import headrace as hr

@@ -29,8 +29,7 @@ from headrace.testing import ScriptedLog, scripted_log
 from tests.property.judging import check_changelog, check_law, check_view
 from tests.recovery.rebuilt import NOW, RIGHT, SECOND, WRONG, Shop, fill
 from tests.spark import shared
-
-pytestmark = pytest.mark.timeout(300)
+from tests.waiting import left
 
 
 @pytest.fixture
@@ -115,7 +114,7 @@ class Reader:
         """Return when it has asked anew, and has the answer."""
         with self._answered:
             since = self._asked
-            assert self._answered.wait_for(lambda: self._asked > since + 1, timeout=60)
+            assert self._answered.wait_for(lambda: self._asked > since + 1, timeout=left())
 
     def _read(self) -> None:
         with open_views(self._url) as views:

@@ -13,8 +13,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from headrace.servers.kafka import ClusterState
+from tests.waiting import left
 
-pytestmark = [pytest.mark.service, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.service, pytest.mark.slow]
 
 ROWS = [
     '{"item":"pen","number":1,"price":2.50,"at":"2026-01-01T12:00:00.000001Z","tags":["a","b"]}',
@@ -37,7 +38,7 @@ def test_topics_are_streams_of_spark_and_avro_comes_back_as_it_was(
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=left(),
         check=False,
     )
     assert done.returncode == 0, done.stderr

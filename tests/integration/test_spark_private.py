@@ -9,12 +9,8 @@ import struct
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 
-import pytest
-
 from headrace.runtime.session import SparkSettings, configuration
 from tests.spark import shared
-
-pytestmark = pytest.mark.timeout(300)
 
 _LISTEN = "0A"
 

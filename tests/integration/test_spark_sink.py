@@ -16,8 +16,6 @@ from headrace.log import Log
 from headrace.testing import ScriptedLog, scripted_log
 from tests.spark import shared
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture
 def log() -> Iterator[ScriptedLog]:

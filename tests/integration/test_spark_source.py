@@ -20,8 +20,6 @@ from headrace.testing import ScriptedLog, scripted_log
 from tests.property.judging import check_view
 from tests.spark import shared
 
-pytestmark = pytest.mark.timeout(300)
-
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 
@@ -139,8 +137,8 @@ def test_expressions_may_be_columns(log: ScriptedLog) -> None:
     ("window", "length"),
     [
         (hr.tumbling(10 * SECOND), 10),
-        (hr.hopping(20 * SECOND, 10 * SECOND), 20),
-        (hr.sliding(10 * SECOND), 20),
+        pytest.param(hr.hopping(20 * SECOND, 10 * SECOND), 20, marks=pytest.mark.slow),
+        pytest.param(hr.sliding(10 * SECOND), 20, marks=pytest.mark.slow),
     ],
     ids=["tumbling", "hopping", "sliding"],
 )

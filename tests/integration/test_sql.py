@@ -14,8 +14,7 @@ from headrace.store import open_views
 from headrace.testing import scripted_log
 from tests.integration.test_cli_running import Cli
 from tests.spark import shared
-
-pytestmark = pytest.mark.timeout(400)
+from tests.waiting import left
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -45,7 +44,7 @@ class Site(Cli):
         """Run the file of SQL until it has caught up; returns what it says of its rows."""
         file = str(PIPELINES / "pageviews.sql")
         process = self.start("run", file, "--until-caught-up", *words)
-        out, err = (text.decode() for text in process.communicate(timeout=180))
+        out, err = (text.decode() for text in process.communicate(timeout=left()))
         assert process.returncode == 0, err
         return out
 
@@ -193,7 +192,7 @@ def test_what_spark_refuses_is_told_with_the_place_in_the_file(tmp_path: Path) -
     file.write_text(SHOP.replace("paid > 0", "paid > no_such(paid)"))
     cli = Cli(tmp_path)
     process = cli.start("run", str(file), "--until-caught-up")
-    out, err = (text.decode() for text in process.communicate(timeout=180))
+    out, err = (text.decode() for text in process.communicate(timeout=left()))
     assert (process.returncode, out) == (2, "")
     assert f"See {file}:7:41: SELECT item, paid, at FROM orders WHERE paid > no_such(paid)" in err
     assert "Traceback" not in err

@@ -20,8 +20,6 @@ from headrace.testing import ScriptedLog, scripted_log
 from tests.property import folds
 from tests.spark import shuffling
 
-pytestmark = pytest.mark.timeout(300)
-
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 

@@ -11,8 +11,6 @@ import headrace as hr
 from headrace.testing import scripted_log
 from tests.spark import shared
 
-pytestmark = pytest.mark.timeout(300)
-
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)

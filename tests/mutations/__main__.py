@@ -69,6 +69,7 @@ class Tree:
             **os.environ,
             "PYTHONPATH": f"{self.folder / 'src'}:{self.folder}",
             "HYPOTHESIS_PROFILE": "unshrunk",
+            "HYPOTHESIS_SEED": "",
         }
         with subprocess.Popen(
             command, cwd=self.folder, env=environment, text=True, process_group=0,

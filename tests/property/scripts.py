@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.clock import to_datetime
 from headrace.testing import ScriptedLog
+from tests.seed import SEED
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 BEGIN = NOW - timedelta(hours=2)
@@ -23,6 +24,8 @@ FAR = NOW + 9_000 * SECOND
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SCHEMA = "k string, n int, tags array<string>, at timestamp"
 LATENESS = hr.Lateness(20 * SECOND, 60 * SECOND)
+
+Test = TypeVar("Test", bound=Callable[..., None])
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Commit = list[dict[str, Any]] | datetime
@@ -49,14 +52,21 @@ CHOICES: dict[str, Any] = {
 """What an output can choose."""
 
 
-def quickly(examples: int) -> settings:
-    """So many examples. One that fails is not made smaller, which takes longer than a test may."""
-    return settings(
+def quickly(examples: int, *, fresh: bool = False) -> Callable[[Test], Test]:
+    """So many examples: always the same ones, or `fresh` ones in every run of the tests.
+
+    An example that fails is not made smaller, which takes longer than a test may.
+    """
+    fresh = fresh and SEED is not None
+    chosen = settings(
         max_examples=examples,
         deadline=None,
-        phases=[Phase.explicit, Phase.reuse, Phase.generate],
+        derandomize=settings().derandomize and not fresh,
+        database=None,
+        phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
+    return lambda test: chosen(seed(SEED)(test) if fresh else test)
 
 
 @st.composite

@@ -178,7 +178,6 @@ def explore(servers: str, seeds: Iterable[int]) -> Counter[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_on_kafka_spark_agrees_with_the_oracle_of_its_batches(servers: str) -> None:
     explore(servers, [1, 2])
 

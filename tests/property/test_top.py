@@ -153,7 +153,6 @@ def explore(examples: int, windows: Sequence[str]) -> None:
     law()
 
 
-@pytest.mark.timeout(600)
 def test_spark_ranks_as_the_oracle_does() -> None:
     app, board, _ = declare("hopping", "updates", "total", ("k",))
     script: list[Commit] = [
@@ -170,6 +169,5 @@ def test_spark_ranks_as_the_oracle_does() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_spark_ranks_as_the_oracle_does_at_length() -> None:
     explore(10, list(WINDOWS))

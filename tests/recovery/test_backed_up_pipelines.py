@@ -13,8 +13,6 @@ from tests.recovery.pipeline import NOW, Feed, Which, create_topic, declare, eve
 from tests.spark import shuffling
 from tests.unit.test_safekeeping import quietly
 
-pytestmark = pytest.mark.timeout(600)
-
 # Not those at which the views' own transaction is open: a backup waits for its end.
 MOMENTS = ("batch began", "computed", "committed", "sent", "batch ended")
 

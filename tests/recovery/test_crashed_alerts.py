@@ -20,8 +20,6 @@ from headrace.testing import POINTS, ScriptedLog, scripted_log
 from tests.recovery.pipeline import NOW, Feed, create_topic, feed
 from tests.recovery.test_crashed_pipelines import Case
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture
 def log() -> Iterator[ScriptedLog]:

@@ -22,7 +22,7 @@ from tests.property.distinct import check_distinct
 from tests.recovery.pipeline import NOW, Feed, create_topic, declare, everything, feed, judge
 from tests.spark import shuffling
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ from headrace.testing import POINTS, Crash, crash_at, scripted_log
 from tests.recovery.joined import NOW, declare, feed, judge
 from tests.spark import shuffling
 
-pytestmark = pytest.mark.timeout(600)
-
 
 def run_through(points: dict[str, int], commits: int, cut: int) -> None:
     """Crash at points, each for the nth time, and compare with a run that did not."""

@@ -31,8 +31,6 @@ from tests.recovery.pipeline import (
 )
 from tests.spark import shuffling
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture
 def log() -> Iterator[ScriptedLog]:

@@ -12,7 +12,7 @@ from tests.property.ranking import check_fired, check_ranking
 from tests.recovery.pipeline import LATENESS, NOW, SCHEMA, SECOND, TOPIC, Feed, create_topic, feed
 from tests.spark import shuffling
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 def declare(name: str) -> tuple[hr.App, dict[str, hr.Top]]:

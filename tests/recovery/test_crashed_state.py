@@ -14,7 +14,7 @@ from headrace.testing import POINTS, ScriptedLog, scripted_log
 from tests.recovery.pipeline import NOW, Feed, create_topic, feed
 from tests.recovery.test_crashed_pipelines import Case
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from headrace.testing import POINTS, Crash, ScriptedLog, crash_at, scripted_log
 from tests.recovery.order_tables import NOW, Feed, create_topics, declare, feed, judge
 from tests.spark import shuffling
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -25,7 +25,8 @@ from headrace.log.interface import Log
 from headrace.servers.kafka.state import ClusterState
 from headrace.store.sqlite.database import Database
 from headrace.store.sqlite.reading import Views
-from tests.forking import LIMIT, Child, in_child
+from tests.forking import Child, in_child
+from tests.waiting import left
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks"),
@@ -217,7 +218,7 @@ class Busy:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(LIMIT)
+            thread.join(left())
         assert not self._errors
         assert not any(thread.is_alive() for thread in self._threads)
 
@@ -251,7 +252,7 @@ def test_starting_programs_with_preexec_fn_holds_nobody_up(log: FileLog) -> None
                 [sys.executable, "-I", "-S", "-c", ""],
                 preexec_fn=lambda: None,  # noqa: PLW1509 pyspark starts Java so
             )
-            assert started.wait(LIMIT) == 0
+            assert started.wait(left()) == 0
             append(log, f"after {number}")
     assert values(log) == sorted(busy.appended + [f"after {number}" for number in range(40)])
 
@@ -271,7 +272,7 @@ def test_whoever_would_use_a_connection_while_a_process_forks_waits_until_it_has
         assert not found
     finally:
         sqlite._gate.in_parent()
-    thread.join(LIMIT)
+    thread.join(left())
     assert found == ["a"]
 
 
@@ -305,11 +306,11 @@ def test_a_thread_that_waits_for_the_write_lock_lets_a_fork_go_first(
         waiting = [threading.Thread(target=append, args=(log, f"late {n}")) for n in range(3)]
         for thread in waiting:
             thread.start()
-            assert tries.acquire(timeout=LIMIT)
+            assert tries.acquire(timeout=left())
         assert in_child(lambda: values(log)) == [], "and not refused"
         holder.stdin.close()
     for thread in waiting:
-        thread.join(LIMIT)
+        thread.join(left())
     assert values(log) == ["late 0", "late 1", "late 2"]
 
 
@@ -320,7 +321,7 @@ def test_a_lock_that_a_thread_holds_at_the_fork_is_free_in_the_child(log: FileLo
         forked: list[Child] = []
         thread = threading.Thread(target=lambda: forked.append(Child(lambda _: append(log, "c"))))
         thread.start()
-        thread.join(LIMIT)
+        thread.join(left())
         forked[0].end()
     assert values(log) == ["c", "parent"]
 
@@ -334,22 +335,22 @@ def test_a_connection_that_a_thread_uses_at_the_fork_keeps_no_child_waiting(
     def stay() -> None:
         with link:
             inside.set()
-            over.wait(LIMIT)
+            over.wait(left())
 
     monkeypatch.setattr(sqlite, "FORK_PATIENCE", 0.01)
     thread = threading.Thread(target=stay)
     thread.start()
-    assert inside.wait(LIMIT)
+    assert inside.wait(left())
     assert in_child(lambda: link._lock.acquire(blocking=False))
     over.set()
-    thread.join(LIMIT)
+    thread.join(left())
 
 
 def test_a_thread_that_comes_to_the_gate_at_the_fork_keeps_no_child_waiting() -> None:
     gate = sqlite._Gate()
     thread = threading.Thread(target=gate._change.acquire)
     thread.start()
-    thread.join(LIMIT)
+    thread.join(left())
     gate.in_child()
     assert gate._change.acquire(blocking=False)
 
@@ -418,16 +419,16 @@ def test_a_fork_waits_for_a_thread_only_so_long_and_then_refuses_the_child(
     def stay() -> None:
         with log._catalog.reading():
             inside.set()
-            over.wait(LIMIT)
+            over.wait(left())
 
     monkeypatch.setattr(sqlite, "FORK_PATIENCE", 0.01)
     thread = threading.Thread(target=stay)
     thread.start()
-    assert inside.wait(LIMIT)
+    assert inside.wait(left())
     with pytest.raises(MisusedHandle, match="forked in the middle"):
         in_child(log.head)
     over.set()
-    thread.join(LIMIT)
+    thread.join(left())
     assert "forked in the middle" in caplog.text
     assert in_child(lambda: values(log)) == values(log) == ["a"]
 
@@ -551,7 +552,7 @@ def test_a_child_that_ends_as_programs_do_leaves_its_parent_alone(folder: Path) 
         [sys.executable, "-c", UNWINDS, str(folder)],
         capture_output=True,
         text=True,
-        timeout=LIMIT,
+        timeout=left(),
         check=False,
     )
     assert "Traceback" not in run.stderr

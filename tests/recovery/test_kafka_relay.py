@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import random
@@ -25,11 +24,11 @@ from tests import kafka as brokers
 from tests.kafka_runs import Runs, runs
 from tests.recovery.relay import ROWS, declare, expected, found, row
 from tests.spark import shared
+from tests.waiting import left, started
 
 pytestmark = pytest.mark.service
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 180
 POINTS = ("batch began", "computed", "set aside", "before commit", "committed", "batch ended")
 
 
@@ -80,15 +79,8 @@ class Victim:
         self._kafka = kafka
         self._points = folder / "points.txt"
         self._random = random.Random(seed)
-        self._processes: list[subprocess.Popen[bytes]] = []
         self.sent = 0
         self.fell_on: Counter[str] = Counter()
-
-    def close(self) -> None:
-        """Leave nothing running, whatever has become of the test."""
-        for process in self._processes:
-            process.kill()
-            process.wait()
 
     def feed(self, rows: int = ROWS) -> None:
         _, source, _ = declare(self._kafka.tag)
@@ -98,7 +90,7 @@ class Victim:
     def kill_at(self, point: str) -> None:
         """Let it run until it kills itself at a point."""
         self.feed()
-        assert self.start(point, self._random.randint(1, 2)).wait(PATIENCE) == -signal.SIGKILL
+        assert self.start(point, self._random.randint(1, 2)).wait(left()) == -signal.SIGKILL
         self._record()
 
     def kill_soon(self) -> None:
@@ -108,7 +100,7 @@ class Victim:
         assert self.wait_for_batch(process), "it ended before its first batch"
         SystemClock().sleep(self._random.randrange(1_500_000))
         process.send_signal(signal.SIGKILL)
-        if process.wait(PATIENCE) == -signal.SIGKILL:
+        if process.wait(left()) == -signal.SIGKILL:
             self._record()
 
     def start(self, point: str, nth: int) -> subprocess.Popen[bytes]:
@@ -122,9 +114,9 @@ class Victim:
             env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            process_group=0,
         )  # fmt: skip
-        self._processes.append(process)
-        return process
+        return started(process)
 
     def wait_for_batch(self, process: subprocess.Popen[bytes]) -> bool:
         """Whether a batch began, as soon as one did or the process has ended."""
@@ -149,11 +141,11 @@ class Victim:
         self.fell_on[points[-1] if points else "starting"] += 1
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_a_killed_relay_writes_each_row_once(kafka: Runs, tmp_path: Path) -> None:
-    with contextlib.closing(Victim(kafka, tmp_path, seed=1)) as victim:
-        victim.kill_at("computed")
-        victim.check()
+    victim = Victim(kafka, tmp_path, seed=1)
+    victim.kill_at("computed")
+    victim.check()
 
 
 @pytest.mark.slow
@@ -161,12 +153,12 @@ def test_a_killed_relay_writes_each_row_once(kafka: Runs, tmp_path: Path) -> Non
 def test_a_relay_killed_thirty_times_writes_each_row_once(
     kafka: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with contextlib.closing(Victim(kafka, tmp_path, seed=2)) as victim:
-        for number in range(18):
-            victim.kill_at(POINTS[number % len(POINTS)])
-        while sum(victim.fell_on.values()) < 30:
-            victim.kill_soon()
-        victim.check()
+    victim = Victim(kafka, tmp_path, seed=2)
+    for number in range(18):
+        victim.kill_at(POINTS[number % len(POINTS)])
+    while sum(victim.fell_on.values()) < 30:
+        victim.kill_soon()
+    victim.check()
     with capsys.disabled():
         print(f"\n  {sum(victim.fell_on.values())} kills: {dict(victim.fell_on)}")
 
@@ -188,10 +180,8 @@ def broker_killed(
     clock, chance = SystemClock(), random.Random(3)
     under_way = 0
     (node,) = cluster.state().nodes
-    with (
-        runs(f"127.0.0.1:{node.port}", shared()) as kafka,
-        contextlib.closing(Victim(kafka, tmp_path, seed=3)) as victim,
-    ):
+    with runs(f"127.0.0.1:{node.port}", shared()) as kafka:
+        victim = Victim(kafka, tmp_path, seed=3)
         for _ in range(times):
             victim.feed(5 * ROWS)
             process = victim.start("-", 0)
@@ -201,7 +191,7 @@ def broker_killed(
             cluster.kill(node.id)
             clock.sleep(chance.randrange(1_000_000))
             cluster.up()
-            assert process.wait(PATIENCE) in (0, 1)  # it has ended, or given up
+            assert process.wait(left()) in (0, 1)  # it has ended, or given up
         # Or else the check below would be the first to do anything.
         assert under_way > times // 2, f"only {under_way} kills fell on a batch"
         victim.check()

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import random
 import signal
-import time
 from collections import Counter
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from tests.recovery.consuming import MODES, POLL, consume, handled, lag, make_log
 from tests.recovery.crashing import KillAt, StepFile
+from tests.waiting import left, wait_until
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.recovery.consuming"])
@@ -23,7 +23,7 @@ _context.set_forkserver_preload(["tests.recovery.consuming"])
 def _kill(process: BaseProcess) -> None:
     if process.pid is not None and process.is_alive():
         os.kill(process.pid, signal.SIGKILL)
-    process.join(timeout=60)
+    process.join(timeout=left())
 
 
 def _campaign(
@@ -59,9 +59,7 @@ def _campaign(
             _kill(steady)
             steady = start("steady", None)[0]
     finishers = [steady, start("static", None)[0]]
-    deadline = time.monotonic() + 60
-    while lag(folder) and time.monotonic() < deadline:
-        time.sleep(0.05)  # noqa: TID251 - other processes do the work
+    wait_until(lambda: not lag(folder))
     # In `after` mode the last poll is committed by the next one, so a lag of 0 is handled.
     for process in finishers:
         _kill(process)

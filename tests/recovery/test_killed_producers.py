@@ -18,6 +18,7 @@ from headrace.log.file.log import FileLog
 from headrace.log.roles import Acks
 from tests.recovery.crashing import STEPS, KillAt, StepFile
 from tests.recovery.producing import Found, batch_of, check, make_log, produce
+from tests.waiting import left
 
 _MODES = {"appender": "append", "sender": "send", "banker": "transaction"}
 
@@ -40,7 +41,7 @@ def _kill_one(folder: Path, producer: str, acks: Acks, kill_at: KillAt | None, d
         time.sleep(delay)  # noqa: TID251 - a real process is killed at a random real moment
         if process.pid is not None and process.is_alive():
             os.kill(process.pid, signal.SIGKILL)
-    process.join(timeout=60)
+    process.join(timeout=left())
     assert process.exitcode == -signal.SIGKILL, f"{producer} ended with {process.exitcode}"
     return StepFile(folder / f"{producer}.step").step
 
@@ -66,7 +67,7 @@ def _campaign(folder: Path, kills: int, seed: int) -> tuple[Counter[str], Found]
             kill_at = KillAt(step, 1 if rare else choose.randint(1, 12))
         steps[_kill_one(folder, producer, acks, kill_at, choose.uniform(0.0, 0.15))] += 1
         other.kill()
-        other.join(timeout=60)
+        other.join(timeout=left())
         if kill % 10 == 9 or kill == kills - 1:
             found = check(folder, _MODES)
     return steps, found

@@ -21,10 +21,10 @@ from headrace.servers.spark_cluster import Standalone
 from headrace.testing import scripted_log
 from pipelines import fraud
 from tests.integration import processes
-from tests.integration.test_cli_running import wait_until
 from tests.recovery.pipeline import NOW, create_topic
 from tests.recovery.test_killed_pipelines import check, victim_of
-from tests.recovery.victim import PATIENCE, ROOT, Cluster
+from tests.recovery.victim import ROOT, Cluster
+from tests.waiting import left, started, wait_until
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 
@@ -67,7 +67,7 @@ def test_workers_run_the_headrace_that_was_sent(
 ) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", python)
     process = processes.python(ASK, cluster.url)
-    out, err = process.communicate(timeout=600)
+    out, err = process.communicate(timeout=left())
     assert process.returncode == 0, err
     (place,) = json.loads(out)
     assert ".zip/headrace/__init__.py" in place
@@ -94,7 +94,7 @@ def test_workers_have_to_see_the_folder_that_state_is_kept_in(
     cluster: Standalone, tmp_path: Path
 ) -> None:
     process = processes.python(SHARED, cluster.url, str(tmp_path / "state"))
-    out, err = process.communicate(timeout=600)
+    out, err = process.communicate(timeout=left())
     assert process.returncode == 0, err
     assert "HEADRACE_STATE" in out
     assert not [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
@@ -137,12 +137,14 @@ def test_fraud_is_flagged_all_the_same_when_a_worker_is_killed(
                 env=environment,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
+                process_group=0,
             )
+            started(process)
             if where == "cluster":
-                wait_until(partial(alerts_of, log), seconds=PATIENCE)
+                wait_until(partial(alerts_of, log))
                 assert process.poll() is None, "it was over before anything could happen"
                 cluster.kill(0)
-            out, err = process.communicate(timeout=2 * PATIENCE)
+            out, err = process.communicate(timeout=left())
             assert process.returncode == 0, err
             (law,) = map(json.loads, out.splitlines())
             assert law["holds"]

@@ -17,9 +17,9 @@ from confluent_kafka.cimpl import NewTopic
 from headrace.servers.kafka import Cluster
 from headrace.servers.kafka.state import PartitionState
 from tests import kafka
-from tests.integration.test_cli_running import wait_until
+from tests.waiting import left, wait_until
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.service
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def cluster(three: Cluster) -> Iterator[Cluster]:
     """The cluster with all its brokers, which it also gets back."""
     yield three
     three.up()
-    wait_until(lambda: three.state().up and not three.state().under_replicated, seconds=60)
+    wait_until(lambda: three.state().up and not three.state().under_replicated)
 
 
 def create(cluster: Cluster, topic: str, replicas: list[int], **settings: str) -> None:
@@ -69,7 +69,7 @@ def send(cluster: Cluster, topic: str, values: list[str], acks: str) -> list[str
     )
     for value in values:
         producer.produce(topic, value, on_delivery=told)
-        producer.flush(30)
+        producer.flush(left())
     return acknowledged
 
 
@@ -77,7 +77,7 @@ def stored(cluster: Cluster, topic: str) -> list[str]:
     """Every value that can be read now."""
     consumer = Consumer({"bootstrap.servers": cluster.state().servers, "group.id": "nobody"})
     place = TopicPartition(topic, 0, 0)
-    _, end = consumer.get_watermark_offsets(place, timeout=30)
+    _, end = consumer.get_watermark_offsets(place, timeout=left())
     consumer.assign([place])
     values: list[str] = []
     while len(values) < end:
@@ -107,7 +107,7 @@ def test_what_all_in_sync_replicas_acknowledged_survives_the_loss_of_the_leader(
         if number == 1_000:
             wait_until(lambda: producer.poll(0) is not None and acknowledged)
             cluster.kill(1)
-    assert producer.flush(60) == 0
+    assert producer.flush(left()) == 0
     assert acknowledged == values
 
     now = placed(cluster, "safe")
@@ -120,9 +120,10 @@ def test_what_all_in_sync_replicas_acknowledged_survives_the_loss_of_the_leader(
     assert state.url != f"kafka://127.0.0.1:{state.nodes[0].port}", "a URL nobody listens at"
 
     assert cluster.up().up
-    wait_until(lambda: set(placed(cluster, "safe").in_sync) == {1, 2, 3}, seconds=60)
+    wait_until(lambda: set(placed(cluster, "safe").in_sync) == {1, 2, 3})
 
 
+@pytest.mark.slow
 def test_with_too_few_replicas_in_sync_all_is_refused_and_one_is_not(cluster: Cluster) -> None:
     create(cluster, "few", [1, 2], **{"min.insync.replicas": "2"})
     assert send(cluster, "few", ["a"], "all") == ["a"]
@@ -164,11 +165,11 @@ def test_what_only_the_leader_acknowledged_is_lost_with_it(tmp_path: Path) -> No
         assert set(placed(cluster, "unsafe").in_sync) == {1, 2}
         cluster.kill(1)
         cluster.signal(2, signal.SIGCONT)
-        wait_until(lambda: placed(cluster, "unsafe").leader == 2, seconds=60)
+        wait_until(lambda: placed(cluster, "unsafe").leader == 2)
         found = stored(cluster, "unsafe")
         assert found[:20] == safe
         assert risky[-1] not in found
         # And the old leader comes back to what the new one has.
         cluster.up()
-        wait_until(lambda: set(placed(cluster, "unsafe").in_sync) == {1, 2}, seconds=60)
+        wait_until(lambda: set(placed(cluster, "unsafe").in_sync) == {1, 2})
         assert stored(cluster, "unsafe") == found

@@ -21,8 +21,6 @@ from headrace.testing import Crash, ScriptedLog, crash_at, scripted_log
 from tests.property.judging import check_view
 from tests.spark import shared
 
-pytestmark = pytest.mark.timeout(300)
-
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 SCHEMA = "k string, at timestamp"
@@ -98,7 +96,7 @@ def test_a_step_goes_on_where_a_power_cut_took_what_spark_notes_of_its_batches(
     check_view("counts", counts, log.run(app, spark=shared(), max_commits=3))
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_power_cut_under_a_checkpoint_never_gives_a_wrong_answer(
     log: ScriptedLog, synced: set[Path], seed: int
 ) -> None:

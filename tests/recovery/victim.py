@@ -14,9 +14,9 @@ from pathlib import Path
 
 from headrace.clock import SystemClock
 from headrace.testing import POINTS
+from tests.waiting import left, started
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 180
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Victim:
     def kill_at(self, point: str, nth: int) -> None:
         """Let it run until it kills itself at a point."""
         self._feed(nth + 1)
-        assert self._start(point, nth).wait(PATIENCE) == -signal.SIGKILL, point
+        assert self._start(point, nth).wait(left()) == -signal.SIGKILL, point
         self._record()
 
     def kill_soon(self) -> None:
@@ -63,7 +63,7 @@ class Victim:
             clock.sleep(20_000)
         clock.sleep(self._random.randrange(3_000_000))
         process.send_signal(signal.SIGKILL)
-        if process.wait(PATIENCE) == -signal.SIGKILL:
+        if process.wait(left()) == -signal.SIGKILL:
             self._record()
 
     def run_while(self, batches: int, happens: Callable[[], None]) -> None:
@@ -75,7 +75,7 @@ class Victim:
         clock.sleep(self._random.randrange(2_000_000))
         assert process.poll() is None, "it was over before anything could happen"
         happens()
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(left()) == 0
 
     def kill_everywhere(self, *, times: int = 1, more: int = 0) -> None:
         """Kill it at every point so many times, and then at any moment."""
@@ -95,7 +95,7 @@ class Victim:
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
         if self._cluster is not None:
             environment["PYSPARK_PYTHON"] = self._cluster.python
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [
                 sys.executable, "-m", "tests.recovery.piping",
                 str(self._folder), "killed", self._which, str(self._points), point, str(nth),
@@ -105,7 +105,9 @@ class Victim:
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            process_group=0,
         )  # fmt: skip
+        return started(process)
 
     def _reached(self) -> str:
         return self._points.read_text() if self._points.exists() else ""

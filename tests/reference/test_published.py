@@ -78,7 +78,6 @@ AT_ONCE = 7
 """Each window is a query of Spark."""
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("first", range(0, len(WINDOWS), AT_ONCE))
 def test_spark_agrees(first: int) -> None:
     app = hr.App("facts")

@@ -20,7 +20,7 @@ from headrace.servers.kafka import Cluster
 from headrace.servers.kafka.layout import Folder, Layout, Node
 from headrace.servers.kafka.properties import properties
 from headrace.servers.kafka.reasons import reason
-from tests.integration.test_cli_running import wait_until
+from tests.waiting import wait_until
 
 STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"

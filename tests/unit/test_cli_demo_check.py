@@ -32,7 +32,8 @@ from headrace.log import Log, open_log
 from headrace.pipeline.app import App
 from headrace.plan.law import Law
 from headrace.store import Result
-from tests.integration.test_cli_running import Cli, wait_until
+from tests.integration.test_cli_running import Cli
+from tests.waiting import wait_until
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 MINUTE = 60 * SECOND

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from headrace.runtime.prefork import client, starting
+from tests.waiting import left
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such forks")
 
@@ -44,7 +45,7 @@ def launched(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=left(),
     )
 
 

@@ -16,11 +16,12 @@ import pytest
 
 import headrace
 from headrace.errors import InvalidSetting, JarRefused, JarUnavailable, Retryable, ServerError
-from headrace.servers.java import Fetching, Jar, jars, locked
+from headrace.servers.java import Fetching, Jar, locked
 from headrace.servers.java.jars import cache, fetch
 from headrace.servers.java.lock import FOLDER
 from headrace.servers.java.ports import free
 from headrace.servers.java.repository import CENTRAL, repository
+from tests.waiting import left
 
 SECRET = "hunter2-is-the-secret"
 CONTENT = b"not really a jar" * 100_000
@@ -188,7 +189,7 @@ def test_processes_that_fetch_at_once_all_get_it(jar: Jar, served: Path, tmp_pat
         assert process.stdin is not None
         process.stdin.close()
         process.stdin = None
-    said = {process.communicate(timeout=60)[0].strip() for process in fetching}
+    said = {process.communicate(timeout=left())[0].strip() for process in fetching}
     assert said == {str(tmp_path / "cache" / jar.path)}
     assert files(tmp_path / "cache") == [jar.path]
 
@@ -243,9 +244,3 @@ def test_a_lock_names_every_jar_once_and_no_address(lock: Path) -> None:
     for jar in entries:
         assert jar.coordinates.count(":") == 2
         assert len(bytes.fromhex(jar.sha256)) == 32
-
-
-@pytest.mark.service
-def test_what_the_locks_name_can_be_had() -> None:
-    found = [*jars("kafka"), *jars("spark-kafka")]
-    assert all(path.is_file() for path in found)

@@ -29,7 +29,8 @@ from headrace.log.file.log import FileLog
 from headrace.store.lock import only_one
 from headrace.store.sqlite.database import Database
 from headrace.store.sqlite.reading import Views
-from tests.forking import LIMIT, Child
+from tests.forking import Child
+from tests.waiting import left
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["headrace.log.file.log", "headrace.store.sqlite.database"])
@@ -59,7 +60,7 @@ def held(path: Path, sql: str) -> Iterator[Callable[[], None]]:
         def let_go() -> None:
             assert holder.stdin is not None
             holder.stdin.close()
-            holder.wait(LIMIT)
+            holder.wait(left())
 
         yield let_go
         if not holder.stdin.closed:
@@ -67,7 +68,7 @@ def held(path: Path, sql: str) -> Iterator[Callable[[], None]]:
 
 
 def make_log(folder: Path) -> None:
-    with FileLog(folder, patience=LIMIT) as log:
+    with FileLog(folder, patience=left()) as log:
         assert log.topics() == []
 
 
@@ -111,7 +112,7 @@ def _make_all(
     together: multiprocessing.synchronize.Barrier,
 ) -> None:
     for number in range(rounds):
-        together.wait(LIMIT)
+        together.wait(left())
         make(folder / str(number))
 
 
@@ -128,7 +129,7 @@ def test_processes_that_make_the_same_file_at_once_all_have_it(
     for maker in makers:
         maker.start()
     for maker in makers:
-        maker.join(LIMIT)
+        maker.join(left())
     assert [maker.exitcode for maker in makers] == [0] * 4
 
 
@@ -163,14 +164,14 @@ def test_no_more_connections_are_kept_than_a_number_of_threads_need(
 
         def read() -> None:
             for _ in range(3):
-                together.wait(LIMIT)
+                together.wait(left())
                 assert log.head() == 0
 
         threads = [threading.Thread(target=read) for _ in range(6)]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(LIMIT)
+            thread.join(left())
         log.head()
         mine = [
             c for c in sqlite._gate.connections.values() if c.filename == str(log._catalog.path)

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Literal
 
 from pyspark.errors import PySparkRuntimeError
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 from headrace.errors import InvalidSetting, NoJava
 from headrace.runtime.cluster import check_master, is_cluster, on_this_machine, ship
 from headrace.runtime.data_source import LogSource
 from headrace.runtime.prefork import starting
+from headrace.servers.java.archive import options
 from headrace.servers.java.home import BRIEF, java_home
 
 _RETRIES = 3
@@ -133,6 +135,7 @@ def spark_session(
         java = f"-Dlog4j2.configurationFile={quiet} -Dheadrace.spark.log={log_file.resolve()}"
         if settings.brief:
             java += f" {' '.join(BRIEF)}"
+        java += "".join(f' "{option}"' for option in options("spark", spark_class_path()))
         builder = builder.config("spark.driver.extraJavaOptions", java)
         try:
             with _stderr_to(log_file):
@@ -152,6 +155,12 @@ def spark_session(
         spark.sparkContext.pythonExec = starting.python()
     spark.dataSource.register(LogSource)
     return spark
+
+
+def spark_class_path() -> str:
+    """The class path that Spark's scripts start the driver with."""
+    home = _find_spark_home()
+    return f"{home}/conf{os.pathsep}{home}/jars/*"
 
 
 def _of_cluster(settings: SparkSettings) -> dict[str, str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.errors import BrokerFailed, InvalidSetting
-from headrace.servers.java import ports
+from headrace.servers.java import archive, ports
 from headrace.servers.java.home import BRIEF, java
 from headrace.servers.java.process import Process, start
 from headrace.servers.kafka.layout import Folder, Layout, Node
@@ -106,6 +106,7 @@ def _java(folder: Folder, node: Node, class_path: str, memory: str, *options: st
         java(),
         f"-Xmx{memory}",
         *options,
+        *archive.options("kafka", class_path),
         f"-Dlog4j2.configurationFile={_LOGGING}",
         f"-Dheadrace.kafka.log={folder.log(node)}",
         f"-XX:ErrorFile={folder.node(node)}/java-error.log",
