@@ -1,4 +1,4 @@
-"""An independent recount: SQL over the rows in the log's segments.
+"""An independent recount of the rows in the log's segments.
 
 It shares no code with headrace's reader and engine. It opens the files as the log format documents
 them, computes each commit's frontier from the rows before it, and applies the lateness rule of
@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
-import duckdb
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.sqlite import Link, connect
 
 _PATIENCE = 10.0
+_LONG_AGO = -(1 << 62)
 
 Pane = tuple[str, int]
 """A URL and the start of its window, in microseconds."""
@@ -48,52 +50,30 @@ class Recount:
         return sum(self.hits.values())
 
 
-_JUDGE = """
-CREATE TEMP TABLE views AS
-SELECT url, "user", epoch_us("at") AS moment, number, time FROM stored WHERE NOT _tombstone;
-
-CREATE TEMP TABLE frontiers AS
-SELECT
-    number,
-    max(newest) OVER (
-        ORDER BY number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-    ) AS frontier
-FROM (
-    SELECT number, max(moment) FILTER (WHERE moment <= time + $skew) AS newest
-    FROM views GROUP BY number
-);
-
-CREATE TEMP TABLE judged AS
-SELECT
-    url, "user", moment, moment // $window * $window AS start,
-    CASE
-        WHEN moment IS NULL OR moment > time + $skew THEN 'dead'
-        WHEN start + $window + $grace <= frontier - $delay THEN 'late'
-        ELSE 'counted'
-    END AS fate
-FROM views JOIN frontiers USING (number);
-"""
-
-
 def recount(folder: Path, topic: str, rule: Rule) -> Recount:
     """Count the page views of a topic per URL and window."""
-    with duckdb.connect() as db:
-        db.register("stored", stored_rows(folder, topic))
-        for statement in _JUDGE.strip().split(";")[:-1]:
-            wanted = {n: v for n, v in vars(rule).items() if f"${n}" in statement}
-            db.execute(statement, wanted)
-        fates = dict(db.execute("SELECT fate, count(*) FROM judged GROUP BY fate").fetchall())
-        hits = db.execute(
-            "SELECT url, start, count(*) FROM judged WHERE fate = 'counted' GROUP BY url, start"
-        ).fetchall()
-        late = db.execute(
-            """SELECT url, "user", moment FROM judged WHERE fate = 'late'"""
-        ).fetchall()
+    stored = stored_rows(folder, topic)
+    if not stored.num_rows:
+        return Recount(0, 0, {}, Counter())
+    stored = stored.filter(pc.invert(stored.column("_tombstone")))
+    moments = stored.column("at").cast(pa.int64())
+    there = moments.is_valid().to_numpy()
+    times = moments.fill_null(0).to_numpy()
+    numbers, arrived = (stored.column(name).to_numpy() for name in ("number", "time"))
+    good = there & (times <= arrived + rule.skew)
+    # Rows are in the order of their commits: a row meets the highest time of all commits before.
+    highest = np.maximum.accumulate(np.where(good, times, _LONG_AGO))
+    first = np.searchsorted(numbers, numbers)
+    frontier = np.where(first > 0, highest[first - 1], _LONG_AGO)
+    start = times // rule.window * rule.window
+    late = good & (start + rule.window + rule.grace <= frontier - rule.delay)
+    urls, users = (stored.column(name).to_pylist() for name in ("url", "user"))
+    hits = Counter((urls[row], int(start[row])) for row in np.flatnonzero(good & ~late))
     return Recount(
-        sum(fates.values()),
-        fates.get("dead", 0),
-        {(url, start): count for url, start, count in hits},
-        Counter(late),
+        len(times),
+        int(np.count_nonzero(~good)),
+        dict(hits),
+        Counter((urls[row], users[row], int(times[row])) for row in np.flatnonzero(late)),
     )
 
 
@@ -102,10 +82,9 @@ def late_rows(folder: Path, topic: str) -> Counter[tuple[str, str, int]]:
     stored = stored_rows(folder, topic)
     if not stored.num_rows:
         return Counter()
-    with duckdb.connect() as db:
-        db.register("stored", stored)
-        found = db.execute("""SELECT url, "user", epoch_us("at") FROM stored""").fetchall()
-    return Counter(found)
+    moments = stored.column("at").cast(pa.int64())
+    columns = (stored.column("url"), stored.column("user"), moments)
+    return Counter(zip(*(column.to_pylist() for column in columns), strict=True))
 
 
 def stored_rows(folder: Path, topic: str) -> pa.Table:
