@@ -1,4 +1,4 @@
-"""What can be computed over the rows of a window.
+"""Aggregates over the rows of a window.
 
 `average`, `sum` of floating-point numbers, `quantile` and `expression` depend in their last
 digits on the order in which Spark adds up, and `approx_top` does once it has to estimate. All
@@ -24,7 +24,7 @@ _LEAST_BITS = 3
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One aggregate: its kind, the expression it is taken of, and what else it needs to know."""
+    """One aggregate: its kind, its expression and its parameters."""
 
     kind: Kind
     of: str | None = None
@@ -38,7 +38,7 @@ class Aggregate:
         return [self.kind, self.of, self.parameter, *more]
 
     def error(self, rows: int) -> int:
-        """By how much a count of `approx_top` over so many values can be too high."""
+        """The largest error of a count of `approx_top` over so many values."""
         return math.floor(self.error_per_row * rows)
 
     @property

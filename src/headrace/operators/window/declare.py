@@ -61,7 +61,7 @@ class Aggregation(Stream):
 
     @property
     def patience(self) -> timedelta:
-        """How long after the end of its window a row may come and still count."""
+        """The time after its window's end in which a row still counts."""
         return self.lateness.delay + self.lateness.grace
 
     @property

@@ -1,4 +1,4 @@
-"""Windows, lateness and aggregates, one row after the other."""
+"""Windowed aggregation in plain Python, one row after the other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.oracle.rows import rows_of
 from headrace.pipeline.time import WINDOW_END, WINDOW_START
 
 PaneKey = tuple[Any, ...]
-"""The values of `by`, then what tells its window from others: the start of it, or both ends."""
+"""The values of `by`, then the key of the window: its start, or both ends."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Pane:
 
     @property
     def amended(self) -> bool:
-        """Whether a row came after the window had fired."""
+        """True if a row came after the window had fired."""
         return any(row.watermark is not None and self.end <= row.watermark for row in self.rows)
 
     def result(self, aggregates: Iterable[tuple[str, Aggregate]]) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class Pane:
 
 @dataclass
 class Meaning:
-    """What an aggregation of some events is, and what became of every row.
+    """The result of an aggregation, and the outcome of every row.
 
     `rows` counts rows before windows; `pairs` counts them once for each window they are in.
     """

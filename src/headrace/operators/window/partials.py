@@ -1,4 +1,4 @@
-"""Aggregates in parts: what is known of some rows, put together with what is known of others.
+"""Partial aggregates, which can be merged: those of sessions.
 
 A session grows, and two become one. So its aggregates are kept as parts from which both the result
 and the parts of a larger session can be made, by Spark's own functions again.
@@ -89,13 +89,13 @@ def partial_of(
 
 
 def _precision(made: Aggregate) -> int:
-    """How many bits of a hash tell a sketch's registers, for the error that is allowed."""
+    """Hash bits of a sketch that keeps within an error."""
     assert made.parameter is not None
     return min(21, max(4, math.ceil(2 * math.log2(1.04 / made.parameter))))
 
 
 def _order() -> Column:
-    """What tells earlier rows from later ones, of types that can be stored."""
+    """The order of rows, in types that can be stored."""
     time = F.unix_micros(metadata.TIME).alias("time")
     rest = (metadata.COMMIT, metadata.PARTITION, metadata.OFFSET, metadata.TOPIC)
     index = F.col(metadata.INDEX).cast("array<int>").alias("index")
@@ -103,7 +103,7 @@ def _order() -> Column:
 
 
 def _plain(kind: DataType) -> bool:
-    """Whether a store can keep lists of it as they are."""
+    """True if the store can keep lists of it as they are."""
     if isinstance(kind, DecimalType):
         return False
     return isinstance(kind, StringType | IntegralType | FractionalType | BooleanType)

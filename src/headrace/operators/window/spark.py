@@ -119,7 +119,7 @@ class WindowFrames:
     compiler: Compiler
 
     def pairs(self) -> DataFrame:
-        """A row for each window that a row is in, before lateness is looked at."""
+        """A row for each window of each row, late ones included."""
         counters = self.compiler.counters
         rows = self.compiler.rows(self.step.input)
         rows = rows.withColumn(_END, each(window_ends(self.step.window)))
@@ -147,7 +147,7 @@ class WindowFrames:
                 return self._panes(counted)
 
     def results(self, streamed: DataFrame, since: int) -> DataFrame:
-        """The panes of a batch, from what was streamed; what is as it was at a commit may lack."""
+        """The panes of a batch; those with nothing new since a commit may be missing."""
         if not isinstance(self.step.window, Sliding):
             return streamed
         made = partial(_aggregates, self.step)
@@ -169,7 +169,7 @@ class WindowFrames:
         return Sessions(step, partials, types)
 
     def late(self) -> DataFrame:
-        """The pairs that came too late, with their window, watermark and by how much."""
+        """The late pairs of row and window, with the watermark and by how much."""
         step, lateness = self.step, self.step.lateness
         return (
             self.pairs()

@@ -52,7 +52,7 @@ class PaneKeeper(Keeper):
             self._sessions.create(db)
 
     def enter(self, db: apsw.Connection, frontier: int | None, spoken: Sequence[str]) -> None:
-        """Make ready what is remembered of the outputs, which may have wanted less before."""
+        """Prepare what is remembered of the outputs, whose policy may have changed."""
         turn = self._turn(Passage(frontier, frontier), 0)
         self._publisher.enter(db, turn.closed.after, spoken)
 
@@ -108,7 +108,7 @@ class PaneKeeper(Keeper):
         return Turn(watermark, watermark.less(settled), now)
 
     def _replace_sessions(self, db: apsw.Connection, found: Panes, turn: Turn) -> int:
-        """Keep the open sessions, and take away what is now part of others; returns minus its rows.
+        """Store open sessions and remove merged ones; returns minus the rows of the removed.
 
         What a session was before it grew stays in the table under its key, and is merged with.
         """

@@ -23,12 +23,12 @@ FOREVER = timedelta(days=365_000)
 
 
 class _Kind(ABC):
-    """What every kind of window tells of itself."""
+    """Base of all window shapes."""
 
     @property
     @abstractmethod
     def length(self) -> timedelta:
-        """From the start of a window to its end; of a session of one event, if it can grow."""
+        """The time from start to end; for a session, that of a single event."""
 
     key: ClassVar[tuple[str, ...]] = (WINDOW_START,)
     """The columns that tell the windows of a key from each other."""
@@ -39,7 +39,7 @@ class _Kind(ABC):
 
     @property
     def settles(self) -> timedelta:
-        """How long after its end and the grace a window can still change."""
+        """The time after end and grace in which a window can still change."""
         return timedelta(0)
 
     @property
@@ -58,12 +58,12 @@ class _Kind(ABC):
 
     @abstractmethod
     def ends(self, moment: int) -> list[int]:
-        """The ends of all windows that hold a moment, in order; in microseconds, like it."""
+        """The ends of all windows that hold a moment, in order, in microseconds."""
 
 
 @dataclass(frozen=True)
 class Window(_Kind):
-    """Windows of one `size`, one beginning `every` so often, on a grid through 1970 + `offset`.
+    """Windows of one `size` that start every `every`, on a grid through 1970 + `offset`.
 
     They overlap if `every` is less than `size`; a row is then in several.
     """
@@ -100,7 +100,7 @@ class Window(_Kind):
         return [micros(self.size), micros(self.every), micros(self.offset)]
 
     def ends(self, moment: int) -> list[int]:
-        """The ends of all windows that hold a moment, in order; in microseconds, like it."""
+        """The ends of all windows that hold a moment, in order, in microseconds."""
         size, every, offset = micros(self.size), micros(self.every), micros(self.offset)
         last = (moment - offset) // every * every + offset
         count = -(-(size - (moment - last)) // every)
@@ -155,7 +155,7 @@ class Cumulative(_Kind):
         return end - 1 - ((end - 1 - micros(self.offset)) % size + size) % size
 
     def ends(self, moment: int) -> list[int]:
-        """The ends of all windows that hold a moment, in order; in microseconds, like it."""
+        """The ends of all windows that hold a moment, in order, in microseconds."""
         size, step, offset = map(micros, (self.size, self.step, self.offset))
         start = (moment - offset) // size * size + offset
         first = start + ((moment - start) // step + 1) * step
@@ -221,7 +221,7 @@ class Session(_Kind):
 
     @property
     def settles(self) -> timedelta:
-        """So long after its end and the grace.
+        """The gap, once more.
 
         An event that is just in time by itself may have happened up to `gap` before, and then makes
         an older session longer.
@@ -229,7 +229,7 @@ class Session(_Kind):
         return self.gap
 
     def ends(self, moment: int) -> list[int]:
-        """Where the session of an event by itself would end."""
+        """The end of the session of an event by itself."""
         return [moment + micros(self.gap)]
 
     def __str__(self) -> str:
@@ -258,7 +258,7 @@ def cumulative(size: timedelta, *, step: timedelta, offset: timedelta = timedelt
 
 
 def sliding(size: timedelta) -> Sliding:
-    """The last while before each event: more than three failures within ten minutes."""
+    """The time before each event: more than three failures within ten minutes."""
     return Sliding(size)
 
 
@@ -268,9 +268,9 @@ def session(gap: timedelta) -> Session:
 
 
 def running(expiry: timedelta) -> Session:
-    """Totals without a window: they go on until a key has had no event for the time of `expiry`.
+    """Running totals without a window, until a key has had no event for `expiry`.
 
-    What is kept of a key that is not seen again is kept for so long. `FOREVER` has to be said.
+    The state of a key is kept for that long. `FOREVER` keeps it for good.
     """
     return Session(expiry)
 

@@ -1,4 +1,4 @@
-"""What was last said in a topic of each pane that is not final yet, and when."""
+"""The last published version of each pane that is not final yet, for one topic."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _ROWS_AT_ONCE = 100_000
 
 _TOLD, _WAITING = "_told", "_waiting"
 _OWN = [pa.field(_TOLD, pa.int64()), pa.field(_WAITING, pa.bool_())]
-"""When it was said, by the log's time, and whether the pane has changed since."""
+"""The time of publication by the log's clock, and whether the pane has changed since."""
 
 
 class LastPublished(PaneTable):
-    """For one topic, the rows of a table as the topic has them. A row is there once it was told."""
+    """Rows of a pane table as one topic has them, from their first publication on."""
 
     def __init__(self, step: Step, topic: str, of: PaneTable) -> None:
-        # No name has a space in it, so this is none of a step's own tables.
+        # The space keeps it apart from the step's own tables.
         super().__init__(step, pa.schema([*of.schema, *_OWN]), name=f"told {topic}", key=of.key)
         self._of = of
         self._asked = quoted(f"{PREFIX}asked {topic}")
         self._waits = quoted(f"{PREFIX}waiting {topic}")
 
     def enter(self, db: apsw.Connection, closed: int | None, *, spoken: bool) -> None:
-        """Make the table if it is not there.
+        """Create the table if it does not exist.
 
         In a topic that was `spoken` to without one, every change was told as it came, so what was
         said last is what the panes are now.
@@ -44,11 +44,11 @@ class LastPublished(PaneTable):
             db.execute(f"INSERT INTO {self.name} SELECT *, 0, 0 FROM {self._of.name} {open_ones}")
 
     def drop(self, db: apsw.Connection) -> None:
-        """Remove the table: from now on it would not be kept."""
+        """Drop the table, which would no longer be kept up to date."""
         db.execute(f"DROP TABLE IF EXISTS {self.name}")
 
     def find(self, db: apsw.Connection, panes: pa.Table) -> pa.Table:
-        """For each pane what was last told of it; nulls where nothing was."""
+        """The last published version of each pane; nulls if there is none."""
         self._ask(db, panes)
         there = [
             tuple(row)
@@ -63,7 +63,7 @@ class LastPublished(PaneTable):
         )
 
     def tell(self, db: apsw.Connection, panes: pa.Table, now: int) -> None:
-        """Remember that these were told now."""
+        """Note that these were published now."""
         count = panes.num_rows
         rows = pa.Table.from_arrays(
             [*panes.columns, pa.repeat(now, count), pa.repeat(False, count)], schema=self.schema
@@ -71,7 +71,7 @@ class LastPublished(PaneTable):
         self.merge(db, rows, remember=False)
 
     def wait(self, db: apsw.Connection, panes: pa.Table) -> None:
-        """Remember that these have changed, and were not told."""
+        """Note that these have changed and wait to be published."""
         self._ask(db, panes)
         db.execute(
             f"UPDATE {self.name} SET {_WAITING} = 1 WHERE rowid IN "
@@ -79,7 +79,7 @@ class LastPublished(PaneTable):
         )
 
     def waiting(self, db: apsw.Connection, since: int, end_after: int) -> pa.Table:
-        """Some of the panes of windows that end after a moment that wait, told `since` or before.
+        """Some waiting panes of windows that end after a moment, last published at `since` or before.
 
         They are as they are now. There are none only if none are left.
         """
@@ -92,7 +92,7 @@ class LastPublished(PaneTable):
         return table_from([tuple(row) for row in rows], self._of.schema)
 
     def forget(self, db: apsw.Connection, closed: int | None) -> None:
-        """Remove what can change no more. A rank of a live board goes on with another's row."""
+        """Remove panes that cannot change again, but not the ranks of a live board."""
         if self._of.forgets:
             super().forget(db, closed)
 

@@ -1,4 +1,4 @@
-"""What is published of panes, one batch after the other.
+"""The emission of panes in plain Python, one batch after the other.
 
 What a pane is does not depend on how the log is cut into batches. What is said of it before its
 window ends does, so that the cuts are given.
@@ -36,7 +36,7 @@ class Said:
 
 
 def published(output: Output, events: Iterable[Event], cuts: Sequence[Cut]) -> list[Said]:
-    """What an output of updates says, in order. Within a batch, panes have no order."""
+    """The rows that an output of updates publishes, in order; within a batch there is none."""
     aggregation = output.stream
     assert isinstance(aggregation, Aggregation)
     events, delay = list(events), micros(aggregation.lateness.delay)
@@ -73,7 +73,7 @@ def published(output: Output, events: Iterable[Event], cuts: Sequence[Cut]) -> l
 def _due(
     output: Output, pane: Pane, told: tuple[Pane, int] | None, now: int, *, changed: bool
 ) -> bool:
-    """Whether something is to be said of a window that is open."""
+    """True if an early pane is due."""
     match output.early:
         case "batch":
             return changed

@@ -1,4 +1,4 @@
-"""What one topic is told of panes: of all that have changed, or as its output has chosen."""
+"""Emission policies: which changes of panes an output topic gets, and when."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEVER = -(1 << 62)
 
 @dataclass(frozen=True)
 class Turn:
-    """When a batch is stored: which windows it fires and closes, and the log's own time."""
+    """A batch in event time: the windows it fires and closes, and the time of the log's clock."""
 
     watermark: Passage
     closed: Passage
@@ -36,26 +36,26 @@ class Turn:
 
 
 class Emission:
-    """Tells a topic of every change."""
+    """Publishes every change to a topic."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
 
     def changed(self, db: apsw.Connection, early: pa.Table, late: pa.Table, turn: Turn) -> None:
-        """Tell of panes that have changed, of windows that are open and that have fired."""
+        """Publish changed panes, of open windows (early) and of fired ones (late)."""
         self._say(db, early, "early", turn)
         self._say(db, late, "late", turn)
 
     def fired(self, db: apsw.Connection, panes: pa.Table, turn: Turn) -> None:
-        """Tell of panes whose windows fire now."""
+        """Publish panes whose windows fire now."""
         self._say(db, panes, "on time", turn)
 
     def final(self, db: apsw.Connection, panes: pa.Table, turn: Turn) -> None:
-        """Tell of panes that nothing can change any more."""
+        """Publish panes that are final."""
         self._say(db, panes, "final", turn)
 
     def gone(self, db: apsw.Connection, panes: pa.Table, turn: Turn) -> None:
-        """Tell that panes are no more."""
+        """Publish retractions of panes."""
         self._say(db, panes, "retracted", turn)
 
     def _say(self, db: apsw.Connection, panes: pa.Table, pane: str, turn: Turn) -> None:
@@ -64,7 +64,7 @@ class Emission:
 
 
 class SelectiveEmission(Emission):
-    """Tells a topic when its output wants to be told, and remembers what it has said."""
+    """Publishes as an output asks to, and remembers the last version."""
 
     def __init__(self, output: Output, step: Step, table: PaneTable) -> None:
         super().__init__(output.topic)
@@ -87,7 +87,7 @@ class SelectiveEmission(Emission):
         super()._say(db, told.select(self._kinds.names), "retracted", turn)
 
     def overdue(self, db: apsw.Connection, turn: Turn) -> None:
-        """Tell of what has changed, and could not be told before."""
+        """Publish changes that had to wait and are due."""
         if not isinstance(self._output.early, timedelta):
             return
         since = turn.now - micros(self._output.early)
@@ -96,13 +96,13 @@ class SelectiveEmission(Emission):
             self._say(db, panes, "early", turn)
 
     def forget(self, db: apsw.Connection, turn: Turn) -> None:
-        """Forget what was said of panes that can change no more."""
+        """Forget panes that cannot change again."""
         self.told.forget(db, turn.closed.after)
 
     def _choose(
         self, db: apsw.Connection, panes: pa.Table, rule: int | timedelta, turn: Turn
     ) -> None:
-        """Tell of those that have enough new rows, or that nothing was told of for long enough."""
+        """Publish those with enough new rows, or with no publication for long enough."""
         if not panes.num_rows:
             return
         told = self.told.find(db, panes)
@@ -128,5 +128,5 @@ class SelectiveEmission(Emission):
 
 
 def named(panes: pa.Table, pane: str) -> pa.Table:
-    """Panes as a topic has them, each with what it is."""
+    """Panes as a topic has them, each with its kind: early, on time, late, final."""
     return changelog.publish(panes).append_column(PANE, pa.repeat(pane, panes.num_rows))

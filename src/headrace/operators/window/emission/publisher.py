@@ -1,4 +1,4 @@
-"""What a step tells the world of its panes: its changelog, and the topics it is published to."""
+"""Publishing of panes: to the changelog of the view, and to output topics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.store.outbox import put
 
 
 class Publisher:
-    """Puts panes into the outbox, for one step."""
+    """Puts the panes of one step into the outbox."""
 
     def __init__(self, step: Step, changelog: str | None, table: PaneTable) -> None:
         self._step = step
@@ -32,11 +32,11 @@ class Publisher:
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody is told anything."""
+        """True if anything is published at all."""
         return bool(self._emissions or self._changelog)
 
     def enter(self, db: apsw.Connection, closed: int | None, spoken: Iterable[str]) -> None:
-        """Make ready what is remembered of each topic, given those that were written to already."""
+        """Prepare what is remembered of each topic, given those that were written to already."""
         known = set(spoken)
         for emission in self._emissions:
             if isinstance(emission, SelectiveEmission):
@@ -58,7 +58,7 @@ class Publisher:
             emission.changed(db, still_open, amended, turn)
 
     def retracted(self, db: apsw.Connection, panes: pa.Table, turn: Turn) -> None:
-        """Publish that panes are no more: they have become part of others."""
+        """Publish retractions of panes that were merged into others."""
         view = self._step.view
         if not panes.num_rows:
             return
@@ -84,7 +84,7 @@ class Publisher:
                     emission.final(db, rows, turn)
 
     def settle(self, db: apsw.Connection, turn: Turn) -> None:
-        """Publish what had to wait until now, and forget what nobody will be told of again."""
+        """Publish what is overdue, and forget what cannot change again."""
         for emission in self._selective:
             emission.overdue(db, turn)
             emission.forget(db, turn)

@@ -1,7 +1,7 @@
-"""Sessions: the rows of a batch become sessions by themselves, and join those that are open.
+"""Sessions in Spark: those of a batch by itself, merged with the open ones of the store.
 
 Spark has sessions, but shows nothing of them before they are final. So a batch's rows are put into
-sessions by Spark, in parts (`engine.partials`), and the parts of sessions that overlap, with those
+sessions by Spark, in parts (`partials`), and the parts of sessions that overlap, with those
 that a sink has kept from earlier batches, are put together by Spark again. Spark keeps no state.
 """
 
@@ -60,7 +60,7 @@ class Sessions:
         )
 
     def together(self, sessions: DataFrame) -> DataFrame:
-        """Sessions of one group each as one: what they come to, and their parts."""
+        """The sessions of each group merged into one: its results and its parts."""
         made = sessions.groupBy(GROUP).agg(
             *(
                 F.any_value(key).alias(name)

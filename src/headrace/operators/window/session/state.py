@@ -1,4 +1,4 @@
-"""The sessions that may still grow, in parts, beside the table that shows what they come to."""
+"""Open sessions in the store, in parts, beside the table of panes."""
 
 from __future__ import annotations
 
