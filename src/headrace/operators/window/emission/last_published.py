@@ -79,7 +79,7 @@ class LastPublished(PaneTable):
         )
 
     def waiting(self, db: apsw.Connection, since: int, end_after: int) -> pa.Table:
-        """Some waiting panes of windows that end after a moment, last published at `since` or before.
+        """Some waiting panes of windows that end after a moment, published at `since` or before.
 
         They are as they are now. There are none only if none are left.
         """
