@@ -104,7 +104,7 @@ def test_a_column_that_is_null_since_a_commit_was_renamed(log: ScriptedLog) -> N
     assert (found.topic, found.column, found.turn.commit) == ("orders", "price", turned)
     assert (found.turn.before, found.turn.after, found.turn.rows) == (0.0, 1.0, 20)
     assert found.instead == "amount"
-    assert "the filter 'price > 0' takes rows away where it is null" in found.evidence
+    assert "the filter 'price > 0' drops rows where it is null" in found.evidence
     assert "coalesce(price, amount)" in found.remedy
 
 
