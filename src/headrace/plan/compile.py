@@ -139,6 +139,12 @@ def column(expression: Expression, where: Where) -> Column:
     return made
 
 
+def placed(rows: DataFrame, source: Source, *, ordered: bool) -> DataFrame:
+    """Add the event time and, if order matters, the topic's name to rows of a topic."""
+    rows = rows.withColumn(metadata.TIME, F.col(f"`{source.topic.event_time}`"))
+    return rows.withColumn(metadata.TOPIC, F.lit(source.topic.name)) if ordered else rows
+
+
 def row_place() -> Column:
     """The topic, partition and offset of a row, and its index in that record, as text."""
     index = F.concat_ws(",", F.col(metadata.INDEX).cast("array<string>"))

@@ -77,7 +77,7 @@ class Gaps:
         if Capability.COMMITS in self._log.capabilities:
             for topic, position in (item for place in places for item in place.items()):
                 if position.commit > (kept := last_kept(self._log, position)):
-                    raise self._taken_back(topic, kept + 1, position.commit)
+                    raise self._rolled_back(topic, kept + 1, position.commit)
 
     def _deleted(self, topic: str) -> PipelineError:
         return PipelineError(
@@ -90,7 +90,7 @@ class Gaps:
     def _made_again(self, topic: str) -> PipelineError:
         return made_again(topic, self._fresh)
 
-    def _taken_back(self, topic: str, first: int, commit: int) -> PipelineError:
+    def _rolled_back(self, topic: str, first: int, commit: int) -> PipelineError:
         return PipelineError(
             f"Step {self._step!r} has read topic {topic!r} up to commit {commit:,}, and commits "
             f"from {first:,} on were rolled back since: they were not synced when the machine went "

@@ -47,8 +47,8 @@ class Law:
 
     @property
     def holds(self) -> bool:
-        told = self.counted + self.late + self.duplicates
-        return self.pairs == told and self.pairs >= self.passed
+        found = self.counted + self.late + self.duplicates
+        return self.pairs == found and self.pairs >= self.passed
 
     def __add__(self, other: Law) -> Law:
         return Law(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from headrace.log import Commit, Log, Topic
 from headrace.pipeline.stream import Source, Stream, sources
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import frame_of
-from headrace.plan.compile import Compiler
+from headrace.plan.compile import Compiler, placed
 from headrace.plan.counters import Counters
 from headrace.plan.position import Position, lowest_frontier
 from headrace.plan.source_options import FORMAT, SourceOptions
@@ -61,7 +60,7 @@ class RangeRead:
                 waiting=waiting,
             )
             rows = self.spark.read.format(FORMAT).options(**wish.options()).load()
-            return _timed(rows, source, ordered=ordered)
+            return placed(rows, source, ordered=ordered)
 
         return Compiler(load, ordered, counters=counters)
 
@@ -73,7 +72,7 @@ class RangeRead:
             columns = [field.with_nullable(True) for field in source.topic.schema]
             beside = [(name, metadata.type_of(name)) for name in (*PLACES, *extra)]
             empty = pa.schema([*columns, *beside]).empty_table()
-            return _timed(frame_of(self.spark, empty), source, ordered=ordered)
+            return placed(frame_of(self.spark, empty), source, ordered=ordered)
 
         return Compiler(load, ordered)
 
@@ -123,8 +122,3 @@ def _columns(source: Source, needed: set[str] | None) -> tuple[str, ...] | None:
     if needed is None:
         return None
     return tuple(name for name in source.columns if name in {*needed, source.topic.event_time})
-
-
-def _timed(rows: DataFrame, source: Source, *, ordered: bool) -> DataFrame:
-    rows = rows.withColumn(metadata.TIME, F.col(f"`{source.topic.event_time}`"))
-    return rows.withColumn(metadata.TOPIC, F.lit(source.topic.name)) if ordered else rows

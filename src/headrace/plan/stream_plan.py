@@ -11,14 +11,13 @@ from typing import ClassVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from headrace.log import Log
 from headrace.pipeline.stream import Source
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import frame_of
 from headrace.plan.batch import Payload, Shapes, Sink
-from headrace.plan.compile import Compiler
+from headrace.plan.compile import Compiler, placed
 from headrace.plan.lateness import Closing
 from headrace.plan.position import Position
 from headrace.plan.staging import staging_of
@@ -50,10 +49,7 @@ class Job:
 
     def placed(self, rows: DataFrame, source: Source) -> DataFrame:
         """Rows of a topic with their event time and, if order matters, the topic's name."""
-        rows = rows.withColumn(metadata.TIME, F.col(f"`{source.topic.event_time}`"))
-        if self.ordered:
-            rows = rows.withColumn(metadata.TOPIC, F.lit(source.topic.name))
-        return rows
+        return placed(rows, source, ordered=self.ordered)
 
     def sketch(self) -> Compiler:
         """A compiler over no rows, to learn the columns of streams."""

@@ -101,7 +101,7 @@ class Outbox:
                 try:
                     self._append(str(topic), table, int(sequence))
                 except TransactionTooLarge:
-                    if self._cut_again(int(sequence)):
+                    if self._split(int(sequence)):
                         continue
                     raise
                 self._sent = int(sequence)
@@ -115,8 +115,8 @@ class Outbox:
             self._log.alter_topic(topic, settings={"max_record_bytes": MAX_RECORD_BYTES})
             self._producer.append(topic, rows, sequence=sequence)
 
-    def _cut_again(self, first: int) -> bool:
-        """Split waiting entries that an earlier headrace made too large; True if it did."""
+    def _split(self, first: int) -> bool:
+        """Split waiting entries that an earlier headrace made too large; True if any was."""
         with self._database.writing() as db:
             waiting = list(
                 db.execute(

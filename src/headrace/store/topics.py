@@ -24,7 +24,7 @@ def create_topics(
     changes: str | None,
 ) -> None:
     """Create the topics of a step with results of that schema, and check those that exist."""
-    # A topic's key cannot be null, and a step's can: so outputs have no key, and one partition.
+    # A step's key may be null, which is no key to a topic: outputs have one partition, in order.
     stream = step.stream
     _create_topic(log, step, step.dead_letters, DEAD_SCHEMA, "appended")
     for topic in step.late:

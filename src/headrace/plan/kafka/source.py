@@ -15,7 +15,7 @@ from headrace.plan.source_options import BatchLimits
 FORMAT = "kafka"
 
 READING = {
-    # Skip aborted transactions, and never skip rows that are gone.
+    # Skip aborted transactions, and fail if rows are gone.
     "kafka.isolation.level": "read_committed",
     "failOnDataLoss": "true",
     # The Java client returns 500 records at a time by default.

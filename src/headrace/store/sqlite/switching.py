@@ -41,9 +41,9 @@ def take_over(log: Log, step: Step, schema: pa.Schema, topic: str, crash_point: 
         producer = stack.enter_context(log.producer(id=f"{step.app}.{database.generation}"))
         outbox = Outbox(database, log, producer, crash_point)
         outbox.send()  # what a crash left: the changelog's content decides what it needs
-        told = any(state.end for state in log.topic(topic).partitions)
+        logged = any(state.end for state in log.topic(topic).partitions)
         with attached(database, place.database):
-            switch(database, step, schema, topic, told=told, crash_point=crash_point)
+            switch(database, step, schema, topic, logged=logged, crash_point=crash_point)
         finish_switches(log.home, step.app, crash_point)
         outbox.send()
 
@@ -66,16 +66,15 @@ def switch(
     schema: pa.Schema,
     topic: str,
     *,
-    told: bool,
+    logged: bool,
     crash_point: CrashPoint,
 ) -> None:
     """Replace the live version of a step's view with the attached one, in a transaction.
 
-    The outbox gets its changelog: the differences if the changelog was `told` of the live version,
-    else every row.
+    The outbox gets the differences if the changelog has rows (`logged`), else every row.
     """
     with database.writing() as db:
-        _announce(db, step, schema, topic, told=told)
+        _announce(db, step, schema, topic, logged=logged)
         _drop(db, step.name)
         _copy(db, step.name)
         db.execute(f"CREATE TABLE IF NOT EXISTS {SWITCHES} (step TEXT PRIMARY KEY)")
@@ -106,13 +105,13 @@ def finish_switches(url: str, app: str, crash_point: CrashPoint = nothing) -> No
 
 
 def _announce(
-    db: apsw.Connection, step: Step, schema: pa.Schema, topic: str, *, told: bool
+    db: apsw.Connection, step: Step, schema: pa.Schema, topic: str, *, logged: bool
 ) -> None:
     """Put the changes for readers of the changelog into the outbox."""
     view, built = step.view, version_in(db, _BUILT, step.name)
     assert view is not None
     assert built is not None
-    live = version_in(db, "main", step.name) if told else None
+    live = version_in(db, "main", step.name) if logged else None
     comparison = Comparison(db, live, built)
     names = schema.names
     moment = stored_steps(db, _BUILT)[step.name].updated // 1_000
