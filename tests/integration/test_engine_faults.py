@@ -159,7 +159,7 @@ def test_rows_that_retention_took_before_they_were_read_are_an_error(log: Script
         log.pass_time(10 * MINUTE)
         log.write(source, event("b", minute))
     log.log.upkeep("events")
-    with pytest.raises(PipelineError, match="they are gone: its retention, or somebody, removed"):
+    with pytest.raises(PipelineError, match="they are gone: retention or a user removed"):
         log.run(app, spark=shared())
 
 

@@ -23,7 +23,7 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 LATENESS = hr.Lateness(MINUTE, MINUTE)
 SCHEMA = "k string, at timestamp"
-MADE_AGAIN = "Topic 'events' was deleted and made again"
+MADE_AGAIN = "Topic 'events' was deleted and created again"
 
 
 @pytest.fixture

@@ -99,7 +99,7 @@ def test_a_table_whose_topic_was_made_again_is_another_table(kafka: Runs) -> Non
         LiveRun(app, kafka.log, spark=shared())
     kafka.log.delete_topic(cards.topic.name)
     kafka.send(cards, CARD, partition=0)
-    with pytest.raises(PipelineError, match=r"cards.* it is another topic than it was"):
+    with pytest.raises(PipelineError, match=r"cards.* was deleted and created again"):
         LiveRun(app, kafka.log, spark=shared())
     with pytest.raises(InvalidSetting, match="tasks at once"):
         LiveRun(app, kafka.log, spark=shared(), fresh=True)

@@ -213,7 +213,7 @@ def test_topics_with_other_columns_are_told_and_a_new_changelog_gets_every_row(
     with shop.rebuild(WRONG, **changes) as building:
         building.build()
         assert building.diff().new_columns == ("cheapest",)
-        with pytest.raises(InvalidPipeline, match=r"'shop\.updates' .* has not the columns"):
+        with pytest.raises(InvalidPipeline, match=r"'shop\.updates' .* without all columns"):
             building.switch()
         shop.log.log.delete_topic("shop.updates")
         with pytest.raises(InvalidPipeline, match="has the columns that view 'sales' had before"):

@@ -82,8 +82,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "as of": (lambda: flags(known(mode="as_of", wait=SECOND)), "mode be 'latest'"),
     "inner": (lambda: flags(known(how="inner")), "how be 'left'"),
     "after a lookup": (lambda: flags(hr.filter(known(), "usual > 3")), "Publish them"),
-    "late first": (lambda: hr.App("cards").publish("late", flags().late), "of alerts"),
-    "itself": (lambda: steps_of(published(topic="owners")), "would read what it writes"),
+    "late first": (
+        lambda: hr.App("cards").publish("late", flags().late),
+        "the stream whose late",
+    ),
+    "itself": (lambda: steps_of(published(topic="owners")), "would read its own output"),
 }
 
 

@@ -125,7 +125,7 @@ def written(form: serialization.PrivateFormat, password: str = "") -> str:
     ids=["another form", "encrypted by PBES2", "no key", "two keys"],
 )
 def test_a_key_that_java_cannot_read_is_refused_with_what_to_do(key: str) -> None:
-    with pytest.raises(InvalidSetting, match=r"ssl\.key\.pem .* does not read") as caught:
+    with pytest.raises(InvalidSetting, match=r"cannot read the key in ssl\.key\.pem") as caught:
         java_settings({"ssl.key.pem": key, "ssl.certificate.pem": CHAIN})
     assert "openssl pkcs12" in caught.value.hint
     assert key.splitlines()[1] not in str(caught.value)

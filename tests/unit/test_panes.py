@@ -47,9 +47,9 @@ def test_retractions_are_wanted_or_not() -> None:
 @pytest.mark.parametrize("choice", [{"early": "never"}, {"retractions": True}], ids=str)
 def test_only_what_can_change_has_panes_to_choose(choice: dict[str, Any]) -> None:
     app, step = declare(emit="final")
-    with pytest.raises(InvalidPipeline, match="is final: nothing comes early"):
+    with pytest.raises(InvalidPipeline, match="are final: they have no early panes"):
         app.publish("out", step, **choice)
-    with pytest.raises(InvalidPipeline, match="its rows are written once"):
+    with pytest.raises(InvalidPipeline, match="rows are written once"):
         app.publish("out", step.input, **choice)
 
 

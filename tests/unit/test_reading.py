@@ -113,7 +113,7 @@ def test_more_applications_than_sqlite_attaches_are_read(tmp_path: Path) -> None
     ("kind", "reason"),
     [
         ("garbage", "file is not a database"),
-        ("foreign", "it is a database of something else"),
+        ("foreign", "it is not a database of views"),
         ("newer", f"a newer headrace made it, in format {FORMAT + 1}"),
         ("folder", "disk I/O error"),
     ],

@@ -156,7 +156,7 @@ def test_a_view_needs_a_unique_key() -> None:
     with pytest.raises(InvalidPipeline, match="not unique"):
         app.view("v", made, key=["url"])
     assert app.view("v", made).key == ("url", "window_start")
-    with pytest.raises(InvalidPipeline, match="two views"):
+    with pytest.raises(InvalidPipeline, match="declared twice"):
         app.view("v", made)
 
 

@@ -41,7 +41,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "how": (lambda: joined("outer"), "how cannot be 'outer'"),
     "column": (lambda: joined(on={"prod": "id"}), "no column 'prod'"),
     "their column": (lambda: joined(on={"product": "ids"}), "no column 'ids'"),
-    "no column": (lambda: joined(on={}), "needs columns that are equal"),
+    "no column": (lambda: joined(on={}), "needs columns to join on"),
     "names": (lambda: joined(prefix=""), "Both sides of the join have a column"),
     "own names": (lambda: joined(prefix="_"), "cannot be called '_product'"),
     "revision": (
@@ -65,13 +65,13 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         ),
         "of several others",
     ),
-    "published": (lambda: hr.App("x").publish("out", joined()), "'out' would only grow"),
+    "published": (lambda: hr.App("x").publish("out", joined()), "'out' is append-only"),
     "filtered": (
         lambda: hr.App("x").publish("out", hr.filter(joined(), "n > 1")),
-        "'out' would only grow",
+        "'out' is append-only",
     ),
     "key": (lambda: hr.App("x").view("v", joined(), key=["n"]), "is not unique"),
-    "more key": (lambda: hr.App("x").view("v", joined(), key=["id", "n"]), "names more than"),
+    "more key": (lambda: hr.App("x").view("v", joined(), key=["id", "n"]), "has more columns than"),
     "of results": (lambda: hr.table(joined(), key="id"), "A table is made of a topic"),
 }
 

@@ -1,4 +1,4 @@
-"""What the oracle knows of a row: what it says, and where it stands in the log."""
+"""Events as the oracle sees them: a row and its place in the log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Event:
 
     @property
     def dead(self) -> str | None:
-        """Why the row cannot be counted at all, if it cannot."""
+        """The reason why the row is a dead letter, if it is one."""
         if self.event_time is None:
             return "no event time"
         skew = self.topic.settings.skew
@@ -43,14 +43,14 @@ class Event:
 def events_of(
     topic: Topic, records: Iterable[Record], advances: Iterable[tuple[int, int]] = ()
 ) -> list[Event]:
-    """A topic's records, in the order of commits, with the frontier that each of them met.
+    """Return a topic's events in commit order, each with the frontier before its commit.
 
-    Tombstones carry no row, and are left out. `advances` are commits that brought no row but a
-    frontier, each with its number and the moment.
+    Tombstones are left out. `advances` are commits without rows that move the frontier, each with
+    its number and the moment.
     """
     ahead = sorted(advances, reverse=True)
     events: list[Event] = []
-    frontier: int | None = None  # after all commits before the present one
+    frontier: int | None = None  # after all commits before the current one
     reached: int | None = None  # after the rows seen so far
     commit: int | None = None
     for record in sorted(records, key=lambda r: (r.commit or 0, r.partition, r.offset)):

@@ -1,6 +1,6 @@
-"""SQL expressions in plain Python: as much of them as the oracle's users need.
+"""A subset of Spark SQL expressions in plain Python.
 
-Null is None, and what is done to it is null again, but for IS NULL, COALESCE, AND and OR.
+Null is None. Every operation on null gives null, except IS NULL, COALESCE, AND and OR.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _UNARY: dict[type[Any], Callable[[Any], Any]] = {
 
 @lru_cache(maxsize=1000)
 def compile_sql(text: str) -> Evaluate:
-    """A function of a row, from Spark SQL."""
+    """Compile Spark SQL to a function of a row."""
     return _compile(sqlglot.parse_one(text, dialect="spark"))
 
 
@@ -80,7 +80,7 @@ def _compile(node: Any) -> Evaluate:
     if type(node) in _UNARY:
         inner, change = _compile(node.this), _UNARY[type(node)]
         return lambda row: _strict(change, inner(row))
-    raise ValueError(f"the oracle does not know {node.sql(dialect='spark')!r}")
+    raise ValueError(f"the oracle does not support {node.sql(dialect='spark')!r}")
 
 
 def _strict(apply: Callable[..., Any], *values: Any) -> Any:

@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 def rows_of(stream: Stream, event: Event) -> Iterator[Row]:
-    """The rows that an event becomes on its way to a stream: none, one or several."""
+    """Yield the rows that a stream makes of an event: none, one or several."""
     match stream:
         case Source():
             if stream.topic.name == event.topic.name:

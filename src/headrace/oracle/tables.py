@@ -22,7 +22,7 @@ _LONG_AGO = -(1 << 62)
 
 @dataclass(frozen=True)
 class Version:
-    """What a table says of a key from a moment on; None if there is none any more."""
+    """A version of a key, valid from a moment on. Its row is None if it deletes the key."""
 
     key: tuple[Any, ...]
     valid: int
@@ -31,7 +31,7 @@ class Version:
     offset: int
     row: Row | None
     frontier: int | None
-    """How far the table had come before it."""
+    """The frontier of the table's topic before it."""
 
     @property
     def order(self) -> tuple[int, int, int, int]:
@@ -40,7 +40,7 @@ class Version:
 
 @dataclass
 class Changes:
-    """The versions of a table, and the rows that are none."""
+    """The versions of a table, and the rows that are not versions."""
 
     versions: list[Version] = field(default_factory=list)
     dead: list[tuple[Record, str]] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Changes:
 def changes_of(
     table: Table, records: Iterable[Record], events: Iterable[Event], frontier: Frontier
 ) -> Changes:
-    """What the records of a topic mean to a table; events are those of them that have a row."""
+    """Return the changes that records make to a table; `events` are the records with a row."""
     (source,) = sources(table.input)
     rows = {(event.partition, event.offset): event for event in events}
     found = Changes()

@@ -1,4 +1,4 @@
-"""An application: its topics, its views and what it publishes, under one name."""
+"""An application: its topics, views and outputs, under one name."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from headrace.pipeline.where import Where, caller
 from headrace.schema.ddl import parse_schema
 
 Latency = Literal["micro-batch", "real-time"]
-"""How long results wait: for a batch of rows, or for none."""
+"""The execution mode: micro-batches, or Spark's Real-time Mode."""
 
 
 @dataclass(frozen=True)
 class View:
-    """A table that the application keeps, by key."""
+    """A table with a key that the application keeps up to date."""
 
     name: str
     stream: Stream
@@ -36,7 +36,7 @@ class View:
 class App:
     """A pipeline's declaration. It runs nothing; `headrace run` and `hr.run` do.
 
-    With `latency="real-time"`, it runs in Spark's Real-time Mode, on a broker, if it can.
+    With `latency="real-time"`, it runs in Spark's Real-time Mode, which needs a broker.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class App:
         partitions: int = 1,
         settings: TopicSettings | Mapping[str, Any] | None = None,
     ) -> Source:
-        """A topic as a stream. It is created when the application first runs, if need be."""
+        """Declare a topic and return its stream. The first run creates the topic if needed."""
         where = caller()
         check_name(name, "topic")
         columns = parse_schema(schema)
@@ -80,18 +80,18 @@ class App:
         return Source(tuple(columns.names), where, topic)
 
     def view(self, name: str, stream: Stream, *, key: Sequence[str] | None = None) -> View:
-        """Keep an aggregation as a table, by its key and window, or a ranking by its ranks.
+        """Keep an aggregation as a table by its key and window, or a ranking by its ranks.
 
-        Joined tables are kept by the key of the first, or where that is not unique by both.
+        The key of joined tables is that of the first, or if that is not unique those of both.
         """
         where = caller()
         check_name(name, "view")
         own = stream.view_key
         if own is None:
             raise InvalidPipeline(
-                f"View {name!r} has nothing that makes its rows unique",
-                hint="A view is kept of an aggregation or of joined tables; publish() takes any "
-                f"stream. See {where}",
+                f"View {name!r} has no unique key",
+                hint="app.view() takes an aggregation or joined tables, app.publish() any stream. "
+                f"See {where}",
             )
         unique, chosen = set(own), tuple(key) if key is not None else own
         for column in chosen:
@@ -107,12 +107,11 @@ class App:
             )
         if stream.view_key_is and set(chosen) != unique:
             raise InvalidPipeline(
-                f"The key of view {name!r} names more than the {stream.view_key_is}, which is all "
-                "that stays",
+                f"The key of view {name!r} has more columns than the {stream.view_key_is}",
                 hint=f"Leave out {', '.join(sorted(set(chosen) - unique))}. See {where}",
             )
         if name in self.views:
-            raise InvalidPipeline(f"There are two views {name!r}", hint=f"See {where}")
+            raise InvalidPipeline(f"View {name!r} is declared twice", hint=f"See {where}")
         view = self.views[name] = View(name, stream, chosen, where)
         return view
 
@@ -121,9 +120,9 @@ class App:
     ) -> Output:
         """Write a stream to a topic of the log, exactly once.
 
-        `early` says when a window that is still open is written: with each `batch` that changes
-        it, `never`, after so many rows more, or at most once in so much time. With `retractions`, a
-        pane that is written again is first taken back, as it was written the last time.
+        `early` says how often an open window is written: with each `batch` that changes it,
+        `never`, after a number of new rows, or at most once per timedelta. With `retractions`, each
+        new pane of a window follows a retraction of the one that was written before.
         """
         where = caller()
         check_name(topic, "topic")
@@ -131,16 +130,15 @@ class App:
             raise InvalidPipeline(f"Two streams are published to {topic!r}", hint=f"See {where}")
         if _changes_rows(stream):
             raise InvalidPipeline(
-                f"Rows of joined tables change and go, and {topic!r} would only grow",
-                hint="app.view(...) keeps them, and its changelog tells of every change. "
-                f"See {where}",
+                f"Joined tables update and delete rows, and topic {topic!r} is append-only",
+                hint=f"app.view(...) keeps them, and its changelog has every change. See {where}",
             )
         late_of = stream.of if isinstance(stream, Late) else None
         if late_of is not None and not self._computes(late_of):
             raise InvalidPipeline(
-                "Late rows are known where what they were too late for is computed",
-                hint="Declare app.view(...) of an aggregation, or app.publish(...) of a join, of "
-                f"deduplicate(), of alerts or of what has state, first. See {where}",
+                f"No step computes the stream whose late rows are published to {topic!r}",
+                hint="Declare app.view(...) of an aggregation, or app.publish(...) of a join, "
+                f"deduplicate(), alerts or a stateful step, first. See {where}",
             )
         output = Output(topic, stream, where, early, retractions)
         check_output(output)
@@ -148,7 +146,7 @@ class App:
         return output
 
     def _computes(self, stream: Stream) -> bool:
-        """True if one of the steps declared so far knows what came too late for a stream."""
+        """True if a step declared so far computes a stream, and so knows its late rows."""
         if stream.view_key is None:
             return any(output.stream is stream for output in self.outputs.values())
         return any(view.stream.computed is stream for view in self.views.values())
@@ -156,9 +154,9 @@ class App:
     def explain(self, log: str | Log | None = None) -> Explanation:
         """Explain what each step reads, holds, emits and publishes, and when.
 
-        Given a log, it estimates as well how many rows a join will hold at the rate they come.
+        Given a log, it also estimates how many rows a join will hold.
         """
-        # The operators explain themselves, and they are downstream of declarations.
+        # The operators explain themselves, and are downstream of declarations.
         explain = importlib.import_module("headrace.language.explain").explain
         with contextlib.ExitStack() as stack:
             if isinstance(log, str):
@@ -172,7 +170,7 @@ def _changes_rows(stream: Stream) -> bool:
 
 
 def check_latency(latency: str) -> Latency:
-    """The latency of that name."""
+    """Return the latency of that name, or raise if there is none."""
     known: dict[str, Latency] = {name: name for name in get_args(Latency)}
     if latency in known:
         return known[latency]

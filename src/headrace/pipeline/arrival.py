@@ -1,4 +1,4 @@
-"""Windows of when rows came in, for how a system does, and a warning for everything else."""
+"""The warning for aggregations by arrival time instead of event time."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from headrace.pipeline.where import Where
 
 
 class ArrivalTimeWarning(UserWarning):
-    """Something is counted by when its rows came in, and not by when they happened."""
+    """An aggregation counts rows without an event time at their arrival time."""
 
 
 def warn_of_arrival(topics: Iterable[Topic], keys: Sequence[str], where: Where) -> None:
-    """Warn if what is counted by key may be counted by when its rows came in."""
+    """Warn if an aggregation by these keys may count rows at their arrival time."""
     for topic in topics:
         if topic.settings.missing_time == "arrival":
             warnings.warn_explicit(
-                f"{', '.join(keys)} will be counted by when rows of topic {topic.name!r} came in, "
-                "where they have no event time. After an outage, all that was waiting counts for "
-                "the minute in which it was over: right for how the system does, and wrong for "
-                "what the rows are about",
+                f"{', '.join(keys)} will be counted by arrival time where rows of topic "
+                f"{topic.name!r} have no event time. After an outage, the whole backlog counts for "
+                "the minute in which it arrives: right for monitoring the system, wrong for facts "
+                "about the events",
                 ArrivalTimeWarning,
                 where.file,
                 where.line,

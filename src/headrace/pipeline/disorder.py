@@ -1,4 +1,4 @@
-"""How late the rows of a topic really were, and what a delay would have made of them."""
+"""Measured lateness of a topic's rows, and the rows that a given delay would make late."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Micros = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class Choice:
-    """A delay: how many rows would be late with it, if no grace were given."""
+    """A delay, and the rows that would be late with it and no grace."""
 
     delay: timedelta
     late: int
@@ -33,10 +33,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Disorder:
-    """By how much rows came behind the highest event time before their commit.
+    """Lags of rows behind the highest event time before their commit.
 
-    `behind` has those that did, in order, in microseconds; `arrival` is the median time from event
-    to append. `dead` rows have no event time that is to be believed.
+    `behind` has the positive lags, sorted, in microseconds; `arrival` is the median time from event
+    to append. `dead` rows have no plausible event time.
     """
 
     topic: str
@@ -46,15 +46,15 @@ class Disorder:
     arrival: timedelta | None
 
     def late(self, delay: timedelta) -> int:
-        """How many rows a watermark with that delay has passed when they come.
+        """The number of rows behind a watermark with that delay.
 
-        So many can be late. Those whose window goes on after them are in time nevertheless.
+        These can be late. A row whose window is still open is in time nevertheless.
         """
         return len(self.behind) - int(np.searchsorted(self.behind, micros(delay), side="right"))
 
     @property
     def most(self) -> timedelta:
-        """How much the latest row was behind."""
+        """The largest lag."""
         return timedelta(microseconds=int(self.behind[-1])) if len(self.behind) else timedelta(0)
 
     def choices(self) -> list[Choice]:
@@ -68,9 +68,9 @@ class Disorder:
         return found
 
     def suggestion(self, tolerated: float = 0.001) -> Lateness:
-        """A delay with which few rows would be late, and a grace in which these still count."""
+        """A delay with which few rows would be late, and a grace that still counts those."""
         if not 0 <= tolerated < 1:
-            raise InvalidSetting(f"A share of {tolerated} cannot be tolerated", hint="Use 0.001")
+            raise InvalidSetting(f"tolerated cannot be {tolerated}", hint="Use a share: 0.001")
         delay = next(c.delay for c in self.choices() if c.share <= tolerated)
         return Lateness(delay, max(_rounded_up(self.most) - delay, timedelta(0)))
 
@@ -87,7 +87,7 @@ def _measured(log: Log, name: str) -> Disorder:
     topic = log.topic(name).topic
     if topic.event_time is None:
         raise InvalidSetting(
-            f"Topic {name!r} has no event time", hint="Name a column when you create it"
+            f"Topic {name!r} has no event time", hint="Name its column when you create the topic"
         )
     rows = dead = 0
     behind: list[Micros] = []
@@ -110,7 +110,7 @@ def _measured(log: Log, name: str) -> Disorder:
 
 
 def _times(batch: Batch, event_time: str, commit: TopicCommit) -> tuple[Micros, int]:
-    """The event times that are to be believed, and how many rows have none."""
+    """The plausible event times, and the number of rows without one."""
     column = batch.data.column(event_time).cast(pa.int64())
     good = pc.is_valid(column)
     if commit.bound is not None:
@@ -121,7 +121,7 @@ def _times(batch: Batch, event_time: str, commit: TopicCommit) -> tuple[Micros, 
 
 
 def _batches(log: Log, topic: str, column: str) -> Iterator[tuple[Batch, TopicCommit]]:
-    """What a topic holds, in stretches of commits, and what is known of the commit of each."""
+    """The batches of a topic, each with its commit."""
     after = 0
     while page := log.commits(topic, after, _PAGE):
         known = {commit.number: commit for commit in page}

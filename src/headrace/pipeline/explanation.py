@@ -1,4 +1,4 @@
-"""An application in words."""
+"""The explanation of an application in plain text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class StepExplanation:
-    """A step, and what there is to say of it: a word of what it is about, and a sentence each."""
+    """A step and the facts about it: a label and a sentence each."""
 
     name: str
     facts: tuple[tuple[str, str], ...]
@@ -18,13 +18,13 @@ class StepExplanation:
         return "\n".join([f"step {self.name}", *lines])
 
     def __getitem__(self, word: str) -> str:
-        """What is said under a word, line by line."""
+        """The sentences with a label, one per line."""
         return "\n".join(text for about, text in self.facts if about == word)
 
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """An application in words. It prints well."""
+    """An application in plain text, ready to print."""
 
     app: str
     steps: tuple[StepExplanation, ...]

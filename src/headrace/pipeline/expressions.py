@@ -1,4 +1,4 @@
-"""Expressions are Spark SQL, as text or as Columns. Text is looked into before Spark starts."""
+"""Expressions: Spark SQL, as text or as Columns. Text is checked before Spark starts."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def columns_in(text: str, where: Where) -> set[str]:
 
 
 def names_column(expression: Expression, column: str, where: Where) -> bool:
-    """True if an expression names a column. Nobody can tell of one that is no text."""
+    """True if an expression that is text names a column; unknown for others, so False."""
     if not isinstance(expression, str):
         return False
     return column.lower() in {name.lower() for name in columns_in(expression, where)}
 
 
 def bound_names(tree: Any) -> set[str]:
-    """The names that lambdas in an expression give to what they are called with."""
+    """The parameters of the lambdas in an expression."""
     return {name.name for scope in tree.find_all(exp.Lambda) for name in scope.expressions}
 
 
 def check_columns(expression: Expression, columns: Sequence[str], where: Where) -> None:
-    """Return if an expression names only columns that are there. Spark does not mind the case."""
+    """Check that an expression names only known columns. As in Spark, case does not matter."""
     if not isinstance(expression, str):
         return
     known = {name.lower(): name for name in columns}
@@ -49,7 +49,7 @@ def check_columns(expression: Expression, columns: Sequence[str], where: Where) 
 
 
 def not_there(message: str, name: str, names: Sequence[str], where: Where) -> InvalidPipeline:
-    """The error for a name that is not among those there are."""
+    """The error for an unknown name, with the nearest known one as a hint."""
     near = difflib.get_close_matches(name, names, 1)
     hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(names) or 'none'}."
     return InvalidPipeline(

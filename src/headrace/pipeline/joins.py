@@ -1,4 +1,4 @@
-"""What every kind of join declares: equal columns, names, comparable times."""
+"""Declarations that all joins share: join columns, names, comparable event times."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from headrace.pipeline.where import Where
 from headrace.schema.ddl import format_type
 
 On = str | Sequence[str] | Mapping[str, str]
-"""The columns that have to be equal: names that both have, or the left's with the right's."""
+"""The join columns: names that both sides have, or left names mapped to right names."""
 
 
 def equal_columns(
     on: On, left: Sequence[str], right: Sequence[str], where: Where
 ) -> tuple[tuple[str, str], ...]:
-    """The pairs of columns that have to be equal."""
+    """Return the pairs of join columns."""
     if isinstance(on, str):
         on = [on]
     pairs = tuple(on.items()) if isinstance(on, Mapping) else tuple((name, name) for name in on)
     if not pairs:
         raise InvalidPipeline(
-            "A join needs columns that are equal", hint=f"on='id', or on={{...}}. See {where}"
+            "A join needs columns to join on", hint=f"on='id', or on={{...}}. See {where}"
         )
     for side, name, columns in (
         *(("left", mine, left) for mine, _ in pairs),
@@ -35,26 +35,26 @@ def equal_columns(
 
 
 def check_apart(names: Sequence[str], where: Where) -> None:
-    """Return if all columns of a join have names of their own."""
+    """Check that all columns of a join have distinct names."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InvalidPipeline(
             f"Both sides of the join have a column {', '.join(map(repr, twice))}",
-            hint=f"prefix='right_' gives those of the right side another name. See {where}",
+            hint=f"prefix='right_' renames the columns of the right side. See {where}",
         )
 
 
 def check_times(read: Sequence[Source], where: Where) -> None:
-    """Return if the event times of topics can be compared."""
+    """Check that the event times of topics can be compared."""
     kinds = {}
     for topic in (source.topic for source in read):
         assert topic.schema is not None
         assert topic.event_time is not None
         kinds[topic.name] = format_type(topic.schema.field(topic.event_time).type)
     if len(set(kinds.values())) > 1:
-        told = ", ".join(f"{name!r} has {kind}" for name, kind in kinds.items())
+        types = ", ".join(f"{name!r} has {kind}" for name, kind in kinds.items())
         raise InvalidPipeline(
-            f"Event times of different types cannot be compared: {told}",
-            hint=f"A moment is a timestamp; timestamp_ntz is what a clock shows somewhere. "
-            f"Let both topics have the same. See {where}",
+            f"Event times of different types cannot be compared: {types}",
+            hint="A timestamp is a moment; a timestamp_ntz is the reading of a local clock. "
+            f"Use the same type in both topics. See {where}",
         )

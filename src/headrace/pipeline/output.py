@@ -12,15 +12,15 @@ from headrace.pipeline.stream import Stream
 from headrace.pipeline.where import Where
 
 Early = Literal["batch", "never"] | int | timedelta
-"""How often a window that is still open is published: see `App.publish`."""
+"""The policy for publishing open windows: see `App.publish`."""
 
 PANE = "pane"
-"""The column of a published window that says why it is there: early, on time, late, final."""
+"""The column of a published window with its kind of pane: early, on time, late, final."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """A topic that the application writes to, and what of a window is written before it ends."""
+    """A topic that the application writes to, and how often its windows are written."""
 
     topic: str
     stream: Stream
@@ -35,7 +35,7 @@ class Output:
 
 
 def check_output(output: Output) -> None:
-    """Return if an output can be written as it is declared."""
+    """Check that an output can be written as declared."""
     early, see = output.early, f"See {output.where}"
     if isinstance(early, timedelta):
         good = early > timedelta(0)
@@ -56,17 +56,17 @@ def check_output(output: Output) -> None:
 
 
 def check_panes(output: Output, columns: Sequence[str], emit: str) -> None:
-    """Return if windows with these columns can be published as an output asks to."""
+    """Check that an output can publish windows with these columns."""
     see = f"See {output.where}"
     for name in (PANE, "revision"):
         if name in columns:
             raise InvalidPipeline(
-                f"What is published to {output.topic!r} has a column {name!r} of its own",
-                hint=f"Every published row says its pane and revision; rename yours. {see}",
+                f"The stream published to {output.topic!r} has a column {name!r} of its own",
+                hint=f"headrace adds the columns pane and revision; rename yours. {see}",
             )
     if output.is_selective and emit == "final":
         raise InvalidPipeline(
-            f"What is published to {output.topic!r} is final: nothing comes early, and nothing is "
-            "taken back",
-            hint=f"Leave out early and retractions, or let emit be 'updates'. {see}",
+            f"Windows published to {output.topic!r} are final: they have no early panes and no "
+            "retractions",
+            hint=f"Leave out early and retractions, or use emit='updates'. {see}",
         )

@@ -28,8 +28,8 @@ class Filter(Stream):
 
     def uses(self, column: str) -> list[str]:
         said = names_column(self.condition, column, self.where)
-        taken = [f"the filter {self.condition!r} drops rows where it is null"] * said
-        return [*self.input.uses(column), *taken]
+        dropped = [f"the filter {self.condition!r} drops rows where it is null"] * said
+        return [*self.input.uses(column), *dropped]
 
     def definition(self, text: Text) -> dict[str, Any]:
         return {"filter": text(self.condition), "of": self.input.definition(text)}
@@ -138,13 +138,13 @@ def merge(*streams: Stream) -> Merge:
     """The rows of all the streams, which need the same columns."""
     where = caller()
     if not streams:
-        raise InvalidPipeline("There is nothing to merge", hint=f"See {where}")
+        raise InvalidPipeline("merge() needs a stream", hint=f"See {where}")
     for stream in streams[1:]:
         if sorted(stream.columns) != sorted(streams[0].columns):
             raise InvalidPipeline(
                 f"Streams with different columns cannot be merged: "
                 f"{', '.join(streams[0].columns)} and {', '.join(stream.columns)}",
-                hint=f"Bring them to the same columns with select() first. See {where}",
+                hint=f"Give them the same columns with select() first. See {where}",
             )
     return Merge(streams[0].columns, where, streams)
 
@@ -155,7 +155,7 @@ def split(stream: Stream, **conditions: Expression) -> dict[str, Filter]:
 
 
 def rekey(stream: Stream, **key: Expression) -> Project:
-    """The same rows with a new column to go by; `by=` then names it."""
+    """The same rows with a new key column, for `by=`."""
     return derive(stream, **key)
 
 
@@ -173,17 +173,17 @@ def project(stream: Stream, expressions: Sequence[tuple[str, Expression]], where
 
 
 def check_new_names(names: Sequence[str], where: Where) -> None:
-    """Return if columns may be called so."""
+    """Check that no name is reserved."""
     for name in names:
         if name.startswith("_"):
             raise InvalidPipeline(
                 f"A column cannot be called {name!r}",
-                hint=f"Names with an underscore in front are the log's own. See {where}",
+                hint=f"Names that start with an underscore are reserved. See {where}",
             )
 
 
 def time_column(stream: Stream) -> str | None:
-    """The column that has the event time of each row as the topic has it, if there is one."""
+    """The column with the topic's event time, unchanged, if there is one."""
     match stream:
         case Source():
             return stream.topic.event_time

@@ -1,7 +1,6 @@
-"""Streams: values that name their inputs, and answer what can be known of them without running.
+"""Streams: declarations that name their inputs and describe themselves without running.
 
-A step never changes when a row happened: the event time is that of the topic the row came from,
-and so are its commit and its place in the log.
+A step never changes the event time of a row, its commit or its place in the log.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.output import Output
 
 Wanted = set[str] | None
-"""Columns that a step makes use of; None where nobody can tell."""
+"""Columns that a step uses; None if unknown."""
 
 Text = Callable[[Expression], str]
 """The text of an expression, which may be a Spark Column."""
@@ -32,25 +31,24 @@ Text = Callable[[Expression], str]
 class Stream:
     """A stream of rows with these columns, declared at `where`.
 
-    Everything below is what a declaration answers for itself. The defaults are those of a step
-    that changes rows one by one.
+    The defaults below are those of a step that changes rows one by one.
     """
 
     columns: tuple[str, ...]
     where: Where = field(repr=False, compare=False)
 
     is_result: ClassVar[bool] = False
-    """True if its rows are results of several, which have no event time of their own."""
+    """True if its rows are results, which have no event time of their own."""
     has_panes: ClassVar[bool] = False
     """True if its rows are windows, which are published pane by pane."""
     changes_rows: ClassVar[bool] = False
-    """True if its rows change and go, so that only a view can keep them."""
+    """True if its rows are updated and deleted, so that only a view can keep them."""
     has_checkpoint: ClassVar[bool] = True
-    """False if Spark keeps nothing of it, not even its position: the store has both."""
+    """False if Spark keeps neither its state nor its position: the store has both."""
     follows_slowest: ClassVar[bool] = True
-    """True if its event time is that of the topic that is furthest behind."""
+    """True if its frontier is that of its slowest topic."""
     view_key_is: ClassVar[str] = ""
-    """The name of a key to which a view may add nothing; empty if it may."""
+    """The name of its key if a view may add no columns to it, else empty."""
 
     @property
     def upstream(self) -> tuple[Stream, ...]:
@@ -59,7 +57,7 @@ class Stream:
 
     @property
     def looked_up(self) -> tuple[Stream, ...]:
-        """The tables that it looks things up in, whose rows it does not count."""
+        """Its lookup tables, whose rows it does not count."""
         return ()
 
     @property
@@ -84,26 +82,26 @@ class Stream:
 
     @property
     def has_spark_state(self) -> bool:
-        """True if Spark's checkpoint has state of it."""
+        """True if Spark's checkpoint has state for it."""
         return False
 
     @property
     def keyed_by(self) -> tuple[str, ...]:
-        """The columns by which it keeps state, if it does."""
+        """The key columns of its state; empty if it has none."""
         return ()
 
     def output_time(self, columns: Sequence[str]) -> str | None:
-        """The event time of the topic that it is published to, among these columns."""
+        """The event-time column of the topic that it is published to, if it has one."""
         times = (source.topic.event_time for source in sources(self))
         return next((time for time in times if time in columns), None)
 
     def late_time(self, columns: Sequence[str]) -> str:
-        """The event time of the topic that its late rows are published to."""
+        """The event-time column of the topic that its late rows are published to."""
         other = WINDOW_START if WINDOW_START in columns else "watermark"
         return Stream.output_time(self, columns) or other
 
     def reads(self, wanted: Wanted) -> Iterator[tuple[Stream, Wanted]]:
-        """The columns of each upstream that it needs, if these columns of its own are wanted."""
+        """The columns of each upstream that it needs to produce the wanted ones."""
         return ((part, set(part.columns)) for part in self.upstream)
 
     def uses(self, column: str) -> list[str]:
@@ -111,15 +109,15 @@ class Stream:
         return [text for part in self.upstream for text in part.uses(column)]
 
     def definition(self, text: Text) -> dict[str, Any]:
-        """The computation as plain data, by which a changed declaration is noticed."""
+        """The computation as plain data, to detect changed declarations."""
         raise TypeError(f"not a stream to run: {self}")
 
     def check_output(self, output: Output) -> None:
-        """Return if an output can publish it as it asks to."""
+        """Check that an output can publish it as declared."""
         if output.is_selective:
             raise InvalidPipeline(
-                f"What is published to {output.topic!r} has no panes: its rows are written once",
-                hint="early and retractions are for aggregations and what is made of them. "
+                f"The stream published to {output.topic!r} has no panes: rows are written once",
+                hint="early and retractions are for aggregations and steps after them. "
                 f"See {output.where}",
             )
 
@@ -137,7 +135,7 @@ class Source(Stream):
 
 @dataclass(frozen=True)
 class Late(Stream):
-    """The rows that came too late for a step: its side output."""
+    """The late rows of a step: its side output."""
 
     of: Stream
     is_result = True
@@ -149,29 +147,29 @@ class Late(Stream):
 
 @dataclass(frozen=True)
 class RowStep(Stream):
-    """A step that changes rows one by one in an operator's folder of its own.
+    """A step that changes rows one by one and has an operator's folder of its own.
 
-    Its modules `spark` and `meaning` have a function `rows`, found by name: they are downstream.
+    Its modules `spark` and `meaning` define `rows`. They are downstream, so found by name.
     """
 
     package: ClassVar[str]
 
 
 def sources(stream: Stream) -> tuple[Source, ...]:
-    """The topics that a stream is made of, each once, in order."""
+    """The topics that a stream reads, each once, in order."""
     found = {source.topic.name: source for source in all_sources(stream)}
     return tuple(found.values())
 
 
 def all_sources(stream: Stream) -> list[Source]:
-    """The topics that a stream is made of, once for each path from topic to stream."""
+    """The topics that a stream reads, once for each path from topic to stream."""
     if isinstance(stream, Source):
         return [stream]
     return [source for part in stream.upstream for source in all_sources(part)]
 
 
 def contains(stream: Stream, *kinds: type[Stream]) -> bool:
-    """True if there is a step of one of these kinds on the way to a stream."""
+    """True if a stream or a step before it is of one of these kinds."""
     return isinstance(stream, kinds) or any(contains(part, *kinds) for part in stream.upstream)
 
 

@@ -1,7 +1,7 @@
-"""Tables: the versions of each key, kept by a topic of changes.
+"""Tables: the versions of each key, from a topic of changes.
 
-A row of the topic is a version of its key, valid from its event time on; a tombstone ends a key.
-Versions are ordered by when they are valid from, and where that is the same by the log.
+A row of the topic is a version of its key, valid from its event time on; a tombstone deletes a key.
+Versions are ordered by the time they are valid from, then by the log.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROW, REVISION = "row", "revision"
 
 @dataclass(frozen=True)
 class Table(Stream):
-    """The versions of each key of a stream. `deleted` says which of them say that there is none."""
+    """The versions of each key of a stream. Rows where `deleted` is true delete their key."""
 
     input: Stream
     key: tuple[str, ...]
@@ -45,8 +45,8 @@ class Table(Stream):
 def table(stream: Stream, *, key: str | Sequence[str], deleted: Expression | None = None) -> Table:
     """A table of a topic of changes: the versions of each key, by event time.
 
-    A tombstone of the topic ends a key, as of the highest event time before it, if the key is made
-    of that of the topic. A row for which `deleted` is true ends it as of its own event time.
+    A tombstone deletes a key as of the highest event time before it, if the key of the table comes
+    from that of the topic. A row where `deleted` is true deletes it as of its own event time.
     """
     where = caller()
     keys = (key,) if isinstance(key, str) else tuple(key)
@@ -61,13 +61,13 @@ def table(stream: Stream, *, key: str | Sequence[str], deleted: Expression | Non
         here = here.input
     if not isinstance(here, Source):
         raise InvalidPipeline(
-            "A table is made of a topic and, at most, other columns of it: a row that were left "
-            "out would leave the version before it in place",
-            hint=f"deleted='...' says which rows are the end of a key. See {where}",
+            "A table is made of a topic, with select() or derive() at most: a row that is dropped "
+            "would leave the version before it in place",
+            hint=f"deleted='...' says which rows delete a key. See {where}",
         )
     return Table(stream.columns, where, stream, keys, deleted)
 
 
 def columns_of(table: Table, prefix: str) -> tuple[tuple[str, str], ...]:
-    """The columns of a table but for its key, and what they are called with a prefix."""
+    """The columns of a table except its key, each with its prefixed name."""
     return tuple((n, prefix + n) for n in table.columns if n not in table.key)

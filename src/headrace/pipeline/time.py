@@ -8,12 +8,12 @@ from datetime import timedelta
 from headrace.errors import InvalidWindow
 
 WINDOW_START, WINDOW_END = "window_start", "window_end"
-"""The columns that say which window a result is of."""
+"""The columns with the window of a result."""
 
 
 @dataclass(frozen=True)
 class Lateness:
-    """How late a row may be. There are no defaults, because only you know.
+    """The lateness that rows may have. There are no defaults, because only you know.
 
     The watermark of a row is the highest event time in its topic before the row's commit, less
     `delay`. A window fires when the watermark reaches its end. For `grace` longer, rows still

@@ -15,7 +15,7 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 @dataclass(frozen=True)
 class Where:
-    """A line of source, where it matters with a column from 1 on, and with its text if known."""
+    """A line of source, with a column (from 1) if it matters, and its text if known."""
 
     file: str
     line: int
@@ -31,7 +31,7 @@ class Where:
 
 @dataclass(frozen=True)
 class WhereInText(Where):
-    """A line and column of SQL that is a text in a line of source."""
+    """A line and column of SQL that is text in a line of source."""
 
     inner_line: int = 1
     inner_column: int = 1
@@ -47,7 +47,7 @@ _declared: ContextVar[Where | None] = ContextVar("declared", default=None)
 
 @contextlib.contextmanager
 def declared_at(where: Where) -> Iterator[None]:
-    """Let what is declared meanwhile be declared there, and not at a line of Python."""
+    """Attribute what the block declares to that place, not to a line of Python."""
     before = _declared.set(where)
     try:
         yield
@@ -56,7 +56,7 @@ def declared_at(where: Where) -> Iterator[None]:
 
 
 def caller() -> Where:
-    """The nearest line on the stack that is not headrace's own, or what `declared_at` says."""
+    """The nearest line on the stack outside of headrace, or the place from `declared_at`."""
     if (declared := _declared.get()) is not None:
         return declared
     frame = sys._getframe(1)

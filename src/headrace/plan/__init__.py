@@ -1,1 +1,1 @@
-"""How rows become a Spark plan: source, row metadata, lateness, and the accounting of every row."""
+"""Spark plans: source, row metadata, lateness, and the accounting of every row."""

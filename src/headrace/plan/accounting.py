@@ -16,9 +16,9 @@ from headrace.plan.uncounted import Uncounted
 
 @dataclass(frozen=True)
 class Account:
-    """The rows of a batch by topic, and those of them that are not counted.
+    """The rows of a batch by topic, and those that are not counted.
 
-    `made` is the time of the batch, where the log has no commits that could tell.
+    `made` is the time of the batch if the log has no commits.
     """
 
     rows: Mapping[str, int]
@@ -48,9 +48,10 @@ def terms(
     counted: Mapping[str, int] | None = None,
     waiting: Mapping[str, int] | None = None,
 ) -> Law:
-    """The terms of the law for rows by topic on their way to a stream.
+    """The terms of the law for the rows that a stream reads, by topic.
 
-    `counted` is what Spark has counted, and `waiting` the rows of each topic that began to wait.
+    `counted` are the values of Spark's counters, `waiting` the rows of each topic that began to
+    wait.
     """
     counted, waiting, ways = counted or {}, waiting or {}, branches(stream)
     living = {

@@ -1,7 +1,7 @@
-"""Rows that tasks hand over by way of files, which are Arrow's.
+"""Arrow files in which tasks hand over rows to the driver.
 
-Whoever keeps the rows reads them a slice at a time, so the driver's memory does not grow with how
-many they are. A file ends in a footer, so that one which was cut off is noticed.
+The driver reads them a slice at a time, so its memory does not grow with the number of rows. A file
+ends in a footer, so a truncated one is an error.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 import pyarrow as pa
 
 _SLICE_BYTES = 8 << 20
-"""About so much is handed over at once."""
+"""The approximate size of a slice."""
 
 
 def write(folder: Path, batches: Iterable[pa.RecordBatch]) -> Path | None:
-    """Write rows to a new file in a folder; returns it if there was any row.
+    """Write rows to a new file in a folder and return its path; None if there are no rows.
 
-    A task that is tried again writes another file, and only the one that was told of is read.
+    A retried task writes another file, and only the path that it returns is read.
     """
     rows = (batch for batch in batches if batch.num_rows)
     first = next(rows, None)
@@ -35,7 +35,7 @@ def write(folder: Path, batches: Iterable[pa.RecordBatch]) -> Path | None:
 
 
 def slices(files: Iterable[Path]) -> Iterator[pa.Table]:
-    """The rows of files, those of several together where they are few."""
+    """Yield the rows of files in slices. Small files share a slice."""
     some: list[pa.RecordBatch] = []
     size = 0
     for batch in _batches(files):

@@ -1,4 +1,4 @@
-"""Between Arrow's tables and Spark's frames."""
+"""Conversion between Arrow tables and Spark DataFrames."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from pyspark.sql.types import StructType
 
 
 def frame_of(spark: SparkSession, table: pa.Table, schema: StructType | None = None) -> DataFrame:
-    """A table as a frame, with all of its rows, in Spark's types for it or in those given.
+    """Convert a table to a DataFrame, with Spark's types for it or those of a schema.
 
-    Spark takes a table one chunk after the other, and an empty chunk for the end of it: what comes
-    after would be lost without a word. So it gets a table in one piece.
+    Spark takes an empty chunk for the end of a table and silently drops the rest, so it gets the
+    table in one chunk.
     """
     whole = table.combine_chunks()
     return spark.createDataFrame(whole) if schema is None else spark.createDataFrame(whole, schema)
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """A frame's columns in Arrow's types. Spark knows that a count is never null; a topic of
-    changes cannot, for there may be no row before."""
+    """A DataFrame's columns as a nullable Arrow schema: a changelog may have no row before."""
     schema = to_arrow_schema(frame.schema, timezone="UTC")
     return pa.schema([field.with_nullable(True) for field in schema])

@@ -1,4 +1,4 @@
-"""A batch of a step: what it hands over to the store, and the sink that keeps it."""
+"""A batch of a step, and the interface of the sink that stores it."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class Shapes:
 
 
 class Payload:
-    """The results of one operator in a batch, for its own half in the store."""
+    """The results of an operator in a batch, for its keeper in the store."""
 
     @property
     def results(self) -> int:
-        """The number of results, where it is known before they are stored."""
+        """The number of results, if it is known before they are stored."""
         return 0
 
     @property
     def state(self) -> tuple[int, int] | None:
-        """Rows and bytes of state, where Spark does not know."""
+        """Rows and bytes of state, if Spark does not know."""
         return None
 
     def remove(self) -> None:
-        """Remove the files that it lies in."""
+        """Remove its files."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Rows(Payload):
 
     rows: pa.Table | Staged
     delivered: int | None = None
-    """The number of rows that are in their topic already, where they pass the store by."""
+    """The number of rows that are in their topic already, if they bypass the store."""
 
     @property
     def results(self) -> int:
         return 0 if isinstance(self.rows, Staged) else int(self.rows.num_rows)
 
     def slices(self) -> Iterator[pa.Table]:
-        """The rows, some at a time."""
+        """The rows, in slices."""
         return self.rows.slices() if isinstance(self.rows, Staged) else iter([self.rows])
 
     def remove(self) -> None:
@@ -71,7 +71,7 @@ P_co = TypeVar("P_co", bound=Payload, covariant=True)
 class StepBatch(Generic[P_co]):
     """The results of a step between two positions in its topics.
 
-    `law` has all of its terms but what the store alone can tell: how many rows were counted.
+    `law` has all terms except those that only the store knows, such as `counted`.
     """
 
     start: Mapping[str, Position]
@@ -82,9 +82,9 @@ class StepBatch(Generic[P_co]):
     law: Law
     payload: P_co
     taken: int = 0
-    """Rows that were not too late, by Spark's own counters where an operator has them."""
+    """Rows that were not too late, by Spark's own counters if an operator has them."""
     made: int | None = None
-    """The time of the batch, where the log has no commits that could tell."""
+    """The time of the batch if the log has no commits."""
 
     def moment(self, log: Log) -> int:
         """The time of the batch by the clock of the log."""
@@ -92,10 +92,10 @@ class StepBatch(Generic[P_co]):
 
 
 class Sink(ABC):
-    """Keeps the results of a step, and with them how far in the log they reach.
+    """Stores the results of a step together with their position in the log.
 
-    A sink goes by positions, not by batch numbers: it is never handed what it has already, however
-    a replay is cut, and the next batch begins where it is.
+    A sink compares positions, not batch numbers: it never gets rows that it has already, however a
+    replay is cut, and the next batch begins at its position.
     """
 
     @property
@@ -116,31 +116,31 @@ class Sink(ABC):
     @property
     @abstractmethod
     def generation(self) -> str:
-        """A name that changes whenever everything was forgotten and begun anew."""
+        """A name that changes whenever the sink starts from scratch."""
 
     def limit(self, topic: str) -> int:
-        """The last commit of a topic to read. Usually there is no last one."""
+        """The last commit of a topic to read; no limit by default."""
         return ANY
 
     @abstractmethod
     def recall(self, request: pa.Table | None = None) -> pa.Table:
-        """The operator's state that a batch needs before it is computed, for a request of its own.
+        """Return the operator's state that a batch needs, for a request of the operator's own.
 
-        Sessions ask for those that overlap, duplicates for the open groups of some keys, a lookup
-        for the versions of its table.
+        Sessions request those that overlap, duplicates the open groups of some keys, a lookup the
+        versions of its table.
         """
 
     def frontiers(self) -> Mapping[str, int]:
-        """The frontier of each topic with the stored results, where it was kept."""
+        """The frontier of each topic in the stored results, if it is kept."""
         return {}
 
     @abstractmethod
     def store(self, batch: StepBatch[Payload]) -> Law:
-        """Keep a batch, all of it or nothing, and return what became of its rows."""
+        """Store a batch, all or nothing, and return its law."""
 
     def gap(self) -> PipelineError | None:
-        """The reason why the next batch cannot begin where it is: the log is another one."""
+        """The error if the log no longer has the rows after its position."""
         return None
 
     def timed(self, timing: Timing, *, last: bool) -> None:  # noqa: B027 - a sink need not care
-        """Note how long a batch took. Unless it is the `last`, another one comes after it."""
+        """Record the timing of a batch. Unless it is the `last`, another one follows."""

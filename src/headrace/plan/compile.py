@@ -1,7 +1,7 @@
 """Steps that change rows one by one, as Spark's own operators.
 
-Each keeps the columns of `plan.metadata`, so that whatever a user makes of a row, its event time,
-its commit and its place in the log stay with it.
+Each keeps the columns of `plan.metadata`, so a row's event time, commit and place in the log stay
+with it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from headrace.plan import metadata
 from headrace.plan.counters import Counters
 
 Load = Callable[[Source], DataFrame]
-"""The rows of a topic, with their places."""
+"""Loads the rows of a topic, with their metadata."""
 
 
 @dataclass
 class Compiler:
     """Compiles one step.
 
-    `ordered` carries along what tells earlier rows from later ones. `cleared` says that rows too
-    late for all of their windows were not loaded, and `judged` that it is the frontier they met
-    which tells that: else Spark's own watermark does. Rows that are not `numbered` have no commit.
-    With `beside`, rows may be among the others that do not count, and steps let them pass. `shift`
-    is what Spark is given of times beyond what they are (see `headrace.plan.watermark`).
+    `ordered` adds the columns that order rows. `cleared` says that rows too late for all of their
+    windows were not loaded. `judged` says that the frontier a row met decides if it is late, else
+    Spark's watermark does. Rows that are not `numbered` have no commit. With `beside`, some rows do
+    not count (`metadata.BESIDE`), and steps let them pass. `shift` is added to the times that Spark
+    compares (see `headrace.plan.watermark`).
     """
 
     load: Load
@@ -48,7 +48,7 @@ class Compiler:
     shift: int = 0
 
     def rows(self, stream: Stream) -> DataFrame:
-        """A stream without aggregation: its columns, and the places."""
+        """Compile a stream without aggregation: its columns and metadata."""
         match stream:
             case Source():
                 rows = self.load(stream)
@@ -83,7 +83,7 @@ class Compiler:
                 raise TypeError(f"not a stateless step: {stream}")
 
     def _branch(self, number: int, stream: Stream) -> DataFrame:
-        """The rows of a stream that is merged with others, of which it may share some rows."""
+        """The rows of one input of a merge, which may share rows with the others."""
         rows = self.rows(stream)
         if self.ordered:
             # In front, so that all rows of one branch come before those of the next.
@@ -122,7 +122,7 @@ class Compiler:
 
 
 def _readable(expression: Expression, rows: DataFrame, where: Where) -> bool:
-    """Whether what an expression names was read. What no later step makes use of is not."""
+    """True if the columns of an expression were read. Those that no later step uses were not."""
     if not isinstance(expression, str):
         return True
     there = {name.lower() for name in rows.columns}
@@ -135,14 +135,24 @@ def column(expression: Expression, where: Where) -> Column:
         return F.expr(expression)
     made = expression() if not isinstance(expression, Column) else expression
     if not isinstance(made, Column):
-        raise InvalidPipeline(
-            f"{expression!r} makes {made!r}, which is no Column", hint=f"See {where}"
-        )
+        raise InvalidPipeline(f"{expression!r} returns {made!r}, not a Column", hint=f"See {where}")
     return made
 
 
+def placed(rows: DataFrame, source: Source, *, ordered: bool) -> DataFrame:
+    """Add the event time and, if order matters, the topic's name to rows of a topic."""
+    rows = rows.withColumn(metadata.TIME, F.col(f"`{source.topic.event_time}`"))
+    return rows.withColumn(metadata.TOPIC, F.lit(source.topic.name)) if ordered else rows
+
+
+def row_place() -> Column:
+    """The topic, partition and offset of a row, and its index in that record, as text."""
+    index = F.concat_ws(",", F.col(metadata.INDEX).cast("array<string>"))
+    return F.concat_ws("/", metadata.TOPIC, metadata.PARTITION, metadata.OFFSET, index)
+
+
 def checked(where: Where, make: Callable[..., DataFrame], *parts: Any) -> DataFrame:
-    """What Spark refuses, told at the user's own line."""
+    """Make a DataFrame, and show Spark's errors at the user's own line."""
     try:
         return make(*parts)
     except AnalysisException as error:

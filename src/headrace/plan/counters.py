@@ -1,4 +1,4 @@
-"""What Spark counts on the way: what steps take away from rows, and what they add."""
+"""Spark's counters of the rows that steps remove and add."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pyspark.sql import DataFrame
 
 @dataclass
 class Counters:
-    """Names under which Spark counts what filters take away and what explosions add."""
+    """The names of Spark's counters, by what they count."""
 
     filtered: list[str] = field(default_factory=list)
     exploded: list[str] = field(default_factory=list)
     paired: list[str] = field(default_factory=list)
     taken: list[str] = field(default_factory=list)
-    """Counters of what is left after those that are too late."""
+    """Counters of rows that are not too late."""
     late: list[str] = field(default_factory=list)
-    """Counters of those that are too late, where nothing else tells of them."""
+    """Counters of rows that are too late, if nothing else counts them."""
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -34,12 +34,12 @@ class Counters:
 
 
 def observed(frame: DataFrame, names: Sequence[str]) -> dict[str, int]:
-    """What counters in a frame have counted, once it was computed."""
+    """The values of counters in a frame that was computed."""
     return observed_by(frame._jdf.queryExecution(), names) if names else {}
 
 
 def observed_by(execution: Any, names: Sequence[str]) -> dict[str, int]:
-    """What counters have counted in an execution of Spark's that is done."""
+    """The values of counters in a finished execution of Spark."""
     metrics = execution.observedMetrics()
     found = {}
     for name in names:

@@ -1,4 +1,4 @@
-"""Named points in a batch, so that a test can let the process die at each of them."""
+"""Named points in a batch, so that a test can kill the process at each."""
 
 from __future__ import annotations
 
@@ -38,4 +38,4 @@ LANDING_POINTS = ("landing began", "landed", "before landing commit", "landing c
 
 
 def nothing(point: str) -> None:
-    """What happens at a point when nobody is testing."""
+    """Do nothing at a point: the default outside of tests."""

@@ -1,8 +1,7 @@
-"""Rows that are gone before a step has read them: it stops there, and says what can be done.
+"""Gaps: rows that are gone before a step has read them. The step stops and says what to do.
 
-They are gone with a topic that was deleted, too. One that was made again under its name has other
-rows, and where a step was in the old one means nothing in it. So it is with commits that a power
-cut took back after they were read.
+Rows also go with a deleted topic. A position means nothing in a topic that was created again under
+its name, or after commits that a power cut rolled back.
 """
 
 from __future__ import annotations
@@ -22,18 +21,15 @@ TOPICS = "topics.json"
 """The file with the ids of the topics of a broker that an application reads."""
 
 _CHOICES = (
-    "headrace run --fresh computes everything anew, from the rows that are still there",
-    "If they are kept elsewhere, put them into another topic and run the pipeline on that",
-    "Let the topic keep rows for longer than a pipeline may stand still: retention",
+    "headrace run --fresh recomputes everything from the rows that are still there",
+    "If you have the rows elsewhere, put them into another topic and run the pipeline on that",
+    "Set the topic's retention longer than a pipeline may be down",
 )
-_FRESH = "headrace run --fresh computes everything anew from the topic as it is now"
+_FRESH = "headrace run --fresh recomputes everything from the topic as it is now"
 
 
 class Gaps:
-    """Looks for what is missing of the topics that a step reads.
-
-    They are the topics that they are when it is made, or those that positions have the ids of.
-    """
+    """Detects gaps in the topics that a step reads, by their ids and positions."""
 
     def __init__(self, log: Log, step: str, topics: Iterable[str], *, fresh: str = _FRESH) -> None:
         self._log = log
@@ -42,7 +38,7 @@ class Gaps:
         self._fresh = fresh
 
     def found(self, reached: Mapping[str, Position]) -> PipelineError | None:
-        """What is missing after the place that was reached; None if nothing is."""
+        """The error for a gap after a position; None if there is no gap."""
         try:
             self.check_topics(reached)
             for topic, position in reached.items():
@@ -50,7 +46,7 @@ class Gaps:
                 if len(partitions) < len(position.offsets):
                     return self._made_again(topic)  # a topic does not lose partitions
                 for state in partitions[: len(position.offsets)]:
-                    # What was added since is read from its beginning.
+                    # Partitions that were added since are read from their beginning.
                     read = position.offsets[state.partition]
                     if state.first > read:
                         return self._gone(topic, state.partition, read, state.first)
@@ -61,16 +57,16 @@ class Gaps:
         except UnknownTopic:
             return self._deleted(topic)
         except LogUnavailable:
-            return None  # that is the failure then, and it tells of itself
+            return None  # the log reports that failure itself
         return None
 
     def check(self, reached: Mapping[str, Position]) -> None:
-        """Return if nothing is missing after the place that was reached."""
+        """Check that there is no gap after a position."""
         if (gap := self.found(reached)) is not None:
             raise gap
 
     def check_topics(self, *places: Mapping[str, Position]) -> None:
-        """Return if the topics are those that they were, and have what was read up to places."""
+        """Check that the topics are the same ones, and have the commits of these positions."""
         now = self._log.topic_ids(self._ids)
         for topic, id in self._ids.items():
             if topic not in now:
@@ -81,23 +77,23 @@ class Gaps:
         if Capability.COMMITS in self._log.capabilities:
             for topic, position in (item for place in places for item in place.items()):
                 if position.commit > (kept := last_kept(self._log, position)):
-                    raise self._taken_back(topic, kept + 1, position.commit)
+                    raise self._rolled_back(topic, kept + 1, position.commit)
 
     def _deleted(self, topic: str) -> PipelineError:
         return PipelineError(
-            f"Step {self._step!r} cannot go on: there is no topic {topic!r}. It was deleted under "
-            "the pipeline",
-            hint=f"What was stored is as it was. Make the topic again. {self._fresh}",
+            f"Step {self._step!r} cannot continue: topic {topic!r} was deleted while the pipeline "
+            "read it",
+            hint=f"Stored results are unchanged. Create the topic again. {self._fresh}",
             topic=topic,
         )
 
     def _made_again(self, topic: str) -> PipelineError:
         return made_again(topic, self._fresh)
 
-    def _taken_back(self, topic: str, first: int, commit: int) -> PipelineError:
+    def _rolled_back(self, topic: str, first: int, commit: int) -> PipelineError:
         return PipelineError(
             f"Step {self._step!r} has read topic {topic!r} up to commit {commit:,}, and commits "
-            f"from {first:,} on were taken back since: they were not synced when the machine went "
+            f"from {first:,} on were rolled back since: they were not synced when the machine went "
             "down, or an older copy of the log was restored",
             hint=self._fresh,
             topic=topic,
@@ -107,8 +103,7 @@ class Gaps:
     def _gone(self, topic: str, partition: int, read: int, first: int) -> PipelineError:
         return PipelineError(
             f"Step {self._step!r} has not read offsets {read:,} to {first - 1:,} of partition "
-            f"{partition} of topic {topic!r}, and they are gone: its retention, or somebody, "
-            "removed them",
+            f"{partition} of topic {topic!r}, and they are gone: retention or a user removed them",
             hint="\n".join(_CHOICES),
             topic=topic,
             partition=partition,
@@ -127,7 +122,7 @@ class Gaps:
 
 
 def check_known(log: Log, path: Path, steps: Iterable[Step]) -> None:
-    """Return if what steps read are the topics that were read before: their ids are in a file."""
+    """Check that steps read the same topics as before, by their ids in a file."""
     topics = {topic.name for step in steps for topic in topics_of(step)}
     before: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
     now = log.topic_ids(topics)
@@ -139,10 +134,9 @@ def check_known(log: Log, path: Path, steps: Iterable[Step]) -> None:
 
 
 def made_again(topic: str, fresh: str = _FRESH) -> PipelineError:
-    """The error for a topic that is another one than was read before."""
+    """The error for a topic that was created again since it was read."""
     return PipelineError(
-        f"Topic {topic!r} was deleted and made again since the pipeline began to read it: it is "
-        "another topic than it was",
+        f"Topic {topic!r} was deleted and created again since the pipeline began to read it",
         hint=fresh,
         topic=topic,
     )

@@ -1,4 +1,4 @@
-"""The topics that a step reads: made where they are not there yet, compared where they are."""
+"""The topics that a step reads: created if missing, else compared with their declaration."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from headrace.schema.ddl import format_schema
 
 
 def prepare_topics(log: Log, step: Step) -> None:
-    """Create what a step reads where it is not there yet, and compare it where it is."""
+    """Create the topics that a step reads, and compare those that exist."""
     if isinstance(log, OnKafka):
-        connection_of(log)  # before anything is made: Spark may not be able to get there
+        connection_of(log)  # before anything is created: Spark may not support the settings
     for source in inputs_of(step):
         _check_topic(log.ensure_topic(source.topic), source.topic, source.where)
 
 
 def topics_of(step: Step) -> list[Topic]:
-    """What a step reads, as it is declared."""
+    """The topics that a step reads, as declared."""
     return [source.topic for source in inputs_of(step)]
 
 
 def check_topics(log: Log, step: Step) -> None:
-    """Compare what a step reads where it is there."""
+    """Compare the existing topics that a step reads with their declaration."""
     there = {topic.name: topic for topic in log.topics()}
     for source in inputs_of(step):
         if source.topic.name in there:
@@ -40,5 +40,5 @@ def _check_topic(there: Topic, wanted: Topic, where: Where) -> None:
         raise InvalidPipeline(
             f"Topic {there.name!r} is not as declared: it has {schema}, with the event time "
             f"{there.event_time!r}",
-            hint=f"Bring the declaration in line with the topic, or use another. See {where}",
+            hint=f"Change the declaration to match, or use another topic. See {where}",
         )

@@ -26,7 +26,7 @@ def too_late(patience: timedelta, end: Column | None = None) -> Column:
 def late_columns(
     delay: timedelta, end: Column | None = None, grace: timedelta = _NO_GRACE
 ) -> tuple[Column, Column]:
-    """The watermark that a row met, and by how much it was too late for that."""
+    """The watermark that a row met, and the seconds by which it was late."""
     watermark = F.col(metadata.FRONTIER) - F.lit(micros(delay))
     by = (watermark - (_end(end) + F.lit(micros(grace)))) / F.lit(1_000_000.0)
     return F.timestamp_micros(watermark).alias("watermark"), by.alias("late_by")

@@ -1,4 +1,4 @@
-"""Which rows are too late, in whole columns: the same rule as the oracle's, for NumPy."""
+"""The lateness rule for NumPy columns, the same as the oracle's."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Closing:
 
     @classmethod
     def after(cls, patience: int) -> Closing:
-        """The rule for rows without windows, which are late so long after their own time.
+        """The rule for rows without windows, which are late `patience` after their own time.
 
-        On a grid of microseconds, the window of a moment ends one later.
+        Their windows are one microsecond long, and end one after the row.
         """
         return cls(1, 1, 0, patience - 1)
 
     @property
     def windows(self) -> int:
-        """In how many windows a row is at most."""
+        """The maximum number of windows per row."""
         return -(-self.size // self.every)
 
     def first_open(self, frontier: int) -> int:
@@ -50,11 +50,11 @@ class Closing:
         return (closed - self.offset) // self.every * self.every + self.offset + self.every
 
     def all_open_from(self, frontier: int) -> int:
-        """The moment from which on a row is in open windows only."""
+        """The moment from which on all windows of a row are open."""
         return self.first_open(frontier) - self.every + self.size
 
     def touches(self, commit: TopicCommit) -> bool:
-        """Whether a commit may hold a row that is too late for one of its windows."""
+        """True if a commit may hold a row that is too late for one of its windows."""
         if commit.oldest is None or commit.before is None:
             return False
         return commit.oldest < self.all_open_from(commit.before)

@@ -1,4 +1,4 @@
-"""A table as it is now, for what is looked up in it while a batch runs."""
+"""The current state of a table, for lookups while a batch runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.plan.table_changes import ORDER, TOMBSTONE, change_rows
 
 
 class LatestTable:
-    """The newest version of each key. It is brought up to date whenever it is asked for."""
+    """The newest version of each key. `frame` brings it up to date."""
 
     def __init__(self, spark: SparkSession, log: Log, table: Table) -> None:
         self._spark = spark
@@ -30,7 +30,7 @@ class LatestTable:
         self._frame = self._shown(nothing.drop(TOMBSTONE))
 
     def frame(self) -> DataFrame:
-        """The columns of the table, a row for each key that it has."""
+        """The columns of the table, with a row for each key."""
         topic = self._table.topic
         after = beginning(self._log, topic).commit if self._upto is None else self._upto
         if self._log.commits(topic, after, 1):
@@ -40,7 +40,7 @@ class LatestTable:
         return self._frame
 
     def _add(self, after: int, upto: int) -> None:
-        """Take in what has come after a commit."""
+        """Add the changes between two commits."""
         topic = self._table.topic
         start, end = (position_at(self._log, topic, commit) for commit in (after, upto))
         compiler = self._range.compiler({topic: start}, {topic: end}, metadata.DELETED)

@@ -1,9 +1,8 @@
 """The law of conservation: every row that was read is accounted for.
 
-Each term comes from its own place: `rows` from the log's offsets, `tombstones`, `dead` and `late`
-from what was stored of them, `filtered` and `exploded` from counters at the very steps, and
-`counted` from the difference that a batch makes to the rows that the view says it counts, and
-`duplicates` from Spark, which decides that they are.
+Each term has its own source: `rows` the log's offsets; `tombstones`, `dead` and `late` the rows
+that were stored; `filtered` and `exploded` counters at these steps; `counted` the change of the
+row counts in the view; `duplicates` Spark, which detects them.
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ from dataclasses import dataclass, fields
 from headrace.errors import LawBroken
 
 NOT_STORED = (
-    "Nothing of this batch was stored. This is a fault of headrace: please report it, with the "
+    "Nothing of this batch was stored. This is a bug in headrace: please report it with the "
     "pipeline"
 )
 
 
 @dataclass(frozen=True)
 class Law:
-    """What became of the rows of a batch, or of all batches together.
+    """The account of all rows of a batch, or of all batches together.
 
     Windows may overlap: `pairs` counts each row once for every window it is in, and so do
-    `counted`, `late` and `duplicates`. Without overlap, `pairs` is the number of rows that came so
-    far. `waiting` are those more, or fewer, that wait than before: for a table, or to be told as
-    the last of several. `compacted` are rows of a table that were gone before they were read.
+    `counted`, `late` and `duplicates`. Without overlap, `pairs` equals `passed`. `waiting` is the
+    change in the number of rows that wait: for a table, or for the last of several duplicates.
+    `compacted` rows of a table were compacted before they were read.
     """
 
     rows: int = 0
@@ -42,14 +41,14 @@ class Law:
 
     @property
     def passed(self) -> int:
-        """The rows that are left to be counted after what is done to each of them by itself."""
+        """The rows that are left to count after filters, explosions and dead letters."""
         gone = self.tombstones + self.dead + self.filtered + self.waiting + self.compacted
         return self.rows - gone + self.exploded
 
     @property
     def holds(self) -> bool:
-        told = self.counted + self.late + self.duplicates
-        return self.pairs == told and self.pairs >= self.passed
+        found = self.counted + self.late + self.duplicates
+        return self.pairs == found and self.pairs >= self.passed
 
     def __add__(self, other: Law) -> Law:
         return Law(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -74,7 +73,7 @@ class Law:
         return f"{given} = {self.passed:,} passed{rest}; {self.pairs:,} in windows {sign} {found}"
 
     def check(self, step: str) -> None:
-        """Return if the law holds. It is called before a batch is committed."""
+        """Check that the law holds, before a batch is committed."""
         if not self.holds:
             raise LawBroken(
                 f"Step {step!r} cannot account for every row: {self}",

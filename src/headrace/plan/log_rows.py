@@ -1,4 +1,4 @@
-"""Rows of the log as Spark reads them: spans of offsets, cleaned, with their places beside them."""
+"""Rows of the log as Spark reads them: spans of offsets, cleaned, with their metadata."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from headrace.plan.waiting import Ready
 
 _ARROW_ROWS = 65_536
 _SPLIT_ROWS = 32_768
-"""A task reads at least so many rows, if there are so many."""
+"""The minimum rows of a task, if there are enough."""
 
 _RUN = 1_000
-"""Rows that are copied in one piece, on average, before that is faster than to choose each."""
+"""The average run of rows from which copying runs is faster than filtering."""
 
 _logs: dict[tuple[int, str], Log] = {}
 
 
 def opened(url: str) -> Log:
-    """This process's log at a URL: Spark's Python workers live on from batch to batch."""
+    """This process's log at a URL. Spark reuses its Python workers from batch to batch."""
     key = (os.getpid(), url)
     if key not in _logs:
         _logs[key] = open_log(url, create=False)
@@ -49,7 +49,7 @@ class Span(InputPartition):
 
 
 def spans(start: Position, end: Position, tasks: int) -> list[Span]:
-    """The work between two positions, shared out: a topic of one partition keeps all cores busy."""
+    """Split the rows between two positions into tasks, so that one partition uses all cores."""
     found = []
     for partition, (first, last) in enumerate(start.ranges(end)):
         parts = min(tasks, max(1, (last - first) // _SPLIT_ROWS))
@@ -59,7 +59,7 @@ def spans(start: Position, end: Position, tasks: int) -> list[Span]:
 
 
 def read_rows(wish: SourceOptions, span: Span) -> Iterator[pa.RecordBatch]:
-    """The rows of a span, in record batches of a size that suits Spark."""
+    """Yield the rows of a span, in record batches of a size that suits Spark."""
     if span.start == span.end:
         return
     log = opened(wish.log)
@@ -99,7 +99,7 @@ def read_rows(wish: SourceOptions, span: Span) -> Iterator[pa.RecordBatch]:
 
 
 def read_span(log: Log, topic: str, span: Span, columns: Sequence[str]) -> Iterator[Batch]:
-    """The rows of a span as the log has them; rows that are gone are an error."""
+    """Yield the rows of a span as the log has them; missing rows are an error."""
     try:
         yield from log.read(
             topic,
@@ -111,8 +111,8 @@ def read_span(log: Log, topic: str, span: Span, columns: Sequence[str]) -> Itera
     except OffsetOutOfRange as error:
         raise OffsetOutOfRange(
             f"Topic {topic!r} no longer has the rows from offset {span.start} of partition "
-            f"{span.partition} that have not been read yet: its retention took them away",
-            hint="Let it keep rows for longer than a pipeline may stand still",
+            f"{span.partition} that have not been read yet: retention removed them",
+            hint="Set its retention longer than a pipeline may be down",
             **error.details,
         ) from None
 
@@ -125,9 +125,9 @@ def cleaned(
     *,
     deleted: bool = False,
 ) -> Batch:
-    """The rows that have a place in time. Only where the log knows of others is it looked at.
+    """Drop rows without a valid event time. Only commits that have such rows are scanned.
 
-    `deleted` leaves tombstones where they are.
+    `closing` also drops late rows, and `deleted` keeps tombstones.
     """
     assert batch.commit is not None
     if deleted and batch.tombstones is not None:
@@ -151,14 +151,14 @@ def cleaned(
 
 
 def chosen(batch: Batch, rows: Mask) -> Batch:
-    """Some rows of a batch, of which none is a tombstone."""
+    """Select rows of a batch, none of which is a tombstone."""
     return replace(
         batch, offsets=batch.offsets[rows], data=_filtered(batch.data, rows), tombstones=None
     )
 
 
 def _filtered(data: pa.RecordBatch, rows: Mask) -> pa.RecordBatch:
-    """Some rows. Where nearly all are wanted, to copy what lies between the others is faster."""
+    """Select rows. If nearly all are selected, copying the runs between the others is faster."""
     unwanted = np.flatnonzero(~rows)
     if len(unwanted) * _RUN > len(rows):
         return data.filter(pa.array(rows))
@@ -175,7 +175,7 @@ def event_times(batch: Batch, topic: Topic) -> Moments:
 
 
 def in_time(batch: Batch, topic: Topic, commits: Commits) -> Mask:
-    """For each row, whether it has an event time that is to be believed."""
+    """True for each row with a valid event time."""
     assert batch.commit is not None
     if batch.tombstones is None and not commits[batch.commit].misplaced:
         return np.ones(len(batch), np.bool_)
@@ -187,7 +187,7 @@ def in_time(batch: Batch, topic: Topic, commits: Commits) -> Mask:
 
 
 def place_column(name: str, batches: Sequence[Batch], commits: Commits) -> pa.Array:
-    """One of the places of all the rows in some batches."""
+    """A metadata column for all rows of some batches."""
     if name == metadata.OFFSET:
         return pa.array(np.concatenate([batch.offsets for batch in batches]))
     if name == metadata.DELETED:

@@ -1,6 +1,6 @@
-"""Where a row stands in the log: columns that travel with it through Spark.
+"""Metadata columns that travel with a row through Spark, such as its place in the log.
 
-Their names begin with an underscore, which no column of a topic may.
+Their names start with an underscore, which is reserved.
 """
 
 from __future__ import annotations
@@ -9,47 +9,47 @@ import numpy as np
 import pyarrow as pa
 
 TIME = "_time"
-"""The event time, whatever becomes of the column it came from."""
+"""The event time, whatever steps do to the column it came from."""
 
 COMMIT = "_commit"
 FRONTIER = "_frontier"
 """The topic's frontier before the row's commit, in microseconds."""
 
 MET = "_met"
-"""The same as a time, where Spark has to know how far time is by it."""
+"""The frontier as a timestamp, if it drives Spark's watermark."""
 
 APPENDED = "_appended"
-"""When the log was given the row."""
+"""The time of the append to the log."""
 
 PARTITION = "_partition"
 OFFSET = "_offset"
 TOPIC = "_topic"
 INDEX = "_index"
-"""Which of the rows that one record was exploded into."""
+"""The index among the rows that one record was exploded into."""
 
 DELETED = "_deleted"
-"""Whether it is a tombstone, where these are wanted."""
+"""True for a tombstone, if they are read."""
 
 READY = "_ready"
-"""The commit with which a row need wait no longer, where rows wait."""
+"""The commit with which a waiting row becomes ready."""
 
 OPENED = "_opened"
-"""When the first of several rows that repeat each other happened, in microseconds."""
+"""The event time of the first of several duplicates, in microseconds."""
 
 BESIDE = "_beside"
-"""What a row has become that does not count and yet is told; null of one that counts."""
+"""The late row or dead letter of a row that does not count; null if it counts."""
 
 REVISION = "_revision"
 """The highest commit that a row of a view counts."""
 
 ROWS = "_rows"
-"""How many rows a row of a view counts."""
+"""The number of rows that a row of a view counts."""
 
 ORDER = (TIME, COMMIT, PARTITION, OFFSET, TOPIC, INDEX)
-"""The order of rows: by event time, then by the log, then by what a row was exploded into."""
+"""The order of rows: by event time, then by the log, then by index."""
 
 NO_FRONTIER = -(1 << 62)
-"""What FRONTIER says before there is one: lower than any time there is."""
+"""FRONTIER before there is one: lower than any time."""
 
 TYPES = {
     COMMIT: pa.int64(),
@@ -57,19 +57,19 @@ TYPES = {
     PARTITION: pa.int32(),
     OFFSET: pa.int64(),
 }
-"""The places that the log itself tells, in the order in which a source gives them."""
+"""The metadata that the log has, in the order of a source's columns."""
 
 MORE_TYPES = {DELETED: pa.bool_(), READY: pa.int64()}
-"""Those that are told only when they are asked for."""
+"""The metadata that a source adds on request."""
 
 
 def type_of(place: str) -> pa.DataType:
-    """The Arrow type of a place that a source can give."""
+    """The Arrow type of a metadata column of a source."""
     return TYPES.get(place) or MORE_TYPES[place]
 
 
 def revised(rows: pa.Table, revision: int | None) -> pa.Table:
-    """Rows with that revision, if it is one for all."""
+    """Set the revision of all rows, if they share one."""
     if revision is None or REVISION not in rows.column_names:
         return rows
     place = rows.schema.get_field_index(REVISION)

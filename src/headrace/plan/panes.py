@@ -30,24 +30,22 @@ def grid_ends(size: timedelta, every: timedelta, offset: timedelta = timedelta(0
 
 
 def each(ends: list[Column]) -> Column:
-    """A row for each of the columns."""
+    """Explode each row into one for each of the columns."""
     return F.explode(F.array(*ends)) if ends[1:] else ends[0]
 
 
 def evicted_by(rows: DataFrame, end: str, shift: int) -> DataFrame:
-    """Rows whose column `end`, as a key of Spark's state, lets it forget what is closed.
+    """Mark the column `end` as a key by which Spark evicts state; it becomes a shifted time.
 
-    It is then a time that is shifted, as the watermark is.
-
-    Spark knows such a key by a note on its column, which `withWatermark` makes and a sum loses. It
-    has to be a column before it is grouped by, or the note is lost again.
+    Spark recognizes such a key by metadata of its column, which `withWatermark` adds and arithmetic
+    loses. It has to be a column before the grouping, or the metadata is lost again.
     """
     moment = shifted(F.col(end), shift).alias(end, metadata={_WATERMARKED: 0})
     return rows.withColumn(end, moment)
 
 
 def hold(rows: DataFrame, by: Sequence[str], size: timedelta, shift: int) -> DataFrame:
-    """The rows of each key, by pane, as Spark's update mode gives them: the panes that changed."""
+    """Hold the rows of each key in panes; Spark's update mode emits the panes that changed."""
     kept = [name for name in rows.columns if name not in (*by, metadata.FRONTIER, metadata.MET)]
     keys = [F.col(f"`{key}`") for key in by]
     row = F.struct(*(F.col(f"`{name}`") for name in kept))

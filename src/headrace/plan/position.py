@@ -1,8 +1,8 @@
-"""How far a reader is in a topic: a commit, and the offset it comes to in each partition.
+"""The position of a reader in a topic: a commit, and the next offset of each partition.
 
-The commit makes it a consistent cut. The offsets make rows that retention took away before they
-were read an error, and tell how many rows there are between two positions. The id of the topic and
-the number of the log's history say what they count in (`engine.gaps` compares them).
+The commit makes it a consistent cut. The offsets reveal rows that retention removed before they
+were read, and count the rows between two positions. The topic's id and the log's epoch say which
+history they belong to (`plan.gaps` compares them).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from headrace.log import LATEST, Capability, Commit, Log, TopicCommit
 _PAGE = 10_000
 
 START = "headrace.start"
-"""Where a checkpoint has the number that its batches are counted from."""
+"""The file in a checkpoint with the number that its batches are counted from."""
 
 
 @dataclass(frozen=True)
 class Position:
     """After `commit`, and before `offsets[p]` in partition p.
 
-    Without an `id` it is one of a broker's topic, or was stored before topics had ids.
+    Without an `id`, the topic is a broker's, or the position was stored before topics had ids.
     """
 
     commit: int
@@ -36,18 +36,18 @@ class Position:
     id: int | None = field(default=None, compare=False)
     """The id of the topic."""
     epoch: int = field(default=0, compare=False)
-    """The history of the log that it was made in; there is another after each rollback."""
+    """The epoch of the log that it was made in; each rollback starts another."""
 
     def rows_after(self, earlier: Position) -> int:
-        """How many rows lie between an earlier position and this one."""
+        """The number of rows between an earlier position and this one."""
         return sum(earlier.rows_before(self))
 
     def rows_before(self, later: Position) -> tuple[int, ...]:
-        """How many rows each partition has between this position and a later one."""
+        """The number of rows in each partition between this position and a later one."""
         return tuple(end - start for start, end in self.ranges(later))
 
     def ranges(self, later: Position) -> list[tuple[int, int]]:
-        """The offsets from here to a later position, by partition, of which there may be more."""
+        """The offsets from here to a later position, which may have more partitions."""
         starts = (*self.offsets, *(0 for _ in later.offsets[len(self.offsets) :]))
         return list(zip(starts, later.offsets, strict=True))
 
@@ -62,14 +62,14 @@ class Position:
 
 
 def beginning(log: Log, topic: str) -> Position:
-    """Before the oldest row that the topic still has."""
+    """The position before the oldest row that the topic still has."""
     identity = identity_of(log, topic)
     return Position(0, tuple(state.first for state in log.topic(topic).partitions), *identity)
 
 
 def position_at(log: Log, topic: str, commit: int) -> Position:
-    """After a commit."""
-    # Asked for first: of a topic that is made again meanwhile, the id does not fit the offsets.
+    """The position after a commit."""
+    # First: if the topic is created again meanwhile, its old id gives that away.
     identity = identity_of(log, topic)
     partitions = range(log.topic(topic).topic.partitions)
     offsets = tuple(log.offset_at(topic, p, Commit(commit)) for p in partitions)
@@ -77,52 +77,52 @@ def position_at(log: Log, topic: str, commit: int) -> Position:
 
 
 def identity_of(log: Log, topic: str) -> tuple[int | None, int]:
-    """The `id` and `epoch` of positions in a topic that are made now."""
+    """The `id` and `epoch` of new positions in a topic."""
     if Capability.COMMITS not in log.capabilities:
         return None, 0
     return log.topic_ids([topic]).get(topic), max(log.rollbacks(), default=0)
 
 
 def last_kept(log: Log, place: Position) -> int:
-    """The last commit that the log still has of the history that a place is in."""
+    """The last commit of a position's epoch that the log still has."""
     later = [first - 1 for epoch, first in log.rollbacks().items() if epoch > place.epoch]
     return min([log.head(), *later])
 
 
 def lag_of(log: Log, reached: Mapping[str, Position]) -> int:
-    """How many rows the log has after a place."""
+    """The number of rows in the log after a position."""
     return total_lag(lags_of(log, reached))
 
 
 def lags_of(log: Log, reached: Mapping[str, Position]) -> dict[str, tuple[int, ...]]:
-    """How many rows each partition has after a place, by topic."""
+    """The number of rows in each partition after a position, by topic."""
     return {topic: _lags(log, topic, place) for topic, place in reached.items()}
 
 
 def _lags(log: Log, topic: str, place: Position) -> tuple[int, ...]:
     end = _end_of(log, topic, place)
     if place.id not in (None, end.id) or len(place.offsets) > len(end.offsets):
-        place = beginning(log, topic)  # of another topic of that name, nothing was read
+        place = beginning(log, topic)  # nothing was read of another topic of that name
     elif end.id is not None and (kept := last_kept(log, place)) < place.commit:
         place = position_at(log, topic, kept)
     return place.rows_before(end)
 
 
 def total_lag(lags: Mapping[str, tuple[int, ...]]) -> int:
-    """How many rows that are of all partitions."""
+    """The sum over all partitions."""
     return sum(map(sum, lags.values()))
 
 
 def _end_of(log: Log, topic: str, place: Position) -> Position:
     if Capability.COMMITS in log.capabilities:
         return position_at(log, topic, log.head())
-    # To ask for no more than offsets takes a broker a moment, to describe the topic takes longer.
+    # A broker looks up offsets quickly, but takes longer to describe the topic.
     partitions = range(len(place.offsets))
     return Position(0, tuple(log.offset_at(topic, p, LATEST) for p in partitions))
 
 
 def commit_by(log: Log, until: datetime | int) -> int:
-    """The last commit that was made by a moment, 0 if none was; or that number if there is one."""
+    """The last commit by a moment, 0 if there is none; or that commit, if it is in the log."""
     low, high = 0, log.head()
     if isinstance(until, int):
         if not low <= until <= high:
@@ -139,7 +139,7 @@ def commit_by(log: Log, until: datetime | int) -> int:
 
 
 def _made(log: Log, commit: int) -> int:
-    """When a commit was made; those that are gone went with their records, and were the first."""
+    """The time of a commit; 0 if it is gone, since the oldest go first."""
     try:
         return log.commit_time(commit)
     except InvalidPosition:
@@ -147,63 +147,63 @@ def _made(log: Log, commit: int) -> int:
 
 
 def last_commit(positions: Mapping[str, Position]) -> int:
-    """The last commit that has been read of any topic; 0 before the first."""
+    """The last commit that was read of any topic; 0 before the first."""
     return max(position.commit for position in positions.values())
 
 
 def batch_end(checkpoint: Path, number: int) -> dict[str, Position]:
-    """Up to where a batch goes, as Spark has written it into a checkpoint before it began."""
+    """The end of a batch, as Spark writes it to a checkpoint before the batch begins."""
     _version, _settings, *lines = (checkpoint / "offsets" / str(number)).read_text().splitlines()
-    sources = [line for line in lines if line != "-"]  # which is a source that has no place yet
+    sources = [line for line in lines if line != "-"]  # a source without a position yet
     if not sources:
         raise ValueError("there is no position in it")
     return dict(_source_end(checkpoint, number, json.loads(source)) for source in sources)
 
 
-def _source_end(checkpoint: Path, number: int, told: Mapping[str, Any]) -> tuple[str, Position]:
-    """The topic of a source and its end in it: as our own source tells it, or Kafka's."""
-    if len(told) > 1:
-        return told["topic"], Position.from_json(told)
-    ((topic, offsets),) = told.items()
+def _source_end(checkpoint: Path, number: int, end: Mapping[str, Any]) -> tuple[str, Position]:
+    """The topic of a source and its end: as headrace's source writes it, or as Kafka's does."""
+    if len(end) > 1:
+        return end["topic"], Position.from_json(end)
+    ((topic, offsets),) = end.items()
     commit = started_at(checkpoint) + number + 1
     return topic, Position.from_json({"commit": commit, "offsets": offsets})
 
 
 def started_at(checkpoint: Path) -> int:
-    """The number before that of a checkpoint's first batch, where batches count as commits.
+    """The number before a checkpoint's first batch, if batches count as commits.
 
-    It is not 0 where a checkpoint was lost and another one goes on from what is stored.
+    It is not 0 if a checkpoint was lost and a new one continues from the stored position.
     """
     start = checkpoint / START
     return int(start.read_text()) if start.exists() else 0
 
 
 def lowest_frontier(log: Log, end: Mapping[str, Position]) -> int | None:
-    """The lowest of the frontiers of all topics; none before each of them has one."""
+    """The lowest frontier of all topics; None until each has one."""
     found = [log.frontier(topic, position.commit) for topic, position in end.items()]
     return min((f for f in found if f is not None), default=None) if None not in found else None
 
 
 def behind(one: Mapping[str, Position], other: Mapping[str, Position]) -> bool:
-    """Whether one place lies before another in any topic."""
+    """True if a position is before another in any topic."""
     return any(one[topic].commit < other[topic].commit for topic in one if topic in other)
 
 
 def commits_told(positions: Mapping[str, Position]) -> str:
-    """A place in several topics, in words."""
+    """Format positions for people."""
     return ", ".join(f"commit {position.commit} of {t}" for t, position in positions.items())
 
 
 def positions_from_json(text: str) -> dict[str, Position]:
-    """A place in several topics that was stored."""
+    """Parse stored positions."""
     return {topic: Position.from_json(data) for topic, data in json.loads(text).items()}
 
 
 def next_cut(log: Log, topic: str, after: int, *, rows: int, commits: int, upto: int) -> int:
-    """The commit at which a batch that begins after one should end, and no later than `upto`.
+    """The commit at which a batch that begins after one should end, no later than `upto`.
 
-    It takes whole commits until it has so many rows or so many commits. Only commits of the topic
-    count, so that a reader does not wake for what it writes elsewhere itself.
+    It takes whole commits until a limit is reached. Only commits of the topic count, so that a
+    reader's own output to other topics does not wake it.
     """
     last = after
     while True:
@@ -221,7 +221,7 @@ def next_cut(log: Log, topic: str, after: int, *, rows: int, commits: int, upto:
 
 
 class Commits:
-    """What the log knows of a topic's commits, looked up in pages as a scan comes to them."""
+    """A topic's commits, looked up in pages during a scan."""
 
     def __init__(self, log: Log, topic: str) -> None:
         self._log = log

@@ -1,7 +1,6 @@
-"""Two of Spark's operators for Python, called as Spark's own methods do, without asking for pandas.
+"""Two of Spark's Python operators, called as Spark's own methods do, but without pandas.
 
-Neither `mapInArrow` nor `transformWithState` of rows makes use of pandas, and yet both of the
-methods of that name refuse to start without it.
+Neither `mapInArrow` nor `transformWithState` of rows uses pandas, yet Spark's methods require it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ def map_in_arrow(
     function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: StructType | str,
 ) -> DataFrame:
-    """What a function makes of the record batches of each task."""
+    """Apply a function to the record batches of each task."""
     udf = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column = udf(*(frame[f"`{name}`"] for name in frame.columns))
     return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
@@ -31,7 +30,7 @@ def map_in_arrow(
 def transform_with_state(
     frame: DataFrame, by: str, processor: StatefulProcessor, schema: StructType
 ) -> DataFrame:
-    """What a processor makes of the rows of each key, one after the other, in append mode."""
+    """Apply a processor to the rows of each key, in append mode."""
     util = TransformWithStateInPandasUdfUtils(processor, "None")
     kind = PythonEvalType.SQL_TRANSFORM_WITH_STATE_PYTHON_ROW_UDF
     udf = UserDefinedFunction(util.transformWithStateUDF, schema, evalType=kind)

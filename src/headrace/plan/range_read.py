@@ -1,4 +1,4 @@
-"""What lies between two places in the log: as frames of Spark, and what of it is not counted."""
+"""The rows between two positions in the log: as DataFrames, and those that are not counted."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from headrace.log import Commit, Log, Topic
 from headrace.pipeline.stream import Source, Stream, sources
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import frame_of
-from headrace.plan.compile import Compiler
+from headrace.plan.compile import Compiler, placed
 from headrace.plan.counters import Counters
-from headrace.plan.position import Position
+from headrace.plan.position import Position, lowest_frontier
 from headrace.plan.source_options import FORMAT, SourceOptions
 from headrace.plan.uncounted import Uncounted, find_uncounted
 from headrace.plan.waiting import Waiting
@@ -25,7 +24,7 @@ PLACES = (metadata.COMMIT, metadata.FRONTIER, metadata.PARTITION, metadata.OFFSE
 
 @dataclass(frozen=True)
 class RangeRead:
-    """Reads topics from one place to another. Places are by topic."""
+    """Reads topics from one position to another."""
 
     spark: SparkSession
     log: Log
@@ -41,11 +40,10 @@ class RangeRead:
         counters: Counters | None = None,
         needed: Mapping[str, set[str] | None] | None = None,
     ) -> Compiler:
-        """Makes streams of what is there, with places beside each row.
+        """Return a compiler for the rows between two positions, with their metadata.
 
-        `beside` are these places, of which each costs as much as a column, and `extra` others.
-        `ordered` adds what tells rows apart that were made of one record. `needed` are the columns
-        of each topic that are made use of.
+        `beside` and `extra` are metadata columns, each of which costs as much as any column.
+        `ordered` adds those that order rows. `needed` are the columns to read of each topic.
         """
 
         def load(source: Source) -> DataFrame:
@@ -62,19 +60,19 @@ class RangeRead:
                 waiting=waiting,
             )
             rows = self.spark.read.format(FORMAT).options(**wish.options()).load()
-            return _timed(rows, source, ordered=ordered)
+            return placed(rows, source, ordered=ordered)
 
         return Compiler(load, ordered, counters=counters)
 
     def nothing(self, *extra: str, ordered: bool = False) -> Compiler:
-        """Makes streams without rows: enough to learn what becomes of them."""
+        """Return a compiler for no rows, to learn the columns of streams."""
 
         def load(source: Source) -> DataFrame:
             assert source.topic.schema is not None
             columns = [field.with_nullable(True) for field in source.topic.schema]
             beside = [(name, metadata.type_of(name)) for name in (*PLACES, *extra)]
             empty = pa.schema([*columns, *beside]).empty_table()
-            return _timed(frame_of(self.spark, empty), source, ordered=ordered)
+            return placed(frame_of(self.spark, empty), source, ordered=ordered)
 
         return Compiler(load, ordered)
 
@@ -99,7 +97,7 @@ class RangeRead:
         }
 
     def compacted(self, topic: Topic, start: Position, end: Position) -> int:
-        """How many rows of a topic are no longer there, because newer ones have their key."""
+        """The number of rows of a topic that compaction removed."""
         if not topic.settings.compacts:
             return 0
         rows = self.log.read(
@@ -111,13 +109,12 @@ class RangeRead:
         return end.rows_after(start) - sum(map(len, rows))
 
     def rows(self, topic: Topic, start: Position, end: Position) -> int:
-        """How many rows there are. Where a topic is compacted, fewer than it had."""
+        """The number of rows that compaction left of a topic."""
         return end.rows_after(start) - self.compacted(topic, start, end)
 
     def frontier(self, end: Mapping[str, Position]) -> int | None:
-        """The lowest of the frontiers of all topics; none before each of them has one."""
-        found = [self.log.frontier(topic, position.commit) for topic, position in end.items()]
-        return min((f for f in found if f is not None), default=None) if None not in found else None
+        """The lowest frontier of all topics; None until each has one."""
+        return lowest_frontier(self.log, end)
 
 
 def _columns(source: Source, needed: set[str] | None) -> tuple[str, ...] | None:
@@ -125,8 +122,3 @@ def _columns(source: Source, needed: set[str] | None) -> tuple[str, ...] | None:
     if needed is None:
         return None
     return tuple(name for name in source.columns if name in {*needed, source.topic.event_time})
-
-
-def _timed(rows: DataFrame, source: Source, *, ordered: bool) -> DataFrame:
-    rows = rows.withColumn(metadata.TIME, F.col(f"`{source.topic.event_time}`"))
-    return rows.withColumn(metadata.TOPIC, F.lit(source.topic.name)) if ordered else rows

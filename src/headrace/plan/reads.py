@@ -9,9 +9,9 @@ from headrace.pipeline.stream import Source, Stream, Wanted, all_sources, contai
 
 
 def needed_columns(stream: Stream) -> dict[str, Wanted]:
-    """The columns that a stream makes use of, by topic; None where nobody can tell.
+    """The columns that a stream uses, by topic; None if unknown.
 
-    A streaming source reads every column it is asked for, so it is asked for no more than these.
+    A streaming source reads every column it is asked for, so it is asked only for these.
     """
     found: dict[str, Wanted] = {}
     _need(stream, set(stream.columns), found)

@@ -1,4 +1,4 @@
-"""One operator in rounds of our own: it keeps its state with its results, and Spark keeps none."""
+"""The plan of an operator that runs in rounds: its state is in the store, and none in Spark."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from headrace.plan.position import Position
 
 
 class RoundPlan(ABC):
-    """How a step computes what lies between two positions of the log."""
+    """Computes the results of a step between two positions in the log."""
 
     shapes: Shapes
     ahead: ClassVar[bool] = False
     """True if a batch can be computed before the one before it is stored."""
     max_rows: ClassVar[int | None] = None
-    """Rows of a topic that a round takes at most, because somebody holds them in memory."""
+    """The most rows of a topic in a round, if they are held in memory."""
 
     def begin(self, sink: Sink) -> None:  # noqa: B027 - most find everything in the store
-        """Make ready to go on from where a sink is."""
+        """Prepare to continue from a sink's position."""
 
     @abstractmethod
     def batch(
@@ -34,4 +34,4 @@ class RoundPlan(ABC):
         """Compute the results from one position up to another."""
 
     def ended(self) -> None:  # noqa: B027 - most leave nothing open
-        """Give back what is held: no more batches are asked for."""
+        """Release resources: no more batches follow."""

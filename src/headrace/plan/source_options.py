@@ -1,4 +1,4 @@
-"""What Spark asks of a topic, and how a user says it: the options of the format `headrace`."""
+"""The options of Spark's format `headrace`: the topic, columns and batches to read."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from headrace.plan.waiting import Waiting
 FORMAT = "headrace"
 
 MAX_ROWS = 4_000_000
-"""Rows in a batch, unless one commit alone has more. A batch costs half a second whatever is in it,
-and what is held of it in memory are its results."""
+"""Rows in a batch, unless one commit alone has more. A batch costs half a second whatever its size,
+and only its results are held in memory."""
 
 ANY = 1 << 60
-"""More than there are: no limit."""
+"""No limit."""
 
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What is asked of a topic: its columns, the places to go with them, and in what portions.
+    """The rows to read of a topic: its columns, their metadata (`places`), and the batch limits.
 
-    `clean` leaves out rows whose event time is missing or not to be believed, and tombstones unless
-    it is asked which rows are any; `closing` those that are too late for all of their windows, and
-    `waiting` those that have to wait or had not to.
+    `clean` drops rows without a valid event time, and tombstones unless DELETED is read. `closing`
+    drops rows that are too late for all of their windows, and `waiting` keeps only those that
+    become ready in its range.
     """
 
     log: str
@@ -45,16 +45,16 @@ class SourceOptions:
     tasks: int = 2
     closing: Closing | None = None
     seam: int = 0
-    """A commit that a batch from before it does not go beyond: up to there all is stored."""
+    """A commit that no batch goes across: everything up to it is stored."""
     until: int = ANY
-    """The last commit that is read."""
+    """The last commit to read."""
     waiting: Waiting | None = None
     ticks: bool = False
-    """Whether there is a task for each batch, also if it has no rows and only time has gone on."""
+    """True if a batch without rows, in which only time advances, has a task too."""
 
     @staticmethod
     def from_options(options: Mapping[str, str]) -> SourceOptions:
-        """What a user wrote after `.option`; Spark has made the names lower case."""
+        """Parse the options of a reader, whose names Spark has made lower case."""
         known = {"log", "topic", "columns", "places", "clean", "start", "max_rows", "max_commits"}
         ours = {"tasks", "closing", "seam", "until", "waiting", "ticks", "path"}
         check_options("source", options, known, ours)
@@ -77,7 +77,7 @@ class SourceOptions:
         )
 
     def options(self) -> dict[str, str]:
-        """The wish as options, for `.options(**wish.options())`."""
+        """Format as options, for `.options(**wish.options())`."""
         made = {
             "log": self.log,
             "topic": self.topic,
@@ -101,7 +101,7 @@ class SourceOptions:
         return made
 
     def schema(self, topic: Topic) -> pa.Schema:
-        """The columns that the rows have, and their places."""
+        """The columns of the rows, followed by their metadata."""
         if topic.schema is None:
             raise InvalidSetting(
                 f"Topic {topic.name!r} holds raw bytes and has no columns for Spark",
@@ -128,7 +128,7 @@ def _number(options: Mapping[str, str], name: str, default: int) -> int:
 def check_options(
     what: str, options: Mapping[str, str], known: Collection[str], ours: Collection[str]
 ) -> None:
-    """Return if these are the known ones, or headrace's own or Spark's, and what is needed."""
+    """Check that all options are known, and that the required ones are given."""
     if unknown := {name.lower() for name in options}.difference(known, ours):
         raise InvalidSetting(
             f"The {what} {FORMAT!r} has no option {min(unknown)!r}",
@@ -144,7 +144,7 @@ def check_options(
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """How much of the log goes into a batch: whole commits, until either is reached."""
+    """The limits of a batch: it takes whole commits, until either is reached."""
 
     max_rows: int = SourceOptions.max_rows
     max_commits: int = SourceOptions.max_commits

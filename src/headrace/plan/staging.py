@@ -1,4 +1,4 @@
-"""Results that may be many more than the rows they were made of, by way of files."""
+"""Staged results: in files, because they may be many more than the rows they come from."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Staged:
     files: tuple[Path, ...]
     schema: pa.Schema
     counts: Mapping[str, int] = field(default_factory=dict)
-    """What the counters in the frame have counted."""
+    """The values of the counters in the frame."""
 
     def slices(self, where: pc.Expression | None = None) -> Iterator[pa.Table]:
-        """The rows, some at a time; those for which an expression is true."""
+        """The rows for which an expression is true, in slices."""
         for rows in arrow_files.slices(self.files):
             found = rows if where is None else rows.filter(where)
             if found.num_rows:
@@ -41,10 +41,7 @@ class Staged:
 def stage(
     frame: DataFrame, folder: Path, schema: pa.Schema, counters: tuple[str, ...] = ()
 ) -> Staged:
-    """Have Spark compute a frame, and keep its rows in a folder until they are removed.
-
-    Where the frame has counters, these say what they have counted.
-    """
+    """Compute a frame, and keep its rows in a folder until they are removed."""
     shutil.rmtree(folder, ignore_errors=True)
     made = map_in_arrow(frame, _writer_to(folder), "path string")
     paths = tuple(Path(row.path) for row in made.collect())
@@ -52,12 +49,12 @@ def stage(
 
 
 def staging_of(checkpoint: Path) -> Path:
-    """Where the results of a step are meanwhile: beside its checkpoint, if it has one."""
+    """The folder of a step's staged results, beside its checkpoint."""
     return checkpoint.with_name(f"{checkpoint.name}.staged")
 
 
 def _writer_to(folder: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What each task does: it writes its rows to a file, and tells of it if there are any."""
+    """Return a function that writes the rows of a task to a file, and yields its path."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         path = arrow_files.write(folder, batches)

@@ -1,4 +1,4 @@
-"""An application as steps: each is one streaming query, with a name that its state hangs on."""
+"""The steps of an application: each is one query, and its name identifies its state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headrace.plan.compile import column
 class Step:
     """One query: what it computes, the view it keeps, and the topics it writes to.
 
-    `choosy` are those of its outputs that do not simply get all that a batch has changed.
+    `selective` outputs do not get everything that a batch changes.
     """
 
     app: str
@@ -54,17 +54,17 @@ class Step:
 
 
 def inputs_of(step: Step) -> tuple[Source, ...]:
-    """The topics that it has to do with: those it reads, and one it looks things up in."""
+    """The topics of a step: those it reads, and those of its lookup tables."""
     return sources(step.stream) + tuple(s for t in step.stream.looked_up for s in sources(t))
 
 
 def dead_letters_of(app: str) -> str:
-    """The topic that an application's dead letters go to."""
+    """The topic of an application's dead letters."""
     return f"{app}.dead"
 
 
 def steps_of(app: App) -> list[Step]:
-    """The steps of an application: a view each, and the streams that are only published."""
+    """The steps of an application: one for each view, and for each stream only published."""
     steps = []
     published = {topic: output.stream for topic, output in app.outputs.items()}
     taken: set[str] = set()
@@ -108,29 +108,29 @@ def _check_inputs(step: Step) -> None:
     for source in inputs_of(step):
         if source.topic.name in (*step.outputs, *step.late, step.dead_letters):
             raise InvalidPipeline(
-                f"Step {step.name!r} would read what it writes to {source.topic.name!r}",
+                f"Step {step.name!r} would read its own output in topic {source.topic.name!r}",
                 hint=f"Write to another topic. See {step.stream.where}",
             )
         if source.topic.settings.compacts and source.topic.name not in _tables(step.stream):
             raise InvalidPipeline(
                 f"Topic {source.topic.name!r} is compacted, so a replay would find fewer rows",
-                hint=f"Let its cleanup be `delete`. See {source.where}",
+                hint=f"Set its cleanup to `delete`. See {source.where}",
             )
 
 
 def _tables(stream: Stream) -> set[str]:
-    """The topics that a stream has tables of. What compaction leaves of one is still a table."""
+    """The topics that a stream reads as tables, which may be compacted."""
     mine = {stream.topic} if isinstance(stream, Table) else set()
     return mine.union(*map(_tables, (*stream.upstream, *stream.looked_up)))
 
 
 def fingerprint(step: Step) -> str:
-    """A digest of what the step computes. Where it was declared makes no difference."""
+    """A digest of a step's definition, wherever it was declared."""
     return hashlib.sha256(json.dumps(definition_of(step), sort_keys=True).encode()).hexdigest()
 
 
 def definition_of(step: Step) -> dict[str, Any]:
-    """What a step computes and by which key it is kept, as plain data."""
+    """The computation of a step and the key of its view, as plain data."""
 
     def text(expression: Expression) -> str:
         made = expression if isinstance(expression, str) else column(expression, step.stream.where)

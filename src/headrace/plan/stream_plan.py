@@ -1,4 +1,4 @@
-"""One operator as a streaming query of Spark: what an operator's `spark` module builds on."""
+"""The plan of an operator that runs as one streaming query of Spark."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from typing import ClassVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from headrace.log import Log
 from headrace.pipeline.stream import Source
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import frame_of
 from headrace.plan.batch import Payload, Shapes, Sink
-from headrace.plan.compile import Compiler
+from headrace.plan.compile import Compiler, placed
 from headrace.plan.lateness import Closing
 from headrace.plan.position import Position
 from headrace.plan.staging import staging_of
@@ -27,7 +26,7 @@ from headrace.plan.steps import Step
 
 @dataclass(frozen=True)
 class Job:
-    """A step, and what it is computed with."""
+    """A step, and the session, log and checkpoint that it runs with."""
 
     spark: SparkSession
     log: Log
@@ -36,46 +35,43 @@ class Job:
 
     @property
     def staging(self) -> Path:
-        """The folder of results that tasks hand over by way of files."""
+        """The folder of results that tasks hand over in files."""
         return staging_of(self.checkpoint)
 
     @property
     def ordered(self) -> bool:
-        """True if rows carry along what tells earlier ones from later ones."""
+        """True if rows carry the columns that order them."""
         return self.step.computed.in_order
 
     def empty(self, source: Source) -> DataFrame:
-        """No rows, in the columns of a topic: enough to learn what a step makes of them."""
+        """No rows in the columns of a topic, to learn the columns of a step's results."""
         return self.placed(frame_of(self.spark, with_metadata(source).empty_table()), source)
 
     def placed(self, rows: DataFrame, source: Source) -> DataFrame:
-        """Rows of a topic with their event time, and where order matters the topic's name."""
-        rows = rows.withColumn(metadata.TIME, F.col(f"`{source.topic.event_time}`"))
-        if self.ordered:
-            rows = rows.withColumn(metadata.TOPIC, F.lit(source.topic.name))
-        return rows
+        """Rows of a topic with their event time and, if order matters, the topic's name."""
+        return placed(rows, source, ordered=self.ordered)
 
     def sketch(self) -> Compiler:
-        """A compiler over no rows, for the columns of what it makes."""
+        """A compiler over no rows, to learn the columns of streams."""
         return Compiler(self.empty, self.ordered)
 
 
 class StreamPlan(ABC):
-    """How a step runs as one query. Making the plan tells what its results look like."""
+    """A step as one query. Making the plan determines the columns of its results."""
 
     mode: ClassVar[str] = "append"
-    """Spark's output mode: the rows of a batch, or with `update` what its state has of them now."""
+    """Spark's output mode: `append` for rows, `update` for changed state."""
     settings: ClassVar[Mapping[str, str]] = {}
-    """Settings of Spark that it needs beside those that all have."""
+    """Spark settings that it needs in addition to those of all plans."""
     shapes: Shapes
     held: timedelta | None = None
     """The delay of Spark's watermark; None if Spark keeps no state that it could evict."""
     closing: Closing | None = None
     """The lateness rule for whole columns; None if no row is ever too late."""
     clears_source: bool = False
-    """True if the source itself can leave out rows that are too late for all of their windows."""
+    """True if the source itself can drop rows that are too late for all of their windows."""
     ticks: ClassVar[bool] = False
-    """True if time that goes on without rows has to reach Spark as well."""
+    """True if Spark needs to see time that advances without rows."""
     windows_per_row: int | None = 1
     """Windows per row, if constant."""
 
@@ -84,7 +80,7 @@ class StreamPlan(ABC):
 
     @abstractmethod
     def streamed(self, compiler: Compiler) -> DataFrame:
-        """The step as far as it is a stream."""
+        """The streaming part of the step."""
 
     @abstractmethod
     def results(self, batch: DataFrame, sink: Sink, revision: int | None) -> Payload:
@@ -94,7 +90,7 @@ class StreamPlan(ABC):
         """
 
     def late(self, compiler: Compiler) -> DataFrame:
-        """The rows that are too late, of frames that may hold some."""
+        """The late rows among those that a compiler loads."""
         raise TypeError(f"no row is ever too late for step {self.job.step.name!r}")
 
     def late_without_spark(self, candidates: Mapping[str, pa.Table]) -> pa.Table | None:
@@ -102,11 +98,11 @@ class StreamPlan(ABC):
         return None
 
     def check(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> None:  # noqa: B027
-        """Return if a batch can be computed, and nobody waits for it in vain."""
+        """Check that a batch can be computed, before anything waits for it."""
 
 
 def with_metadata(source: Source) -> pa.Schema:
-    """The columns of a topic, and after them the metadata that the log has of each row."""
+    """The columns of a topic, followed by the metadata of the log."""
     assert source.topic.schema is not None
     columns = [field.with_nullable(True) for field in source.topic.schema]
     return pa.schema([*columns, *metadata.TYPES.items()])

@@ -22,23 +22,23 @@ FROM = "_from"
 """The moment from which on a version is valid, in microseconds."""
 
 ORDER = (FROM, metadata.COMMIT, metadata.PARTITION, metadata.OFFSET)
-"""What tells an older version of a key from a newer one."""
+"""The order of the versions of a key."""
 
 TOMBSTONE = "_tombstone"
-"""Whether it is a record without a value."""
+"""True for a record without a value."""
 
 
 AMENDS = "_amends"
-"""Whether it may correct what was told without it."""
+"""True if it may correct results from before it."""
 
 
 def change_rows(table: Table, compiler: Compiler, amend: timedelta | None = None) -> DataFrame:
-    """The versions of a table: its columns, what they are in order by, and whether it ends."""
+    """The versions of a table: its columns, their order, and whether they delete the key."""
     rows = compiler.rows(table.input)
     ended = F.col(metadata.DELETED)
     if table.deleted is not None:
         ended = ended | F.coalesce(column(table.deleted, table.where), F.lit(False))
-    # A tombstone has no time of its own: it counts from where the topic had come to before it.
+    # A tombstone has no event time: it is valid from the frontier before it.
     valid = F.when(F.col(metadata.DELETED), F.col(metadata.FRONTIER))
     valid = valid.otherwise(F.unix_micros(metadata.TIME))
     made = rows.select(
@@ -57,7 +57,7 @@ def change_rows(table: Table, compiler: Compiler, amend: timedelta | None = None
 
 @dataclass(frozen=True)
 class Changes:
-    """What a batch brought of a table: versions, and what no key can find."""
+    """The changes of a table in a batch: versions, and rows without a key."""
 
     versions: pa.Table
     dead: pa.Table | None
@@ -65,7 +65,7 @@ class Changes:
 
     @staticmethod
     def of(rows: pa.Table, table: Table, schema: pa.Schema, step: str, log: Log) -> Changes:
-        """Rows of changes, taken apart; versions get the types of a schema."""
+        """Separate versions, in the types of a schema, from rows without a key."""
         lost = pc.is_null(rows.column(table.key[0]))
         for name in table.key[1:]:
             lost = pc.or_(lost, pc.is_null(rows.column(name)))

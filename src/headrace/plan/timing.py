@@ -1,4 +1,4 @@
-"""How long a batch took, and what for."""
+"""The timing of a batch."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from dataclasses import dataclass
 class Timing:
     """One batch: its rows, how many more were waiting at its end, and its parts in milliseconds.
 
-    `results` counts the panes or rows that it came to.
-    `files` went into Spark's own notes of what a batch reads and that it is done, `state` into
-    changing Spark's state and writing it down, and `stored` into the results: views, outputs and
-    the place in the log. What is left of `total` was reading and computing.
+    `results` counts its panes or rows. `files` is the time for Spark's offset and commit files,
+    `state` for updating and saving Spark's state, `stored` for views, outputs and the position. The
+    rest of `total` is reading and computing.
     """
 
     batch: int
@@ -28,5 +27,5 @@ class Timing:
 
     @property
     def saving(self) -> int:
-        """What it took to keep what was computed."""
+        """The time to save the batch."""
         return self.files + self.state + self.stored

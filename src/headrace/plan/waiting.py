@@ -1,9 +1,8 @@
-"""Rows that wait for a table: when each of them need wait no longer, by the log alone.
+"""Rows that wait for a table, and the commit with which each becomes ready.
 
-A row waits until the table's topic has come as far as the row's own time, or the row's own topic
-so far ahead of it that waiting is given up. The log knows both for each of its commits, so it tells
-the very commit with which a row is ready, whatever the batches are, and rows that wait need no
-other place than the log itself.
+A row waits until the frontier of the table reaches the row's event time, or until the frontier of
+the row's own topic is so far ahead that waiting is given up. The log knows both for each commit, so
+the commit does not depend on batches, and rows wait in the log itself.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ _PAGE = 10_000
 
 @dataclass(frozen=True)
 class Waiting:
-    """What rows wait for, and which of them: those that become ready after a commit, up to another.
+    """The rows that become ready after a commit, up to another, and the table they wait for.
 
-    `low` is a commit before all rows that are looked at. `patience` is in microseconds. `frontiers`
-    say how far each topic had come with the commit `after`: the log forgets that with its rows.
+    `low` is a commit before all of these rows. `patience` is in microseconds. `frontiers` has that
+    of each topic at the commit `after`: the log forgets it with its rows.
     """
 
     table: str
@@ -48,7 +47,7 @@ class Waiting:
 
 
 class Ready:
-    """Tells with which commit rows are ready; those that were so before, with the one `after`."""
+    """Finds the commit with which rows become ready; `after` if they were ready before."""
 
     def __init__(self, log: Log, waiting: Waiting) -> None:
         self.waiting = waiting
@@ -67,28 +66,28 @@ class Ready:
         slowest = np.minimum.reduce([far[topic] for topic in waiting.topics])
         own = [c.number for topic in waiting.topics for c in log.commits(topic, waiting.low, 1)]
         self.earliest = max(waiting.after + 1, min(own, default=0))
-        """No row becomes ready before this commit that was not before: none is before its own."""
+        """The first commit with which a row can become ready: none does before its own."""
         self._commits = np.append(every, NEVER)
         self._moments = np.maximum(far[waiting.table], slowest - waiting.patience)
 
     def at(self, commit: int, times: Moments) -> Moments:
-        """The commit with which rows of a commit are ready, `NEVER` if none is by now."""
+        """The commit with which rows of a commit become ready, `NEVER` if there is none yet."""
         found = self._commits[np.searchsorted(self._moments, times, "left")]
         ready: Moments = np.maximum(found, commit)
         return ready
 
     def now(self, commit: int, times: Moments) -> Mask:
-        """Whether rows of a commit become ready with the commits that are looked at."""
+        """True for rows of a commit that become ready in the range of commits."""
         ready = self.at(commit, times)
         mask: Mask = (ready > self.waiting.after) & (ready <= self.waiting.upto)
         return mask
 
     def column(self, rows: Iterable[tuple[int, Moments]]) -> pa.Array:
-        """The commits with which rows are ready, of some commits and the event times in each."""
+        """The commits with which rows become ready, given their commits and event times."""
         return pa.array(np.concatenate([self.at(commit, times) for commit, times in rows]))
 
     def first_waiting(self, log: Log) -> int:
-        """A commit before all rows that are not ready by now."""
+        """A commit before all rows that still wait."""
         last = int(self._moments[-1])
         low = self.waiting.upto
         for topic in self.waiting.topics:
@@ -100,7 +99,7 @@ class Ready:
 
 
 def commits_of(log: Log, topic: str, after: int, upto: int) -> tuple[Moments, Moments]:
-    """The numbers of a topic's commits, and how far the topic had come with each."""
+    """The numbers of a topic's commits, and the frontier after each."""
     numbers: list[int] = []
     frontiers: list[int] = []
     while page := log.commits(topic, after, _PAGE):
@@ -117,13 +116,13 @@ def frontier_after(log: Log, topic: str, commit: int) -> int:
     """The frontier of a topic after a commit, if the log still knows it."""
     found = log.frontier(topic, commit) if commit else None
     if found is None and commit:
-        # Its commits up to then went with their rows, and the next one knows what was before it.
+        # Its commits up to then are gone, but the next one knows the frontier before it.
         found = next((later.before for later in log.commits(topic, commit, 1)), None)
     return _LONG_AGO if found is None else found
 
 
 def _frontiers(before: int, every: Moments, numbers: Moments, after: Moments) -> Moments:
-    """How far a topic had come with each commit of all topics."""
+    """The frontier of a topic at each commit of all topics."""
     known = np.concatenate([[before], after])
     far: Moments = np.maximum.accumulate(known)[np.searchsorted(numbers, every, "right")]
     return far

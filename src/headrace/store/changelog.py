@@ -1,4 +1,4 @@
-"""The changelog of a view: a topic in Debezium's envelope, so that any reader of those reads it."""
+"""The changelog of a view: a topic in Debezium's envelope, which many tools read."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def topic_of(app: str, view: str) -> str:
 
 
 def published(schema: pa.Schema) -> pa.Schema:
-    """The columns of panes as a topic has them: the revision is for everyone to see."""
+    """The columns of published panes: with the revision, without internal columns."""
     fields = [f for f in schema if f.name not in (metadata.REVISION, metadata.ROWS)]
     return pa.schema([*fields, pa.field("revision", pa.int64())])
 
 
 def publish(rows: pa.Table) -> pa.Table:
-    """Panes as a topic has them."""
+    """Convert panes to their published columns."""
     schema = published(rows.schema)
     columns = [rows.column(f.name) for f in schema if f.name != "revision"]
     return pa.Table.from_arrays([*columns, rows.column(metadata.REVISION)], schema=schema)
 
 
 def envelope_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns of a changelog of such panes."""
+    """The columns of a changelog of panes."""
     row = pa.struct(list(published(schema)))
     return pa.schema(
         [
@@ -59,7 +59,7 @@ def changes(
     before: pa.Table | None,
     ts_ms: int,
 ) -> pa.Table:
-    """What happened to panes that have changed, beside what each was before, if anything."""
+    """The envelopes of created and updated panes, given each pane as it was before."""
     kind = envelope_schema(rows.schema).field("before").type
     if before is not None:
         absent = pc.is_null(before.column(metadata.REVISION).combine_chunks())
@@ -74,7 +74,7 @@ def changes(
 
 
 def deletions(app: str, view: str, key: Sequence[str], rows: pa.Table, ts_ms: int) -> pa.Table:
-    """That panes are no more."""
+    """The envelopes of deleted panes."""
     kind = envelope_schema(rows.schema).field("before").type
     before = pa.StructArray.from_arrays(_columns(publish(rows)), fields=list(kind))
     after = pa.nulls(rows.num_rows, kind)
@@ -113,7 +113,7 @@ def _envelopes(
 
 
 def _fitting(made: pa.Table) -> pa.Table:
-    """Leave out what a pane was, where a record would not hold it beside what it is now."""
+    """Leave out `before` where a record cannot hold it beside `after`."""
     if made.nbytes <= MAX_RECORD_BYTES:
         return made
     sizes = np.concatenate([row_sizes(batch) for batch in made.to_batches()])
@@ -125,13 +125,13 @@ def _fitting(made: pa.Table) -> pa.Table:
 
 
 def changed_rows(rows: pa.Table, before: pa.Table) -> pa.ChunkedArray:
-    """For each pane, whether it is another than before."""
+    """True for each pane that differs from before."""
     known = before.column(metadata.REVISION)
     return pc.fill_null(pc.not_equal(rows.column(metadata.REVISION), known), True)
 
 
 def key_texts(keys: pa.Table) -> pa.Array:
-    """Each row as a JSON object, whose text is the same whatever the other rows are."""
+    """Each row as a JSON object, whose text does not depend on other rows."""
     return json_text.objects(_columns(keys), keys.column_names, _written, comma=", ", colon=": ")
 
 

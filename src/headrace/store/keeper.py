@@ -1,4 +1,4 @@
-"""What an operator does with a batch inside of the transaction that stores it."""
+"""Keepers: the part of an operator in the transaction that stores a batch."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Passage:
         return self.before, self.after
 
     def less(self, span: int) -> Passage:
-        """Both, so much earlier."""
+        """Return both frontiers, less a span."""
         return Passage(*(None if f is None else f - span for f in (self.before, self.after)))
 
 
 class ViewTerms(NamedTuple):
-    """When the rows of a view are final: its emission, and the lateness of its windows."""
+    """The emission and the lateness of a view, which decide when its rows are final."""
 
     emit: str
     delay: timedelta
@@ -43,7 +43,7 @@ class ViewTerms(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """What a keeper is made of: a step, its columns, its log, and where it tells of changes."""
+    """The parts that a keeper is made of: a step, its columns, its log and its changelog."""
 
     step: Step
     shapes: Any
@@ -53,10 +53,10 @@ class Stored(NamedTuple):
 
 
 class Keeper(ABC):
-    """Keeps the results of one step, and publishes what is to be published of them."""
+    """Stores the results of one step, and puts its output into the outbox."""
 
     schema: pa.Schema
-    """The columns of what a reader sees, or of what is published."""
+    """The columns of its view, or of its output."""
     view_terms: ViewTerms | None = None
     """The terms of its view; None for one whose rows are never final."""
 
@@ -64,19 +64,16 @@ class Keeper(ABC):
         """Create its tables, when the step is new."""
 
     def enter(self, db: apsw.Connection, frontier: int | None, spoken: Sequence[str]) -> None:  # noqa: B027
-        """Make ready, given the frontier and the topics that were written to already."""
+        """Prepare, given the frontier and the topics that have output already."""
 
     @abstractmethod
     def store(self, db: apsw.Connection, batch: StepBatch[Any], passage: Passage) -> Law:
-        """Keep a batch; returns the terms of the law that only the store knows.
-
-        That is how many rows were counted, and whatever else became of rows in its hands.
-        """
+        """Store a batch; return the terms of the law that only the store knows, as `counted`."""
 
     def recall(self, db: apsw.Connection, request: pa.Table | None) -> pa.Table:
-        """The state that a batch needs before it is computed: none, unless an operator has some."""
+        """Return the state that a batch needs before it is computed; none by default."""
         return pa.table({})
 
     def frontiers(self, db: apsw.Connection) -> Mapping[str, int]:
-        """The frontier of each topic with the stored results, where it is kept."""
+        """The frontier of each topic in the stored results, if it is kept."""
         return {}

@@ -1,7 +1,7 @@
-"""Where an application keeps what it derives from a log.
+"""The folders of what an application derives from a log.
 
-Beside an embedded log that is its own folder. A broker has none for us, so what belongs to its
-topics is in a folder of this machine: `headrace-state`, or where HEADRACE_STATE says.
+For an embedded log they are in its own folder; for a broker, in a local folder: `headrace-state`,
+or the value of HEADRACE_STATE.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DEFAULT_STATE = "headrace-state"
 
 
 def folder_of(url: str) -> Path:
-    """The folder of an embedded log, or that of what is derived from a broker's topics."""
+    """The folder of an embedded log, or the local state of a broker's applications."""
     if url.startswith(_FILE):
         return Path(url.removeprefix(_FILE))
     brokers = url.partition("://")[2].partition("?")[0].strip("/")
@@ -27,9 +27,9 @@ def folder_of(url: str) -> Path:
 
 
 def share_folder(url: str, cluster: str) -> None:
-    """Have all addresses of a cluster mean one folder: that of the first it was used by.
+    """Map all addresses of a cluster to one folder: that of the first address used.
 
-    Else an application that asks another broker would begin anew, and tell everything again.
+    Else an application that uses another broker would start over and publish everything again.
     """
     mine, first = folder_of(url), _state() / "clusters" / cluster
     if not first.exists():
@@ -49,7 +49,7 @@ def _state() -> Path:
 
 
 def views_folder(url: str) -> Path:
-    """A database for each application, `APP.db`."""
+    """The folder with a database for each application, `APP.db`."""
     return folder_of(url) / "views"
 
 
@@ -59,12 +59,12 @@ def database_of(url: str, app: str) -> Path:
 
 
 def app_folder(url: str, app: str) -> Path:
-    """An application's checkpoints, its lock, and what Spark has to say."""
+    """The folder of an application's checkpoints, its lock and Spark's log."""
     return folder_of(url) / "apps" / app
 
 
 def checkpoint_of(url: str, app: str, step: str) -> Path:
-    """Where Spark remembers what it needs of a step."""
+    """Spark's checkpoint of a step."""
     return app_folder(url, app) / "checkpoints" / step
 
 
@@ -75,7 +75,7 @@ def landing_of(url: str, app: str) -> Path:
 
 @dataclass(frozen=True)
 class BuildPlace:
-    """Where a version of a view is built that is not the live one: no reader looks there."""
+    """The place where a new version of a view is built, unseen by readers."""
 
     folder: Path
     lock: Path

@@ -1,4 +1,4 @@
-"""Locks between processes: a file each, free again when its holder ends, however it does."""
+"""Locks between processes: a file each, released when its holder ends, even by a crash."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from headrace.errors import AlreadyRunning
 from headrace.forks import in_child
 
 Wait = Callable[[], None]
-"""Called again and again while somebody else has the lock; it sleeps a little."""
+"""Called repeatedly while another process holds the lock; it sleeps a little."""
 
 
 @contextlib.contextmanager
 def only_run(folder: Path, app: str, *, hint: str = "", wait: Wait | None = None) -> Iterator[None]:
-    """Hold the lock of an application's run; with `wait`, as soon as nobody else does."""
-    told = hint or "Two runs would do the same work twice; stop the other one first"
-    with only_one(folder / "run.lock", f"Application {app!r} is running already", told, wait):
+    """Hold the lock of an application's run; with `wait`, once it is free."""
+    hint = hint or "Two runs would do the same work twice; stop the other one first"
+    with only_one(folder / "run.lock", f"Application {app!r} is running already", hint, wait):
         yield
 
 
 @contextlib.contextmanager
 def only_one(path: Path, refusal: str, hint: str, wait: Wait | None = None) -> Iterator[None]:
-    """Hold a lock, or refuse in these words, to which is added which process has it."""
+    """Hold a lock, or raise with this message and the id of the process that holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         # A child would hold the lock for as long as it lives.

@@ -1,8 +1,8 @@
-"""What has to be written to topics of the log, kept with the results until it is there.
+"""The outbox: output for topics of the log, stored with the results until it is sent.
 
 A batch puts its output into the outbox in the transaction that stores its results. Each entry has
-the sequence number under which it is then appended to its topic, so that sending it again after a
-crash adds nothing.
+the sequence number under which it is appended to its topic, so sending it again after a crash adds
+nothing.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from headrace.plan.crash_points import CrashPoint
 from headrace.store.sqlite.database import Database
 
 _ENTRY_BYTES = 8 << 20
-"""The limit of one entry, and so of one commit of the log, unless it is one row."""
+"""The limit of an entry with several rows, and so of a commit in the log."""
 
 
 def put(db: apsw.Connection, topic: str, rows: pa.Table) -> int:
-    """Put rows into the outbox, in a transaction; returns how many are in it now."""
+    """Put rows into the outbox, in a transaction; return their number."""
     stored = 0
     for part in _parts(topic, rows):
         sink = pa.BufferOutputStream()
@@ -49,7 +49,7 @@ def _parts(topic: str, rows: pa.Table) -> Iterator[pa.Table]:
 
 
 def _fitted(topic: str, row: pa.Table) -> pa.Table:
-    """One row, if a record can hold it. A dead letter that is larger has its place all the same."""
+    """One row, if a record can hold it. A larger dead letter keeps its place, without its row."""
     size = max(int(row_sizes(batch).max()) for batch in row.to_batches())
     if size <= MAX_RECORD_BYTES:
         return row
@@ -57,7 +57,7 @@ def _fitted(topic: str, row: pa.Table) -> pa.Table:
         raise RecordTooLarge(
             f"A row for topic {topic!r} has {size:,} bytes, and no topic takes more than "
             f"{MAX_RECORD_BYTES:,} in one record",
-            hint="Have the step write less of each row, as with hr.select(...)",
+            hint="Write fewer columns: hr.select(...)",
             topic=topic,
             size=size,
         )
@@ -66,7 +66,7 @@ def _fitted(topic: str, row: pa.Table) -> pa.Table:
 
 
 class Outbox:
-    """Sends what is in the outbox. What is sent goes with the next transaction."""
+    """Sends the entries of the outbox. The next transaction removes those that were sent."""
 
     def __init__(
         self, database: Database, log: Log, producer: Producer, crash_point: CrashPoint
@@ -75,11 +75,11 @@ class Outbox:
         self._log = log
         self._producer = producer
         self._crash_point = crash_point
-        # What the log has under this producer's name was sent, whatever has become of its topic.
+        # Every sequence number that the log has of this producer was sent, even to a deleted topic.
         self._sent = producer.next_sequence - 1
 
     def forget_sent(self, db: apsw.Connection) -> None:
-        """Remove what is in the log, in a transaction."""
+        """Remove the entries that were sent, in a transaction."""
         db.execute("DELETE FROM _headrace_outbox WHERE sequence <= ?", (self._sent,))
 
     def send(self) -> None:
@@ -101,7 +101,7 @@ class Outbox:
                 try:
                     self._append(str(topic), table, int(sequence))
                 except TransactionTooLarge:
-                    if self._cut_again(int(sequence)):
+                    if self._split(int(sequence)):
                         continue
                     raise
                 self._sent = int(sequence)
@@ -111,15 +111,12 @@ class Outbox:
         try:
             self._producer.append(topic, rows, sequence=sequence)
         except RecordTooLarge:
-            # What is stored cannot be made smaller, and everything after it has to wait for it.
+            # A stored entry cannot be made smaller, and all later ones wait for it.
             self._log.alter_topic(topic, settings={"max_record_bytes": MAX_RECORD_BYTES})
             self._producer.append(topic, rows, sequence=sequence)
 
-    def _cut_again(self, first: int) -> bool:
-        """Cut what waits into smaller entries, and say if there are more now.
-
-        An earlier headrace cut them by the average size of rows.
-        """
+    def _split(self, first: int) -> bool:
+        """Split waiting entries that an earlier headrace made too large; True if any was."""
         with self._database.writing() as db:
             waiting = list(
                 db.execute(

@@ -1,4 +1,4 @@
-"""The topics that a step writes to, made before it does."""
+"""Creation of the topics that a step writes to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.plan.steps import Step
 from headrace.store import changelog
 
 _SETTINGS = TopicSettings(max_record_bytes=MAX_RECORD_BYTES)
-"""A step writes no row that is larger than those it reads by much, and has to write each."""
+"""The largest record size: a step has to write each of its rows."""
 
 
 def create_topics(
@@ -23,13 +23,13 @@ def create_topics(
     late_schema: pa.Schema | None,
     changes: str | None,
 ) -> None:
-    """Make the topics of a step with results of that schema, or compare those that are there."""
-    # A key may be null, and then it is none to a topic: outputs have one partition, in order.
+    """Create the topics of a step with results of that schema, and check those that exist."""
+    # A step's key may be null, which is no key to a topic: outputs have one partition, in order.
     stream = step.stream
     _create_topic(log, step, step.dead_letters, DEAD_LETTER, "appended")
     for topic in step.late:
         assert late_schema is not None
-        # What came too late did so for what Spark computes.
+        # Rows are late for the part that Spark computes.
         time = stream.computed.late_time(late_schema.names)
         _create_topic(log, step, topic, late_schema, time)
     published = schema
@@ -53,14 +53,14 @@ def _create_topic(
         if field.name.startswith("_"):
             raise InvalidPipeline(
                 f"Topic {name!r} cannot have a column {field.name!r}",
-                hint="Names with an underscore in front are the log's own",
+                hint="Names that start with an underscore are reserved",
             )
     nullable = pa.schema([field.with_nullable(True) for field in schema])
     declared = Topic(name, 1, nullable, key, event_time, _SETTINGS)
     there = log.ensure_topic(declared).schema
     if there is None or not set(nullable.names) <= set(there.names):
         raise InvalidPipeline(
-            f"Topic {name!r} is there already and has not the columns that step "
-            f"{step.name!r} writes: {', '.join(nullable.names)}",
-            hint="Publish to a topic of another name",
+            f"Topic {name!r} exists already, without all columns that step {step.name!r} writes: "
+            f"{', '.join(nullable.names)}",
+            hint="Publish to another topic",
         )

@@ -23,8 +23,7 @@ from headrace.pipeline.stream import Stream
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import arrow_schema
 from headrace.plan.batch import Rows, Shapes, Sink
-from headrace.plan.compile import Compiler, checked
-from headrace.plan.identity import row_place
+from headrace.plan.compile import Compiler, checked, row_place
 from headrace.plan.late_rows import late_columns, too_late
 from headrace.plan.lateness import Closing
 from headrace.plan.position import Position

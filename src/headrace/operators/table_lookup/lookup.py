@@ -22,9 +22,8 @@ from headrace.operators.table_lookup.validity import SINCE, UNTIL, validity
 from headrace.pipeline.tables import REVISION, ROW
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import frame_of
-from headrace.plan.compile import checked
+from headrace.plan.compile import checked, row_place
 from headrace.plan.counters import Counters
-from headrace.plan.identity import row_place
 from headrace.plan.table_changes import AMENDS, FROM, ORDER
 
 _BROADCAST = 64 << 20

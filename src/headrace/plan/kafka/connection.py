@@ -1,4 +1,4 @@
-"""How Spark reaches a broker: the log's own settings, as Java's client calls them."""
+"""Spark's connection to a broker: the log's settings, translated for the Java client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.plan.position import Position
 
 @runtime_checkable
 class OnKafka(Protocol):
-    """A log on Kafka, whose client need not be installed for this to be known."""
+    """A log on Kafka, recognized without Kafka's client."""
 
     address: KafkaAddress
     cluster: str
@@ -28,23 +28,21 @@ def cluster_of(log: Log) -> str:
 
 
 def connection_of(log: Log) -> dict[str, str]:
-    """Options of Spark's Kafka source, secrets and all: they are never to be printed."""
+    """The options of Spark's Kafka source, with secrets: never print them."""
     if not isinstance(log, OnKafka):
-        raise Unsupported(
-            f"Spark cannot read the log at {log.url} as Kafka's", hint="Use kafka://HOST:PORT"
-        )
+        raise Unsupported(f"The log at {log.url} is not on Kafka", hint="Use kafka://HOST:PORT")
     made = {"bootstrap.servers": log.address.servers, **java_settings(log.address.settings)}
     return {f"kafka.{name}": value for name, value in made.items()}
 
 
 Tell = Callable[[Mapping[str, Position]], None]
-"""Lets others know how far something has come in the topics of a log."""
+"""Reports positions in the topics of a log."""
 
 
 def group_of(log: Log, name: str) -> Tell:
-    """What lets Kafka's own tools see how far something is: the offsets of a group."""
+    """A function that reports positions to Kafka's own tools, as offsets of a group."""
     assert isinstance(log, OnKafka)
-    # Kafka's client is not installed everywhere, but it is where there is a log on Kafka.
+    # Kafka's client is optional, but installed wherever there is a log on Kafka.
     group = importlib.import_module("headrace.plan.kafka.group").Group
     tell: Tell = group(log.address, name).tell
     return tell

@@ -1,8 +1,8 @@
-"""Kafka's bytes as columns, by Spark's own functions, and what is to be said of those that are not.
+"""Decoding of Kafka records with Spark's own functions, and the reasons for dead letters.
 
-A row has a place in time if its value decodes, has an event time in the years 1 to 9999, and is not
-ahead of the clock by more than the topic's skew. The clock is the record's own timestamp: on topics
-that headrace makes it is when the broker appended it.
+A row is valid if its value decodes, has an event time in the years 1 to 9999, and is not ahead of
+the clock by more than the topic's skew. The clock is the record's own timestamp: on topics that
+headrace creates, the time of the append.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _KEPT = (metadata.FRONTIER, metadata.PARTITION, metadata.OFFSET)
 
 @dataclass(frozen=True)
 class Decoder:
-    """Decodes a topic. Columns that nobody reads are not looked at, and so need not be right."""
+    """Decodes a topic. Columns that no step reads are not checked."""
 
     topic: Topic
     columns: tuple[str, ...]
@@ -53,7 +53,7 @@ class Decoder:
             return Decoder(topic, tuple(topic.schema.names))
         wanted = {*needed, topic.event_time}
         if topic.settings.format == "bytes":
-            wanted.add(own_bytes(topic.schema).name)  # which tells whether it is text
+            wanted.add(own_bytes(topic.schema).name)  # it shows if the value is text
         return Decoder(topic, tuple(name for name in topic.schema.names if name in wanted))
 
     def placed(
@@ -64,17 +64,17 @@ class Decoder:
         *,
         raw: bool = False,
     ) -> DataFrame:
-        """The rows that have a place in time, with it, and with these places beside it.
+        """The valid rows, with their event time and the metadata `beside` it.
 
-        Columns that are `shown` and were not needed are not judged by: what is wrong is null.
-        Those that are `raw` have their bytes and their timestamp with them.
+        Columns that are only `shown` cannot make a row invalid: what does not decode is null. `raw`
+        adds the bytes and timestamp of the record.
         """
         more = [name for name in shown if name not in self.columns]
         rows = self._decoded(records, "timestamp", "partition", "offset", "value")
-        # Spark would push the filter below the projection and decode everything twice, unless
-        # what it filters by is not the same each time that it is computed.
+        # Spark would push the filter below the projection and decode everything twice, unless the
+        # filter is nondeterministic.
         only_once = F.spark_partition_id() >= 0
-        # Of Avro that does not decode the time is null as well, and need not be asked twice.
+        # If Avro does not decode, the time is null as well: one check is enough.
         readable = self._decodes if not self._avro or self._by_arrival else F.lit(True)
         time = F.when(only_once & readable & ~self._ahead & ~self._outside, self._time)
         columns = [self._column(name).alias(name) for name in self.columns]
@@ -88,23 +88,23 @@ class Decoder:
         return placed.where(F.col(metadata.TIME).isNotNull())
 
     def whole(self, records: DataFrame) -> DataFrame:
-        """All records as they are, each with its `row`, which is null if it does not decode."""
+        """All records, each with its `row`, which is null if it does not decode."""
         rows = self._decoded(records, "key", "value", "partition", "offset", "timestamp")
         names = [F.col(f"{_ROW}.`{name}`").alias(name) for name in self.columns]
         row = F.when(self._decodes, F.struct(*names))
         return rows.select("key", "value", "partition", "offset", "timestamp", row.alias(ROW))
 
     def misplaced(self, records: DataFrame) -> DataFrame:
-        """The records that have none, as they are, and why; tombstones have no reason."""
+        """The records that are not valid, each with the reason; tombstones have none."""
         rows = self._decoded(records, "value", "partition", "offset", "timestamp")
         kept = ("value", "partition", "offset", "timestamp")
         found = rows.select(*kept, self._text.alias(TEXT), self._reason.alias(REASON))
         return found.where(F.coalesce(REASON, F.lit("tombstone")) != F.lit(""))
 
     def judged(self, records: DataFrame, *, tombstones: bool = False) -> DataFrame:
-        """All records, as rows, as bytes, and what is wrong with each, or ''.
+        """All records as rows and as bytes, each with the reason if it is not valid, else ''.
 
-        Tombstones are left out unless they are asked for, and have no reason.
+        Tombstones are left out by default, and have no reason.
         """
         there = records if tombstones else records.where(F.col("value").isNotNull())
         rows = self._decoded(there, "key", "value", "partition", "offset", "timestamp")
@@ -140,7 +140,7 @@ class Decoder:
     def _row(self) -> Column:
         if self._avro:
             assert self.topic.schema is not None
-            # What was written tells by itself only together with all of its columns.
+            # Avro can be read only with the whole schema it was written in.
             written, read = avro_schema(self.topic.schema), avro_schema(self._schema)
             return from_avro("value", written, {"mode": "PERMISSIVE", "avroSchema": read})
         if self._bytes:
@@ -150,7 +150,7 @@ class Decoder:
         return F.from_json(text, schema, {"columnNameOfCorruptRecord": _BROKEN})
 
     def _own(self, field: pa.Field) -> Column:
-        """A column of rows that are bytes as they are."""
+        """A column of a topic in the format `bytes`."""
         if pa.types.is_timestamp(field.type):
             made = F.lit(None).cast("timestamp")
         elif pa.types.is_string(field.type):
@@ -166,7 +166,7 @@ class Decoder:
 
     @property
     def _text(self) -> Column:
-        """A row as people read it, where its bytes are not that already."""
+        """A row as text, if its bytes are not text already."""
         return F.to_json(_ROW) if self._avro else F.lit(None).cast("string")
 
     @property
@@ -183,10 +183,10 @@ class Decoder:
 
     @property
     def _decodes(self) -> Column:
-        if self._avro or self._bytes:  # every column of what is none is null
+        if self._avro or self._bytes:  # if a value does not decode, every column is null
             null = [F.col(f"{_ROW}.`{name}`").isNull() for name in self.columns]
             return ~functools.reduce(Column.__and__, null)
-        # Spark would read what is no UTF-8 with other characters in its place.
+        # Spark would replace invalid UTF-8 by other characters.
         whole = F.col(_ROW).isNotNull() & F.col(f"{_ROW}.{_BROKEN}").isNull()
         return whole & F.is_valid_utf8("value")
 
@@ -199,7 +199,7 @@ class Decoder:
 
     @property
     def _outside(self) -> Column:
-        """True if Spark has a time that its type does not have: it reads the year 20000 as such."""
+        """True for a time outside of the type's range: Spark reads the year 20000."""
         inside = F.unix_micros(self._time).between(FIRST_MOMENT, LAST_MOMENT)
         return F.coalesce(~inside, F.lit(False))
 
@@ -213,7 +213,7 @@ class Decoder:
 
 
 def _place(name: str) -> Column:
-    """A place as Kafka knows it. By `arrival`, the frontier that a row met is its own timestamp."""
+    """A metadata column of a Kafka record. By `arrival`, a row meets its own timestamp."""
     match name:
         case metadata.COMMIT:
             return F.lit(0).cast("bigint")

@@ -1,6 +1,6 @@
-"""How far a step is, as a group's offsets: Kafka's own tools show its lag then.
+"""The position of a step as offsets of a consumer group, so that Kafka's own tools show its lag.
 
-Nothing goes by them: where a step goes on is in its checkpoint, and what it has done is stored.
+headrace never reads them: a step continues from its checkpoint and the store.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Group:
         self.name = name
 
     def tell(self, end: Mapping[str, Position]) -> None:
-        """Let the group be where a step is, soon. It does not matter much if that fails."""
+        """Commit a position, without waiting. A failure is only logged."""
         places = [
             TopicPartition(topic, partition, offset)
             for topic, position in end.items()

@@ -1,4 +1,4 @@
-"""Settings of librdkafka, in which addresses are written, as Java's client calls them."""
+"""Translation of librdkafka's settings, used in addresses, to those of the Java client."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from headrace.errors import InvalidSetting, Unsupported
 from headrace.log.kafka.address import is_secret
 
 _SAME = {"client.dns.lookup", "client.rack"}
-"""What both clients call the same, beside what is said below."""
+"""Settings with the same name in both clients, besides those below."""
 
 _SECURITY = re.compile(r"(^|\.)(ssl|sasl|https)\.")
-"""What must not be left out: who is spoken to and as whom. The rest is each client's own affair."""
+"""Security settings, which must not be dropped. The rest is specific to a client."""
 
 _LOGINS = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -22,29 +22,29 @@ _LOGINS = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 _DEFAULT = "GSSAPI"
-"""The mechanism of both clients where none is named."""
+"""The default mechanism of both clients."""
 
 _KEY = re.compile(r"-----BEGIN ([A-Z0-9 ]*)PRIVATE KEY-----([^-]*)-----END")
 _ENCRYPTED = "ENCRYPTED "
 _PBES2 = bytes.fromhex("2a864886f70d01050d")
-"""What a key says that is encrypted as is usual today, which Java 17 does not know by this name."""
+"""The id of PBES2, the usual encryption of keys today, which Java 17 cannot read."""
 
 
 def java_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """The same connection for Java's client. What cannot be told to it is refused by its name."""
+    """Return the settings for the Java client, or raise for those it cannot take."""
     made = {name: value for name, value in given.items() if name in _SAME}
     protocol = given.get("security.protocol", "").upper()
     if protocol:
         made["security.protocol"] = protocol
-    # Each of these takes away what it has said in Java's words.
+    # Each of these removes the settings that it translates.
     left = {name: value for name, value in given.items() if _SECURITY.search(name)}
     made |= _login(left, protocol) | _authorities(left) | _identity(left) | _verification(left)
     if left:
         names = [name if is_secret(name) else f"{name}={left[name]}" for name in sorted(left)]
         raise Unsupported(
-            f"Spark cannot be told {', '.join(names)}: its client for Kafka is Java's",
-            hint="A pipeline needs settings that both clients know, as the page on kinds of log "
-            "has them. Commands without Spark can go on as they are",
+            f"Spark's Java client for Kafka cannot take {', '.join(names)}",
+            hint="Use settings that both clients know: see the page on kinds of log. Commands "
+            "without Spark work as they are",
             capability="settings of Spark",
         )
     return made
@@ -67,7 +67,7 @@ def _login(left: dict[str, str], protocol: str) -> dict[str, str]:
 
 
 def _authorities(left: dict[str, str]) -> dict[str, str]:
-    """Who vouches for a broker: certificates in one file, or as they are."""
+    """The certificate authorities: in a file, or as text."""
     if "ssl.ca.pem" in left:
         text = left.pop("ssl.ca.pem")
         return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": text}
@@ -78,13 +78,13 @@ def _authorities(left: dict[str, str]) -> dict[str, str]:
 
 
 def _identity(left: dict[str, str]) -> dict[str, str]:
-    """Who one is: a certificate with its key, each as it is or in a file, or both in a keystore."""
+    """The client's certificate and key: as text, in files, or in a keystore."""
     password = left.pop("ssl.key.password", "")
     if left.keys() & {"ssl.key.pem", "ssl.key.location"}:
         name, key = _taken(left, "ssl.key")
         _, chain = _taken(left, "ssl.certificate")
         made = {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain}
-        # A password for a key that has none is no mistake to librdkafka, but is one to Java.
+        # Java rejects a password for a key that is not encrypted, librdkafka does not.
         locked = {"ssl.key.password": password} if _is_encrypted(name, key) else {}
         return {**made, "ssl.keystore.key": key, **locked}
     if "ssl.keystore.location" in left:
@@ -97,7 +97,7 @@ def _identity(left: dict[str, str]) -> dict[str, str]:
 
 
 def _is_encrypted(name: str, text: str) -> bool:
-    """Whether the key in a text is. One that Java cannot read is refused."""
+    """True if the key in a text is encrypted. Raises if Java cannot read it."""
     found = _KEY.findall(text)
     if len(found) == 1:
         ((kind, body),) = found
@@ -106,14 +106,14 @@ def _is_encrypted(name: str, text: str) -> bool:
         if kind == _ENCRYPTED and _PBES2 not in base64.b64decode(body + "=="):
             return True
     raise InvalidSetting(
-        f"The key in {name} is written in a way that Spark's client for Kafka does not read",
+        f"Spark's Java client for Kafka cannot read the key in {name}",
         hint="It reads PKCS#8, not encrypted by PBES2. Both clients read a keystore: openssl "
         "pkcs12 -export -inkey KEY -in CERTIFICATE -out NEW, and ssl.keystore.location=NEW",
     )
 
 
 def _verification(left: dict[str, str]) -> dict[str, str]:
-    """How a broker's certificate is looked at. Java cannot be told not to look."""
+    """The verification of a broker's certificate, which Java cannot turn off."""
     if left.get("enable.ssl.certificate.verification", "").lower() in ("true", "t", "1"):
         del left["enable.ssl.certificate.verification"]
     name = "ssl.endpoint.identification.algorithm"
@@ -124,23 +124,23 @@ def _verification(left: dict[str, str]) -> dict[str, str]:
 
 
 def _taken(left: dict[str, str], name: str) -> tuple[str, str]:
-    """A text in PEM and the setting that has it, or that names its file."""
+    """Take a PEM text, and the setting that has it or names its file."""
     if (text := left.pop(f"{name}.pem", None)) is not None:
         return f"{name}.pem", text
     setting = f"{name}.location"
     if (file := left.pop(setting, None)) is None:
         raise InvalidSetting(
-            f"There is a key for Kafka, and neither {name}.pem nor {setting}",
-            hint="A broker wants the key's certificate too",
+            f"There is a key for Kafka, but neither {name}.pem nor {setting}",
+            hint="A broker needs the key's certificate too",
         )
     try:
         return setting, Path(file).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidSetting(
-            f"What {setting} names cannot be read: {error}", hint="It names a file in PEM"
+            f"The file of {setting} cannot be read: {error}", hint="It must be a PEM file"
         ) from None
 
 
 def _quoted(text: str) -> str:
-    """A text inside of double quotes."""
+    """Escape a text for double quotes."""
     return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,4 +1,4 @@
-"""A topic as Spark's own Kafka source reads it: on and on, or once more between two places."""
+"""A topic read by Spark's own Kafka source: as a stream, or between two positions."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from headrace.plan.source_options import BatchLimits
 FORMAT = "kafka"
 
 READING = {
-    # Nothing of a transaction that was given up, and never a jump over what is gone.
+    # Skip aborted transactions, and fail if rows are gone.
     "kafka.isolation.level": "read_committed",
     "failOnDataLoss": "true",
-    # Java's client hands out 500 records at a time unless told otherwise.
+    # The Java client returns 500 records at a time by default.
     "kafka.max.poll.records": "20000",
     "kafka.max.partition.fetch.bytes": str(16 << 20),
 }
 
 _EARLIEST = -2
-"""What Spark calls the beginning of a partition."""
+"""Spark's number for the beginning of a partition."""
 
 
 def stream(
@@ -35,10 +35,10 @@ def stream(
     batch_limits: BatchLimits,
     tasks: int | None,
 ) -> DataFrame:
-    """What comes to a topic, from a place on, in batches of at most so many rows.
+    """The stream of a topic from a position on, in limited batches.
 
-    Partitions that were added since are read from their beginning. It is read by so many tasks at
-    least, or by one for each partition.
+    Partitions that were added since are read from their beginning. At least `tasks` tasks read it,
+    or one for each partition.
     """
     there = log.topic(topic).topic.partitions
     offsets = dict.fromkeys(range(there), _EARLIEST) | dict(enumerate(start.offsets))
@@ -56,7 +56,7 @@ def stream(
 def between(
     spark: SparkSession, log: Log, topic: str, start: Position, end: Position
 ) -> DataFrame | None:
-    """What lies between two places, read once more; None if there is nothing."""
+    """The rows between two positions; None if there are none."""
     ranges = {
         partition: span for partition, span in enumerate(start.ranges(end)) if span[0] < span[1]
     }

@@ -1,7 +1,7 @@
 """The database that an application keeps its views in: one SQLite file, `views/APP.db` in the log.
 
-Beside the tables of the views it holds how far each step is, what became of all rows, and an
-outbox of what has still to be written to topics of the log. One transaction covers them all.
+Beside the tables of the views, it holds the position and law of each step, and the outbox. One
+transaction covers them all.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from headrace.sqlite import Failures, Link, connect
 from headrace.store.sqlite.values import DECIMAL, compare_decimals
 
 APPLICATION = 0x48525657
-"""'HRVW': what SQLite's application_id says of a database of views."""
+"""'HRVW': SQLite's application_id of a database of views."""
 
 FORMAT = 1
 PREFIX = "_headrace_"
 
 LIVE = "live"
-"""The emission of a view that shows how things are now, and none of whose rows is ever final."""
+"""The emission of a view of the current state, whose rows are never final."""
 
 _PATIENCE = 30.0
 """Seconds to wait for another process."""
@@ -71,29 +71,29 @@ CREATE TABLE _headrace_outbox_end (sequence INTEGER NOT NULL);
 """
 
 LANDINGS = f"{PREFIX}landing"
-"""How far the copies of a broker's topics are, where there are any."""
+"""The table with the positions of a broker's topics that are copied, if any are."""
 
 OWN_TABLES = frozenset([*re.findall(r"CREATE TABLE (\w+)", _SCHEMA), LANDINGS])
-"""The tables that are of no step."""
+"""The tables that belong to no step."""
 
 
 def groups_of(step: str) -> str:
-    """The table of the groups of duplicates that a step has open."""
+    """The table of a step's open groups of duplicates."""
     return f"{PREFIX}groups_{step}"
 
 
 def panes_of(step: str) -> str:
-    """The table with the panes of a step."""
+    """The table of a step's panes."""
     return f"{PREFIX}panes_{step}"
 
 
 def rows_of(step: str) -> str:
-    """What shows the rows of joined tables of a step, as they are stored."""
+    """The SQL view of a step's joined rows, as they are stored."""
     return f"{PREFIX}rows_{step}"
 
 
 def slots_of(step: str) -> str:
-    """The table with the ranks of a step, if it has any. No name has a space in it."""
+    """The table of a step's ranks. Its space keeps it distinct from every name."""
     return f"{PREFIX}slots {step}"
 
 
@@ -105,7 +105,7 @@ class Database:
         self._failures = failures(path, _PATIENCE)
         self._link = Link(f"The database {path}", self._connect, patience=_PATIENCE)
         path.parent.mkdir(parents=True, exist_ok=True)
-        # SQLite does not wait for another process that does the same.
+        # SQLite does not wait if another process does the same.
         with self._failures.translated():
             self._link.patiently(lambda db: db.execute("PRAGMA journal_mode=WAL"))
         with self.writing() as db:
@@ -123,29 +123,34 @@ class Database:
             db.execute("INSERT INTO _headrace_app VALUES (?, ?)", (app, uuid.uuid4().hex))
             db.execute("INSERT INTO _headrace_outbox_end VALUES (0)")
             db.execute(f"PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT}")
-            # SQLite syncs the folder that it makes files in, and that folder may be new too.
+            # SQLite syncs the folder of its files, but that folder may be new too.
             sync_path(self.path.parent.parent)
         found = db.execute("PRAGMA application_id").get, db.execute("PRAGMA user_version").get
-        if found != (APPLICATION, FORMAT):
-            raise ViewError(
-                f"{self.path} does not hold views that this headrace knows",
-                hint="Move it away; views are computed again from the log",
-            )
+        check_format(self.path, found)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
-        """A transaction, on the device when the block ends, or not at all."""
+        """A transaction, durable when the block ends, or rolled back."""
         with self._failures.translated(), self._link.transaction(_sync) as db:
             yield db
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
-        """The same connection, for looking things up."""
+        """The same connection, for reading."""
         with self._failures.translated(), self._link as db:
             yield db
 
     def close(self) -> None:
         self._link.close()
+
+
+def check_format(path: Path, found: tuple[int, int]) -> None:
+    """Check the application_id and user_version of a database."""
+    if found != (APPLICATION, FORMAT):
+        raise ViewError(
+            f"{path} does not hold views that this headrace knows",
+            hint="Move it away; views are computed again from the log",
+        )
 
 
 def _sync(db: apsw.Connection) -> None:

@@ -1,6 +1,6 @@
-"""How two versions of a view differ: which rows one has and the other lacks, and what is another.
+"""The difference between two versions of a view: rows added, removed and changed.
 
-A row that readers do not see yet, of a view that shows what is final, is in neither.
+If a view shows only final rows, the others are in neither version.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KINDS: tuple[Kind, ...] = ("changed", "removed", "added")
 
 @dataclass(frozen=True)
 class Change:
-    """A row by its key, as it is and as it would be. Only columns that differ are named."""
+    """A row by its key, before and after. Only columns that differ are named."""
 
     kind: Kind
     key: Mapping[str, Any]
@@ -36,7 +36,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Diff:
-    """What would change in a view, with the first rows of each kind."""
+    """The changes of a view, with the first rows of each kind."""
 
     view: str
     added: int
@@ -49,25 +49,25 @@ class Diff:
 
     @property
     def empty(self) -> bool:
-        """Whether readers would see no difference."""
+        """True if readers would see no difference."""
         counts = self.added + self.removed + self.changed
         return not (counts or self.new_columns or self.gone_columns)
 
 
 @dataclass(frozen=True)
 class Version:
-    """A view as one of the attached databases has it."""
+    """A view in one of the attached databases."""
 
     schema: str
     table: str
     key: tuple[str, ...]
     columns: Mapping[str, str]
-    """Their types, as Arrow writes them; the revision is one of them."""
+    """Arrow types by name, including the revision."""
     settled: int | None
-    """Where only what is final is seen, the end of the last window that is."""
+    """The end of the last final window, if readers see only final rows."""
 
     def seen(self, name: str) -> str:
-        """SQL for whether readers see a row."""
+        """SQL that is true if readers see a row."""
         return "1" if self.settled is None else f"{name}.{WINDOW_END} <= {self.settled}"
 
 
@@ -100,14 +100,14 @@ def version_in(db: apsw.Connection, schema: str, view: str) -> Version | None:
 
 
 def _shown_in(db: apsw.Connection, schema: str, step: str) -> str:
-    """What readers see of a step: its panes, those of them that have a rank, or joined rows."""
+    """The table that readers see of a step: its panes, ranked panes or joined rows."""
     there = f"SELECT count(*) FROM {quoted(schema)}.sqlite_schema WHERE name = ?"
     others = (slots_of(step), rows_of(step))
     return next((name for name in others if db.execute(there, (name,)).get), panes_of(step))
 
 
 class Comparison:
-    """A live version of a view, if there is one, and another to take its place."""
+    """Compares the live version of a view, if there is one, with its replacement."""
 
     def __init__(self, db: apsw.Connection, live: Version | None, built: Version) -> None:
         self._db = db
@@ -115,12 +115,12 @@ class Comparison:
         self._built = built
         mine, theirs = built.columns, live.columns if live is not None else {}
         self._common = [name for name in mine if name in theirs and name not in built.key]
-        # Rows can be told to be the same where both go by the same columns.
+        # Rows can be matched if both versions have the same key.
         self._paired = live is not None and live.key == built.key
         self._match = " AND ".join(f"o.{quoted(k)} IS n.{quoted(k)}" for k in built.key)
 
     def diff(self, view: str, limit: int) -> Diff:
-        """What readers would see change."""
+        """The changes that readers would see."""
         values = [name for name in self._common if name != metadata.REVISION]
         counts = {kind: self._count(kind, values) for kind in KINDS}
         built = self._built
@@ -140,9 +140,9 @@ class Comparison:
         )
 
     def stored(self, kind: Kind, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """The rows of a kind as they are stored: the new one, if there is one, then the old one.
+        """The stored rows of a kind: the new one, if there is one, then the old one.
 
-        Here a row is another too if it has only another revision.
+        Here a row has also changed if only its revision differs.
         """
         mine = [f"n.{quoted(name)}" for name in columns] if kind != "removed" else []
         theirs = [f"o.{quoted(name)}" for name in columns] if kind != "added" else []

@@ -1,10 +1,10 @@
-"""A process that answers queries which somebody typed.
+"""A process that answers queries from users.
 
 SQLite can be interrupted only between two steps, and a single one, such as `instr` of two long
-texts, may take hours. Its limit of memory is one for the whole process, where others may be
-writing. So such queries run in a process of their own, which is killed if it does not stop by
-itself. It is started once and asked often. This file is its program too: it runs by its path,
-because the package around it takes a second to import.
+texts, may take hours. Its memory limit holds for the whole process, which may be writing too. So
+such queries run in a process of their own, which is killed if it does not stop by itself. It starts
+once and answers many queries. This file is its program too: it runs by its path, because the
+package takes a second to import.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from headrace.clock import SECOND, Clock, SystemClock
 from headrace.errors import InvalidQuery
 
 MEMORY_BYTES = 256 << 20
-"""The most that SQLite may take, and the most that an answer may be."""
+"""The limit of SQLite's memory, and of an answer."""
 FILE_BYTES = 4 << 30
-"""The most that a temporary file may hold, as of a sort that does not fit memory."""
+"""The limit of a temporary file, such as that of a large sort."""
 
 _BEAT = 1_000
-"""SQLite's steps from one look at the clock to the next: well under a millisecond."""
+"""SQLite's steps between two checks of the clock: well under a millisecond."""
 _GRACE = 2.0
 """Seconds that a query may take to stop by itself when its time is up."""
 _PATIENCE = 10_000
-"""Milliseconds to wait for a database that is being made; later no writer is in the way."""
+"""Milliseconds to wait for a database that is being created; later, writers block no reader."""
 
 _ALLOWED = {
     apsw.SQLITE_SELECT,
@@ -59,7 +59,7 @@ class Asker:
         self._pid = os.getpid()
 
     def ask(self, question: Question) -> Answer:
-        """The answer to a query, whatever it tries."""
+        """Answer a query, or refuse it if it takes too long or too much."""
         seconds = question["seconds"]
         process = self._running()
         assert process.stdin is not None and process.stdout is not None
@@ -77,7 +77,7 @@ class Asker:
             return _refusal(_too_much())
         except ValueError as error:
             return {"message": f"A value cannot be given to SQLite: {error}", "hint": "Cast it"}
-        except BaseException:  # as Ctrl-C: the next question must not get this one's answer
+        except BaseException:  # such as Ctrl-C: the next question must not get this answer
             self.close()
             raise
 
@@ -107,8 +107,8 @@ class Asker:
 
 
 def serve() -> None:
-    """Answer one question after the other, until nobody is left to ask."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asked decides what Ctrl-C means
+    """Answer questions one by one, until the asker is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the asker handles Ctrl-C
     apsw.soft_heap_limit(MEMORY_BYTES // 2)
     apsw.hard_heap_limit(MEMORY_BYTES)
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -121,15 +121,15 @@ def serve() -> None:
         while True:
             question = marshal.load(questions)
             try:
-                told = answer(question, SystemClock())
+                found = answer(question, SystemClock())
             except InvalidQuery as refused:
-                told = _refusal(refused)
-            marshal.dump(told, answers)
+                found = _refusal(refused)
+            marshal.dump(found, answers)
             answers.flush()
 
 
 def answer(question: Question, clock: Clock) -> Answer:
-    """The answer to one SELECT, at one moment, with bounds to its rows, its size and its time."""
+    """Answer one SELECT on a snapshot, with limits of rows, size and time."""
     seconds = question["seconds"]
     with contextlib.closing(_connected(question["databases"])) as db:
         db.set_authorizer(_authorize)
@@ -143,14 +143,14 @@ def answer(question: Question, clock: Clock) -> Answer:
         except apsw.AuthError:
             raise InvalidQuery("A query can only read", hint="Use SELECT") from None
         except (apsw.Error, TypeError) as error:
-            # Only to temporary files is anything written here.
+            # Only temporary files are written here.
             if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE:
                 raise _too_much() from None
             raise InvalidQuery(f"{question['sql']!r}: {error}") from None
 
 
 def _connected(databases: Mapping[str, str]) -> apsw.Connection:
-    """A connection to all that a query may name. SQLite has the names main and temp already."""
+    """Connect to the databases of a query. SQLite itself uses the names main and temp."""
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     named = {name.lower(): place for name, place in databases.items()}
     db = apsw.Connection(named.get("main", ":memory:"), flags=flags)
@@ -165,7 +165,7 @@ def _connected(databases: Mapping[str, str]) -> apsw.Connection:
 
 
 def _show_in_temp(db: apsw.Connection, schema: str) -> None:
-    """Let the tables of a database be found in the schema temp."""
+    """Show the tables of a database in the schema temp."""
     tables = db.execute(f"SELECT name FROM {_quoted(schema)}.sqlite_schema WHERE type != 'index'")
     for (name,) in list(tables):
         if not str(name).startswith("sqlite_"):
@@ -193,7 +193,7 @@ def _answer(db: apsw.Connection, sql: str, values: Sequence[Any], limit: int | N
 
 
 def _beat(clock: Clock, seconds: float | None) -> Callable[[], bool]:
-    """Tell SQLite to stop when the time is up, or whoever asked is gone."""
+    """Return a function that stops SQLite when the time is up or the asker is gone."""
     end = None if seconds is None else clock.monotonic() + int(seconds * SECOND)
     asker = os.getppid()
     return lambda: os.getppid() != asker or (end is not None and clock.monotonic() > end)
@@ -206,7 +206,7 @@ def _authorize(action: int, *details: str | None) -> int:
 
 
 def _only_one() -> Callable[..., bool]:
-    """Lets SQLite go on with the first statement of a text, and refuses a second one."""
+    """Return a function that lets SQLite run one statement and refuses a second."""
     begun = False
 
     def trace(*_: object) -> bool:
@@ -241,7 +241,7 @@ def _refusal(error: InvalidQuery) -> Answer:
 
 def _too_long(seconds: float) -> InvalidQuery:
     return InvalidQuery(
-        f"The query took longer than {seconds:g} s", hint="Ask for less, or allow more"
+        f"The query took longer than {seconds:g} s", hint="Select less, or allow more time"
     )
 
 
@@ -249,7 +249,7 @@ def _too_much() -> InvalidQuery:
     return InvalidQuery(
         f"The query needs more than {MEMORY_BYTES >> 20} MiB of memory, or {FILE_BYTES >> 30} GiB "
         "for temporary files",
-        hint="Ask for fewer rows, or for less of each",
+        hint="Select fewer rows or columns",
     )
 
 

@@ -35,20 +35,20 @@ from headrace.store.sqlite.values import quoted
 Rows = list[dict[str, Any]]
 
 _PATIENCE = 10.0
-"""Seconds to wait for a database that is being made; later no writer is in the way."""
+"""Seconds to wait for a database that is being created; later, writers block no reader."""
 
 _ATTACHED = 125
-"""The most databases that SQLite attaches to a connection."""
+"""SQLite's limit of databases attached to a connection."""
 
 _WORDS = re.compile(
     r"""--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|"[^"]*"|`[^`]*`|\[[^\]]*\]|[^\W\d][\w$]*""", re.DOTALL
 )
-"""Anything that may be a name in SQL; what is none does no harm."""
+"""Anything that may be a name in SQL; false matches do no harm."""
 
 
 @dataclass(frozen=True)
 class ViewState:
-    """A view and how far it is.
+    """A view and its progress.
 
     Rows whose window ended `delay` before the `frontier` have fired, those whose window ended
     `delay` and `grace` before it are final. Times are microseconds.
@@ -67,7 +67,7 @@ class ViewState:
 
     @property
     def watermark(self) -> int | None:
-        """Windows that end by then have fired."""
+        """The watermark: windows that end by then have fired."""
         return None if self.frontier is None else self.frontier - self.delay
 
 
@@ -78,7 +78,7 @@ class Result:
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
     more: bool
-    """There were more rows than the limit."""
+    """True if there were more rows than the limit."""
 
     def dicts(self) -> list[dict[str, Any]]:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
@@ -115,10 +115,9 @@ class Views:
         return {path: reason for path, reason in found.items() if reason}
 
     def last_ends(self, app: str) -> dict[str, int]:
-        """By step of an application, when the last of its windows ends, if there is any.
+        """The end of the last window of each step of an application, if there is any.
 
-        Of a step without windows that waits for the last of several rows, when the last of these
-        groups began.
+        For a step that waits for the last of several duplicates, the start of the last group.
         """
         if app not in self.apps():
             return {}
@@ -141,7 +140,7 @@ class Views:
                 f"There is no view {view!r}",
                 hint=f"There are: {', '.join(sorted(found))}"
                 if found
-                else "A view is there once its application has run: headrace run MODULE:APP",
+                else "A view exists once its application has run: headrace run MODULE:APP",
             )
         return found[view]
 
@@ -169,9 +168,9 @@ class Views:
         limit: int | None = 10_000,
         seconds: float | None = 30.0,
     ) -> Result:
-        """The answer to one SELECT, at one moment, with bounds to its rows, time and memory.
+        """Answer one SELECT on a snapshot, with limits of rows, time and memory.
 
-        It runs in a process of its own, which no query of somebody's can outlast or make swell.
+        It runs in a process of its own, which can be killed.
         """
         if not sql.strip():
             raise InvalidQuery("The query is empty", hint="SELECT * FROM a view")
@@ -202,13 +201,13 @@ class Views:
 
     @contextlib.contextmanager
     def _opened(self, app: str) -> Iterator[apsw.Connection]:
-        """A database of views in one moment."""
+        """A snapshot of a database of views."""
         path = self._folder / f"{app}.db"
         with failures(path, _PATIENCE).translated(), reading(path) as db:
             yield db
 
     def _select(self, state: ViewState, rest: str) -> Result:
-        """Rows of a view. A query that nobody typed needs no bounds."""
+        """Select rows of a view. Queries of headrace's own need no limits."""
         view = quoted(state.name)
         with self._opened(state.app) as db:
             columns = [str(name) for _, name, *_ in db.execute(f"PRAGMA table_xinfo({view})")]
@@ -216,17 +215,17 @@ class Views:
         return Result(tuple(columns), found, False)
 
     def _named(self, sql: str) -> dict[str, str]:
-        """The databases that a query may mean, by their names in SQL.
+        """The databases that a query may refer to, by their names in SQL.
 
-        SQLite attaches 125 at most, so it gets those alone that the text names, or names a table
-        of. A name that two applications use is the first one's.
+        SQLite attaches 125 at most, so it gets only those that the text names, or names a table of.
+        A name that two applications use refers to the first.
         """
         words = {word.strip("\"'`[]").lower() for word in _WORDS.findall(sql)}
         apps = self.apps()
         by_name = [app for app in apps if app.lower() in words]
         by_table = [app for app in apps if app not in by_name and words & self._table_names(app)]
         wanted = sorted([*by_name, *by_table][:_ATTACHED])
-        # SQL takes two names that differ by case alone for one: it is whose the text spells so.
+        # SQL ignores case. Of two names that differ by case alone, the text's spelling decides.
         owner = {app.lower(): app for app in sorted(wanted, key=lambda app: app in sql)}
         return {
             app if owner[app.lower()] == app else f"{app} ": read_only(self._folder / f"{app}.db")
@@ -259,7 +258,7 @@ class Views:
 
 
 def open_views(log: str | Path, *, app: str | None = None) -> Views:
-    """The views that applications keep of a log, such as `file:./data`."""
+    """Open the views that applications keep of a log, such as `file:./data`."""
     return Views(str(log), app)
 
 
@@ -269,7 +268,7 @@ def _tables(db: apsw.Connection) -> set[str]:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[apsw.Connection]:
-    """A database at one moment, on a connection that cannot write."""
+    """A snapshot of a database, on a read-only connection."""
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     link = Link(
         f"The database {path}",
@@ -281,7 +280,7 @@ def reading(path: Path) -> Iterator[apsw.Connection]:
 
 
 def _foreign(path: Path) -> str | None:
-    """Why a file is no database of views; None if it is one, and "" if it is still being made."""
+    """The reason if a file is no database of views; None if it is, "" if it is being created."""
     try:
         with reading(path) as db:
             made_by = db.execute("PRAGMA application_id").get
@@ -291,5 +290,5 @@ def _foreign(path: Path) -> str | None:
     except apsw.Error as error:
         return str(error)
     if made_by != APPLICATION:
-        return "it is a database of something else"
+        return "it is not a database of views"
     return None if version <= FORMAT else f"a newer headrace made it, in format {version}"

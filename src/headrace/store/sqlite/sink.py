@@ -1,4 +1,4 @@
-"""Keeps a step's results in SQLite: its view, its outputs and its place in the log, all at once."""
+"""The sink in SQLite: a step's view, output and position in the log, in one transaction."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LAWS_KEPT = 1_000
 
 
 class ViewSink(Sink):
-    """Where one step's results go."""
+    """The sink of one step."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class ViewSink(Sink):
         self._log = log
         self._step = step
         self._crash_point = crash_point
-        told = changelog_topic(step) if changelog else None
-        self._keeper = make_keeper(Stored(step, shapes, log, told, crash_point))
-        self._create_topics(shapes.late, told)
+        changes = changelog_topic(step) if changelog else None
+        self._keeper = make_keeper(Stored(step, shapes, log, changes, crash_point))
+        self._create_topics(shapes.late, changes)
         self._timings = Timings(database, step.name)
         self._begun: Mapping[str, Position]
         self._reached: Mapping[str, Position]
@@ -90,7 +90,7 @@ class ViewSink(Sink):
 
     @property
     def law(self) -> Law:
-        """What became of all rows since the step began."""
+        """The law of all rows since the step began."""
         return self._law
 
     def recall(self, request: pa.Table | None = None) -> pa.Table:
@@ -107,7 +107,7 @@ class ViewSink(Sink):
     def store(self, batch: StepBatch[Payload]) -> Law:
         frontier = _later(self._frontier, batch.frontier)
         self._gaps.check_topics(self._reached, batch.end)
-        # What is stored outlasts a power cut, and so must the commits that it was computed from.
+        # Stored results survive a power cut, so the commits they come from must survive it too.
         self._log.sync(last_commit(batch.end))
         with self._database.writing() as db:
             kept = self._keeper.store(db, batch, Passage(self._frontier, frontier))
@@ -160,7 +160,7 @@ class ViewSink(Sink):
         )
 
     def _enter(self) -> None:
-        """Find where the step is, or enter it as a new one."""
+        """Load the step's position, or enter it as a new step."""
         step, mine = self._step, fingerprint(self._step)
         with self._database.writing() as db:
             found = list(
@@ -187,9 +187,9 @@ class ViewSink(Sink):
         ((theirs, begun_text, reached, frontier, law),) = found
         if theirs != mine:
             raise ChangedPipeline(
-                f"Step {step.name!r} has stored results of another declaration than this one",
-                hint="Give it another name, or run it with --fresh: then everything is computed "
-                "again from the log. headrace run --check shows what has changed",
+                f"Step {step.name!r} has stored results of another declaration",
+                hint="Give it another name, or recompute everything from the log with --fresh. "
+                "headrace run --check shows what has changed",
             )
         self._begun = positions_from_json(str(begun_text))
         self._reached = positions_from_json(str(reached))
@@ -200,7 +200,7 @@ class ViewSink(Sink):
         self._law = Law(**json.loads(str(law)))
 
     def _adopt(self) -> None:
-        """Take positions that were stored before topics had ids for those of the topics of now."""
+        """Add topic ids to positions that were stored before topics had any."""
         if all(place.id is not None for place in self._reached.values()):
             return
         self._reached = {
@@ -245,9 +245,9 @@ def changelog_topic(step: Step) -> str | None:
 
 
 def _as_stored(step: Step) -> dict[str, Any]:
-    """What a step computes, as plain data that JSON gives back as it was."""
-    told: dict[str, Any] = json.loads(json.dumps(definition_of(step)))
-    return told
+    """The definition of a step, as JSON gives it back."""
+    stored: dict[str, Any] = json.loads(json.dumps(definition_of(step)))
+    return stored
 
 
 def _later(one: int | None, other: int | None) -> int | None:

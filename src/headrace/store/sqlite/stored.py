@@ -1,4 +1,4 @@
-"""What an application's database says of its steps, for whoever only looks."""
+"""Read-only access to the steps in an application's database."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from typing import Any
 
 import apsw
 
-from headrace.errors import ViewError
 from headrace.plan.position import Position, positions_from_json
 from headrace.sqlite import Link, connect
-from headrace.store.sqlite.database import APPLICATION, FORMAT, failures
+from headrace.store.sqlite.database import check_format, failures
 from headrace.store.sqlite.values import quoted
 
 _PATIENCE = 10.0
 SWITCHES = "_headrace_switch"
-"""The table of steps whose results were switched, and whose checkpoints have yet to be."""
+"""The table of steps whose results are switched, and whose checkpoints are not yet."""
 
 
 @dataclass(frozen=True)
 class StoredStep:
-    """A step as its results were stored. `updated` is when its newest commit was made."""
+    """A step as stored. `updated` is the time of its newest commit."""
 
     name: str
     fingerprint: str
@@ -37,16 +36,16 @@ class StoredStep:
 
 
 def in_memory(patience: float) -> apsw.Connection:
-    """A connection to nothing yet, to attach databases to."""
+    """An empty connection, to attach databases to."""
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI
     return connect(":memory:", patience, flags=flags)
 
 
 def read_only(path: Path) -> str:
-    """The URI under which SQLite opens a file that it must not change.
+    """The URI with which SQLite opens a file read-only.
 
-    Without a WAL nothing changes it, and SQLite may read it without the shared memory that it
-    cannot make in a folder where it may not write.
+    In a folder where it may not write, SQLite cannot create its shared memory. Without a WAL
+    nothing changes the file, and SQLite can read it as immutable.
     """
     still = not path.with_name(f"{path.name}-wal").exists() and not os.access(
         path.parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids
@@ -56,7 +55,7 @@ def read_only(path: Path) -> str:
 
 @contextlib.contextmanager
 def looking(**databases: Path) -> Iterator[apsw.Connection]:
-    """A connection that cannot write, with these databases attached under their names."""
+    """A read-only connection, with these databases attached under their names."""
     (first, *_) = databases.values()
     link = Link("The database", lambda: in_memory(_PATIENCE), patience=_PATIENCE)
     with contextlib.closing(link), failures(first, _PATIENCE).translated(), link as db:
@@ -66,7 +65,7 @@ def looking(**databases: Path) -> Iterator[apsw.Connection]:
 
 
 def steps_in(path: Path) -> dict[str, StoredStep]:
-    """The steps that have results in a database, by name; none if it is not there."""
+    """The steps that have results in a database, by name; none if it does not exist."""
     if not path.exists():
         return {}
     with looking(live=path) as db:
@@ -75,12 +74,8 @@ def steps_in(path: Path) -> dict[str, StoredStep]:
             db.execute("PRAGMA live.user_version").get,
         )
         if found == (0, 0) and not db.execute("SELECT count(*) FROM live.sqlite_schema").get:
-            return {}  # it is being made
-        if found != (APPLICATION, FORMAT):
-            raise ViewError(
-                f"{path} does not hold views that this headrace knows",
-                hint="Move it away; views are computed again from the log",
-            )
+            return {}  # it is being created
+        check_format(path, found)
         return stored_steps(db, "live")
 
 
@@ -105,7 +100,7 @@ def stored_steps(db: apsw.Connection, schema: str) -> dict[str, StoredStep]:
 
 
 def switched_in(path: Path) -> set[str]:
-    """The steps whose checkpoint has still to follow their results."""
+    """The steps whose results are switched, and whose checkpoints are not yet."""
     if not path.exists():
         return set()
     with looking(live=path) as db:

@@ -1,9 +1,9 @@
-"""Puts a version of a view that was built beside the live one into its place.
+"""Replace the live version of a view with one that was built beside it.
 
 First the results, in one transaction of the live database, then the checkpoint. In between, a note
-in the database says so: whoever comes next, a run or another rebuild, finishes it. The order is
-the one that is safe: a checkpoint can be put in place again and again, until the note is gone, and
-until then the results of before are either all there or all replaced.
+in the database says so, and the next run or rebuild finishes the switch. This order is safe: the
+old results are all there or all replaced, and moving a checkpoint can be repeated until the note is
+gone.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ _ROWS_AT_ONCE = 100_000
 
 
 def take_over(log: Log, step: Step, schema: pa.Schema, topic: str, crash_point: CrashPoint) -> None:
-    """Switch to what was built of a step, and bring its changelog, `topic`, up to date."""
+    """Switch a step to its built version, and bring its changelog, `topic`, up to date."""
     place = build_place(log.home, step.app, step.name)
     with contextlib.ExitStack() as stack:
         path = database_of(log.home, step.app)
         database = stack.enter_context(contextlib.closing(Database(path, step.app)))
         producer = stack.enter_context(log.producer(id=f"{step.app}.{database.generation}"))
         outbox = Outbox(database, log, producer, crash_point)
-        outbox.send()  # what a crash has left: what the changelog has decides what it needs
-        told = any(state.end for state in log.topic(topic).partitions)
+        outbox.send()  # what a crash left: the changelog's content decides what it needs
+        logged = any(state.end for state in log.topic(topic).partitions)
         with attached(database, place.database):
-            switch(database, step, schema, topic, told=told, crash_point=crash_point)
+            switch(database, step, schema, topic, logged=logged, crash_point=crash_point)
         finish_switches(log.home, step.app, crash_point)
         outbox.send()
 
 
 @contextlib.contextmanager
 def attached(database: Database, built: Path) -> Iterator[None]:
-    """While it lasts, the version that was built can be read beside the live one."""
-    # One bracket for it all: a connection that was opened again has nothing attached.
+    """Attach the built version to the live database."""
+    # In one block: a connection that is reopened has nothing attached.
     with database.reading() as db:
         db.execute(f"ATTACH ? AS {_BUILT}", (str(built),))
         try:
@@ -66,16 +66,15 @@ def switch(
     schema: pa.Schema,
     topic: str,
     *,
-    told: bool,
+    logged: bool,
     crash_point: CrashPoint,
 ) -> None:
-    """Put the attached version of a step's view into the place of the live one, in a transaction.
+    """Replace the live version of a step's view with the attached one, in a transaction.
 
-    Its changelog is put into the outbox with it: the differences where it was `told` of what was
-    there, or else every row.
+    The outbox gets the differences if the changelog has rows (`logged`), else every row.
     """
     with database.writing() as db:
-        _announce(db, step, schema, topic, told=told)
+        _announce(db, step, schema, topic, logged=logged)
         _drop(db, step.name)
         _copy(db, step.name)
         db.execute(f"CREATE TABLE IF NOT EXISTS {SWITCHES} (step TEXT PRIMARY KEY)")
@@ -85,7 +84,7 @@ def switch(
 
 
 def finish_switches(url: str, app: str, crash_point: CrashPoint = nothing) -> None:
-    """Let checkpoints follow the results that were switched, if any have still to."""
+    """Move the checkpoints of steps whose results are switched, if there are any."""
     path = database_of(url, app)
     if not (steps := switched_in(path)):
         return
@@ -106,13 +105,13 @@ def finish_switches(url: str, app: str, crash_point: CrashPoint = nothing) -> No
 
 
 def _announce(
-    db: apsw.Connection, step: Step, schema: pa.Schema, topic: str, *, told: bool
+    db: apsw.Connection, step: Step, schema: pa.Schema, topic: str, *, logged: bool
 ) -> None:
-    """Put what changes for readers of the changelog into the outbox."""
+    """Put the changes for readers of the changelog into the outbox."""
     view, built = step.view, version_in(db, _BUILT, step.name)
     assert view is not None
     assert built is not None
-    live = version_in(db, "main", step.name) if told else None
+    live = version_in(db, "main", step.name) if logged else None
     comparison = Comparison(db, live, built)
     names = schema.names
     moment = stored_steps(db, _BUILT)[step.name].updated // 1_000
@@ -136,14 +135,14 @@ def _tables(rows: Iterator[tuple[object, ...]], schema: pa.Schema) -> Iterator[p
 
 
 def _drop(db: apsw.Connection, step: str) -> None:
-    """Remove all that there is of a step."""
+    """Remove everything of a step."""
     steps = [str(name) for (name,) in db.execute("SELECT name FROM main._headrace_step")]
     for (view,) in list(db.execute("SELECT name FROM main._headrace_view WHERE step = ?", (step,))):
         db.execute(f"DROP VIEW IF EXISTS main.{quoted(str(view))}")
     db.execute(f"DROP VIEW IF EXISTS main.{quoted(rows_of(step))}")
     tables = db.execute("SELECT name FROM main.sqlite_schema WHERE type = 'table'")
     for table in {str(name) for (name,) in tables} - OWN_TABLES - {SWITCHES}:
-        # The name of a step may be the end of another's.
+        # The name of one step may end with that of another.
         whose = [s for s in steps if table.startswith(PREFIX) and table.endswith(f"_{s}")]
         if table == slots_of(step) or max(whose, key=len, default=None) == step:
             db.execute(f"DROP TABLE main.{quoted(table)}")
@@ -153,7 +152,7 @@ def _drop(db: apsw.Connection, step: str) -> None:
 
 
 def _copy(db: apsw.Connection, step: str) -> None:
-    """Take over all that the attached database has of its only step."""
+    """Copy everything of the attached database's only step."""
     made = list(
         db.execute(
             f"SELECT type, name, sql FROM {_BUILT}.sqlite_schema WHERE sql IS NOT NULL "

@@ -1,7 +1,7 @@
-"""How long the last batches of each step took, kept beside the law for whoever asks later.
+"""The timings of the last batches of each step, kept beside the law.
 
-A database may be older than this table. It is made where it is missing, which leaves the format as
-it is for others, and a reader has to do without it where nothing has run since.
+An older database lacks this table. A run adds it without changing the format, so readers must
+expect databases without it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CREATE INDEX IF NOT EXISTS _headrace_timing_by_step ON _headrace_timing (step, i
 
 
 class Timings:
-    """Those of one step. They wait for the next transaction, and the last ones have their own."""
+    """The timings of one step. They are written with the next transaction; the last at once."""
 
     def __init__(self, database: Database, step: str) -> None:
         self._database = database
@@ -37,14 +37,14 @@ class Timings:
             db.execute(_TABLE)
 
     def note(self, timing: Timing, *, last: bool) -> None:
-        """Keep one; if it is the last, at once."""
+        """Keep a timing; write it at once if it is the last."""
         self._waiting.append(timing)
         if last:
             with self._database.writing() as db:
                 self.write(db)
 
     def write(self, db: apsw.Connection) -> None:
-        """Write down what is waiting, in a transaction, and forget what is old."""
+        """Write the waiting timings, in a transaction, and delete old ones."""
         for timing in self._waiting:
             db.execute(
                 "INSERT INTO _headrace_timing (step, timing) VALUES (?, ?)",

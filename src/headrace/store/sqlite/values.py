@@ -1,7 +1,7 @@
-"""Arrow columns as SQLite keeps them, and back.
+"""Conversion of Arrow columns to SQLite values and back.
 
-Times are whole microseconds and dates whole days, since 1970, as numbers; decimals and what is
-nested are text. A view's SQL shows them as people write them.
+Times are microseconds and dates days since 1970; decimals and nested values are text. A view's SQL
+shows them in readable form.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _YEARS_SECONDS = _YEARS // 400 * 146_097 * 86_400
 
 
 def check_storable(schema: pa.Schema, what: str) -> None:
-    """Return if SQLite can keep such rows and give them back as they were."""
+    """Check that SQLite can store such rows without loss."""
     for field in schema:
         if types.is_nested(field.type) and not _plain(field.type):
             raise InvalidPipeline(
                 f"Column {field.name!r} of {what} is {field.type}, which a view cannot keep",
-                hint="Cast what is inside to strings or numbers, or leave it out",
+                hint="Cast its values to strings or numbers, or leave it out",
             )
 
 
@@ -45,7 +45,7 @@ def _plain(kind: pa.DataType) -> bool:
 
 
 def sql_type(kind: pa.DataType) -> str:
-    """The SQLite type of a column. It is an affinity, not a check."""
+    """The SQLite type of a column: an affinity, not a check."""
     if _counts(kind):
         return "INTEGER"
     if types.is_floating(kind):
@@ -61,7 +61,7 @@ def _counts(kind: pa.DataType) -> bool:
 
 
 def to_sqlite(column: pa.ChunkedArray) -> list[Any]:
-    """The values of a column, for SQLite."""
+    """Convert a column to values for SQLite."""
     kind = column.type
     if types.is_timestamp(kind):
         column = column.cast(pa.int64())
@@ -73,7 +73,7 @@ def to_sqlite(column: pa.ChunkedArray) -> list[Any]:
     if types.is_nested(kind):
         return [None if value is None else json.dumps(value) for value in values]
     if types.is_floating(kind) and pc.any(pc.is_nan(column)).as_py():
-        # SQLite has no NaN, and would make it a null.
+        # SQLite has no NaN and would store null.
         return ["NaN" if value is not None and math.isnan(value) else value for value in values]
     return values
 
@@ -86,7 +86,7 @@ def insert(db: apsw.Connection, table: str, rows: pa.Table) -> None:
 
 
 def from_sqlite(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
-    """The column that SQLite was given these values for."""
+    """Convert values from SQLite to a column."""
     if types.is_timestamp(kind):
         return pa.array(values, pa.int64()).cast(kind)
     if types.is_date(kind):
@@ -103,7 +103,7 @@ def from_sqlite(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
 
 
 def table_from(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
-    """Rows of SQLite as Arrow."""
+    """Convert rows from SQLite to a table."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     return pa.Table.from_arrays(
         [from_sqlite(values, f.type) for values, f in zip(columns, schema, strict=True)],
@@ -112,7 +112,7 @@ def table_from(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
 
 
 def shown(column: str, kind: pa.DataType) -> str:
-    """SQL that shows a stored column as people write its values."""
+    """SQL that shows a stored column in readable form."""
     if types.is_timestamp(kind):
         fraction = f"(({column} % 1000000 + 1000000) % 1000000)"
         second = f"(({column} - {fraction}) / 1000000)"
@@ -131,19 +131,19 @@ def shown(column: str, kind: pa.DataType) -> str:
 
 
 DECIMAL = "headrace_decimal"
-"""A collation by which decimals, which are text, are in the order of numbers."""
+"""The collation that orders decimals, which are text, as numbers."""
 
 
 def compare_decimals(one: str, other: str) -> int:
-    """Less than 0, 0 or more than 0."""
+    """Return a number less than, equal to or greater than 0."""
     return int(Decimal(one).compare(Decimal(other)))
 
 
 def ordered(column: str, kind: pa.DataType) -> str:
-    """SQL to sort a stored column by, in the order of its values."""
+    """SQL that sorts a stored column by value."""
     return f"{column} COLLATE {DECIMAL}" if types.is_decimal(kind) else column
 
 
 def quoted(name: str) -> str:
-    """A name as SQL takes it, whatever is in it."""
+    """Quote a name for SQL."""
     return '"' + name.replace('"', '""') + '"'
