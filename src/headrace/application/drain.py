@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from headrace.application.run import DEFAULT_LOG, StepProgress, run
+from headrace.application.run import StepProgress, run
 from headrace.clock import micros, to_datetime
-from headrace.log import Capability, Log, open_log
+from headrace.log import DEFAULT_LOG, Capability, Log, open_log
 from headrace.operators.registry import operator_of
 from headrace.pipeline.app import App
 from headrace.plan.steps import steps_of

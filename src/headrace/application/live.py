@@ -27,13 +27,12 @@ from headrace.plan.kafka.connection import cluster_of, group_of
 from headrace.plan.position import Position, total_lag
 from headrace.plan.steps import Step
 from headrace.runtime.cluster import is_cluster, require_shared
-from headrace.runtime.progress import StepProgress
 from headrace.runtime.realtime.letters import TableLetters
 from headrace.runtime.realtime.qualify import check_real_time
 from headrace.runtime.realtime.query import RealTimeQuery
 from headrace.runtime.realtime.settings import RealTime
 from headrace.runtime.session import SparkSettings, spark_session
-from headrace.runtime.task import Task
+from headrace.runtime.task import StepProgress, Task
 from headrace.servers.java import jars
 from headrace.store.location import app_folder, share_folder
 from headrace.store.lock import only_run

@@ -22,7 +22,7 @@ from headrace.application.preflight import preflight
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.closing import Closing
 from headrace.errors import LawBroken, PipelineError
-from headrace.log import Capability, Log, open_log
+from headrace.log import DEFAULT_LOG, Capability, Log, open_log
 from headrace.operators.registry import operator_of
 from headrace.pipeline.app import App, Latency
 from headrace.plan.crash_points import CrashPoint, nothing
@@ -35,14 +35,12 @@ from headrace.plan.steps import Step, steps_of
 from headrace.plan.stream_plan import Job
 from headrace.runtime.cluster import is_cluster, require_local, require_shared
 from headrace.runtime.idle import IdleHeartbeat
-from headrace.runtime.kafka.direct import why_not_direct
 from headrace.runtime.landing.landings import Landings
-from headrace.runtime.progress import StepProgress
 from headrace.runtime.realtime.qualify import check_real_time
 from headrace.runtime.realtime.settings import RealTime
-from headrace.runtime.running import RunningStep, query_of
+from headrace.runtime.running import RunningStep, query_of, why_not_direct
 from headrace.runtime.session import SparkSettings, spark_session
-from headrace.runtime.task import Task, died
+from headrace.runtime.task import StepProgress, Task, died
 from headrace.servers.java import jars
 from headrace.store.location import app_folder, checkpoint_of, database_of, share_folder
 from headrace.store.lock import only_run
@@ -52,8 +50,6 @@ from headrace.store.sqlite.sink import ViewSink
 from headrace.store.sqlite.switching import finish_switches
 
 __all__ = ["LiveRun", "Run", "StepProgress", "run", "start"]
-
-DEFAULT_LOG = "file:./data"
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from pyspark.sql import SparkSession
 
 from headrace.errors import InvalidSetting, Unsupported
+from headrace.runtime.spark_internals import executor_hosts, temporary_folder
 
 _MASTER = re.compile(r"spark://[^:/,\s]+:\d+(,[^:/,\s]+:\d+)*")
 _LOCAL_LOG = "file:"
@@ -56,7 +57,7 @@ def is_cluster(spark: SparkSession) -> bool:
 def ship(spark: SparkSession) -> None:
     """Send headrace and the modules of the user's own to the workers."""
     # Spark serves the file for as long as it runs, and then removes the folder.
-    file = archive_of_modules(Path(str(spark.sparkContext._temp_dir)))
+    file = archive_of_modules(temporary_folder(spark))
     if file.name not in {Path(name).name for name in spark.sparkContext.listFiles}:
         spark.sparkContext.addPyFile(str(file))
 
@@ -95,14 +96,7 @@ def _elsewhere(spark: SparkSession) -> list[str]:
     if not is_cluster(spark):
         return []
     spark.sparkContext.parallelize([0], 1).count()  # now there is a worker
-    return sorted(host for host in _executors(spark) if not is_ours(host))
-
-
-def _executors(spark: SparkSession) -> set[str]:
-    """The hosts of all executors; the driver is among them, and is here."""
-    status = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()
-    names = status.keys().toList().mkString(" ").split()
-    return {name.rpartition(":")[0] for name in names}
+    return sorted(host for host in executor_hosts(spark) if not is_ours(host))
 
 
 def is_ours(host: str) -> bool:

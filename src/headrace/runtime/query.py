@@ -20,7 +20,7 @@ from headrace.errors import HeadraceError, LawBroken, PipelineError
 from headrace.pipeline.stream import sources
 from headrace.plan.accounting import Account, terms
 from headrace.plan.batch import Payload, Shapes, Sink, StepBatch
-from headrace.plan.counters import Counters, observed_by
+from headrace.plan.counters import Counters
 from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.law import NOT_STORED, Law
 from headrace.plan.position import Position, behind, commits_told, lowest_frontier
@@ -31,7 +31,7 @@ from headrace.runtime.checkpoint import Checkpoint, owner_of
 from headrace.runtime.failures import answering, failure_of, java_is_gone
 from headrace.runtime.frames import Frames
 from headrace.runtime.session import set_meanwhile
-from headrace.runtime.spark_internals import dropped, execution_of, nodes
+from headrace.runtime.spark_internals import await_end, dropped_rows, observed_counters
 from headrace.runtime.stopwatch import Stopwatch
 
 _STARTING = "Initializing"
@@ -120,7 +120,7 @@ class Query:
         """Whether it has ended by itself within so many seconds; its failure is raised."""
         assert self._query is not None
         try:
-            ended = bool(self._query._jsq.awaitTermination(int(seconds * 1000)))
+            ended = await_end(self._query, seconds)
         except StreamingQueryException as error:
             raise self._failure(error) from self._error
         except (Py4JError, OSError) as error:
@@ -258,15 +258,9 @@ class Query:
     # What Spark knows
 
     def _observed(self) -> dict[str, int]:
-        """The counters of the batch that was just computed, which Spark reports only later."""
-        if not self._counters:
-            return {}
-        return observed_by(self._execution, self._counters.all)
-
-    @property
-    def _execution(self) -> Any:
+        """The counters of the batch that was just computed."""
         assert self._query is not None
-        return execution_of(self._query)
+        return observed_counters(self._query, self._counters.all)
 
     def _check_dropped(self) -> None:
         """Return if Spark has dropped nothing of the batch that was computed and is not stored yet.
@@ -274,8 +268,8 @@ class Query:
         What is late, the log has decided. The law does not see all that Spark drops: a join counts
         its rows before.
         """
-        found = sum(dropped(node) for _, node in nodes(self._execution.executedPlan()))
-        if not found:
+        assert self._query is not None
+        if not (found := dropped_rows(self._query)):
             return
         what = f"Spark dropped {found:,} rows of step {self.step.name!r} as late, which the log"
         if self._shift:

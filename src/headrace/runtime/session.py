@@ -19,6 +19,7 @@ from headrace.errors import InvalidSetting, NoJava
 from headrace.runtime.cluster import check_master, is_cluster, on_this_machine, ship
 from headrace.runtime.data_source import LogSource
 from headrace.runtime.prefork import starting
+from headrace.runtime.spark_internals import silence_accumulators
 from headrace.servers.java.home import BRIEF, java_home
 
 _RETRIES = 3
@@ -144,8 +145,7 @@ def spark_session(
             ) from None
         # These would print a traceback if Java were killed, which a pipeline tells of by itself.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
-        if (server := getattr(spark.sparkContext, "_accumulatorServer", None)) is not None:
-            server.handle_error = lambda *_: None
+        silence_accumulators(spark)
     if is_cluster(spark):
         ship(spark)
     elif spark.sparkContext.pythonExec == sys.executable:

@@ -16,11 +16,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headrace.application.rebuild.building import Build, limits_of, make_room
-from headrace.application.run import DEFAULT_LOG, StepProgress
+from headrace.application.run import StepProgress
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.closing import Closing
 from headrace.errors import MisusedHandle, UnknownView, ViewError
-from headrace.log import Capability, Log, open_log
+from headrace.log import DEFAULT_LOG, Capability, Log, open_log
 from headrace.pipeline.app import App
 from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.gaps import Gaps

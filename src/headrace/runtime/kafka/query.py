@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -29,8 +27,16 @@ from headrace.plan.stream_plan import Job, StreamPlan
 from headrace.plan.uncounted import Uncounted
 from headrace.runtime.kafka.frames import KafkaFrames
 from headrace.runtime.kafka.oldest import Oldest, metric_of
-from headrace.runtime.kafka.seen import NOTHING, Seen, SeenBatch, seen_by
 from headrace.runtime.query import Query
+from headrace.runtime.spark_internals import (
+    NO_ROWS,
+    BatchCounts,
+    TopicCounts,
+    batch_metadata,
+    counts_of,
+    executed_plan,
+    observed_json,
+)
 
 
 class KafkaQuery(Query):
@@ -62,7 +68,7 @@ class KafkaQuery(Query):
 
     def _run_again(self, frame: DataFrame) -> None:
         super()._run_again(frame)
-        self._frontier = self._passed(self._seen())
+        self._frontier = self._passed(self._counts())
 
     def _results(self, number: int, frame: DataFrame, sink: Sink) -> Payload:
         self._check_watermark(number)
@@ -76,23 +82,25 @@ class KafkaQuery(Query):
         end: Mapping[str, Position],
         uncounted: Mapping[str, Uncounted],
     ) -> Account:
-        seen = self._seen()
+        counts = self._counts()
         for topic in end:
-            self._check_span(topic, seen.topics[topic].rows, end[topic].rows_after(start[topic]))
+            self._check_span(topic, counts.topics[topic].rows, end[topic].rows_after(start[topic]))
         uncounted = {
-            topic: self._misplaced(topic, seen.topics[topic], start[topic], end[topic])
+            topic: self._misplaced(topic, counts.topics[topic], start[topic], end[topic])
             for topic in end
         }
-        late = self._too_late(number, seen, start, end)
-        self._check_late(seen.dropped, late.num_rows if late is not None else 0)
-        rows = {topic: seen.topics[topic].rows for topic in end}
-        self._frontier = self._passed(seen)
-        made = self._told(number)["batchTimestampMs"] * MILLISECOND
+        late = self._too_late(number, counts, start, end)
+        self._check_late(counts.dropped, late.num_rows if late is not None else 0)
+        rows = {topic: counts.topics[topic].rows for topic in end}
+        self._frontier = self._passed(counts)
+        made = batch_metadata(self._checkpoint.path, number)["batchTimestampMs"] * MILLISECOND
         return Account(rows, uncounted, late, self._frontier, made)
 
-    def _misplaced(self, topic: str, seen: Seen, start: Position, end: Position) -> Uncounted:
+    def _misplaced(
+        self, topic: str, counts: TopicCounts, start: Position, end: Position
+    ) -> Uncounted:
         """Dead letters and tombstones, read again if there are any."""
-        wanted = seen.rows - seen.placed
+        wanted = counts.rows - counts.placed
         if not wanted:
             return Uncounted()
         found = letters(self.step, topic, end.commit, self.frames.misplaced(topic, start, end))
@@ -107,7 +115,7 @@ class KafkaQuery(Query):
     def _too_late(
         self,
         number: int,
-        seen: SeenBatch,
+        counts: BatchCounts,
         start: Mapping[str, Position],
         end: Mapping[str, Position],
     ) -> pa.Table | None:
@@ -117,11 +125,11 @@ class KafkaQuery(Query):
             return None
         if not self.frames.has_sessions:
             observed = self._observed()
-            if not seen.dropped and not any(observed[name] for name in self._counters.late):
+            if not counts.dropped and not any(observed[name] for name in self._counters.late):
                 return None
             frontier = self._watermark(number) + micros(step.patience)
         else:
-            times = [t.oldest for t in seen.topics.values() if t.oldest is not None]
+            times = [t.oldest for t in counts.topics.values() if t.oldest is not None]
             if not times or self._frontier is None:
                 return None
             (closed,) = step.window.ends(min(times))
@@ -129,7 +137,7 @@ class KafkaQuery(Query):
                 return None
             frontier = self._frontier
         ranges = {topic: (start[topic], end[topic]) for topic in end}
-        return self.frames.late_between(ranges, frontier, self._oldest(seen), _newest(seen))
+        return self.frames.late_between(ranges, frontier, self._oldest(counts), _newest(counts))
 
     def _stored(self, end: Mapping[str, Position]) -> None:
         if self._tell is not None:
@@ -145,22 +153,23 @@ class KafkaQuery(Query):
 
     # Time
 
-    def _passed(self, seen: SeenBatch) -> int | None:
+    def _passed(self, counts: BatchCounts) -> int | None:
         """The frontier after a batch: the lowest of all topics' newest times, once each has one.
 
         It is what Spark makes of the same times for its watermark.
         """
-        for topic, found in seen.topics.items():
+        for topic, found in counts.topics.items():
             if found.newest is not None:
                 self._newest[topic] = max(found.newest, self._newest.get(topic, found.newest))
-        if set(self._newest) != set(seen.topics):
+        if set(self._newest) != set(counts.topics):
             return self._frontier
         lowest = min(self._newest.values())
         return lowest if self._frontier is None else max(lowest, self._frontier)
 
     def _watermark(self, number: int) -> int:
         """Spark's watermark in a batch, as it was written down before it began."""
-        return int(self._told(number)["batchWatermarkMs"]) * MILLISECOND - self._shift
+        written = batch_metadata(self._checkpoint.path, number)
+        return int(written["batchWatermarkMs"]) * MILLISECOND - self._shift
 
     def _check_watermark(self, number: int) -> None:
         """Return if Spark's watermark in a batch, where it judges, is what is stored comes to."""
@@ -181,30 +190,21 @@ class KafkaQuery(Query):
 
     @property
     def plan(self) -> str:
-        """How Spark went about its last batch."""
-        return str(self._executed().toString())
+        """Spark's physical plan of the last batch."""
+        assert self._query is not None
+        return executed_plan(self._query)
 
-    def _executed(self) -> Any:
-        return self._execution.executedPlan()
+    def _counts(self) -> BatchCounts:
+        assert self._query is not None
+        found = counts_of(self._query, self._shift)
+        return replace(found, topics=dict.fromkeys(self.step.topics, NO_ROWS) | found.topics)
 
-    def _seen(self) -> SeenBatch:
-        found = seen_by(self._executed(), self._shift)
-        return replace(found, topics=dict.fromkeys(self.step.topics, NOTHING) | found.topics)
-
-    def _oldest(self, seen: SeenBatch) -> dict[str, Oldest]:
-        """The oldest rows of each topic that has any in the batch that was just computed."""
-        metrics = self._execution.observedMetrics()
-        return {
-            topic: Oldest.from_json(metrics.apply(metric_of(topic)).json())
-            for topic, found in seen.topics.items()
-            if found.placed
-        }
-
-    def _told(self, number: int) -> dict[str, Any]:
-        """What Spark wrote of a batch before it began, beside where it ends."""
-        lines = (self._checkpoint.path / "offsets" / str(number)).read_text().splitlines()
-        told: dict[str, Any] = json.loads(lines[1])
-        return told
+    def _oldest(self, counts: BatchCounts) -> dict[str, Oldest]:
+        """The oldest rows of each topic that has rows in the batch that was just computed."""
+        assert self._query is not None
+        metrics = {metric_of(t): t for t, found in counts.topics.items() if found.placed}
+        found = observed_json(self._query, metrics)
+        return {metrics[name]: Oldest.from_json(text) for name, text in found.items()}
 
     def _check_span(self, topic: str, rows: int, span: int) -> None:
         # There may be fewer: the ends of transactions take offsets, and so do those given up.
@@ -256,6 +256,6 @@ class KafkaQuery(Query):
         super()._claim_checkpoint(sink)
 
 
-def _newest(seen: SeenBatch) -> int:
+def _newest(counts: BatchCounts) -> int:
     """The newest time of all topics that have any."""
-    return max(found.newest for found in seen.topics.values() if found.newest is not None)
+    return max(found.newest for found in counts.topics.values() if found.newest is not None)

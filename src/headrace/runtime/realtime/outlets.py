@@ -1,8 +1,10 @@
-"""The topics that a query in real time writes to, and how a row becomes a record of each.
+"""The topics that a real-time query writes to, and the record that a row becomes in each.
 
-A record has its topic's key and format, in the very bytes that the rest of headrace writes. With
-these Java's producer chooses the partition that headrace's own would choose, so a key is in one
-partition, whoever wrote it.
+A record has its topic's key and format, in the same bytes that the rest of headrace writes. So
+Java's producer chooses the same partition as headrace's own, and a key stays in one partition.
+
+A query has one output, and Spark reads a topic once for it. So a dead letter or a late row becomes
+the record of its side output early, and travels in the column BESIDE, past all operators.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 from pyarrow import types
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
@@ -20,15 +22,20 @@ from headrace.log import Topic
 from headrace.log.conform import null_key
 from headrace.log.kafka.avro import avro_schema
 from headrace.log.kafka.rows_bytes import own_bytes
+from headrace.plan.metadata import BESIDE
 from headrace.plan.steps import Step
 from headrace.runtime.realtime.qualify import Reason, refused
-from headrace.runtime.realtime.side_outputs import as_json
 from headrace.schema.ddl import format_type
 
 _INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 _PLAIN_SCALE = 6
 """A decimal with more digits after its point may be written with an exponent."""
 
+_JSON = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "timeZone": "UTC",
+}
 _ELSEWHERE = "Publish to a topic of another name"
 
 
@@ -124,6 +131,17 @@ class Outlet:
 
     def _refusal(self, why: str, instead: str = _ELSEWHERE) -> InvalidPipeline:
         return refused(self._step.name, Reason(why, instead, self._step.stream.where))
+
+
+def as_json(*columns: Column) -> Column:
+    """Columns as the JSON of a row in a topic."""
+    return F.to_json(F.struct(*columns), _JSON)
+
+
+def written(rows: DataFrame, record: Column) -> DataFrame:
+    """The records to write: the side output's of a row that has one, else `record`."""
+    records = rows.select(F.coalesce(F.col(BESIDE), record).alias(BESIDE))
+    return records.select(f"{BESIDE}.*")
 
 
 def _or_fail(column: Column, why: str) -> Column:

@@ -19,11 +19,9 @@ from headrace.plan.steps import Step
 from headrace.plan.watermark import watermarked
 from headrace.runtime.realtime.alerts import AlertFrames
 from headrace.runtime.realtime.counting import Counting
-from headrace.runtime.realtime.outlets import Outlet
-from headrace.runtime.realtime.reading import records_of, rows_of
+from headrace.runtime.realtime.outlets import Outlet, written
+from headrace.runtime.realtime.reading import records_of, rows_of, table_now
 from headrace.runtime.realtime.settings import RealTime
-from headrace.runtime.realtime.side_outputs import written
-from headrace.runtime.realtime.tables import table_now
 
 
 class Plan:

@@ -31,6 +31,7 @@ from headrace.runtime.realtime.plan import Plan
 from headrace.runtime.realtime.qualify import Reason, refused
 from headrace.runtime.realtime.settings import QUERY_SETTINGS, WRITING, RealTime
 from headrace.runtime.session import set_meanwhile
+from headrace.runtime.spark_internals import await_end
 
 logger = logging.getLogger("headrace.kafka")
 
@@ -107,7 +108,7 @@ class RealTimeQuery:
         """Whether it has ended within so many seconds; what made it fail is raised."""
         assert self._query is not None
         try:
-            ended = bool(self._query._jsq.awaitTermination(int(seconds * 1000)))
+            ended = await_end(self._query, seconds)
             if self._look_back():
                 self._check_topics()
         except StreamingQueryException as error:

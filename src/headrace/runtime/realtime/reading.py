@@ -1,4 +1,4 @@
-"""Topics as a query in real time reads them: every record, with what is wrong with it."""
+"""The topics and lookup tables that a real-time query reads."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.clock import micros
-from headrace.pipeline.stream import Source
+from headrace.pipeline.stream import Source, sources
+from headrace.pipeline.tables import Table
 from headrace.plan import metadata
+from headrace.plan.compile import Compiler, column
 from headrace.plan.kafka.decode import KEY, REASON, TEXT, UNREADABLE, VALUE, Decoder
 from headrace.plan.steps import Step
 from headrace.plan.uncounted import DEAD_SCHEMA
-from headrace.runtime.realtime.outlets import Outlet
-from headrace.runtime.realtime.side_outputs import as_json
+from headrace.runtime.realtime.outlets import Outlet, as_json
 
 READING = {
     # Nothing of a transaction that was given up, and never a jump over what is gone.
@@ -24,6 +25,8 @@ READING = {
     "failOnDataLoss": "true",
     "startingOffsets": "earliest",
 }
+
+_GONE, _VERSIONS, _NEWEST = "_gone", "_versions", "_newest"
 
 
 def records_of(spark: SparkSession, connection: Mapping[str, str], topic: str) -> DataFrame:
@@ -78,3 +81,46 @@ def _letter(source: Source, step: Step, dead: Outlet) -> Column:
     }
     schema = pa.schema([DEAD_SCHEMA.field(name) for name in letter])
     return dead.record(schema, list(letter.values()))
+
+
+def table_now(spark: SparkSession, connection: Mapping[str, str], table: Table) -> DataFrame:
+    """The newest version of each key: by its time, of those after the last tombstone of the key."""
+    (source,) = sources(table.input)
+    reader = spark.read.format("kafka").options(**connection, **READING)
+    return newest(reader.option("subscribe", source.topic.name).load(), table)
+
+
+def newest(records: DataFrame, table: Table) -> DataFrame:
+    """What the records of a table's topic come to, in one shuffle: rows wait for it."""
+
+    def load(source: Source) -> DataFrame:
+        rows = Decoder.of(source.topic).judged(records, tombstones=True)
+        # A tombstone has no reason, and of a row that does not decode there is nothing to keep.
+        return rows.where(F.coalesce(REASON, F.lit("")) == F.lit(""))
+
+    (source,) = sources(table.input)
+    rows = Compiler(load).rows(table.input)
+    tombstone = F.col(VALUE).isNull()
+    version = F.struct(
+        metadata.TIME,
+        metadata.PARTITION,
+        metadata.OFFSET,
+        *(F.col(f"`{name}`") for name in table.columns),
+    )
+    # A tombstone is of a key of the topic, and has no columns.
+    own = table.key == (source.topic.key,)
+    keys = [F.col(KEY)] if own else [F.col(f"`{key}`") for key in table.key]
+    found = (
+        (rows if own else rows.where(~tombstone))
+        .groupBy(*keys)
+        .agg(
+            F.max(F.when(tombstone, F.col(metadata.OFFSET))).alias(_GONE),
+            F.collect_list(F.when(~tombstone, version)).alias(_VERSIONS),
+        )
+    )
+    after = F.expr(f"filter({_VERSIONS}, v -> {_GONE} IS NULL OR v.{metadata.OFFSET} > {_GONE})")
+    found = found.select(F.array_max(after).alias(_NEWEST)).where(F.col(_NEWEST).isNotNull())
+    found = found.select(*(F.col(f"{_NEWEST}.`{name}`") for name in table.columns))
+    if table.deleted is not None:
+        found = found.where(~F.coalesce(column(table.deleted, table.where), F.lit(False)))
+    return found
