@@ -1,10 +1,10 @@
-"""A topic of the embedded log as a source of Spark, batch and streaming, and as a sink.
+"""A topic of the embedded log as a Spark data source, batch and streaming, and as a sink.
 
     spark.dataSource.register(LogSource)
     spark.read.format("headrace").option("log", "file:./data").option("topic", "orders").load()
 
-A streaming reader's position is a commit, and a batch is made of whole commits, as many as
-`max_rows` and `max_commits` allow. Executors read Arrow record batches straight from the segments.
+The position of a streaming reader is a commit. A batch has whole commits, as many as `max_rows` and
+`max_commits` allow. Executors read Arrow record batches straight from the segments.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from headrace.plan.source_options import ANY, FORMAT, SourceOptions
 from headrace.runtime.data_writer import JobWriter, StreamWriter, Target
 from headrace.schema.ddl import format_schema
 
-_ANEW = "Without its checkpoint, the stream reads the topic anew as it is now"
+_FRESH = "Without its checkpoint, the stream reads the topic from the start"
 
 
 class LogSource(DataSource):
-    """`spark.dataSource.register(LogSource)` makes the format `headrace` known."""
+    """The format `headrace`; register it with `spark.dataSource.register(LogSource)`."""
 
     @classmethod
     def name(cls) -> str:
@@ -70,7 +70,7 @@ class LogSource(DataSource):
 
 
 class BatchReader(DataSourceReader):
-    """Everything that a topic holds now."""
+    """The rows of a topic at this moment."""
 
     def __init__(self, wish: SourceOptions) -> None:
         self._wish = wish
@@ -79,7 +79,7 @@ class BatchReader(DataSourceReader):
         log, topic = opened(self._wish.log), self._wish.topic
         start = self._wish.start or beginning(log, topic)
         end = position_at(log, topic, min(log.head(), self._wish.until))
-        # Without any, Spark would ask for all there is.
+        # Without partitions, Spark would read everything.
         return spans(start, end, self._wish.tasks) or [Span(0, 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -88,13 +88,13 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What is committed to a topic, batch by batch of whole commits."""
+    """The commits of a topic, batch by batch."""
 
     def __init__(self, wish: SourceOptions) -> None:
         self._wish = wish
         self._until: int | None = None
         self._idle: tuple[int, int] | None = None
-        """The log's head and a position, when there was nothing new for it: Spark asks often."""
+        """The log's head and a position with nothing new: a cache, since Spark asks often."""
 
     def initialOffset(self) -> dict[str, Any]:
         start = self._wish.start or beginning(opened(self._wish.log), self._wish.topic)
@@ -124,20 +124,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             upto=min(upto, wish.seam) if after < wish.seam else upto,
         )
         if commit > after:
-            # What is made of it may outlast a power cut, so it must itself.
+            # Results may survive a power cut, so their rows have to.
             log.sync(commit)
             return self._offset(position_at(log, wish.topic, commit))
         self._idle = (head, after)
         return start
 
     def _offset(self, position: Position) -> dict[str, Any]:
-        """A position as Spark writes it into its checkpoint, from where a sink reads it."""
+        """A position as Spark writes it into its checkpoint, where the sink reads it."""
         return {"topic": self._wish.topic, **position.to_json()}
 
     def _check(self, *places: dict[str, Any]) -> None:
-        """Return if the log still has what Spark's checkpoint speaks of."""
+        """Raise unless the log still has the rows after the positions in Spark's checkpoint."""
         topic = self._wish.topic
-        gaps = Gaps(opened(self._wish.log), f"stream of {topic}", [topic], fresh=_ANEW)
+        gaps = Gaps(opened(self._wish.log), f"stream of {topic}", [topic], fresh=_FRESH)
         for place in places:
             gaps.check({topic: Position.from_json(place)})
 

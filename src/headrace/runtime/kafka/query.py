@@ -1,4 +1,4 @@
-"""One step as a streaming query over Kafka: each of its batches is a commit of its own."""
+"""A step as a streaming query over Kafka, in which each batch is a commit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from headrace.runtime.spark_internals import (
 
 
 class KafkaQuery(Query):
-    """Runs one step straight from Kafka. What is too late is decided by the batches it makes."""
+    """Runs one step straight from Kafka. Its batches decide what is late."""
 
     frames: KafkaFrames
 
@@ -49,7 +49,7 @@ class KafkaQuery(Query):
 
     def start(self, sink: Sink, *, until_caught_up: bool) -> None:
         self._newest: dict[str, int] = {}
-        """The newest time of each topic since the start, which is as much as Spark remembers."""
+        """The newest time of each topic since the start: Spark remembers no more."""
         self._frontier = sink.frontier
         self._tell: Tell | None = group_of(self._log, f"{self.step.app}.{self.step.name}")
         super().start(sink, until_caught_up=until_caught_up)
@@ -106,8 +106,8 @@ class KafkaQuery(Query):
         found = letters(self.step, topic, end.commit, self.frames.misplaced(topic, start, end))
         if found.dead_rows + found.tombstones != wanted:
             raise LawBroken(
-                f"Step {self.step.name!r} left out {wanted:,} rows of {topic!r}, and read again "
-                f"they are {found.dead_rows:,} dead letters and {found.tombstones:,} tombstones",
+                f"Step {self.step.name!r} left out {wanted:,} rows of {topic!r}, but a second read "
+                f"has {found.dead_rows:,} dead letters and {found.tombstones:,} tombstones",
                 hint=NOT_STORED,
             )
         return found
@@ -119,7 +119,7 @@ class KafkaQuery(Query):
         start: Mapping[str, Position],
         end: Mapping[str, Position],
     ) -> pa.Table | None:
-        """The late pairs, read again if there can be any."""
+        """The late pairs of row and window, read again if there can be any."""
         step = self.step.computed
         if not isinstance(step, Aggregation):
             return None
@@ -144,7 +144,7 @@ class KafkaQuery(Query):
             self._tell(end)
 
     def _failure(self, error: Exception) -> HeadraceError:
-        """As for any step. But a broker may come back: that is by chance."""
+        """As for any step. But an unavailable broker may come back, so it is worth a restart."""
         found = super()._failure(error)
         if isinstance(found, Retryable):
             message = f"Step {self.step.name!r} failed: {found.message}"
@@ -154,9 +154,9 @@ class KafkaQuery(Query):
     # Time
 
     def _passed(self, counts: BatchCounts) -> int | None:
-        """The frontier after a batch: the lowest of all topics' newest times, once each has one.
+        """The frontier after a batch: the lowest of the topics' newest times, if each has one.
 
-        It is what Spark makes of the same times for its watermark.
+        Spark computes its watermark from the same times.
         """
         for topic, found in counts.topics.items():
             if found.newest is not None:
@@ -167,22 +167,22 @@ class KafkaQuery(Query):
         return lowest if self._frontier is None else max(lowest, self._frontier)
 
     def _watermark(self, number: int) -> int:
-        """Spark's watermark in a batch, as it was written down before it began."""
+        """Spark's watermark in a batch, which it wrote before the batch began."""
         written = batch_metadata(self._checkpoint.path, number)
         return int(written["batchWatermarkMs"]) * MILLISECOND - self._shift
 
     def _check_watermark(self, number: int) -> None:
-        """Return if Spark's watermark in a batch, where it judges, is what is stored comes to."""
+        """Raise unless Spark's watermark in a batch follows from the stored frontier."""
         step = self.step.computed
         if not isinstance(step, Aggregation) or not step.has_spark_state:
             return
         patience = micros(step.patience) // MILLISECOND * MILLISECOND
-        first = -self._shift  # where Spark's watermark begins, and what it never goes below
+        first = -self._shift  # the lowest watermark of Spark
         mine = first if self._frontier is None else max(first, self._frontier - patience)
         if (sparks := self._watermark(number)) != mine:
             raise LawBroken(
                 f"Spark's watermark in batch {number} of step {self.step.name!r} is {sparks:,} "
-                f"microseconds, and by what is stored it should be {mine:,}",
+                f"microseconds, and by the stored frontier it should be {mine:,}",
                 hint=NOT_STORED,
             )
 
@@ -207,20 +207,20 @@ class KafkaQuery(Query):
         return {metrics[name]: Oldest.from_json(text) for name, text in found.items()}
 
     def _check_span(self, topic: str, rows: int, span: int) -> None:
-        # There may be fewer: the ends of transactions take offsets, and so do those given up.
+        # There may be fewer: markers and aborted rows of transactions take offsets too.
         if rows > span:
             raise PipelineFailed(
                 f"Spark read {rows:,} rows of {topic!r} in step {self.step.name!r}, and there are "
-                f"{span:,}: a worker was lost, and what it had read was counted twice",
-                hint="Nothing of this batch was stored. Run it again to go on from there",
+                f"{span:,}: a worker was lost, and its rows were counted twice",
+                hint="Nothing of this batch was stored. Run it again to resume",
                 by_chance=True,
             )
 
     def _check_dropped(self) -> None:
-        """Spark is who decides what is late: it is compared with the late rows that are found."""
+        """Do nothing: here Spark decides what is late, and `_check_late` compares."""
 
     def _check_late(self, dropped: int, late: int) -> None:
-        """Spark counts what it drops in groups, of which a late row is one at most."""
+        """Raise if Spark dropped more groups than there are late rows."""
         if dropped > late:
             raise LawBroken(
                 f"Spark dropped {dropped:,} groups of step {self.step.name!r} as late, and "
@@ -231,16 +231,16 @@ class KafkaQuery(Query):
     # Checkpoints
 
     def _end_of(self, number: int) -> Mapping[str, Position]:
-        """Up to where a batch goes; before a checkpoint's first, from where it went on."""
+        """The end of a batch; before a checkpoint's first batch, the position it started from."""
         assert self._sink is not None
         if number < 0 and started_at(self._checkpoint.path):
             return self._sink.reached
         return super()._end_of(number)
 
     def _claim_checkpoint(self, sink: Sink) -> None:
-        """Claim it, or where it is lost begin another with what comes after all that is stored.
+        """Claim the checkpoint. If it is lost, start another after all that is stored.
 
-        If Spark had state, that is lost too.
+        A step whose state was in Spark cannot do that: its state is lost too.
         """
         stored = max(position.commit for position in sink.reached.values())
         if stored and not self._checkpoint.exists and not self.step.computed.has_spark_state:
@@ -249,13 +249,13 @@ class KafkaQuery(Query):
         elif stored and not self._checkpoint.exists:
             raise PipelineError(
                 f"Step {self.step.name!r} has stored results of {stored:,} batches, and its "
-                "checkpoint is gone. What is late on Kafka depends on how batches were cut, so "
-                "they cannot be computed again as they were",
-                hint="headrace run --fresh computes everything anew",
+                "checkpoint is gone. On Kafka the batches decide what is late, so the same results "
+                "cannot be computed again",
+                hint="headrace run --fresh computes everything from the start",
             )
         super()._claim_checkpoint(sink)
 
 
 def _newest(counts: BatchCounts) -> int:
-    """The newest time of all topics that have any."""
+    """The newest time of all topics."""
     return max(found.newest for found in counts.topics.values() if found.newest is not None)
