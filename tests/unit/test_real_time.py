@@ -84,7 +84,7 @@ REFUSED: dict[str, tuple[Callable[[hr.App], hr.Stream], str]] = {
         lambda app: hr.merge(
             hr.filter(topic(app), "amount > 5"), hr.filter(topic(app), "amount < 2")
         ),
-        "reads 'uses' on 2 ways",
+        "reads 'uses' 2 times",
     ),
 }
 
