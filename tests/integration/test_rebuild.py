@@ -203,7 +203,7 @@ def test_what_cannot_be_rebuilt_is_told_before_spark_starts(log: ScriptedLog) ->
         hr.rebuild(app, "sales", log.log, until=0, switch=True)
     with pytest.raises(InvalidPosition, match="Commit 99 is not in the log"):
         hr.rebuild(app, "sales", log.log, until=99)
-    with shop.rebuild(), pytest.raises(AlreadyRunning, match="being built already"):
+    with shop.rebuild(), pytest.raises(AlreadyRunning, match="already being built"):
         shop.rebuild()
 
 

@@ -181,7 +181,7 @@ def test_executors_of_a_cluster_are_waited_for() -> None:
     few: Any = Growing("spark://127.0.0.1:7077", 4)
     _check_slots(few, 4, clock)
     assert 0 < clock.monotonic() < SECOND
-    with pytest.raises(InvalidSetting, match=r"run 4 tasks at once, and in real time 5 have to"):
+    with pytest.raises(InvalidSetting, match=r"run 4 tasks at once, and real time needs 5"):
         _check_slots(few, 5, clock)
     assert clock.monotonic() > 20 * SECOND
 
