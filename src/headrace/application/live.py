@@ -123,7 +123,7 @@ class LiveRun(Closing):
     def wait(self, seconds: float | None = None) -> bool:
         """Return False after so many seconds. It does not end by itself. A failure is raised."""
         until = None if seconds is None else self._clock.monotonic() + int(seconds * SECOND)
-        while [task for task in self._tasks if not task.look(self._clock)]:
+        while [task for task in self._tasks if not task.poll(self._clock)]:
             if until is not None and self._clock.monotonic() >= until:
                 return False
         return True

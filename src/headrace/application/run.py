@@ -205,7 +205,7 @@ class Run(Closing):
         """True if all steps end by themselves within so many seconds. A failure is raised."""
         until = None if seconds is None else self._clock.monotonic() + int(seconds * SECOND)
         # Check every step, or the failure of a later one would wait for the first to end.
-        while [task for task in self._tasks if not task.look(self._clock)]:
+        while [task for task in self._tasks if not task.poll(self._clock)]:
             self._heartbeat.check()
             if until is not None and self._clock.monotonic() >= until:
                 return False

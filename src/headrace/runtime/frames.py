@@ -113,7 +113,7 @@ class Frames:
         if needed is not None:
             wanted = {*needed, source.topic.event_time}
             columns = tuple(name for name in source.columns if name in wanted)
-        wish = SourceOptions(
+        options = SourceOptions(
             self._log.url,
             topic,
             columns,
@@ -128,7 +128,7 @@ class Frames:
             until=sink.limit(topic),
             ticks=self.plan.ticks,
         )
-        rows = self._spark.readStream.format(FORMAT).options(**wish.options()).load()
+        rows = self._spark.readStream.format(FORMAT).options(**options.options()).load()
         rows = self._job.placed(rows, source)
         if self.plan.held is None:
             return rows  # Spark has no state to evict

@@ -60,7 +60,7 @@ class Query:
         self.frames = self._frames(job, plan)
         self._counters = Counters()
         self._query: StreamingQuery | None = None
-        self._beside = ThreadPoolExecutor(1, thread_name_prefix="headrace-aside")
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="headrace-uncounted")
         self._started = threading.Event()
         self._sink: Sink | None = None
         self._error: BaseException | None = None
@@ -126,7 +126,7 @@ class Query:
         except (Py4JError, OSError) as error:
             raise java_is_gone(self.step.name) from error
         if ended:
-            self._stopwatch.tell(self._sink, self.progress, last=True)
+            self._stopwatch.report(self._sink, self.progress, last=True)
         return ended
 
     def stop(self) -> None:
@@ -134,7 +134,7 @@ class Query:
         if self._query is not None:
             with contextlib.suppress(PySparkException, Py4JError, OSError):
                 self._query.stop()
-                self._stopwatch.tell(self._sink, self.progress, last=True)
+                self._stopwatch.report(self._sink, self.progress, last=True)
 
     @property
     def progress(self) -> Mapping[str, Any]:
@@ -183,7 +183,7 @@ class Query:
             )
         self.frames.plan.check(reached, end)
         self._checkpoint.sync_plan(number)
-        looking = self._beside.submit(self._find_uncounted, reached, end)
+        looking = self._pool.submit(self._find_uncounted, reached, end)
         try:
             payload = self._results(number, frame, sink)
             self._crash_point("computed")
@@ -228,7 +228,7 @@ class Query:
         self, start: Mapping[str, Position], end: Mapping[str, Position]
     ) -> dict[str, Uncounted]:
         """The uncounted rows, read from the log while Spark computes the batch."""
-        self._stopwatch.tell(self._sink, self.progress, last=False)
+        self._stopwatch.report(self._sink, self.progress, last=False)
         return {
             topic.name: find_uncounted(
                 self._log,

@@ -52,7 +52,7 @@ class Stopwatch:
         rows, lag, made = batch.law.rows, lag_of(self._log, batch.end), batch.payload
         self._stored = _Stored(number, rows, lag, made.results, took, made.state)
 
-    def tell(self, sink: Sink | None, progress: Mapping[str, Any], *, last: bool) -> None:
+    def report(self, sink: Sink | None, progress: Mapping[str, Any], *, last: bool) -> None:
         """Report the last batch to the sink, if `progress` is Spark's report on it."""
         stored = self._stored
         if stored is None or sink is None or progress.get("batchId") != stored.batch:

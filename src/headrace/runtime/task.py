@@ -53,7 +53,7 @@ class Task:
             self.start()
             self.started = True
 
-    def look(self, clock: Clock) -> bool:
+    def poll(self, clock: Clock) -> bool:
         """True if it has ended by itself, after a short wait. A failure is raised."""
         if self.ended:
             return True

@@ -63,7 +63,7 @@ class KafkaQuery(Query):
     def _find_uncounted(
         self, start: Mapping[str, Position], end: Mapping[str, Position]
     ) -> dict[str, Uncounted]:
-        self._stopwatch.tell(self._sink, self.progress, last=False)
+        self._stopwatch.report(self._sink, self.progress, last=False)
         return {}
 
     def _run_again(self, frame: DataFrame) -> None:

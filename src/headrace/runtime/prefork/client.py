@@ -19,8 +19,8 @@ LENGTH = struct.Struct("!I")
 def ask(line: socket.socket, place: str, words: tuple[str, ...]) -> int:
     """Return the process id of the fork."""
     line.connect(place)
-    wish = {"words": words, "folder": os.getcwd(), "environment": dict(os.environ)}
-    text = json.dumps(wish).encode()
+    request = {"words": words, "folder": os.getcwd(), "environment": dict(os.environ)}
+    text = json.dumps(request).encode()
     socket.send_fds(line, [LENGTH.pack(len(text))], [1, 2])
     line.sendall(text)
     answer = line.recv(LENGTH.size)

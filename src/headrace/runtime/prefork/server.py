@@ -56,7 +56,7 @@ def _answer(listener: socket.socket, asked: socket.socket) -> None:
     child = -1
     try:
         with asked.makefile("rb") as rest:
-            wish = json.loads(rest.read(LENGTH.unpack(head)[0]))
+            request = json.loads(rest.read(LENGTH.unpack(head)[0]))
         child = os.fork()
     finally:
         if child:  # not in the fork
@@ -68,8 +68,8 @@ def _answer(listener: socket.socket, asked: socket.socket) -> None:
     code = 1
     try:
         listener.close()
-        _become(wish, files)
-        runpy.run_module(wish["words"][1], run_name="__main__", alter_sys=True)
+        _become(request, files)
+        runpy.run_module(request["words"][1], run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
@@ -82,16 +82,16 @@ def _answer(listener: socket.socket, asked: socket.socket) -> None:
         os._exit(code & 0xFF)
 
 
-def _become(wish: dict[str, Any], files: list[int]) -> None:
+def _become(request: dict[str, Any], files: list[int]) -> None:
     """Take over the folder, environment and output of the client."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     for file, number in ((nothing, 0), (files[0], 1), (files[1], 2)):
         os.dup2(file, number)
         os.close(file)
-    os.chdir(wish["folder"])
+    os.chdir(request["folder"])
     os.environ.clear()
-    os.environ.update(wish["environment"])
-    sys.argv = list(wish["words"][1:])
+    os.environ.update(request["environment"])
+    sys.argv = list(request["words"][1:])
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 

@@ -88,7 +88,7 @@ class RealTimeQuery:
         if (last := self._checkpoint.last_done()) >= 0:
             self.reached = self._checkpoint.end_of(last)
             self._gaps.check(self.reached)
-        self._tell_letters()
+        self._write_letters()
         writer = (
             self.plan.records.writeStream.queryName(f"{self.step.app}.{self.step.name}")
             .format("kafka")
@@ -109,7 +109,7 @@ class RealTimeQuery:
         assert self._query is not None
         try:
             ended = await_end(self._query, seconds)
-            if self._look_back():
+            if self._check_batches():
                 self._check_topics()
         except StreamingQueryException as error:
             raise self._failure(error) from None
@@ -122,7 +122,7 @@ class RealTimeQuery:
         if self._query is not None:
             with contextlib.suppress(PySparkException, Py4JError, OSError):
                 self._query.stop()
-                self._look_back()
+                self._check_batches()
 
     @property
     def progress(self) -> Mapping[str, Any]:
@@ -130,7 +130,7 @@ class RealTimeQuery:
         last = self._query.lastProgress if self._query is not None else None
         return json.loads(last.json) if last is not None else {}
 
-    def _look_back(self) -> bool:
+    def _check_batches(self) -> bool:
         """True if batches have ended since the last call. Raise unless they keep the row law."""
         assert self._query is not None
         recent = [json.loads(progress.json) for progress in self._query.recentProgress]
@@ -147,7 +147,7 @@ class RealTimeQuery:
             }
             self._tell(self.reached)
         if ended:
-            self._tell_letters()
+            self._write_letters()
         return bool(ended)
 
     def _check_topics(self) -> None:
@@ -155,7 +155,7 @@ class RealTimeQuery:
         with contextlib.suppress(LogUnavailable):
             self._gaps.check_topics()
 
-    def _tell_letters(self) -> None:
+    def _write_letters(self) -> None:
         """Write the dead letters of the lookup table. A failure is made up for next time."""
         if self._letters is not None:
             try:
