@@ -241,7 +241,7 @@ def test_what_retention_took_from_the_log_is_not_given_up_unasked(log: ScriptedL
     with shop.rebuild() as building:
         building.build()
         assert building.lost > 0
-        with pytest.raises(ViewError, match="rows that retention has taken"):
+        with pytest.raises(ViewError, match="rows that retention has removed"):
             building.switch()
         done = building.switch(accept_loss=True)
     assert done is not None

@@ -108,19 +108,17 @@ class Query:
         Each source is a Python process, which Spark gives ten seconds to start. Many that start
         at once would take longer.
         """
-        assert self._query is not None
-        until = clock.monotonic() + _SOURCE_STARTS
+        query, until = self._started_query, clock.monotonic() + _SOURCE_STARTS
         with contextlib.suppress(PySparkException, Py4JError, OSError):
-            while self._query.status["message"].startswith(_STARTING):
+            while query.status["message"].startswith(_STARTING):
                 if clock.monotonic() >= until:
                     return
                 clock.sleep(SECOND // 50)
 
     def wait(self, seconds: float) -> bool:
         """True if it ends by itself within so many seconds. Its failure is raised."""
-        assert self._query is not None
         try:
-            ended = await_end(self._query, seconds)
+            ended = await_end(self._started_query, seconds)
         except StreamingQueryException as error:
             raise self._failure(error) from self._error
         except (Py4JError, OSError) as error:
@@ -256,10 +254,14 @@ class Query:
 
     # What Spark knows
 
+    @property
+    def _started_query(self) -> StreamingQuery:
+        assert self._query is not None
+        return self._query
+
     def _observed(self) -> dict[str, int]:
         """The counters of the batch that was just computed."""
-        assert self._query is not None
-        return observed_counters(self._query, self._counters.all)
+        return observed_counters(self._started_query, self._counters.all)
 
     def _check_dropped(self) -> None:
         """Raise if Spark dropped rows of the batch as late.
@@ -267,8 +269,7 @@ class Query:
         The log decides what is late. The law alone does not see every drop: a join counts its rows
         before Spark drops them.
         """
-        assert self._query is not None
-        if not (found := dropped_rows(self._query)):
+        if not (found := dropped_rows(self._started_query)):
             return
         what = f"Spark dropped {found:,} rows of step {self.step.name!r} as late that the log"
         if self._shift:

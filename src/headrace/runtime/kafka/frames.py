@@ -128,13 +128,9 @@ class KafkaFrames(Frames):
     def _streamed(self, compiler: Compiler) -> DataFrame:
         if compiler.numbered or not self.delivers:
             return super()._streamed(compiler)
-        columns = (
-            *self._step.computed.columns,
-            metadata.TOPIC,
-            metadata.PARTITION,
-            metadata.OFFSET,
-        )
-        return compiler.rows(self._step.computed).select(*(F.col(f"`{n}`") for n in columns))
+        made = self._step.computed
+        columns = (*made.columns, metadata.TOPIC, metadata.PARTITION, metadata.OFFSET)
+        return compiler.rows(made).select(*(F.col(f"`{n}`") for n in columns))
 
     def _met(self, frontier: Column) -> Column:
         return F.greatest(F.col(metadata.FRONTIER), frontier) if self._by_frontier else frontier

@@ -95,9 +95,8 @@ class _Delivery:
                 if self._began is None:
                     self._began = offsets[0].as_py()
                     self._producer.begin_transaction()
-                self._send(
-                    batch.drop_columns([metadata.TOPIC, metadata.PARTITION, metadata.OFFSET])
-                )
+                origin = [metadata.TOPIC, metadata.PARTITION, metadata.OFFSET]
+                self._send(batch.drop_columns(origin))
             self._end = offsets[-1].as_py() + 1
 
     def end(self) -> int:
@@ -120,10 +119,8 @@ class _Delivery:
                 targets = [self._origin[1] % topic.partitions] * len(values)
             else:
                 found = key_bytes(rows.column(topic.key))
-                keys, targets = (
-                    found.to_pylist(),
-                    partition_column(found, topic.partitions).tolist(),
-                )
+                keys = found.to_pylist()
+                targets = partition_column(found, topic.partitions).tolist()
             for key, value, target in zip(keys, values, targets, strict=True):
                 self._produce(topic.name, value, key, target)
 

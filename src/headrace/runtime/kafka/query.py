@@ -9,13 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from headrace.clock import MILLISECOND, micros
-from headrace.errors import (
-    HeadraceError,
-    LawBroken,
-    PipelineError,
-    PipelineFailed,
-    Retryable,
-)
+from headrace.errors import HeadraceError, LawBroken, PipelineError, PipelineFailed, Retryable
 from headrace.operators.window.declare import Aggregation
 from headrace.plan.accounting import Account
 from headrace.plan.batch import Payload, Sink
@@ -191,19 +185,16 @@ class KafkaQuery(Query):
     @property
     def plan(self) -> str:
         """Spark's physical plan of the last batch."""
-        assert self._query is not None
-        return executed_plan(self._query)
+        return executed_plan(self._started_query)
 
     def _counts(self) -> BatchCounts:
-        assert self._query is not None
-        found = counts_of(self._query, self._shift)
+        found = counts_of(self._started_query, self._shift)
         return replace(found, topics=dict.fromkeys(self.step.topics, NO_ROWS) | found.topics)
 
     def _oldest(self, counts: BatchCounts) -> dict[str, Oldest]:
         """The oldest rows of each topic that has rows in the batch that was just computed."""
-        assert self._query is not None
         metrics = {metric_of(t): t for t, found in counts.topics.items() if found.placed}
-        found = observed_json(self._query, metrics)
+        found = observed_json(self._started_query, metrics)
         return {metrics[name]: Oldest.from_json(text) for name, text in found.items()}
 
     def _check_span(self, topic: str, rows: int, span: int) -> None:
