@@ -1,11 +1,11 @@
-"""What tests of pipelines need: a log one can script, a clock that stands still, and crashes.
+"""Tools to test pipelines: a scripted log, a virtual clock, and crashes.
 
     with scripted_log() as log:
         log.write(pageviews, {"url": "/", "user": "ann", "at": noon})
         results = log.run(app)
         assert results.view("hits_per_minute")[0]["hits"] == 1
 
-Every run takes the whole way through Spark, and goes on from where the one before has come to.
+Every run goes through Spark, and resumes where the one before ended.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 class Crash(BaseException):
-    """What a simulated crash raises. No handler for ordinary errors catches it."""
+    """A simulated crash. No handler of ordinary errors catches it."""
 
 
 class ScriptedLog:
-    """A log whose clock stands still until it is told to move, and an application's runs on it."""
+    """A log with a virtual clock, and runs of an application on it."""
 
     def __init__(self, log: Log, clock: VirtualClock) -> None:
         self.log = log
@@ -66,9 +66,9 @@ class ScriptedLog:
     def write(
         self, topic: str | Source, *rows: Mapping[str, Any], at: datetime | None = None
     ) -> int:
-        """Commit rows to a topic, all at once; returns the commit's number. `at` moves the clock.
+        """Write rows to a topic in one commit; return its number. `at` moves the clock.
 
-        A topic that an application declares is created if it is not there yet.
+        A topic that an application declares is created if it is missing.
         """
         if at is not None:
             self.clock.sleep(to_micros(at) - self.clock.now())
@@ -80,7 +80,7 @@ class ScriptedLog:
         return self.log.head()
 
     def pass_time(self, by: timedelta) -> None:
-        """Move the clock by which rows are appended."""
+        """Advance the log's clock."""
         self.clock.advance(by)
 
     def run(
@@ -91,7 +91,7 @@ class ScriptedLog:
         max_commits: int | None = None,
         crash_point: CrashPoint = nothing,
     ) -> Results:
-        """Run an application until it has caught up. `max_commits` cuts the log into batches."""
+        """Run an application until it has caught up, in batches of at most `max_commits`."""
         batch_limits = (
             BatchLimits() if max_commits is None else BatchLimits(max_commits=max_commits)
         )
@@ -107,29 +107,29 @@ class ScriptedLog:
             return Results(self.log, app.name, tuple(running.progress()))
 
     def records(self, topic: str) -> list[Record]:
-        """What is in a topic."""
+        """The records of a topic."""
         return [record for batch in self.log.read(topic) for record in batch.records()]
 
 
 @dataclass(frozen=True)
 class Results:
-    """What a run has left in views and topics, and what became of every row."""
+    """The results of a run: its views, its topics and the row law of each step."""
 
     log: Log
     app: str
     steps: tuple[StepProgress, ...]
 
     def view(self, name: str) -> list[dict[str, Any]]:
-        """The rows of a view, by its key."""
+        """The rows of a view, by key."""
         with open_views(self.log.home, app=self.app) as views:
             return views.rows(name)
 
     def topic(self, name: str) -> list[Any]:
-        """The rows in a topic."""
+        """The rows of a topic."""
         return [record.value for batch in self.log.read(name) for record in batch.records()]
 
     def law(self, step: str) -> Law:
-        """What became of the rows that a step read."""
+        """The row law of a step."""
         return next(progress.law for progress in self.steps if progress.step == step)
 
 
@@ -137,7 +137,7 @@ class Results:
 def scripted_log(
     folder: Path | str | None = None, *, start: datetime = START
 ) -> Iterator[ScriptedLog]:
-    """A log in a folder, by default a temporary one, with a clock that stands at `start`."""
+    """Open a log in a folder, by default a temporary one, with a virtual clock at `start`."""
     with contextlib.ExitStack() as stack:
         if folder is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-"))
@@ -147,7 +147,7 @@ def scripted_log(
 
 
 def crash_at(point: str, nth: int = 1) -> CrashPoint:
-    """Raise `Crash` when a point is reached for the nth time. The process lives on."""
+    """Raise `Crash` when a crash point is reached for the nth time. The process survives."""
 
     def crash() -> None:
         raise Crash(point)
@@ -156,14 +156,16 @@ def crash_at(point: str, nth: int = 1) -> CrashPoint:
 
 
 def kill_at(point: str, nth: int = 1) -> CrashPoint:
-    """Kill this process, as kill -9 does, when a point is reached for the nth time."""
+    """Kill this process, as kill -9 does, when a crash point is reached for the nth time."""
     return _at(point, nth, lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
 def _at(point: str, nth: int, act: Any) -> CrashPoint:
     known = (*POINTS, *REBUILD_POINTS, *LANDING_POINTS)
     if point not in known:
-        raise InvalidSetting(f"There is no point {point!r}", hint=f"There are: {', '.join(known)}")
+        raise InvalidSetting(
+            f"There is no crash point {point!r}", hint=f"There are: {', '.join(known)}"
+        )
     times = 0
 
     def crash_point(name: str) -> None:

@@ -199,11 +199,11 @@ def test_a_checkpoint_that_is_ahead_of_the_results_is_told(stored: Stored) -> No
     end = {"orders": position_at(stored.log, "orders", stored.log.head())}
     path = checkpoint_of(stored.log.url, "shop", "sales")
     (path / "offsets" / "0").write_text(Stored.offsets(end))
-    with pytest.raises(PipelineError, match="its checkpoint goes on from commit 2"):
+    with pytest.raises(PipelineError, match="its checkpoint resumes at commit 2"):
         hr.preflight(app, stored.log).require()
 
     database_of(stored.log.url, "shop").unlink()
-    with pytest.raises(PipelineError, match=r"up to commit 0 .* goes on from commit 2"):
+    with pytest.raises(PipelineError, match=r"up to commit 0 .* resumes at commit 2"):
         hr.preflight(app, stored.log).require()
 
 
@@ -228,9 +228,9 @@ def test_several_topics_without_their_checkpoint_may_not_do(stored: Stored) -> N
 @pytest.mark.parametrize(
     "damage, said",
     [
-        (lambda path: shutil.rmtree(path / "state"), "the state of its 3 batches is not there"),
+        (lambda path: shutil.rmtree(path / "state"), "the state of its 3 batches is missing"),
         (lambda path: (path / "state/0/0/3.delta").unlink(), "the state of its 3 batches"),
-        (lambda path: (path / "offsets/2").unlink(), "where batch 2 ends is not to be read"),
+        (lambda path: (path / "offsets/2").unlink(), "the end of batch 2 cannot be read"),
         (lambda path: (path / "offsets/2").write_text('v1\n{"topic'), "where batch 2 ends"),
     ],
     ids=["no state", "old state", "no offsets", "torn offsets"],

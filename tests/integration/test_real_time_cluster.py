@@ -56,4 +56,4 @@ def test_an_application_waits_for_cores_and_is_refused_where_there_are_too_few(
         assert live.stop().keys() == {"afar.out"}
 
     with Live(f"{file}:crowd", broker.url, tmp_path) as live:
-        assert "Spark can run 4 tasks at once, and in real time 5 have to" in live.refused()
+        assert "Spark can run 4 tasks at once, and real time needs 5" in live.refused()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import headrace as hr
-from headrace.runtime.realtime.tables import newest
+from headrace.runtime.realtime.reading import newest
 from tests import spark
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -172,7 +172,7 @@ def test_as_of_a_commit_or_a_moment_a_view_is_what_the_log_was_then(shop: Shop) 
     with shop.rebuild(until=NOW) as building:
         building.build()
         assert building.rows() == []
-        with pytest.raises(MisusedHandle, match="as of a moment"):
+        with pytest.raises(MisusedHandle, match="as of an earlier time"):
             building.switch()
 
 
@@ -198,11 +198,11 @@ def test_what_cannot_be_rebuilt_is_told_before_spark_starts(log: ScriptedLog) ->
     with pytest.raises(UnknownView, match="has no view 'saels'") as caught:
         hr.rebuild(app, "saels", log.log)
     assert caught.value.hint == "There are: sales"
-    with pytest.raises(MisusedHandle, match="as of a moment"):
+    with pytest.raises(MisusedHandle, match="as of an earlier time"):
         hr.rebuild(app, "sales", log.log, until=0, switch=True)
     with pytest.raises(InvalidPosition, match="Commit 99 is not in the log"):
         hr.rebuild(app, "sales", log.log, until=99)
-    with shop.rebuild(), pytest.raises(AlreadyRunning, match="being built already"):
+    with shop.rebuild(), pytest.raises(AlreadyRunning, match="already being built"):
         shop.rebuild()
 
 
@@ -240,7 +240,7 @@ def test_what_retention_took_from_the_log_is_not_given_up_unasked(log: ScriptedL
     with shop.rebuild() as building:
         building.build()
         assert building.lost > 0
-        with pytest.raises(ViewError, match="rows that retention has taken"):
+        with pytest.raises(ViewError, match="rows that retention has removed"):
             building.switch()
         done = building.switch(accept_loss=True)
     assert done is not None

@@ -125,6 +125,6 @@ def test_a_step_with_several_topics_stops_where_its_batches_are_cut_anew(log: Sc
     shutil.rmtree(checkpoint_of(log.log.url, "shop", "counts"))
     _write(log, app, "left", 3, start=1)
     stored = before.view("counts")
-    with pytest.raises(PipelineError, match="lies before and after that"):
+    with pytest.raises(PipelineError, match="overlaps them"):
         log.run(app, spark=shared(), max_commits=2)
     assert before.view("counts") == stored

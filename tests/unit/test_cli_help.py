@@ -76,7 +76,7 @@ def test_the_list_of_commands_says_what_each_command_says_of_itself() -> None:
 
 
 def test_the_default_log_is_the_one_the_library_opens() -> None:
-    assert address.DEFAULT == DEFAULT_LOG
+    assert address.DEFAULT_LOG == DEFAULT_LOG
     assert address.VARIABLE == "HEADRACE_LOG"
 
 

@@ -91,7 +91,7 @@ def declared(**more: Any) -> hr.App:
 
 def test_it_is_explained() -> None:
     told = declared().explain()["once"]
-    assert told["then"] == "leaves rows where event != 'ping'"
+    assert told["then"] == "keeps rows where event != 'ping'"
     assert told["drops"] == "rows whose user and event was there less than 1h before or after"
     assert told["holds"] == "each user and event, until time is 2h past its first row"
     assert "the first row of each, as it comes" in told["emits"]

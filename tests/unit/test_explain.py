@@ -56,9 +56,9 @@ def test_an_application_is_explained_step_by_step() -> None:
         "step slow\n"
         "  reads      topic views, keyed by url, with the event time at\n"
         "  reads      topic more, keyed by url, with the event time at\n"
-        "  time       goes on with the topic that is furthest behind\n"
-        "  then       takes the rows of 2 streams together\n"
-        "  then       leaves rows where ms > 100\n"
+        "  time       follows the slowest topic\n"
+        "  then       merges 2 streams\n"
+        "  then       keeps rows where ms > 100\n"
         "  counts     by url: hits = count(*)\n"
         "  window     tumbling, 1m\n"
         "  lateness   a delay of 10s and a grace of 1m: the watermark is the highest event time "
@@ -70,7 +70,7 @@ def test_an_application_is_explained_step_by_step() -> None:
         "  emits      from the first row on; on time 10s after the end of its window, then "
         "amended\n"
         "  keeps      view slow, a row for each url and window_start\n"
-        "  tells      each change of a row, in topic site.slow.changes\n"
+        "  changelog  each change of a row, in topic site.slow.changes\n"
         "  publishes  early, on-time and late panes to topic slow.updates\n"
         "  publishes  late rows to topic slow.late\n"
         "  dead       rows without an event time, or ahead of the clock, go to topic site.dead"
@@ -80,7 +80,7 @@ def test_an_application_is_explained_step_by_step() -> None:
 
 def test_a_step_without_windows_holds_nothing() -> None:
     told = everything().explain()["named"]
-    assert told["then"] == "keeps user and at; makes seconds = ms / 1000"
+    assert told["then"] == "keeps user and at; computes seconds = ms / 1000"
     assert told["holds"] == "nothing: each row by itself, as it comes"
     assert told["publishes"] == "each row once, to topic named"
 
@@ -120,7 +120,7 @@ def test_a_topic_whose_time_goes_on_by_itself_is_told() -> None:
     app = hr.App("site")
     quiet = app.topic("quiet", schema=SCHEMA, event_time="at", settings={"idle": "30s"})
     app.publish("all", quiet)
-    assert app.explain()["all"]["time"] == "goes on by the clock when quiet is quiet for 30s"
+    assert app.explain()["all"]["time"] == "follows the clock when quiet is idle for 30s"
 
 
 def test_explaining_needs_no_spark() -> None:

@@ -72,6 +72,6 @@ def test_a_row_starts_it_over(log: Log, clock: VirtualClock) -> None:
 
 def test_what_ends_it_is_told(log: Log, clock: VirtualClock) -> None:
     heart = IdleHeartbeat(log, ["gone"], clock)
-    heart._go_on()
+    heart._run()
     with pytest.raises(UnknownTopic):
         heart.check()

@@ -84,7 +84,7 @@ REFUSED: dict[str, tuple[Callable[[hr.App], hr.Stream], str]] = {
         lambda app: hr.merge(
             hr.filter(topic(app), "amount > 5"), hr.filter(topic(app), "amount < 2")
         ),
-        "reads 'uses' on 2 ways",
+        "reads 'uses' 2 times",
     ),
 }
 
@@ -181,7 +181,7 @@ def test_executors_of_a_cluster_are_waited_for() -> None:
     few: Any = Growing("spark://127.0.0.1:7077", 4)
     _check_slots(few, 4, clock)
     assert 0 < clock.monotonic() < SECOND
-    with pytest.raises(InvalidSetting, match=r"run 4 tasks at once, and in real time 5 have to"):
+    with pytest.raises(InvalidSetting, match=r"run 4 tasks at once, and real time needs 5"):
         _check_slots(few, 5, clock)
     assert clock.monotonic() > 20 * SECOND
 

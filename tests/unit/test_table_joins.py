@@ -138,4 +138,4 @@ def test_joined_tables_say_what_they_do() -> None:
     assert told["shows"] == "every row of orders, with nulls where it finds no other"
     assert "newest version of each id of orders" in told["holds"]
     assert told["keeps"] == "view priced, a row for each id"
-    assert "shop.priced.changes" in told["tells"]
+    assert "shop.priced.changes" in told["changelog"]

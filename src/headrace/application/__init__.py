@@ -1,1 +1,1 @@
-"""An application as a person uses it: run, rebuild, drain, check, back up."""
+"""The use cases of an application: run, rebuild, drain, check, back up."""

@@ -1,4 +1,4 @@
-"""The end of a stream: no more rows will come, so every window can be closed.
+"""Drain an application: no more rows will come, so close every window.
 
 drain(app)
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from headrace.application.run import DEFAULT_LOG, StepProgress, run
+from headrace.application.run import StepProgress, run
 from headrace.clock import micros, to_datetime
-from headrace.log import Capability, Log, open_log
+from headrace.log import DEFAULT_LOG, Capability, Log, open_log
 from headrace.operators.registry import operator_of
 from headrace.pipeline.app import App
 from headrace.plan.steps import steps_of
@@ -26,9 +26,9 @@ def drain(
     spark: SparkSession | None = None,
     settings: SparkSettings | None = None,
 ) -> list[StepProgress]:
-    """Run an application until all of its windows are final; returns what became of all rows.
+    """Run an application until all of its windows are final; return the progress of each step.
 
-    Rows that its topics get later for these windows are late: the time of the topics has gone on.
+    Rows that arrive later for these windows are late.
     """
     if not isinstance(log, Log):
         with open_log(log or app.log or DEFAULT_LOG) as opened:
@@ -40,9 +40,9 @@ def drain(
 
 
 def close_windows(app: App, log: Log) -> dict[str, int]:
-    """Move the topics that an application reads on, past the end of all windows it has by now.
+    """Advance the frontiers of an application's topics past the end of all of its open windows.
 
-    Returns to where, by topic. What is kept forever does not end, and moves nothing.
+    Return the new frontiers by topic. A window that never ends advances nothing.
     """
     moments: dict[str, int] = {}
     with open_views(log.home, app=app.name) as views:

@@ -1,4 +1,4 @@
-"""An application that runs in real time: each step a query that writes to topics as rows come.
+"""Run an application in real time: each step is a query that writes to topics row by row.
 
 with LiveRun(app, "kafka://127.0.0.1:9092") as running:
     running.wait()
@@ -27,20 +27,19 @@ from headrace.plan.kafka.connection import cluster_of, group_of
 from headrace.plan.position import Position, total_lag
 from headrace.plan.steps import Step
 from headrace.runtime.cluster import is_cluster, require_shared
-from headrace.runtime.progress import StepProgress
 from headrace.runtime.realtime.letters import TableLetters
 from headrace.runtime.realtime.qualify import check_real_time
 from headrace.runtime.realtime.query import RealTimeQuery
 from headrace.runtime.realtime.settings import RealTime
 from headrace.runtime.session import SparkSettings, spark_session
-from headrace.runtime.task import Task
+from headrace.runtime.task import StepProgress, Task
 from headrace.servers.java import jars
 from headrace.store.location import app_folder, share_folder
 from headrace.store.lock import only_run
 from headrace.store.topics import create_topics
 
 _SPARE = 2
-"""Tasks more, for what is looked up in tables."""
+"""Extra task slots for lookup tables."""
 
 _WORKERS_WITHIN = 30 * SECOND
 _POLL = 100 * MILLISECOND
@@ -49,8 +48,8 @@ _POLL = 100 * MILLISECOND
 class LiveRun(Closing):
     """An application that runs in real time. Closing it stops it, and it can be started again.
 
-    What it has written since Spark last wrote down how far it is, it writes again then. So a record
-    may be there twice, and an alert has an id by which its readers drop the second.
+    A restart writes the records since the last checkpoint again. So delivery is at least once, and
+    an alert has an id by which readers drop duplicates.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class LiveRun(Closing):
         self._clock = clock or SystemClock()
         self._stack = contextlib.ExitStack()
         self.queries: list[RealTimeQuery] = []
-        """The query of each step, for what Spark has to tell of it."""
+        """The query of each step."""
         self._tasks: list[Task] = []
         real_time = real_time or RealTime()
         steps = check_real_time(app, log.url if isinstance(log, Log) else log)
@@ -83,7 +82,7 @@ class LiveRun(Closing):
                 shutil.rmtree(folder / "live", ignore_errors=True)
             check_known(self.log, folder / "live" / TOPICS, steps)
             settings = settings or SparkSettings()
-            slots = _ranks(self.log, steps, settings)
+            slots = _slots(self.log, steps, settings)
             spark = spark or spark_session(
                 replace(settings, slots=slots),
                 log_file=folder / "spark.log",
@@ -114,7 +113,7 @@ class LiveRun(Closing):
             raise
 
     def _letters(self, spark: SparkSession, step: Step, checkpoint: Path) -> TableLetters | None:
-        """What tells of the table that a step looks things up in, if it does."""
+        """The writer of dead letters for the lookup table of a step; None without a table."""
         if not step.stream.looked_up:
             return None
         ((source,),) = map(sources, step.stream.looked_up)
@@ -122,24 +121,24 @@ class LiveRun(Closing):
         return TableLetters(spark, self.log, step, source.topic, place)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Return False after so many seconds. It does not end by itself; a failure is raised."""
+        """Return False after so many seconds. It does not end by itself. A failure is raised."""
         until = None if seconds is None else self._clock.monotonic() + int(seconds * SECOND)
-        while [task for task in self._tasks if not task.look(self._clock)]:
+        while [task for task in self._tasks if not task.poll(self._clock)]:
             if until is not None and self._clock.monotonic() >= until:
                 return False
         return True
 
     def progress(self) -> list[StepProgress]:
-        """How each step is doing, by the last checkpoint. The law is that of this run."""
+        """The progress of each step at the last checkpoint. Its law is that of this run."""
         return [self._progress(query) for query in self.queries]
 
     def stop(self) -> None:
-        """Stop computing. `progress` can still be asked for."""
+        """Stop the queries. `progress` still works."""
         for query in self.queries:
             query.stop()
 
     def close(self) -> None:
-        """Stop, and give everything back."""
+        """Stop, and release all resources."""
         self._stack.close()
 
     def _progress(self, query: RealTimeQuery) -> StepProgress:
@@ -159,21 +158,21 @@ def _rows_of(query: RealTimeQuery) -> int:
     return query.law.rows
 
 
-def _ranks(log: Log, steps: Sequence[Step], settings: SparkSettings) -> int:
-    """How many tasks run at once: one for each partition, and those that keep state."""
+def _slots(log: Log, steps: Sequence[Step], settings: SparkSettings) -> int:
+    """The number of tasks that run at once: one for each partition, and those with state."""
     read = sum(len(log.topic(topic).partitions) for step in steps for topic in step.topics)
     keeping = sum(step.computed.has_spark_state for step in steps)
     return read + keeping * (settings.shuffle_partitions or settings.tasks) + _SPARE
 
 
 def _check_slots(spark: SparkSession, slots: int, clock: Clock) -> None:
-    """Return once so many tasks can run at once. A cluster is given a while to start executors."""
+    """Return when so many tasks can run at once. A cluster gets time to start executors."""
     until = clock.monotonic() + _WORKERS_WITHIN
     while (there := spark.sparkContext.defaultParallelism) < slots:
         if not is_cluster(spark) or clock.monotonic() >= until:
             raise InvalidSetting(
-                f"Spark can run {there} tasks at once, and in real time {slots} have to",
-                hint="Give it more cores, or the topics fewer partitions; a local Spark can be "
-                f"given more tasks than there are cores: local[{slots}]",
+                f"Spark can run {there} tasks at once, and real time needs {slots}",
+                hint="Give Spark more cores, or the topics fewer partitions. A local Spark can "
+                f"have more tasks than cores: local[{slots}]",
             )
         clock.sleep(_POLL)

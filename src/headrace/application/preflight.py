@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 from headrace.errors import ChangedPipeline, HeadraceError, NotALog
 from headrace.language.differences import differences
-from headrace.log import Capability, Log, open_log
-from headrace.log.address import DEFAULT
+from headrace.log import DEFAULT_LOG, Capability, Log, open_log
 from headrace.pipeline.app import App
 from headrace.plan.gaps import Gaps
 from headrace.plan.inputs import check_topics
@@ -82,7 +81,7 @@ def preflight(app: App, log: str | Log | None = None) -> Preflight:
         there: Log | None = log if isinstance(log, Log) else None
         if not isinstance(log, Log):
             with contextlib.suppress(NotALog):
-                there = stack.enter_context(open_log(log or app.log or DEFAULT, create=False))
+                there = stack.enter_context(open_log(log or app.log or DEFAULT_LOG, create=False))
         if there is None:
             return Preflight(app.name, tuple(map(_new, steps)), True)
         path = database_of(there.home, app.name)

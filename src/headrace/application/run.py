@@ -1,4 +1,4 @@
-"""Running an application: its steps as queries of one Spark session, its results in its views.
+"""Run an application: its steps as queries of one Spark session, its results in its views.
 
 run(app, until_caught_up=True)
 
@@ -22,7 +22,7 @@ from headrace.application.preflight import preflight
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.closing import Closing
 from headrace.errors import LawBroken, PipelineError
-from headrace.log import Capability, Log, open_log
+from headrace.log import DEFAULT_LOG, Capability, Log, open_log
 from headrace.operators.registry import operator_of
 from headrace.pipeline.app import App, Latency
 from headrace.plan.crash_points import CrashPoint, nothing
@@ -35,14 +35,12 @@ from headrace.plan.steps import Step, steps_of
 from headrace.plan.stream_plan import Job
 from headrace.runtime.cluster import is_cluster, require_local, require_shared
 from headrace.runtime.idle import IdleHeartbeat
-from headrace.runtime.kafka.direct import why_not_direct
 from headrace.runtime.landing.landings import Landings
-from headrace.runtime.progress import StepProgress
 from headrace.runtime.realtime.qualify import check_real_time
 from headrace.runtime.realtime.settings import RealTime
-from headrace.runtime.running import RunningStep, query_of
+from headrace.runtime.running import RunningStep, query_of, why_not_direct
 from headrace.runtime.session import SparkSettings, spark_session
-from headrace.runtime.task import Task, died
+from headrace.runtime.task import StepProgress, Task, died
 from headrace.servers.java import jars
 from headrace.store.location import app_folder, checkpoint_of, database_of, share_folder
 from headrace.store.lock import only_run
@@ -52,8 +50,6 @@ from headrace.store.sqlite.sink import ViewSink
 from headrace.store.sqlite.switching import finish_switches
 
 __all__ = ["LiveRun", "Run", "StepProgress", "run", "start"]
-
-DEFAULT_LOG = "file:./data"
 
 
 @dataclass(frozen=True)
@@ -65,7 +61,7 @@ class _Running:
 
 
 class Run(Closing):
-    """An application that runs. Closing it stops it, and it can be started again at any time."""
+    """An application that runs. Closing it stops it, and it can be started again."""
 
     def __init__(
         self,
@@ -104,7 +100,7 @@ class Run(Closing):
     def _prepare(
         self, spark: SparkSession | None, settings: SparkSettings | None, *, fresh: bool
     ) -> None:
-        """Look whether it can run, on what there is, and make ready what it runs with."""
+        """Check that it can run, and open the session, the database and the outbox."""
         self._on_kafka = Capability.COMMITS not in self.log.capabilities
         if self._on_kafka:
             share_folder(self.log.home, cluster_of(self.log))
@@ -114,7 +110,7 @@ class Run(Closing):
         for step in self._steps:
             prepare_topics(self.log, step)
         if fresh:
-            _forget(folder, views)
+            _remove_results(folder, views)
         else:
             finish_switches(home, app)
             preflight(self.app, self.log).require()
@@ -135,7 +131,7 @@ class Run(Closing):
         self._outbox = Outbox(self._database, self.log, producer, self._crash_point)
 
     def _compose(self) -> None:
-        """Make of each step what runs it and what keeps its results."""
+        """Make the query and the sink of each step."""
         landing = [s for s in self._steps if self._on_kafka and why_not_direct(s) is not None]
         self._landings = self._land(landing)
         landed = self._landings.log if self._landings is not None else self.log
@@ -165,7 +161,7 @@ class Run(Closing):
                 partial(query.start, sink, until_caught_up=self._until_caught_up),
                 query.wait,
                 partial(getattr, sink, "reached"),
-                # What is not here yet would not be caught up with.
+                # Rows that have not landed would be missed.
                 tuple(landings) if step in landing and self._until_caught_up else (),
                 self._by_chance,
             )
@@ -174,7 +170,7 @@ class Run(Closing):
         self._heartbeat = IdleHeartbeat(landed, _with_frontiers(self._running), self._clock)
 
     def _land(self, steps: Sequence[Step]) -> Landings | None:
-        """What copies from a broker what steps need, if any do."""
+        """The landings that copy topics from a broker; None if no step needs them."""
         if not steps:
             return None
         topics = {topic.name: topic for step in steps for topic in topics_of(step)}
@@ -206,38 +202,38 @@ class Run(Closing):
                 queries[id(task)].wait_for_source(self._clock)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Whether all steps ended by themselves within so many seconds. A failure is raised."""
+        """True if all steps end by themselves within so many seconds. A failure is raised."""
         until = None if seconds is None else self._clock.monotonic() + int(seconds * SECOND)
-        # Every step is looked at, or the failure of a later one would wait for the first to end.
-        while [task for task in self._tasks if not task.look(self._clock)]:
+        # Check every step, or the failure of a later one would wait for the first to end.
+        while [task for task in self._tasks if not task.poll(self._clock)]:
             self._heartbeat.check()
             if until is not None and self._clock.monotonic() >= until:
                 return False
         return True
 
     def progress(self) -> list[StepProgress]:
-        """How each step is doing."""
+        """The progress of each step."""
         return [self._progress(running) for running in self._running]
 
     @property
     def queries(self) -> list[RunningStep]:
-        """The streaming query of each step, for what Spark has to tell of it."""
+        """The query of each step."""
         return [running.query for running in self._running]
 
     def stop(self) -> None:
-        """Stop computing. What was stored stays, and `progress` can still be asked for."""
+        """Stop the queries. Stored results stay, and `progress` still works."""
         for running in self._running:
             running.query.stop()
 
     def close(self) -> None:
-        """Stop, and give everything back. The rest of the log is for the next run."""
+        """Stop, and release all resources."""
         self._stack.close()
 
     def _by_chance(self, failure: PipelineError) -> bool:
-        """Whether it may not happen again.
+        """True if a restart may get past a failure.
 
-        Where a worker of a cluster was lost, Spark does some of its work again and counts its rows
-        twice. Such a batch does not add up, is not stored, and is computed once more.
+        If a cluster loses a worker, Spark repeats some tasks and counts their rows twice. Such a
+        batch breaks the row law, is not stored, and is computed again.
         """
         if isinstance(failure, LawBroken):
             return is_cluster(self._spark)
@@ -254,7 +250,7 @@ class Run(Closing):
 
 
 def _with_frontiers(steps: Sequence[_Running]) -> set[str]:
-    """The topics whose time can be moved on when they go quiet."""
+    """The topics whose frontier can advance while they are idle."""
     able = [s for s in steps if Capability.FRONTIERS in s.log.capabilities]
     return {topic for running in able for topic in running.query.step.topics}
 
@@ -271,12 +267,11 @@ def start(
     real_time: RealTime | None = None,
     fresh: bool = False,
 ) -> Run | LiveRun:
-    """Start an application in the background, to go on until it is closed.
+    """Start an application in the background, to run until it is closed.
 
-    It runs on `spark`, or on this process's session, which is made as `settings` say if there is
-    none yet. `latency` says how, if not as the application itself does: in micro-batches, with
-    `batch_limits` for each, or in real time, with its place kept as `real_time` says.
-    `fresh` forgets what was computed before.
+    It runs on `spark`, or on this process's session, which is made from `settings` if there is
+    none. `latency` overrides the application's own: micro-batches of at most `batch_limits`, or
+    real time with the settings `real_time`. `fresh` removes all earlier results first.
     """
     if (latency or app.latency) == "real-time":
         where = log or app.log or DEFAULT_LOG
@@ -302,7 +297,7 @@ def run(
     settings: SparkSettings | None = None,
     batch_limits: BatchLimits | None = None,
 ) -> list[StepProgress]:
-    """Run an application until it has caught up with the log; returns what became of all rows."""
+    """Run an application until it has caught up with the log; return the progress of each step."""
     with start(
         app, log, until_caught_up=True, spark=spark, settings=settings, batch_limits=batch_limits
     ) as running:
@@ -310,8 +305,8 @@ def run(
         return running.progress()
 
 
-def _forget(folder: Path, views: Path) -> None:
-    """Remove all that was computed. The log has what it was computed from."""
+def _remove_results(folder: Path, views: Path) -> None:
+    """Remove all results and checkpoints. They can be computed again from the log."""
     for suffix in ("", "-wal", "-shm"):
         Path(f"{views}{suffix}").unlink(missing_ok=True)
     (folder / TOPICS).unlink(missing_ok=True)

@@ -11,7 +11,7 @@ import typer
 from headrace.cli.failures import say
 from headrace.errors import UserError
 
-DEFAULT_LOG = "file:./data"
+DEFAULT_LOG = "file:./data"  # as in headrace.log, which would make --help slow
 
 
 def _warn_of_secrets(ctx: typer.Context, url: str | None) -> str | None:

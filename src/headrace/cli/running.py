@@ -16,11 +16,12 @@ from rich.spinner import Spinner
 from rich.table import Table
 
 from headrace.application.rebuild.rebuild import Rebuild
-from headrace.application.run import DEFAULT_LOG, StepProgress, start
+from headrace.application.run import StepProgress, start
 from headrace.cli.failures import INTERRUPTED, say
 from headrace.cli.output import span
 from headrace.cli.step_tables import Rates, live_table, plain_line
 from headrace.clock import SECOND, Clock, SystemClock
+from headrace.log import DEFAULT_LOG
 from headrace.pipeline.app import App, Latency
 from headrace.plan.source_options import BatchLimits
 from headrace.plan.steps import steps_of

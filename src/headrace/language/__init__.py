@@ -1,1 +1,1 @@
-"""What speaks about operators: SQL, explanations, definitions and their differences."""
+"""Operators in words: SQL, explanations, and differences between declarations."""

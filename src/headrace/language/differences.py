@@ -9,7 +9,7 @@ from headrace.operators.contract import Term
 from headrace.operators.registry import OPERATORS
 
 TERMS = {name: term for _, operator in OPERATORS for name, term in operator.terms.items()}
-"""The parts of all definitions in words."""
+"""The words for the parts of a definition, of all operators."""
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -25,7 +25,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         elif name == "merge" and old is not None and new is not None and len(old) == len(new):
             parts = enumerate(zip(old, new, strict=True), 1)
             changed = [(n, differences(was, now)) for n, (was, now) in parts if was != now]
-            found += [f"in merged stream {n} {told}" for n, words in changed for told in words]
+            found += [f"in merged stream {n} {text}" for n, words in changed for text in words]
         elif name == "merge" and old is not None and new is not None:
             found.append(f"{len(old)} streams were merged and {len(new)} are")
         elif old is None or new is None:
@@ -33,11 +33,11 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         else:
             was, now_is = _shown(term, old), _shown(term, new)
             found.append(f"the {term.called} was {was} and is {now_is}")
-    return found or ["its steps are in another order"]
+    return found or ["the order of its steps has changed"]
 
 
 def _flat(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """All that is said in a chain of steps, by what is said. Later steps of a kind come first."""
+    """The parts of a chain of steps, by name. Of several steps of a kind, the last comes first."""
     found: dict[str, Any] = {}
     here: Mapping[str, Any] | None = definition
     while here is not None:
@@ -55,7 +55,7 @@ def _several(value: Any) -> list[Any]:
 
 
 def _named(what: str, old: Iterable[Any], new: Iterable[Any]) -> list[str]:
-    """What became of things that have a name in front."""
+    """The differences between lists of named entries."""
     before, now = ({entry[0]: entry[1:] for entry in entries} for entries in (old, new))
     return [
         *(f"{what} {name!r} is new" for name in now if name not in before),

@@ -1,6 +1,6 @@
-"""An application in words: what each step reads, holds and emits, and when.
+"""Explain an application in words: what each step reads, holds and emits, and when.
 
-Read off the declaration. Nothing is run, and there need not be a log.
+It needs only the declaration. Nothing is run, and no log is needed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from headrace.pipeline.stream import Late, Source, Stream, sources
 from headrace.pipeline.tables import Table
 
 _CLOCKS = {
-    "punctuation": "what its source says, and not the highest event time",
-    "arrival": "the time of its last commit, and not the highest event time",
+    "punctuation": "the punctuation of its source",
+    "arrival": "the time of its last commit",
 }
 
 
@@ -31,7 +31,7 @@ def explain(app: App, log: Log | None = None) -> Explanation:
         facts = [
             *_facts(view.stream, log),
             ("keeps", f"view {view.name}, a row for each {listed(view.key)}"),
-            ("tells", f"each change of a row, in topic {app.name}.{view.name}.changes"),
+            ("changelog", f"each change of a row, in topic {app.name}.{view.name}.changes"),
         ]
         mine = [o for o in app.outputs.values() if o.topic not in taken and o.stream == view.stream]
         steps.append(_step(app, view.name, view.stream, facts, mine, taken))
@@ -50,7 +50,7 @@ def _step(
     outputs: list[Output],
     taken: set[str],
 ) -> StepExplanation:
-    """A step with what it publishes, whose topics are taken then."""
+    """Explain a step with its outputs, and add their topics to `taken`."""
     late = [
         output
         for output in app.outputs.values()
@@ -85,24 +85,26 @@ def _input(stream: Stream) -> list[Fact]:
         facts.append(("reads", f"topic {topic.name}{key}, with the event time {topic.event_time}"))
         if topic.settings.frontier != "events":
             by = _CLOCKS[topic.settings.frontier]
-            facts.append(("time", f"the frontier of {topic.name} is {by}"))
+            facts.append(
+                ("time", f"the frontier of {topic.name} is {by}, not the highest event time")
+            )
         if topic.settings.idle is not None:
             quiet = format_span(topic.settings.idle)
-            facts.append(("time", f"goes on by the clock when {topic.name} is quiet for {quiet}"))
+            facts.append(("time", f"follows the clock when {topic.name} is idle for {quiet}"))
     if len(read) > 1 and stream.follows_slowest:
-        facts.append(("time", "goes on with the topic that is furthest behind"))
+        facts.append(("time", "follows the slowest topic"))
     parts = stream.computed.upstream if stream.is_result else (stream,)
     return facts + [("then", text) for part in parts for text in _chain(part)]
 
 
 def _chain(stream: Stream) -> list[str]:
-    """What is done to each row, in order."""
+    """The operations on each row, in order."""
     before = [text for part in stream.upstream for text in _chain(part)]
     match stream:
         case Source() | Table():
             return before
         case Filter():
-            return [*before, f"leaves rows where {_text(stream.condition)}"]
+            return [*before, f"keeps rows where {_text(stream.condition)}"]
         case Project():
             made = [
                 f"{name} = {_text(e)}"
@@ -111,14 +113,15 @@ def _chain(stream: Stream) -> list[str]:
             ]
             kept = [name for name, e in stream.expressions if e in (name, f"`{name}`")]
             text = "; ".join(
-                [f"keeps {listed(kept)}"] * bool(kept) + [f"makes {', '.join(made)}"] * bool(made)
+                [f"keeps {listed(kept)}"] * bool(kept)
+                + [f"computes {', '.join(made)}"] * bool(made)
             )
             return [*before, text]
         case Explode():
-            text = f"makes a row for each element of {_text(stream.array)}, as {stream.into}"
+            text = f"explodes {_text(stream.array)} into one row per element, as {stream.into}"
             return [*before, text]
         case Merge():
-            return [*before, f"takes the rows of {len(stream.inputs)} streams together"]
+            return [*before, f"merges {len(stream.inputs)} streams"]
         case _:
             return [*before, operator_of(stream).step(stream)]
 

@@ -4,7 +4,7 @@ Everything else in headrace is derived from the log and can be recomputed. `Log`
 `open_log` finds the implementation by URL.
 """
 
-from headrace.log.address import folder_of_log, open_log
+from headrace.log.address import DEFAULT_LOG, folder_of_log, open_log
 from headrace.log.file.checking import check_log, log_ends
 from headrace.log.file.copying import copy_log, part_ways
 from headrace.log.interface import Capability, Log
@@ -29,7 +29,8 @@ from headrace.log.state import (
 )
 
 __all__ = [
-    "EARLIEST", "LATEST", "Ack", "Acks", "Batch", "Capability", "Commit", "CommitMode",
+    "DEFAULT_LOG", "EARLIEST", "LATEST", "Ack", "Acks", "Batch", "Capability", "Commit",
+    "CommitMode",
     "Consumer", "Delivery", "Flaw", "GroupState", "Header", "Lag", "Log", "Member", "Offset",
     "OnceBy", "PartitionState", "Position", "Producer", "Receipt", "Record", "Tell", "Time",
     "Topic", "TopicCommit", "TopicSettings", "TopicState", "Transaction", "UpkeepReport",

@@ -11,7 +11,7 @@ from headrace.errors import InvalidSetting, MissingExtra
 from headrace.log.file.log import FileLog
 from headrace.log.interface import Log
 
-DEFAULT = "file:./data"
+DEFAULT_LOG = "file:./data"
 VARIABLE = "HEADRACE_LOG"
 
 _KAFKA = {"confluent_kafka", "fastavro", "orjson"}
@@ -22,7 +22,7 @@ def open_log(url: str | None = None, *, clock: Clock | None = None, create: bool
 
     With `create`, a missing embedded log is created. A Kafka cluster has to exist.
     """
-    url = url or os.environ.get(VARIABLE) or DEFAULT
+    url = url or os.environ.get(VARIABLE) or DEFAULT_LOG
     if (folder := folder_of_log(url)) is not None:
         return FileLog(folder, clock=clock, create=create)
     scheme, _, rest = url.partition(":")

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from headrace.clock import micros
 from headrace.errors import InvalidSetting
-from headrace.log import Batch, Commit, Log, TopicCommit, open_log
+from headrace.log import DEFAULT_LOG, Batch, Commit, Log, TopicCommit, open_log
 from headrace.pipeline.time import Lateness
 
 _PAGE = 10_000
@@ -75,7 +75,7 @@ class Disorder:
         return Lateness(delay, max(_rounded_up(self.most) - delay, timedelta(0)))
 
 
-def suggest_lateness(topic: str, log: Log | str = "file:./data") -> Disorder:
+def suggest_lateness(topic: str, log: Log | str = DEFAULT_LOG) -> Disorder:
     """Measure how late the rows of a topic were. Its `suggestion()` is a start for `Lateness`."""
     if isinstance(log, str):
         with open_log(log, create=False) as opened:

@@ -1,1 +1,1 @@
-"""How a plan is kept running: queries, checkpoints, the Spark session, clusters."""
+"""Run a plan: queries, checkpoints, the Spark session, clusters."""

@@ -1,4 +1,4 @@
-"""What Spark remembers of a step: a folder of its own files, and beside them whose it is."""
+"""The checkpoint of a step: Spark's own files, and a note of its owner."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from headrace.plan.steps import Step, fingerprint
 
 _IDENTITY = "headrace.json"
 _SCHEMA_PATH = re.compile(r'"file:[^"]*(/state/\d+/_stateSchema/[^"]*)"')
-"""The one kind of absolute path that Spark keeps in a checkpoint."""
+"""The only absolute path that Spark writes into a checkpoint."""
 _SHIFT = "shift"
 
 SHIFT = 63_113_904_000_000_000
-"""2,000 years in microseconds: they put the year 1 after 1970, and 9999 far from any limit."""
+"""2,000 years in microseconds, which move the year 1 past 1970 and keep 9999 within limits."""
 
 
 def owner_of(step: Step, begun: Mapping[str, Position]) -> dict[str, Any]:
-    """Whose a checkpoint is: a step's as it is declared, from where it began."""
+    """The owner of a checkpoint: a step, its definition, and its first position."""
     return {
         "app": step.app,
         "step": step.name,
@@ -41,11 +41,11 @@ class Checkpoint:
 
     @property
     def exists(self) -> bool:
-        """Whether anything was remembered."""
+        """True if the folder holds a checkpoint."""
         return (self.path / _IDENTITY).exists() or (self.path / "offsets").exists()
 
     def claim(self, owner: Mapping[str, Any]) -> None:
-        """Enter an owner, its `app` and `step` and more, if it is new; else compare them."""
+        """Write down the owner of a new checkpoint; check that of an existing one."""
         if self.exists:
             self.check_owner(owner)
             self._sweep()
@@ -55,15 +55,14 @@ class Checkpoint:
 
     @property
     def shift(self) -> int:
-        """The shift of times where Spark compares them with its watermark.
+        """The number of microseconds that is added to event times for Spark's watermark.
 
-        A checkpoint of a version that did not move them goes on as it began: its state and its
-        watermark are in true times.
+        It is 0 for a checkpoint of an older version, whose state and watermark have true times.
         """
         return int(self._identity().get(_SHIFT, 0)) if self.exists else SHIFT
 
     def check_owner(self, owner: Mapping[str, Any]) -> None:
-        """Return if it is this owner's."""
+        """Raise unless the checkpoint belongs to this owner."""
         found = self._identity()
         found.pop(_SHIFT, None)
         if found != owner:
@@ -76,21 +75,23 @@ class Checkpoint:
             )
 
     def _identity(self) -> dict[str, Any]:
-        """The owner as it is written; nothing if that cannot be read."""
+        """The owner in the note; empty if it cannot be read."""
         found = None
         with contextlib.suppress(json.JSONDecodeError, FileNotFoundError):
             found = json.loads((self.path / _IDENTITY).read_text())
         return found if isinstance(found, dict) else {}
 
     def _sweep(self) -> None:
-        """Remove what Spark was about to write when it was killed. It counts the files that it has
-        written so far, these as well, and does not begin with its first batch if there are any."""
+        """Remove temporary files of a Spark that was killed.
+
+        Spark counts them as batches, and would skip its first batch.
+        """
         for folder in ("offsets", "commits"):
             for left in (self.path / folder).glob(".*.tmp*"):
                 left.unlink(missing_ok=True)
 
     def _relocate(self) -> None:
-        """Rewrite the absolute paths in Spark's metadata of state, if the folder was moved."""
+        """Correct the absolute paths in Spark's state metadata if the folder was moved."""
         here = f"file:{self.path.absolute()}"
         for file in self.path.glob("state/*/_metadata/v2/[0-9]*"):
             text = file.read_text()
@@ -102,47 +103,47 @@ class Checkpoint:
     def check(
         self, step: Step, begun: Mapping[str, Position], reached: Mapping[str, Position]
     ) -> None:
-        """Return if Spark can go on with it, and the results have all that was done with it."""
+        """Raise unless Spark can resume from it and every batch in it has stored results."""
         last = self.last_done()
         done = begun if last < 0 else self.end_of(last)
         if behind(reached, done):
             raise PipelineError(
                 f"Step {step.name!r} has stored results up to {commits_told(reached)}, and "
-                f"its checkpoint goes on from {commits_told(done)}",
-                hint=f"Remove {self.path}; what is missing is then computed again",
+                f"its checkpoint resumes at {commits_told(done)}",
+                hint=f"Remove {self.path}; the missing results are then computed again",
             )
         if last >= 0 and step.computed.has_spark_state and not self.has_state(last + 1):
-            raise self._damaged(f"the state of its {last + 1:,} batches is not there")
+            raise self._damaged(f"the state of its {last + 1:,} batches is missing")
 
     def last_done(self) -> int:
-        """The number of the last batch that Spark believes to be done; -1 if there is none."""
+        """The number of the last batch that Spark committed; -1 if there is none."""
         names = [path.name for path in (self.path / "commits").glob("[0-9]*")]
         return max((int(name) for name in names if name.isdigit()), default=-1)
 
     def end_of(self, number: int) -> dict[str, Position]:
-        """Up to where a batch goes, as Spark has written it down before it began."""
+        """The end of a batch, which Spark writes before the batch begins."""
         try:
             return batch_end(self.path, number)
         except (OSError, ValueError, KeyError) as error:
-            raise self._damaged(f"where batch {number} ends is not to be read") from error
+            raise self._damaged(f"the end of batch {number} cannot be read") from error
 
     def sync_plan(self, number: int) -> None:
-        """Return when a power cut cannot take back where a batch ends. Spark does not see to it.
+        """Sync the end of a batch to disk, which Spark does not do.
 
-        What a batch has written stays, so after a power cut it must not be cut anew.
+        Stored results survive a power cut, so the batch has to keep the same end.
         """
         for path in (self.path / "metadata", self.path / "offsets" / str(number)):
             sync_path(path)
             sync_path(path.parent)
 
     def has_state(self, version: int) -> bool:
-        """Whether every part of the state has been written in a version."""
+        """True if every part of the state has a version."""
         parts = [path for path in self.path.glob("state/*/[0-9]*") if path.is_dir()]
         return bool(parts) and all(any(part.rglob(f"{version}[._]*")) for part in parts)
 
     def _damaged(self, how: str) -> PipelineError:
         return PipelineError(
             f"The checkpoint in {self.path} is damaged: {how}",
-            hint="Remove it. Spark's state is then computed again from the log, and what is "
-            "stored stays as it is",
+            hint="Remove it. Spark's state is then computed again from the log, and stored "
+            "results stay",
         )

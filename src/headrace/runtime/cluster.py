@@ -1,7 +1,7 @@
-"""A cluster's workers: what they need of us, and where they are.
+"""The workers of a cluster: their hosts, and the modules that they need.
 
-Workers have Python and what headrace depends on. headrace itself and the user's own modules are
-sent to them, so that they run what the driver runs, and not what was installed there last year.
+Workers have Python and headrace's dependencies. The driver sends them headrace itself and the
+user's own modules, so that all run the same version.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ from urllib.parse import urlsplit
 from pyspark.sql import SparkSession
 
 from headrace.errors import InvalidSetting, Unsupported
+from headrace.runtime.spark_internals import executor_hosts, temporary_folder
 
 _MASTER = re.compile(r"spark://[^:/,\s]+:\d+(,[^:/,\s]+:\d+)*")
 _LOCAL_LOG = "file:"
-_ASKED = 8
-"""Tasks for each host, so that none is left out."""
+_PROBES = 8
+"""Tasks for each host, so that every host gets one."""
 
 
 def check_master(master: str) -> None:
-    """Return if it is the address of a cluster that headrace can run on."""
+    """Raise unless it is the address of a standalone Spark cluster."""
     if not _MASTER.fullmatch(master):
         raise InvalidSetting(
             f"{master!r} is not the address of a Spark cluster",
-            hint="Write spark://HOST:PORT, as the master's page has it\n"
-            "Without --master, Spark runs in this process, on as many cores as --cores says",
+            hint="Write spark://HOST:PORT, as the master's page shows it\n"
+            "Without --master, Spark runs in this process, on --cores cores",
         )
 
 
 def on_this_machine(master: str) -> bool:
-    """Whether the master only listens to workers of this machine."""
+    """True if the master accepts only workers of this machine."""
     host = urlsplit(master.partition(",")[0]).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -54,32 +55,32 @@ def is_cluster(spark: SparkSession) -> bool:
 
 
 def ship(spark: SparkSession) -> None:
-    """Send headrace and the modules of the user's own to the workers."""
-    # Spark serves the file for as long as it runs, and then removes the folder.
-    file = archive_of_modules(Path(str(spark.sparkContext._temp_dir)))
+    """Send headrace and the user's own modules to the workers."""
+    # Spark removes the folder when it ends.
+    file = archive_of_modules(temporary_folder(spark))
     if file.name not in {Path(name).name for name in spark.sparkContext.listFiles}:
         spark.sparkContext.addPyFile(str(file))
 
 
 def require_local(spark: SparkSession, url: str) -> None:
-    """Return if all workers can get at a log: one in a folder is only on this machine."""
+    """Raise if the log is in a folder and workers are on other machines."""
     if url.startswith(_LOCAL_LOG) and (others := _elsewhere(spark)):
         raise Unsupported(
             f"The log {url} is in a folder of this machine, and Spark has workers on "
             f"{', '.join(others)}",
-            hint="Use a log that they all reach, such as kafka://HOST:PORT",
+            hint="Use a log that all of them reach, such as kafka://HOST:PORT",
             capability="remote workers",
         )
 
 
 def require_shared(spark: SparkSession, folder: Path) -> None:
-    """Return if all workers see a folder, where they are to keep what they have to remember."""
+    """Raise unless all workers see the folder of Spark's state."""
     if not (others := _elsewhere(spark)):
         return
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=folder, prefix="seen-") as file:
-        asked = len(others) * _ASKED
-        seen = spark.sparkContext.parallelize([file.name] * asked, asked).map(os.path.exists)
+        tasks = len(others) * _PROBES
+        seen = spark.sparkContext.parallelize([file.name] * tasks, tasks).map(os.path.exists)
         if all(seen.collect()):
             return
     raise Unsupported(
@@ -91,22 +92,15 @@ def require_shared(spark: SparkSession, folder: Path) -> None:
 
 
 def _elsewhere(spark: SparkSession) -> list[str]:
-    """The hosts of a cluster's workers that are not on this machine."""
+    """The hosts of workers on other machines."""
     if not is_cluster(spark):
         return []
-    spark.sparkContext.parallelize([0], 1).count()  # now there is a worker
-    return sorted(host for host in _executors(spark) if not is_ours(host))
-
-
-def _executors(spark: SparkSession) -> set[str]:
-    """The hosts of all executors; the driver is among them, and is here."""
-    status = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()
-    names = status.keys().toList().mkString(" ").split()
-    return {name.rpartition(":")[0] for name in names}
+    spark.sparkContext.parallelize([0], 1).count()  # executors start with the first job
+    return sorted(host for host in executor_hosts(spark) if not is_ours(host))
 
 
 def is_ours(host: str) -> bool:
-    """Whether this machine has the address: only then can a socket be bound to it."""
+    """True if this machine has the address: only then can a socket be bound to it."""
     try:
         family, kind, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as probe:
@@ -117,12 +111,12 @@ def is_ours(host: str) -> bool:
 
 
 def archive_of_modules(folder: Path) -> Path:
-    """An archive of all that is to be sent, named by what is in it."""
+    """Make an archive of the modules to send, named by its contents."""
     folder.mkdir(parents=True, exist_ok=True)
     made = folder / "modules.zip"
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, path in sorted(_files()):
-            # The same files make the same archive, whenever they were written.
+            # Without the times of the files, the same files make the same archive.
             info = zipfile.ZipInfo(name)
             info.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(info, path.read_bytes())
@@ -131,9 +125,9 @@ def archive_of_modules(folder: Path) -> Path:
 
 
 def _files() -> Iterator[tuple[str, Path]]:
-    """What is to be sent: by its name in the archive, and where it is."""
+    """The files to send: the name in the archive, and the path."""
     yield from _package(Path(__file__).parents[1])
-    # What the main script itself defines is pickled as it is, by Spark.
+    # Spark pickles what the main script itself defines.
     tops = {name.partition(".")[0] for name in sys.modules} - {"headrace", "__main__"}
     for top in tops & sys.modules.keys():
         module = sys.modules[top]
@@ -151,7 +145,7 @@ def _package(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _is_own(path: Path) -> bool:
-    """Whether a module is the user's: neither Python's nor installed."""
+    """True if a module is the user's own: neither Python's nor installed."""
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     installed = [*map(sysconfig.get_path, names), site.getusersitepackages()]
     return path.suffix in ("", ".py") and not any(

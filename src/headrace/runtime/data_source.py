@@ -1,10 +1,10 @@
-"""A topic of the embedded log as a source of Spark, batch and streaming, and as a sink.
+"""A topic of the embedded log as a Spark data source, batch and streaming, and as a sink.
 
     spark.dataSource.register(LogSource)
     spark.read.format("headrace").option("log", "file:./data").option("topic", "orders").load()
 
-A streaming reader's position is a commit, and a batch is made of whole commits, as many as
-`max_rows` and `max_commits` allow. Executors read Arrow record batches straight from the segments.
+The position of a streaming reader is a commit. A batch has whole commits, as many as `max_rows` and
+`max_commits` allow. Executors read Arrow record batches straight from the segments.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from headrace.plan.source_options import ANY, FORMAT, SourceOptions
 from headrace.runtime.data_writer import JobWriter, StreamWriter, Target
 from headrace.schema.ddl import format_schema
 
-_ANEW = "Without its checkpoint, the stream reads the topic anew as it is now"
+_FRESH = "Without its checkpoint, the stream reads the topic from the start"
 
 
 class LogSource(DataSource):
-    """`spark.dataSource.register(LogSource)` makes the format `headrace` known."""
+    """The format `headrace`; register it with `spark.dataSource.register(LogSource)`."""
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
     def schema(self) -> str:
-        wish = SourceOptions.from_options(self.options)
-        return format_schema(wish.schema(opened(wish.log).topic(wish.topic).topic))
+        options = SourceOptions.from_options(self.options)
+        return format_schema(options.schema(opened(options.log).topic(options.topic).topic))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(SourceOptions.from_options(self.options))
@@ -70,82 +70,82 @@ class LogSource(DataSource):
 
 
 class BatchReader(DataSourceReader):
-    """Everything that a topic holds now."""
+    """The rows of a topic at this moment."""
 
-    def __init__(self, wish: SourceOptions) -> None:
-        self._wish = wish
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
 
     def partitions(self) -> Sequence[Span]:
-        log, topic = opened(self._wish.log), self._wish.topic
-        start = self._wish.start or beginning(log, topic)
-        end = position_at(log, topic, min(log.head(), self._wish.until))
-        # Without any, Spark would ask for all there is.
-        return spans(start, end, self._wish.tasks) or [Span(0, 0, 0)]
+        log, topic = opened(self._options.log), self._options.topic
+        start = self._options.start or beginning(log, topic)
+        end = position_at(log, topic, min(log.head(), self._options.until))
+        # Without partitions, Spark would read everything.
+        return spans(start, end, self._options.tasks) or [Span(0, 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Span)
-        return read_rows(self._wish, partition) if partition.end else iter(())
+        return read_rows(self._options, partition) if partition.end else iter(())
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What is committed to a topic, batch by batch of whole commits."""
+    """The commits of a topic, batch by batch."""
 
-    def __init__(self, wish: SourceOptions) -> None:
-        self._wish = wish
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
         self._until: int | None = None
         self._idle: tuple[int, int] | None = None
-        """The log's head and a position, when there was nothing new for it: Spark asks often."""
+        """The log's head and a position with nothing new: a cache, since Spark asks often."""
 
     def initialOffset(self) -> dict[str, Any]:
-        start = self._wish.start or beginning(opened(self._wish.log), self._wish.topic)
+        start = self._options.start or beginning(opened(self._options.log), self._options.topic)
         return self._offset(start)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(self._wish.max_rows)
+        return ReadMaxRows(self._options.max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._until = opened(self._wish.log).head()
+        self._until = opened(self._options.log).head()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        wish, log, after = self._wish, opened(self._wish.log), start["commit"]
+        options, log, after = self._options, opened(self._options.log), start["commit"]
         head = log.head()
         if (head, after) == self._idle:
             return start
         self._idle = None
         self._check(start)
         everything = isinstance(limit, ReadAllAvailable)
-        upto = min(wish.until, ANY if self._until is None else self._until)
+        upto = min(options.until, ANY if self._until is None else self._until)
         commit = next_cut(
             log,
-            wish.topic,
+            options.topic,
             after,
-            rows=ANY if everything else wish.max_rows,
-            commits=ANY if everything else wish.max_commits,
-            upto=min(upto, wish.seam) if after < wish.seam else upto,
+            rows=ANY if everything else options.max_rows,
+            commits=ANY if everything else options.max_commits,
+            upto=min(upto, options.seam) if after < options.seam else upto,
         )
         if commit > after:
-            # What is made of it may outlast a power cut, so it must itself.
+            # Results may survive a power cut, so their rows have to.
             log.sync(commit)
-            return self._offset(position_at(log, wish.topic, commit))
+            return self._offset(position_at(log, options.topic, commit))
         self._idle = (head, after)
         return start
 
     def _offset(self, position: Position) -> dict[str, Any]:
-        """A position as Spark writes it into its checkpoint, from where a sink reads it."""
-        return {"topic": self._wish.topic, **position.to_json()}
+        """A position as Spark writes it into its checkpoint, where the sink reads it."""
+        return {"topic": self._options.topic, **position.to_json()}
 
     def _check(self, *places: dict[str, Any]) -> None:
-        """Return if the log still has what Spark's checkpoint speaks of."""
-        topic = self._wish.topic
-        gaps = Gaps(opened(self._wish.log), f"stream of {topic}", [topic], fresh=_ANEW)
+        """Raise unless the log still has the rows after the positions in Spark's checkpoint."""
+        topic = self._options.topic
+        gaps = Gaps(opened(self._options.log), f"stream of {topic}", [topic], fresh=_FRESH)
         for place in places:
             gaps.check({topic: Position.from_json(place)})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Span]:
         self._check(start, end)
-        found = spans(Position.from_json(start), Position.from_json(end), self._wish.tasks)
-        return [Span(0, 0, 0)] if self._wish.ticks and not found else found
+        found = spans(Position.from_json(start), Position.from_json(end), self._options.tasks)
+        return [Span(0, 0, 0)] if self._options.ticks and not found else found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Span)
-        return read_rows(self._wish, partition)
+        return read_rows(self._options, partition)

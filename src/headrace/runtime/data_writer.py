@@ -1,10 +1,10 @@
-"""Rows of Spark written to a topic of the embedded log, by a batch job or by a stream.
+"""Write rows of Spark to a topic of the embedded log, from a batch job or a stream.
 
     frame.write.format("headrace").option("log", "file:./data").option("topic", "orders")
 
-Tasks keep their rows in files beside the log, and the driver appends them once all tasks are done:
-of a job with a task that fails there is nothing in the topic. A stream's batch is one commit, under
-a number that it has again when it is repeated after a crash, so that it is there once.
+Tasks stage their rows in files beside the log, and the driver appends them when all tasks are done.
+So a job that fails writes nothing. A batch of a stream is one commit with a sequence number. After
+a crash the batch comes again under the same number, so it is written exactly once.
 """
 
 from __future__ import annotations
@@ -35,26 +35,28 @@ from headrace.runtime.checkpoint import Checkpoint
 _SPARKS = {"path", "checkpointlocation", "queryname"}
 _STAGING = "staging"
 _ABANDONED = 24 * 3600 * SECOND
-"""After this time nobody comes back for a file of rows."""
+"""The age at which a staged file is an orphan."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The topic that rows go to."""
+    """The topic to write to."""
 
     log: str
     topic: str
 
     @staticmethod
     def from_options(options: Mapping[str, str]) -> Target:
-        """What a user wrote after `.option`."""
+        """Read the options that the user gave."""
         check_options("sink", options, {"log", "topic"}, _SPARKS)
         return Target(options["log"], options["topic"])
 
     def check(self, columns: StructType, *, overwrite: bool) -> None:
-        """Return if rows with such columns can be added to the topic."""
+        """Raise unless rows with these columns can be appended to the topic."""
         if overwrite:
-            raise InvalidSetting("A log is added to, not written over", hint='Use .mode("append")')
+            raise InvalidSetting(
+                "A log can be appended to, not overwritten", hint='Use .mode("append")'
+            )
         with self.opened() as log:
             topic = log.topic(self.topic).topic
         if topic.schema is None:
@@ -73,7 +75,7 @@ class Target:
         return open_log(self.log, create=False)
 
     def staging(self) -> Path:
-        """The folder for rows that are not in the topic yet."""
+        """The folder of staged rows."""
         with self.opened() as log:
             folder = Path(log.url.removeprefix("file:")) / _STAGING
         folder.mkdir(exist_ok=True)
@@ -82,14 +84,14 @@ class Target:
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """The rows of one task: a file, if there are any."""
+    """The staged rows of one task. Without rows there is no file."""
 
     path: str
     rows: int
 
 
 def stage(target: Target, rows: Iterator[pa.RecordBatch]) -> Staged:
-    """Keep a task's rows in a file until all tasks are done."""
+    """Stage a task's rows in a file until all tasks are done."""
     path = target.staging() / f"{uuid.uuid4()}.arrow"
     count = 0
     with ExitStack() as stack:
@@ -103,7 +105,7 @@ def stage(target: Target, rows: Iterator[pa.RecordBatch]) -> Staged:
 
 
 def staged_rows(messages: Sequence[WriterCommitMessage | None]) -> list[pa.Table]:
-    """The rows of all tasks."""
+    """Read the staged rows of all tasks."""
     return [
         pa.ipc.open_stream(pa.memory_map(message.path)).read_all()
         for message in messages
@@ -112,7 +114,7 @@ def staged_rows(messages: Sequence[WriterCommitMessage | None]) -> list[pa.Table
 
 
 def forget(target: Target, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Remove the files of these tasks, and of others that nobody came back for."""
+    """Remove the files of these tasks, and orphans of earlier ones."""
     for message in messages:
         if isinstance(message, Staged):
             Path(message.path).unlink(missing_ok=True)
@@ -122,7 +124,7 @@ def forget(target: Target, messages: Sequence[WriterCommitMessage | None]) -> No
 
 
 class JobWriter(DataSourceArrowWriter):
-    """Adds the rows of a job, in as many commits as it takes."""
+    """Appends the rows of a job, in one or more commits."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -141,7 +143,7 @@ class JobWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Adds each batch of a stream as one commit, once."""
+    """Appends each batch of a stream as one commit, exactly once."""
 
     def __init__(self, target: Target, checkpoint: str | None) -> None:
         if checkpoint is None:
@@ -164,7 +166,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             except TransactionTooLarge as error:
                 raise TransactionTooLarge(
                     f"Batch {batchId} has {rows.nbytes:,} bytes: too many for one commit",
-                    hint="Have the stream read less at a time, as with the option max_rows",
+                    hint="Let the stream read smaller batches, as with the option max_rows",
                 ) from error
         forget(self._target, messages)
 
@@ -172,7 +174,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         forget(self._target, messages)
 
     def _query(self) -> str:
-        """The stream's own id. It is in its checkpoint, so it lives and ends with its numbers."""
+        """The stream's id. Batch numbers count within one checkpoint, and so does the id in it."""
         try:
             return str(json.loads((self._path / "metadata").read_text())["id"])
         except OSError:

@@ -1,4 +1,4 @@
-"""What made a streaming query fail, told as an error of ours."""
+"""Turn the failure of a streaming query into an error of headrace."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _DEATHS = (
     "ExecutorLostFailure",
     "FetchFailed",
 )
-"""How Spark tells that a Python worker has died, or a worker of a cluster."""
+"""Texts of Spark that mean that a Python worker or an executor died."""
 
 
 @contextlib.contextmanager
 def answering(note: Callable[[BaseException], None]) -> Iterator[None]:
-    """Have what fails in a batch that Spark calls for noted, and Spark hear of it.
+    """Note what a batch function raises, and raise it as an ordinary error.
 
-    Spark waits for an answer, and only an ordinary error is one.
+    Spark waits for an answer, and only an `Exception` is one.
     """
     try:
         yield
@@ -37,25 +37,25 @@ def answering(note: Callable[[BaseException], None]) -> Iterator[None]:
         raise
     except BaseException as error:
         note(error)
-        raise PipelineFailed(f"The batch was given up: {error!r}") from error
+        raise PipelineFailed(f"The batch was aborted: {error!r}") from error
 
 
 def failure_of(
     step: str, checkpoint: Path | None, ours: Exception | None, sparks: Exception
 ) -> HeadraceError:
-    """The error to raise for what a batch of ours raised, if it did, or else for what Spark says.
+    """The error to raise: from what our batch function raised, or else from what Spark says.
 
-    Its detail `by_chance` says that it may not happen again.
+    Its detail `by_chance` is True if a restart may get past it.
     """
     if isinstance(ours, HeadraceError):
         return ours
     text = str(ours or sparks)
-    if (told := _told_by_worker(text)) is not None:
-        return told
-    hint = "What was stored before is as it was; run it again to go on from there."
+    if (raised := _raised_by_worker(text)) is not None:
+        return raised
+    hint = "Stored results are intact. Run it again to resume."
     if checkpoint is not None:
         hint += (
-            f" If it fails in the same way at once, {checkpoint} may be damaged: without it, "
+            f" If it fails again at once, {checkpoint} may be damaged: without it, "
             "everything is computed again from the log"
         )
     return PipelineFailed(
@@ -66,15 +66,15 @@ def failure_of(
 
 
 def java_is_gone(step: str) -> PipelineFailed:
-    """The error for a Spark that does not answer any more."""
+    """The error for a Spark that no longer answers."""
     return PipelineFailed(
         f"Step {step!r} failed: the Java process that Spark runs in is gone",
-        hint="Was it killed, or short of memory? Run it again to go on from where it was",
+        hint="Was it killed, or out of memory? Run it again to resume",
     )
 
 
-def _told_by_worker(text: str) -> HeadraceError | None:
-    """Our own error, where a worker raised it and Spark has only its text."""
+def _raised_by_worker(text: str) -> HeadraceError | None:
+    """The error of headrace that a worker raised, parsed from Spark's text."""
     found = re.search(r"headrace\.errors\.(\w+): (.+)", text)
     kind = getattr(errors, found[1], None) if found else None
     if found is None or not (isinstance(kind, type) and issubclass(kind, HeadraceError)):

@@ -1,4 +1,4 @@
-"""The data frames of one step: its stream from the log, its results, and its late rows."""
+"""The data frames of a step: its stream from the log, its results, and its late rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headrace.plan.watermark import milliseconds, watermarked
 
 
 class Frames:
-    """Makes the frames of a step as its operator's plan says."""
+    """Makes the frames of a step from its operator's plan."""
 
     def __init__(self, job: Job, plan: StreamPlan) -> None:
         self._job = job
@@ -38,30 +38,30 @@ class Frames:
         self._by_frontier = any(
             job.log.topic(topic).topic.settings.frontier != "events" for topic in job.step.topics
         )
-        """True if Spark has to be told how far time is, because it is not the newest event's."""
+        """True if the watermark follows the log's frontier, not the newest event time."""
 
     @property
     def shapes(self) -> Shapes:
-        """The columns of what the step hands over."""
+        """The schemas of the step's outputs."""
         return self.plan.shapes
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Settings of Spark that the query needs beside those that all have."""
+        """Spark settings of this query alone."""
         return self.plan.settings
 
     def stream(
         self, sink: Sink, batch_limits: BatchLimits, shift: int
     ) -> tuple[DataFrame, Counters]:
-        """The step as a stream that begins where its sink did, and the counters in it.
+        """The step as a stream from its sink's first position, and the counters in it.
 
-        Its times are moved on by `shift` where Spark compares them with its watermark.
+        `shift` is added to event times for Spark's watermark.
         """
         self._shift = shift
         loaded: dict[str, DataFrame] = {}
 
         def load(source: Source) -> DataFrame:
-            # A topic that is read on two ways is one source, and so has one position.
+            # A topic that is read twice is one source, so it has one position.
             name = source.topic.name
             if name not in loaded:
                 loaded[name] = self._load_stream(source, sink, batch_limits)
@@ -71,15 +71,15 @@ class Frames:
         return self._streamed(self._compiler(load, counters)), counters
 
     def results(self, batch: DataFrame, sink: Sink, revision: int | None = None) -> Payload:
-        """The results of a batch of the stream, of which a sink has what came before."""
+        """The results of a batch. The sink has the results of earlier batches."""
         return self.plan.results(batch, sink, revision)
 
     def clear(self) -> None:
-        """Remove what workers have left of results that nobody asked for."""
+        """Remove the staged results of a batch that was not stored."""
         shutil.rmtree(self._job.staging, ignore_errors=True)
 
     def late(self, uncounted: Mapping[str, Uncounted]) -> pa.Table | None:
-        """The late rows among those that were set aside; None if there can be none."""
+        """The late rows among the candidates; None if there are no candidates."""
         if not any(found.candidates for found in uncounted.values()):
             return None
         candidates = {
@@ -113,7 +113,7 @@ class Frames:
         if needed is not None:
             wanted = {*needed, source.topic.event_time}
             columns = tuple(name for name in source.columns if name in wanted)
-        wish = SourceOptions(
+        options = SourceOptions(
             self._log.url,
             topic,
             columns,
@@ -128,18 +128,18 @@ class Frames:
             until=sink.limit(topic),
             ticks=self.plan.ticks,
         )
-        rows = self._spark.readStream.format(FORMAT).options(**wish.options()).load()
+        rows = self._spark.readStream.format(FORMAT).options(**options.options()).load()
         rows = self._job.placed(rows, source)
         if self.plan.held is None:
-            return rows  # there is no state for Spark to forget
+            return rows  # Spark has no state to evict
         moment = F.unix_micros(metadata.TIME)
         if self._by_frontier:
-            # Before there is one, it is lower than any time, and Spark has nothing to forget.
+            # Before there is a frontier, it is below any event time, and Spark evicts nothing.
             moment = F.greatest(F.col(metadata.FRONTIER), F.lit(FIRST_MOMENT))
         return watermarked(rows, moment, milliseconds(self.plan.held), self._shift)
 
     def _metadata(self) -> tuple[str, ...]:
-        """The metadata of rows that the plan makes use of."""
+        """The metadata columns that the plan needs."""
         if self._ordered:
             return tuple(metadata.TYPES)
         closing = self.plan.closing if self.plan.clears_source else None

@@ -1,7 +1,7 @@
-"""Moves time on in topics that have gone quiet, so that their last windows can fire.
+"""A heartbeat for idle topics: it advances their frontier, so that their last windows close.
 
-A topic's setting `idle` says after how long without a row that is done. Its frontier then goes on
-as the clock does, by commits without rows: what it was is in the log, and a replay finds it there.
+The topic setting `idle` says how long a topic has to be without rows. Then its frontier follows the
+clock, through commits without rows. These are in the log, so a replay sees the same frontiers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOOK = SECOND
 
 @dataclass
 class _Quiet:
-    """Since when a topic is quiet, where its frontier was then, and when it was last moved."""
+    """An idle topic: its last append, since when, its frontier then, and the last heartbeat."""
 
     last: int
     since: int
@@ -28,7 +28,7 @@ class _Quiet:
 
 
 class IdleHeartbeat:
-    """Looks after some topics of a log."""
+    """The heartbeat of some topics."""
 
     def __init__(self, log: Log, topics: Iterable[str], clock: Clock) -> None:
         self._log = log
@@ -40,8 +40,8 @@ class IdleHeartbeat:
         self._error: Exception | None = None
 
     def start(self) -> None:
-        """Look after them from now on, in the background."""
-        self._thread = threading.Thread(target=self._go_on, name="headrace-heart", daemon=True)
+        """Start the heartbeat in the background."""
+        self._thread = threading.Thread(target=self._run, name="headrace-heart", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -50,12 +50,12 @@ class IdleHeartbeat:
             self._thread.join()
 
     def check(self) -> None:
-        """Raise what has ended it, if anything has."""
+        """Raise the error that ended it, if any."""
         if self._error is not None:
             raise self._error
 
     def beat(self) -> None:
-        """Look at every topic once."""
+        """Advance the frontier of each topic that is idle."""
         now = self._clock.now()
         for name in self._topics:
             state = self._log.topic(name)
@@ -65,19 +65,19 @@ class IdleHeartbeat:
                 continue
             quiet = self._quiet.get(name)
             if quiet is None or quiet.last != last:
-                # A clock that was ahead may have dated the last row in the future.
+                # A clock that was ahead may have put the last row in the future.
                 since = min(last, now)
                 quiet = self._quiet[name] = _Quiet(last, since, state.frontier, since)
             if now - quiet.moved >= micros(idle):
                 self._log.advance(name, to_datetime(quiet.frontier + now - quiet.since))
                 quiet.moved = now
 
-    def _go_on(self) -> None:
+    def _run(self) -> None:
         while not self._stopped.wait(_LOOK / SECOND):
             try:
                 self.beat()
             except Retryable:
                 continue
-            except Exception as error:  # it is raised where somebody waits
+            except Exception as error:  # `check` raises it
                 self._error = error
                 return

@@ -1,4 +1,4 @@
-"""One step as a streaming query of Spark: from the log, through native operators, to a sink."""
+"""A step as a streaming query of Spark: from the log, through native operators, to a sink."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.errors import HeadraceError, LawBroken, PipelineError
 from headrace.pipeline.stream import sources
 from headrace.plan.accounting import Account, terms
 from headrace.plan.batch import Payload, Shapes, Sink, StepBatch
-from headrace.plan.counters import Counters, observed_by
+from headrace.plan.counters import Counters
 from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.law import NOT_STORED, Law
 from headrace.plan.position import Position, behind, commits_told, lowest_frontier
@@ -31,7 +31,7 @@ from headrace.runtime.checkpoint import Checkpoint, owner_of
 from headrace.runtime.failures import answering, failure_of, java_is_gone
 from headrace.runtime.frames import Frames
 from headrace.runtime.session import set_meanwhile
-from headrace.runtime.spark_internals import dropped, execution_of, nodes
+from headrace.runtime.spark_internals import await_end, dropped_rows, observed_counters
 from headrace.runtime.stopwatch import Stopwatch
 
 _STARTING = "Initializing"
@@ -39,7 +39,7 @@ _SOURCE_STARTS = 10 * SECOND
 
 
 class Query:
-    """Runs one step. Its checkpoint remembers where Spark is, its sink what has been stored."""
+    """Runs one step. The checkpoint has Spark's position, the sink what is stored."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Query:
         self.frames = self._frames(job, plan)
         self._counters = Counters()
         self._query: StreamingQuery | None = None
-        self._beside = ThreadPoolExecutor(1, thread_name_prefix="headrace-aside")
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="headrace-uncounted")
         self._started = threading.Event()
         self._sink: Sink | None = None
         self._error: BaseException | None = None
@@ -71,13 +71,13 @@ class Query:
 
     @property
     def shapes(self) -> Shapes:
-        """The columns of what the step hands over."""
+        """The schemas of the step's outputs."""
         return self.frames.shapes
 
     # Running
 
     def start(self, sink: Sink, *, until_caught_up: bool) -> None:
-        """Start in the background, to go on and on, or until what is in the log now is done."""
+        """Start in the background, to run until stopped or until caught up with the log."""
         self._sink = sink
         self._error = None
         self._stopwatch.reset()
@@ -103,42 +103,40 @@ class Query:
         self._started.set()
 
     def wait_for_source(self, clock: Clock) -> None:
-        """Return when its source has answered, or soon after.
+        """Return when the source has started, or after ten seconds.
 
-        Each source is a process of its own, which Spark gives ten seconds to start. Many at once
-        would not make it.
+        Each source is a Python process, which Spark gives ten seconds to start. Many that start
+        at once would take longer.
         """
-        assert self._query is not None
-        until = clock.monotonic() + _SOURCE_STARTS
+        query, until = self._started_query, clock.monotonic() + _SOURCE_STARTS
         with contextlib.suppress(PySparkException, Py4JError, OSError):
-            while self._query.status["message"].startswith(_STARTING):
+            while query.status["message"].startswith(_STARTING):
                 if clock.monotonic() >= until:
                     return
                 clock.sleep(SECOND // 50)
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has ended by itself within so many seconds; its failure is raised."""
-        assert self._query is not None
+        """True if it ends by itself within so many seconds. Its failure is raised."""
         try:
-            ended = bool(self._query._jsq.awaitTermination(int(seconds * 1000)))
+            ended = await_end(self._started_query, seconds)
         except StreamingQueryException as error:
             raise self._failure(error) from self._error
         except (Py4JError, OSError) as error:
             raise java_is_gone(self.step.name) from error
         if ended:
-            self._stopwatch.tell(self._sink, self.progress, last=True)
+            self._stopwatch.report(self._sink, self.progress, last=True)
         return ended
 
     def stop(self) -> None:
-        """Stop, once the batch under way is done or given up."""
+        """Stop, when the current batch is done or aborted."""
         if self._query is not None:
             with contextlib.suppress(PySparkException, Py4JError, OSError):
                 self._query.stop()
-                self._stopwatch.tell(self._sink, self.progress, last=True)
+                self._stopwatch.report(self._sink, self.progress, last=True)
 
     @property
     def progress(self) -> Mapping[str, Any]:
-        """What Spark says of its last batch."""
+        """Spark's progress report on the last batch."""
         last = self._query.lastProgress if self._query is not None else None
         return json.loads(last.json) if last is not None else {}
 
@@ -157,7 +155,7 @@ class Query:
         self._error = error
 
     def _run_again(self, frame: DataFrame) -> None:
-        """The sink has it, and yet Spark has to compute it: its own state is not written yet."""
+        """Compute a batch that is stored already: Spark has not written its state yet."""
         frame.write.format("noop").mode("overwrite").save()
         self._check_dropped()
         self.frames.clear()
@@ -177,14 +175,13 @@ class Query:
         if begin != reached:
             raise PipelineError(
                 f"Step {self.step.name!r} has stored results up to {commits_told(reached)}, and "
-                f"the batch from {commits_told(begin)} to {commits_told(end)} lies before and "
-                "after that",
-                hint="A step with several topics cannot go on without its checkpoint. Remove the "
+                f"the batch from {commits_told(begin)} to {commits_told(end)} overlaps them",
+                hint="A step with several topics cannot resume without its checkpoint. Remove the "
                 "application's views and checkpoints, and they are computed again from the log",
             )
         self.frames.plan.check(reached, end)
         self._checkpoint.sync_plan(number)
-        looking = self._beside.submit(self._find_uncounted, reached, end)
+        looking = self._pool.submit(self._find_uncounted, reached, end)
         try:
             payload = self._results(number, frame, sink)
             self._crash_point("computed")
@@ -211,13 +208,13 @@ class Query:
         payload.remove()
 
     def _stored(self, end: Mapping[str, Position]) -> None:
-        """Called when a batch up to there has been stored."""
+        """Called when a batch up to these positions is stored."""
 
     def _results(self, number: int, frame: DataFrame, sink: Sink) -> Payload:
         return self.frames.results(frame, sink)
 
     def _law(self, account: Account, observed: Mapping[str, int]) -> Law:
-        """The terms of the law that are known before the batch is stored."""
+        """The terms of the row law that are known before the batch is stored."""
         law = terms(self.step.computed, account.rows, account.uncounted, self._counters, observed)
         law += Law(late=account.late.num_rows if account.late is not None else 0)
         per_row = self.frames.plan.windows_per_row
@@ -228,8 +225,8 @@ class Query:
     def _find_uncounted(
         self, start: Mapping[str, Position], end: Mapping[str, Position]
     ) -> dict[str, Uncounted]:
-        """What is not counted, read from the log while Spark counts the rest."""
-        self._stopwatch.tell(self._sink, self.progress, last=False)
+        """The uncounted rows, read from the log while Spark computes the batch."""
+        self._stopwatch.report(self._sink, self.progress, last=False)
         return {
             topic.name: find_uncounted(
                 self._log,
@@ -249,7 +246,7 @@ class Query:
         end: Mapping[str, Position],
         uncounted: Mapping[str, Uncounted],
     ) -> Account:
-        """What is to be said of a batch that was computed, given what was found meanwhile."""
+        """The account of a computed batch, with the uncounted rows that were found."""
         rows = {topic: end[topic].rows_after(start[topic]) for topic in end}
         return Account(
             rows, uncounted, self.frames.late(uncounted), lowest_frontier(self._log, end)
@@ -257,48 +254,45 @@ class Query:
 
     # What Spark knows
 
-    def _observed(self) -> dict[str, int]:
-        """The counters of the batch that was just computed, which Spark reports only later."""
-        if not self._counters:
-            return {}
-        return observed_by(self._execution, self._counters.all)
-
     @property
-    def _execution(self) -> Any:
+    def _started_query(self) -> StreamingQuery:
         assert self._query is not None
-        return execution_of(self._query)
+        return self._query
+
+    def _observed(self) -> dict[str, int]:
+        """The counters of the batch that was just computed."""
+        return observed_counters(self._started_query, self._counters.all)
 
     def _check_dropped(self) -> None:
-        """Return if Spark has dropped nothing of the batch that was computed and is not stored yet.
+        """Raise if Spark dropped rows of the batch as late.
 
-        What is late, the log has decided. The law does not see all that Spark drops: a join counts
-        its rows before.
+        The log decides what is late. The law alone does not see every drop: a join counts its rows
+        before Spark drops them.
         """
-        found = sum(dropped(node) for _, node in nodes(self._execution.executedPlan()))
-        if not found:
+        if not (found := dropped_rows(self._started_query)):
             return
-        what = f"Spark dropped {found:,} rows of step {self.step.name!r} as late, which the log"
+        what = f"Spark dropped {found:,} rows of step {self.step.name!r} as late that the log"
         if self._shift:
-            raise LawBroken(f"{what} had let pass", hint=NOT_STORED)
+            raise LawBroken(f"{what} had accepted", hint=NOT_STORED)
         raise PipelineError(
-            f"{what} had let pass: an earlier version of headrace began its checkpoint, in which "
-            "no time before 1970 counts",
+            f"{what} had accepted: its checkpoint is of an earlier version of headrace, which "
+            "cannot count times before 1970",
             hint=f"Nothing of this batch was stored. Remove {self._checkpoint.path}: Spark's state "
-            "is then computed again from the log, and what is stored stays as it is",
+            "is then computed again from the log, and stored results stay",
         )
 
     def _end_of(self, number: int) -> Mapping[str, Position]:
-        """Up to where a batch goes; before the first, where the step began."""
+        """The end of a batch; before the first batch, the first position of the step."""
         assert self._sink is not None
         return self._checkpoint.end_of(number) if number >= 0 else self._sink.begun
 
     def _claim_checkpoint(self, sink: Sink) -> None:
-        """Return if the checkpoint is this step's, and the sink has all that was done with it."""
+        """Raise unless the checkpoint is this step's, and all its batches are stored."""
         self._checkpoint.claim(owner_of(self.step, sink.begun))
         self._checkpoint.check(self.step, sink.begun, sink.reached)
 
     def _failure(self, error: Exception) -> HeadraceError:
-        """The failure, or the gap that caused it."""
+        """The failure, or the gap in the log that caused it."""
         if self._error is not None and not isinstance(self._error, Exception):
             raise self._error
         found = failure_of(self.step.name, self._checkpoint.path, self._error, error)

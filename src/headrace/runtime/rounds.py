@@ -1,10 +1,9 @@
-"""Runs a step whose state its sink keeps: round by round, each up to one commit of the whole log.
+"""Run a step whose state is in its sink: in rounds, each up to one commit of the whole log.
 
-Spark's streams keep a state of their own, and read each topic up to a place of its own. What joins
-tables has its state beside its results, and has to know that it has read all topics up to the same
-moment. So it needs no checkpoint: the place in the log is stored with the results, and a round that
-was not stored is computed again. Where a round does not have to ask the sink, it is computed while
-the one before it is stored.
+A stream of Spark keeps its own state, and reads each topic up to a different commit. A table join
+keeps its state beside its results, and needs all topics up to the same commit. So rounds need no
+checkpoint: the position is stored with the results, and a round that was not stored is computed
+again. A round that does not read the sink is computed while the one before it is stored.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _POLL = SECOND // 20
 
 
 class Rounds:
-    """Runs one step. Its sink remembers everything."""
+    """Runs one step. Its sink holds all state."""
 
     def __init__(
         self,
@@ -62,11 +61,11 @@ class Rounds:
 
     @property
     def shapes(self) -> Shapes:
-        """The columns of what the step hands over."""
+        """The schemas of the step's outputs."""
         return self._plan.shapes
 
     def start(self, sink: Sink, *, until_caught_up: bool) -> None:
-        """Start in the background, to go on and on, or until what is in the log now is done."""
+        """Start in the background, to run until stopped or until caught up with the log."""
         until = self._log.head() if until_caught_up else None
         if (gap := sink.gap()) is not None:
             raise gap
@@ -78,10 +77,10 @@ class Rounds:
         run.start()
 
     def wait_for_source(self, clock: Clock) -> None:
-        """Return when others may start: there is nothing to wait for."""
+        """Return at once: there is no source to wait for."""
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has ended by itself within so many seconds; its failure is raised."""
+        """True if it ends by itself within so many seconds. Its failure is raised."""
         assert self._thread is not None
         self._thread.join(seconds)
         if self._error is not None:
@@ -89,7 +88,7 @@ class Rounds:
         return not self._thread.is_alive()
 
     def stop(self) -> None:
-        """Stop, once the round under way is done or given up."""
+        """Stop, when the current round is done or aborted."""
         self._stopping.set()
         if self._thread is not None and self._thread.is_alive():
             with contextlib.suppress(PySparkException, Py4JError, OSError):
@@ -98,7 +97,7 @@ class Rounds:
 
     @property
     def progress(self) -> Mapping[str, Any]:
-        """What Spark says of its last batch: it has none of its own."""
+        """Empty: rounds have no progress report of Spark."""
         return {}
 
     def _run(self, sink: Sink, until: int | None) -> None:
@@ -106,16 +105,16 @@ class Rounds:
             self._spark.sparkContext.setJobGroup(self._name, self._name, interruptOnCancel=True)
             self._plan.begin(sink)
             with ThreadPoolExecutor(1, thread_name_prefix=f"{self._name}-storing") as storing:
-                self._go_on(sink, until, storing)
+                self._loop(sink, until, storing)
         except BaseException as error:
-            # What was given up because it had to stop is no failure.
+            # A job that was cancelled by `stop` is no failure.
             if not (self._stopping.is_set() and isinstance(error, PySparkException | Py4JError)):
                 self._error = error
         finally:
             with contextlib.suppress(PySparkException, Py4JError, OSError):
                 self._plan.ended()
 
-    def _go_on(self, sink: Sink, until: int | None, storing: ThreadPoolExecutor) -> None:
+    def _loop(self, sink: Sink, until: int | None, storing: ThreadPoolExecutor) -> None:
         stored: Future[None] = storing.submit(lambda: None)
         reached = sink.reached
         while not self._stopping.is_set():
@@ -145,7 +144,7 @@ class Rounds:
         self._crash_point("batch ended")
 
     def _cut(self, sink: Sink, start: Mapping[str, Position], until: int | None) -> int | None:
-        """The commit up to which the next round goes, if there is anything new for it."""
+        """The last commit of the next round; None if there is nothing new."""
         head = self._log.head() if until is None else until
         head = min(head, *map(sink.limit, self.step.topics))
         reached = max(position.commit for position in start.values())
@@ -153,7 +152,7 @@ class Rounds:
         new = [end for end in ends.values() if end > reached]
         if not new:
             return None
-        # Where not all fits, what comes after it in other topics has to wait as well.
+        # If a topic does not fit, later commits of other topics have to wait too.
         full = [
             end
             for topic, end in ends.items()
@@ -166,7 +165,7 @@ class Rounds:
         return next_cut(self._log, topic, reached, rows=rows, commits=commits, upto=upto)
 
     def _failure(self) -> BaseException:
-        """The failure, or the gap that caused it."""
+        """The failure, or the gap in the log that caused it."""
         error = self._error
         assert error is not None
         if not isinstance(error, Exception):

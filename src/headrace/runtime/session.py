@@ -1,4 +1,4 @@
-"""A Spark session fit for the machine: no more partitions than cores, and a quiet console."""
+"""The Spark session: as many partitions as cores, and a quiet console."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from headrace.errors import InvalidSetting, NoJava
 from headrace.runtime.cluster import check_master, is_cluster, on_this_machine, ship
 from headrace.runtime.data_source import LogSource
 from headrace.runtime.prefork import starting
+from headrace.runtime.spark_internals import silence_accumulators
 from headrace.servers.java.archive import options
 from headrace.servers.java.home import BRIEF, java_home
 
 _RETRIES = 3
-"""A task whose Python worker was killed is tried again."""
+"""Attempts of a task, in case its Python worker is killed."""
 
 _DRIVER = ("spark.driver.host", "spark.driver.bindAddress")
 
@@ -36,25 +37,24 @@ STATE_STORES = {
 
 @dataclass(frozen=True)
 class SparkSettings:
-    """How much of the machine Spark may have.
+    """The resources of Spark.
 
-    `state` is where open windows are kept between batches: in `memory`, which is faster, or in
-    `rocksdb`, which may be larger than memory.
+    `state` is the state store: `memory` is faster, `rocksdb` can hold more than memory.
     """
 
     cores: int = 0
-    """0 means all there are."""
+    """0 means all."""
     memory: str = "2g"
     shuffle_partitions: int = 0
-    """0 means one for each core. It is fixed when a pipeline first runs."""
+    """0 means one for each core. The first run of a pipeline fixes it."""
     state: Literal["memory", "rocksdb"] = "memory"
     brief: bool = False
-    """For a run of minutes: Java compiles less, so it starts in half the time and stays slower."""
+    """For a run of minutes: Java compiles less, so it starts in half the time and runs slower."""
     master: str = ""
-    """A cluster, as spark://HOST:PORT. Without one, Spark runs in this process."""
+    """The cluster, as spark://HOST:PORT. Without one, Spark runs in this process."""
     slots: int = 0
-    """How many tasks may run at once, where that is more than there are cores for: those of a query
-    in real time all run as long as it does, and mostly wait."""
+    """The least number of task slots. All tasks of a real-time query run at once, and mostly wait,
+    so it needs more slots than cores."""
 
     def __post_init__(self) -> None:
         if self.master:
@@ -66,7 +66,7 @@ class SparkSettings:
 
     @property
     def remote(self) -> bool:
-        """Whether workers may be on other machines."""
+        """True if workers may be on other machines."""
         return bool(self.master) and not on_this_machine(self.master)
 
     @property
@@ -75,24 +75,24 @@ class SparkSettings:
 
 
 def configuration(settings: SparkSettings) -> dict[str, str]:
-    """What is set differently from Spark's defaults, and why. `bench` gives peers the same."""
+    """The settings that differ from Spark's defaults. `bench` gives the baselines the same."""
     return {
         # 200 partitions are for a cluster; adaptive execution does not apply to streams.
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions or settings.tasks),
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": settings.memory,
-        # Nothing listens where others could reach it, unless workers elsewhere have to.
+        # Spark listens on loopback only, unless workers are on other machines.
         **({} if settings.remote else dict.fromkeys(_DRIVER, "127.0.0.1")),
-        # Nor can another user of this machine connect: Spark makes up a secret and keeps it in its
-        # memory. A cluster has one of its own, which whoever runs it sets on every machine.
+        # Other users of this machine cannot connect: Spark generates a secret and keeps it in
+        # memory. The secret of a cluster is set by its administrator.
         **({} if settings.master else {"spark.authenticate": "true"}),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # The log says when a window is final, so no batch is needed to let Spark know.
+        # The log decides when a window is final, so Spark needs no empty batches.
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        # A checkpoint's files are written with java.io and a rename, and without forking a
-        # process for each to ask for its permissions.
+        # This one writes with java.io and a rename. The default forks a process for each file, to
+        # read its permissions.
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.sql.execution.streaming.checkpointing."
             "FileSystemBasedCheckpointFileManager"
@@ -100,8 +100,8 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.streaming.stateStore.providerClass": STATE_STORES[settings.state],
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # Spark would note where each column was made, at the cost of half of making it; headrace
-        # tells a user's mistake at the user's own line already.
+        # Spark would record the source line of each column, at half the cost of making it. The
+        # errors of headrace name the user's line already.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
     }
 
@@ -112,10 +112,9 @@ def spark_session(
     log_file: Path | None = None,
     jars: Sequence[Path] = (),
 ) -> SparkSession:
-    """The session of this process, made if there is none yet. What Spark says goes to `log_file`.
+    """Return the session of this process, made if there is none. Spark logs to `log_file`.
 
-    An existing session is used as it is: a notebook may have brought its own. `jars` are what a
-    session that is made has beside Spark's own.
+    An existing session, such as a notebook's, is used as it is. A new session also loads `jars`.
     """
     settings = settings or SparkSettings()
     spark = SparkSession.getActiveSession()
@@ -143,12 +142,11 @@ def spark_session(
         except PySparkRuntimeError as error:
             raise NoJava(
                 f"Spark did not start: {error}",
-                hint=f"It needs Java 17 or newer, at JAVA_HOME or on the PATH. See {log_file}",
+                hint=f"Spark needs Java 17 or newer, at JAVA_HOME or on the PATH. See {log_file}",
             ) from None
-        # These would print a traceback if Java were killed, which a pipeline tells of by itself.
+        # These would print a traceback if Java is killed, which a pipeline reports itself.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
-        if (server := getattr(spark.sparkContext, "_accumulatorServer", None)) is not None:
-            server.handle_error = lambda *_: None
+        silence_accumulators(spark)
     if is_cluster(spark):
         ship(spark)
     elif spark.sparkContext.pythonExec == sys.executable:
@@ -164,7 +162,7 @@ def spark_class_path() -> str:
 
 
 def _of_cluster(settings: SparkSettings) -> dict[str, str]:
-    """What is set for a cluster besides."""
+    """The settings of a cluster."""
     if not settings.master:
         return {}
     found = {"spark.executor.memory": settings.memory}
@@ -177,7 +175,7 @@ def _of_cluster(settings: SparkSettings) -> dict[str, str]:
 
 @contextlib.contextmanager
 def set_meanwhile(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Let a query that is started meanwhile have settings of its own, which it then keeps."""
+    """Set Spark settings for queries that start in the block. They keep them."""
     before = {name: str(spark.conf.get(name)) for name in settings}
     try:
         for name, value in settings.items():
@@ -190,7 +188,7 @@ def set_meanwhile(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[
 
 @contextlib.contextmanager
 def _stderr_to(file: Path) -> Iterator[None]:
-    """Let a process started meanwhile inherit another stderr: the JVM talks before it is told."""
+    """Let processes that start in the block write stderr to a file: the JVM logs early."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:
@@ -203,6 +201,6 @@ def _stderr_to(file: Path) -> Iterator[None]:
 
 
 def _find_java() -> None:
-    """Point JAVA_HOME to the Java that setup brought, where the machine has none of its own."""
+    """Point JAVA_HOME to the Java of headrace if the machine has none."""
     if (home := java_home()) is not None:
         os.environ["JAVA_HOME"] = str(home)

@@ -1,34 +1,158 @@
-"""Spark's counts in a plan that it has run, read off the plan's own metrics."""
+"""Spark's private API, in one place: an upgrade of Spark has to be checked here.
+
+`headrace.plan` has two more such places, which operators need: `counters.observed_by` and
+`python_operators`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.clock import MILLISECOND
+from headrace.plan.counters import observed_by
 
 _DROPPED = "numRowsDroppedByWatermark"
 
 
-def execution_of(query: StreamingQuery) -> Any:
+# A session
+
+
+def executor_hosts(spark: SparkSession) -> set[str]:
+    """The hosts of all executors, and of the driver."""
+    status = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()
+    names = status.keys().toList().mkString(" ").split()
+    return {name.rpartition(":")[0] for name in names}
+
+
+def temporary_folder(spark: SparkSession) -> Path:
+    """The folder that Spark serves files from, and removes when it ends."""
+    return Path(str(spark.sparkContext._temp_dir))
+
+
+def silence_accumulators(spark: SparkSession) -> None:
+    """Keep Spark's accumulator server from printing a traceback when Java is killed."""
+    if (server := getattr(spark.sparkContext, "_accumulatorServer", None)) is not None:
+        server.handle_error = lambda *_: None
+
+
+# A streaming query
+
+
+def await_end(query: StreamingQuery, seconds: float) -> bool:
+    """True if a query ends by itself within so many seconds. Its failure is raised."""
+    return bool(query._jsq.awaitTermination(int(seconds * 1000)))
+
+
+def observed_counters(query: StreamingQuery, names: Sequence[str]) -> dict[str, int]:
+    """Counters of the batch that was just computed, which Spark itself reports later."""
+    return observed_by(_execution(query), names) if names else {}
+
+
+def observed_json(query: StreamingQuery, names: Iterable[str]) -> dict[str, str]:
+    """Observed metrics of the batch that was just computed, as JSON."""
+    metrics = _execution(query).observedMetrics()
+    return {name: str(metrics.apply(name).json()) for name in names}
+
+
+def dropped_rows(query: StreamingQuery) -> int:
+    """The rows of the last batch that Spark dropped because of its watermark."""
+    return sum(_dropped(node) for _, node in _nodes(query))
+
+
+def executed_plan(query: StreamingQuery) -> str:
+    """Spark's physical plan of the last batch."""
+    return str(_execution(query).executedPlan().toString())
+
+
+@dataclass(frozen=True)
+class TopicCounts:
+    """Spark's counts of a topic in a batch: all rows, rows with an event time, and their range.
+
+    Times are microseconds, which Spark truncates to milliseconds.
+    """
+
+    rows: int
+    placed: int
+    oldest: int | None
+    newest: int | None
+
+
+NO_ROWS = TopicCounts(0, 0, None, None)
+
+
+@dataclass(frozen=True)
+class BatchCounts:
+    """Spark's counts of a batch by topic, and the groups that it dropped as late."""
+
+    topics: dict[str, TopicCounts]
+    dropped: int
+
+
+def counts_of(query: StreamingQuery, shift: int) -> BatchCounts:
+    """Spark's counts in the batch that was just computed. A topic with no new rows is missing.
+
+    Spark counts rows at the scan and at the watermark anyway. Counters of ours would make every
+    row slower. `shift` is added to all times before Spark sees them.
+    """
+    topics: dict[str, TopicCounts] = {}
+    late = 0
+    times: Any = None
+    for kind, node in _nodes(query):
+        match kind:
+            case "StateStoreSaveExec":
+                late += _dropped(node)
+            case "EventTimeWatermarkExec":
+                times = node.eventTimeStats().value()
+            case "MicroBatchScanExec":  # right below its watermark
+                (topic,) = json.loads(node.end().json())
+                topics[topic] = _topic_counts(_metric(node, "numOutputRows"), times, shift)
+    return BatchCounts(topics, late)
+
+
+def _topic_counts(rows: int, times: Any, shift: int) -> TopicCounts:
+    placed = int(times.count())
+    if not placed:
+        return replace(NO_ROWS, rows=rows)
+    oldest, newest = (int(found) * MILLISECOND - shift for found in (times.min(), times.max()))
+    return TopicCounts(rows, placed, oldest, newest)
+
+
+def _execution(query: StreamingQuery) -> Any:
     """The execution of the batch that a query has just computed, or is about to commit."""
     return query._jsq.streamingQuery().lastExecution()
 
 
-def nodes(plan: Any) -> Iterator[tuple[str, Any]]:
-    """The operators of a plan from its end to its sources, each with the name of its class."""
+def _nodes(query: StreamingQuery) -> Iterator[tuple[str, Any]]:
+    """The operators of the last batch's plan from sink to source, each with its class name."""
+    plan = _execution(query).executedPlan()
     number = 0
     while (node := plan.apply(number)) is not None:
         yield str(node.getClass().getSimpleName()), node
         number += 1
 
 
-def metric(node: Any, name: str) -> int:
-    """The count of an operator under a name; 0 if it does not count that."""
+def _metric(node: Any, name: str) -> int:
+    """A metric of an operator; 0 if it has none of that name."""
     found = node.metrics().get(name)
     return int(found.get().value()) if found.isDefined() else 0
 
 
-def dropped(node: Any) -> int:
-    """The number of rows that an operator dropped because Spark's watermark had passed them."""
-    return metric(node, _DROPPED)
+def _dropped(node: Any) -> int:
+    return _metric(node, _DROPPED)
+
+
+# A checkpoint
+
+
+def batch_metadata(checkpoint: Path, number: int) -> dict[str, Any]:
+    """The watermark, time and settings that Spark wrote for a batch before it began."""
+    lines = (checkpoint / "offsets" / str(number)).read_text().splitlines()
+    found: dict[str, Any] = json.loads(lines[1])
+    return found

@@ -1,7 +1,7 @@
-"""Takes the time of each batch, for the sink to keep.
+"""Measure the time of each batch, for the sink to keep.
 
-Half of it is known when the results are stored. The rest is what Spark says of the batch, and it
-says so when the batch is over: when the next one begins, or the query has ended.
+Half of it is known when the results are stored. The rest is in Spark's progress report, which comes
+after the batch: when the next one begins, or the query has ended.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.plan.timing import Timing
 
 @dataclass(frozen=True)
 class _Stored:
-    """A batch whose results are stored, which took so many milliseconds."""
+    """A stored batch. `took` is the milliseconds of storing it."""
 
     batch: int
     rows: int
@@ -29,36 +29,36 @@ class _Stored:
     results: int
     took: int
     state: tuple[int, int] | None
-    """The rows and bytes of state, where Spark cannot tell."""
+    """The rows and bytes of state, if it is not in Spark."""
 
 
 class Stopwatch:
-    """That of one query."""
+    """The stopwatch of one query."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._stored: _Stored | None = None
 
     def reset(self) -> None:
-        """Forget the batch that was under way."""
+        """Forget the current batch."""
         self._stored = None
 
     @contextlib.contextmanager
     def storing(self, number: int, batch: StepBatch[Payload]) -> Iterator[None]:
-        """Take the time of the block, which stores a batch's results."""
+        """Measure the block, which stores the results of a batch."""
         began = time.perf_counter()
         yield
         took = int((time.perf_counter() - began) * 1_000)
         rows, lag, made = batch.law.rows, lag_of(self._log, batch.end), batch.payload
         self._stored = _Stored(number, rows, lag, made.results, took, made.state)
 
-    def tell(self, sink: Sink | None, progress: Mapping[str, Any], *, last: bool) -> None:
-        """Tell the sink of the last batch, if `progress` is Spark's report on it."""
+    def report(self, sink: Sink | None, progress: Mapping[str, Any], *, last: bool) -> None:
+        """Report the last batch to the sink, if `progress` is Spark's report on it."""
         stored = self._stored
         if stored is None or sink is None or progress.get("batchId") != stored.batch:
             return
         self._stored = None
-        # Nothing depends on it, and so nothing fails for it either.
+        # A missing measurement must not fail the query.
         with contextlib.suppress(HeadraceError):
             sink.timed(_timing(stored, progress), last=last)
 
@@ -83,7 +83,7 @@ def _timing(stored: _Stored, progress: Mapping[str, Any]) -> Timing:
 
 
 def _state_time(operator: Mapping[str, Any]) -> int:
-    """How long a task took to bring its part of the state up to date and to write it down."""
+    """Milliseconds of a task to update and commit its part of the state."""
     tasks = max(1, int(operator.get("numShufflePartitions", 1)))
     parts = ("allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs")
-    return sum(int(operator.get(part, 0)) for part in parts) // tasks  # Spark adds up all tasks
+    return sum(int(operator.get(part, 0)) for part in parts) // tasks  # Spark sums over all tasks

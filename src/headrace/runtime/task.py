@@ -1,46 +1,60 @@
-"""Work in the background that is begun again when a worker of Spark's has died."""
+"""A step as a background task that is restarted when a Spark worker dies, and its progress."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from headrace.clock import SECOND, Clock
 from headrace.errors import LawBroken, PipelineError, PipelineFailed
+from headrace.plan.law import Law
 
 _RESTARTS = 3
-"""How often in a row it is started again after a worker died, without getting any further."""
+"""Restarts in a row without any progress in between."""
+
+
+@dataclass(frozen=True)
+class StepProgress:
+    """The progress of a step. Times are microseconds."""
+
+    step: str
+    law: Law
+    frontier: int | None
+    lag: int
+    """Rows in the log whose results are not stored yet."""
+    lags: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The same by topic and partition, if known."""
 
 
 def died(failure: PipelineError) -> bool:
-    """Whether it failed because a worker of Spark's is gone."""
+    """True if a step failed because a Spark worker died."""
     return bool(failure.details.get("by_chance"))
 
 
 @dataclass
 class Task:
-    """One such work: how to start it, to wait for its end, and how far it has got."""
+    """A background task: how to start it, to wait for its end, and to tell how far it is."""
 
     start: Callable[[], None]
     wait: Callable[[float], bool]
     place: Callable[[], object]
     after: tuple[Task, ...] = ()
-    """What has to have ended before it starts."""
+    """Tasks that have to end before this one starts."""
     by_chance: Callable[[PipelineError], bool] = died
-    """Whether a failure may not happen again."""
+    """True if a restart may get past a failure."""
     started: bool = False
     ended: bool = False
     _restarts: int = field(default=0, repr=False)
     _failed_at: object = field(default=None, repr=False)
 
     def begin(self) -> None:
-        """Start it, unless it has to wait for something else."""
+        """Start it, unless a task before it has not ended."""
         if not self.started and all(other.ended for other in self.after):
             self.start()
             self.started = True
 
-    def look(self, clock: Clock) -> bool:
-        """Whether it has ended by itself, after a moment of waiting. A failure is raised."""
+    def poll(self, clock: Clock) -> bool:
+        """True if it has ended by itself, after a short wait. A failure is raised."""
         if self.ended:
             return True
         try:

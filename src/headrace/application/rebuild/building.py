@@ -1,4 +1,4 @@
-"""A version of a view that is built beside the live one: it tells nobody of what it computes."""
+"""A version of a view that is built beside the live one and publishes nothing."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _LOOK = 0.25
 
 
 class BuildSink(ViewSink):
-    """Keeps the results of a step up to a limit, and publishes nothing."""
+    """Stores the results of a step up to a limit, and publishes nothing."""
 
     def __init__(
         self, database: Database, log: Log, step: Step, shapes: Shapes, crash_point: CrashPoint
     ) -> None:
         self.limits: Mapping[str, int] = {}
-        """The last commit of each topic that is of interest; all of a topic that is not in it."""
+        """The last commit to read of each topic; no limit for others."""
         self._declared = step
         self._late_schema = shapes.late
         super().__init__(
@@ -60,7 +60,7 @@ class BuildSink(ViewSink):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that a reader sees, and the rows that each counts."""
+        """The columns of the view, and its row counts."""
         return self._keeper.schema
 
     @property
@@ -76,9 +76,9 @@ class BuildSink(ViewSink):
         return super().store(replace(batch, dead=None))
 
     def prepare_changelog(self) -> str:
-        """The changelog of the live view, made if need be. It has to have the same columns.
+        """Return the changelog of the live view, created if missing. Its columns have to match.
 
-        So have the topics that the step publishes to, or the next run would be refused.
+        The topics that the step publishes to have to match too, or the next run would be refused.
         """
         topic = changelog_topic(self._declared)
         assert topic is not None
@@ -89,17 +89,17 @@ class BuildSink(ViewSink):
         if _columns(there) != _columns(schema):
             raise InvalidPipeline(
                 f"The changelog {topic!r} has the columns that view {self._step.name!r} had before",
-                hint=f"Its readers cannot be told of others: headrace topics delete {topic}, and "
-                "the switch writes every row to a new one. Or give the view another name",
+                hint=f"A changelog cannot change its columns. Run headrace topics delete {topic}, "
+                "and the switch writes every row to a new one. Or rename the view",
             )
         return topic
 
     def _create_topics(self, late_schema: pa.Schema | None, changes: str | None) -> None:
-        """None: those of the live step are there."""
+        """Do nothing: the live step has created them."""
 
 
 class Build:
-    """A step as it is built, in a place of its own."""
+    """The build of a step, in its own folder."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Build:
         self.sink = BuildSink(self._database, log, step, self._query.shapes, crash_point)
 
     def advance(self, limits: Mapping[str, int], look: Callable[[], None]) -> None:
-        """Compute all up to these commits of its topics, calling `look` meanwhile."""
+        """Compute up to these commits of its topics, calling `look` in between."""
         if limits == self._done:
             return
         self.sink.limits = limits
@@ -138,23 +138,23 @@ class Build:
         self._done = limits
 
     def is_ahead(self, limits: Mapping[str, int]) -> bool:
-        """Whether it has more than is asked for."""
+        """True if it has read past the limits."""
         return _is_ahead(self.sink.reached, limits)
 
     def close(self) -> None:
-        """Give everything back. What was built stays."""
+        """Release all resources. The build stays."""
         self._database.close()
 
 
 def limits_of(step: Step, live: StoredStep | None, head: int) -> dict[str, int]:
-    """The last commit of each topic to read: what a live step has of it, or all."""
+    """The last commit to read of each topic: that of the live step, or the newest."""
     reached = live.reached if live is not None else {}
     newest = max((position.commit for position in reached.values()), default=head)
     return {t: reached[t].commit if t in reached else newest for t in step.topics}
 
 
 def make_room(log: Log, place: BuildPlace, step: Step, limits: Mapping[str, int]) -> None:
-    """Remove what was built before, unless it can be gone on with."""
+    """Remove an earlier build, unless it can be resumed."""
     before = None
     with contextlib.suppress(ViewError):
         before = steps_in(place.database).get(step.name)
@@ -172,7 +172,7 @@ def _is_ahead(reached: Mapping[str, Position], limits: Mapping[str, int]) -> boo
 
 
 def quiet(step: Step) -> Step:
-    """A step that computes the same, and publishes nothing."""
+    """The same step without outputs."""
     return replace(step, outputs=(), late=(), selective=())
 
 
@@ -181,7 +181,7 @@ def _columns(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
 
 
 class _NoOutbox(Outbox):
-    """Where nothing is put, nothing is sent."""
+    """An outbox that stays empty."""
 
     def __init__(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Computing a view again beside the live one: to see what would change, and then to switch.
+"""Rebuild a view beside the live one: see what would change, and then switch.
 
 found = rebuild(app, "sales", "file:./data")
 print(found.diff.changed)
@@ -16,11 +16,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headrace.application.rebuild.building import Build, limits_of, make_room
-from headrace.application.run import DEFAULT_LOG, StepProgress
+from headrace.application.run import StepProgress
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.closing import Closing
 from headrace.errors import MisusedHandle, UnknownView, ViewError
-from headrace.log import Capability, Log, open_log
+from headrace.log import DEFAULT_LOG, Capability, Log, open_log
 from headrace.pipeline.app import App
 from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.gaps import Gaps
@@ -50,22 +50,22 @@ Tell = Callable[[StepProgress], None]
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """What came of a rebuild."""
+    """The outcome of a rebuild."""
 
     diff: Diff
-    """What is another than in the live view, at the same place in the log."""
+    """The differences from the live view, at the same position in the log."""
     switched: bool
     lost: int
-    """Rows that the live view counts and the log does not have any more."""
+    """Rows that the live view counts and the log no longer has."""
     rows: list[dict[str, Any]] = field(default_factory=list)
-    """The view as of a moment, where it was asked for."""
+    """The rows of the view as of `until`."""
 
 
 class Rebuild(Closing):
-    """A view that is built beside the live one. What was built is kept, and gone on with.
+    """A view that is built beside the live one. A build is kept, and resumed next time.
 
-    With `until`, a moment or the number of a commit, it is built as it was then, and cannot take
-    the place of the live one.
+    With `until`, a time or the number of a commit, the view is built as of then, and cannot replace
+    the live one.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class Rebuild(Closing):
                 self.log = self._stack.enter_context(open_log(address, create=False))
             self.log.require(Capability.COMMITS)
             self.until = None if until is None else commit_by(self.log, until)
-            """The last commit that it is built of, where that is not for the live view to say."""
+            """The last commit to read, instead of that of the live view."""
             self._live = database_of(self.log.home, app.name)
             kind = "rebuild" if until is None else "until"
             self._place = build_place(self.log.home, app.name, view, kind)
-            busy = f"View {view!r} is being built already"
+            busy = f"View {view!r} is already being built"
             self._stack.enter_context(only_one(self._place.lock, busy, "Wait for it to end"))
             if view in switched_in(self._live):
                 with only_run(app_folder(self.log.home, app.name), app.name):
@@ -112,13 +112,13 @@ class Rebuild(Closing):
             raise
 
     def build(self, tell: Tell = lambda progress: None) -> None:
-        """Compute it up to where the live view is; without one, up to where the log is now."""
+        """Compute up to the position of the live view, or without one to the end of the log."""
         self._advance(steps_in(self._live).get(self.step.name), tell)
         self._crash_point("built")
 
     @property
     def lost(self) -> int:
-        """Rows that the live view counts and the log does not have any more."""
+        """Rows that the live view counts and the log no longer has."""
         live = steps_in(self._live).get(self.step.name)
         if live is None:
             return 0
@@ -130,14 +130,14 @@ class Rebuild(Closing):
         )
 
     def diff(self, limit: int = 20, tell: Tell = lambda progress: None) -> Diff:
-        """What is another than in the live view, with so many rows of each kind.
+        """The differences from the live view, with at most `limit` rows of each kind.
 
-        Both are compared at the same place in the log, even where the live one is running.
+        Both are compared at the same position in the log, even while the live one runs.
         """
         there = self._live.exists()
         databases = {"live": self._live} if there else {}
         with looking(**databases, built=self._built.place.database) as db:
-            # From the first look on, the live view stays as it is, for this connection.
+            # The first read pins a snapshot of the live view for this connection.
             db.execute("BEGIN")
             live = None
             if there:
@@ -148,7 +148,7 @@ class Rebuild(Closing):
             return Comparison(db, live, built).diff(self.step.name, limit)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Every row of what was built, by its key."""
+        """The rows of the build, by key."""
         assert self.step.view is not None
         return rows_in(self._built.place.database, self.step.name, self.step.view.key)
 
@@ -161,15 +161,15 @@ class Rebuild(Closing):
         limit: int = 20,
         tell: Tell = lambda progress: None,
     ) -> Diff | None:
-        """Put it into the place of the live view, if `agree` says so; returns what has changed.
+        """Replace the live view if `agree` returns True; return the differences.
 
-        The application must not be running meanwhile; with `wait`, this waits for its end.
+        The application must not be running; with `wait`, this waits for its end.
         """
         if self.until is not None:
             raise _not_live()
         hint = (
             "The new version is built, and kept. Stop the application and rebuild again, which "
-            "goes on from here; or let it wait with --wait"
+            "resumes here; or let it wait with --wait"
         )
 
         def look_again() -> None:
@@ -192,7 +192,7 @@ class Rebuild(Closing):
             return diff
 
     def close(self) -> None:
-        """Give everything back. What was built stays."""
+        """Release all resources. The build stays."""
         self._stack.close()
 
     # Building
@@ -200,11 +200,11 @@ class Rebuild(Closing):
     @property
     def _built(self) -> Build:
         if self._build is None:
-            raise MisusedHandle("Nothing was built yet", hint="Call build() first")
+            raise MisusedHandle("Nothing is built yet", hint="Call build() first")
         return self._build
 
     def _advance(self, live: StoredStep | None, tell: Tell) -> None:
-        """Build up to where the live view is, from what was built before if that will do."""
+        """Build up to the position of the live view, from an earlier build if possible."""
         if self.until is not None:
             limits = dict.fromkeys(self.step.topics, self.until)
         else:
@@ -246,19 +246,19 @@ class Rebuild(Closing):
         if name not in steps_in(self._live):
             raise UnknownView(
                 f"View {name!r} has no results yet that could be replaced",
-                hint="headrace run computes it, and publishes what it declares",
+                hint="headrace run computes and publishes it",
             )
         if self.step.selective:
             raise ViewError(
-                f"Topic {self.step.selective[0].topic!r} gets retractions or a selection of the "
-                f"changes of view {name!r}, and what it has is not what the new version has",
-                hint="Give the new version another name, and publish it to another topic",
+                f"Topic {self.step.selective[0].topic!r} has retractions or a selection of the "
+                f"changes of view {name!r}, which do not match the new version",
+                hint="Rename the new version, and publish it to another topic",
             )
         if self.lost and not accept_loss:
             raise ViewError(
-                f"The live view {name!r} counts {self.lost:,} rows that retention has taken from "
+                f"The live view {name!r} counts {self.lost:,} rows that retention has removed from "
                 "the log since, and the new version does not",
-                hint="--diff shows what would be removed; --accept-loss switches all the same",
+                hint="--diff shows what would be removed; --accept-loss switches anyway",
             )
 
 
@@ -276,11 +276,11 @@ def rebuild(
     settings: SparkSettings | None = None,
     batch_limits: BatchLimits | None = None,
 ) -> Rebuilt:
-    """Compute a view again from the log, beside the live one; returns what is another.
+    """Rebuild a view from the log, beside the live one; return the differences.
 
-    With `switch` it then takes the place of the live one, in one transaction. With `until`, a
-    moment or the number of a commit, it is computed as of then, and its rows are returned. `limit`
-    is how many rows of each kind the diff names.
+    With `switch` the new version then replaces the live one, in one transaction. With `until`, a
+    time or the number of a commit, the view is built as of then, and its rows are returned. `limit`
+    is the number of rows of each kind in the diff.
     """
     if switch and until is not None:
         raise _not_live()
@@ -299,7 +299,7 @@ def rebuild(
 
 def _not_live() -> MisusedHandle:
     return MisusedHandle(
-        "A view as of a moment cannot take the place of the live one",
+        "A view as of an earlier time cannot replace the live one",
         hint="Rebuild it without `until`",
     )
 

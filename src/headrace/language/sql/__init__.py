@@ -1,7 +1,7 @@
-"""SQL as another way to write a pipeline: the same streams, from the same functions.
+"""SQL as another way to write a pipeline: it makes the same streams as the functions in Python.
 
-`pieces` has the text and its places, and `clauses` cuts a SELECT. `query`, `grouping` and `windows`
-make streams of it. `inline` is `headrace.sql`, and `file` is a whole application in a file.
+`tokens` has the text and its positions, and `clauses` splits a SELECT. `query`, `grouping` and
+`windows` make streams. `inline` is `headrace.sql`, and `file` is a whole application in a file.
 """
 
 from headrace.language.sql.file import load_sql

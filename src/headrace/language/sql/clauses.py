@@ -1,4 +1,4 @@
-"""A SELECT cut into its clauses, and what is refused of them because no stream is made that way."""
+"""Split a SELECT into its clauses, and refuse those that have no meaning in a stream."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from sqlglot import TokenType, exp
 
 from headrace.language.sql.tokens import Piece
 
-_READ = "Ask for it when you read the view: headrace views query"
-_ONE = "A query reads one stream. UNION ALL puts several into one"
+_READ = "Do it when you read the view: headrace views query"
+_ONE = "A query reads one stream. UNION ALL merges several"
 _REFUSED: dict[str, tuple[tuple[TokenType, ...], str, str]] = {
     "joins": ((TokenType.JOIN, TokenType.COMMA), "Streams cannot be joined in SQL", _ONE),
-    "order": ((TokenType.ORDER_BY,), "A stream goes by time, and has no ORDER BY", _READ),
-    "sort": ((TokenType.SORT_BY,), "A stream goes by time, and has no SORT BY", _READ),
+    "order": ((TokenType.ORDER_BY,), "A stream is in time order, and has no ORDER BY", _READ),
+    "sort": ((TokenType.SORT_BY,), "A stream is in time order, and has no SORT BY", _READ),
     "limit": ((TokenType.LIMIT, TokenType.FETCH), "A stream has no end, so no LIMIT", _READ),
     "offset": ((TokenType.OFFSET,), "A stream has no end, so no OFFSET", _READ),
     "having": (
         (TokenType.HAVING,),
-        "HAVING would have to take results back when they change",
+        "HAVING would have to retract results when they change",
         _READ,
     ),
     "distinct": (
         (TokenType.DISTINCT,),
-        "DISTINCT would have to remember every row for good",
+        "DISTINCT would have to remember every row forever",
         "Group by the columns and a window instead",
     ),
     "qualify": ((TokenType.QUALIFY,), "QUALIFY has no meaning in a stream", _READ),
-    "windows": ((TokenType.WINDOW,), "Windows of rows are not to be had in a stream", _READ),
+    "windows": ((TokenType.WINDOW,), "A stream has no windows of rows", _READ),
 }  # fmt: skip
 _UNDERSTOOD = {"expressions", "from", "from_", "laterals", "where", "group", *_REFUSED}
 
 
 @dataclass(frozen=True)
 class Item:
-    """What SELECT names: an expression, what sqlglot makes of it, and the name that AS gives."""
+    """An item of SELECT: an expression, its sqlglot tree, and the name after AS."""
 
     piece: Piece
     made: Any
@@ -43,12 +43,12 @@ class Item:
 
     @property
     def name(self) -> str | None:
-        """What the column is called, if that is clear."""
+        """The name of the column, if it has one."""
         return self.alias if self.alias is not None else self.piece.name
 
     @property
     def call(self) -> tuple[str, list[Piece]] | None:
-        """The function and its arguments, if it is the call of one and nothing more."""
+        """The function and its arguments, if the item is just a call."""
         inside = self.piece.brackets(1)
         if inside is None or len(inside) + 3 != len(self.piece):
             return None
@@ -69,14 +69,14 @@ class Select:
 
 
 def cut(select: Piece) -> Select:
-    """The clauses of a SELECT that is made of nothing but what a stream can do."""
+    """Split a SELECT into its clauses; refuse one that a stream does not support."""
     if not select.is_word(0, "SELECT"):
         select.refuse("A stream is made by a SELECT", "Begin with SELECT or WITH")
     tree = select.tree()
     _refuse_clauses(select, tree)
     start = select.find(TokenType.FROM)
     if start is None:
-        select.refuse("It is not said which stream to read", "Add FROM and its name")
+        select.refuse("SELECT does not say which stream to read", "Add FROM and its name")
     source, laterals, where, group = _after_from(select.part(start + 1))
     prefixes, source = _prefixes(source)
     exploded = [_lateral(piece) for piece in laterals]
@@ -100,11 +100,11 @@ def _refuse_clauses(select: Piece, tree: Any) -> None:
         select.part(at or 0).refuse(message, hint)
     for name in sorted(there - _UNDERSTOOD):
         word = name.strip("_").upper()
-        select.refuse(f"{word} in a SELECT cannot be made a stream", "Leave it out")
+        select.refuse(f"A stream does not support {word} in a SELECT", "Leave it out")
 
 
 def _after_from(rest: Piece) -> tuple[Piece, list[Piece], Piece | None, Piece | None]:
-    """The source, the lateral views, the condition, and what is grouped by."""
+    """The source, the lateral views, the condition, and the GROUP BY list."""
     group_at = rest.find(TokenType.GROUP_BY)
     group = None if group_at is None else rest.part(group_at + 1)
     rest = rest.part(0, group_at if group_at is not None else len(rest))
@@ -116,7 +116,7 @@ def _after_from(rest: Piece) -> tuple[Piece, list[Piece], Piece | None, Piece | 
 
 
 def _prefixes(source: Piece) -> tuple[set[str], Piece]:
-    """What the stream is called, which its columns need not be told by, and what it is."""
+    """The names of the stream, which may not prefix its columns, and its source."""
     inside = source.brackets(0)
     taken = 1 if inside is None else len(inside) + 2
     while source.part(taken).tokens[:1] and source.tokens[taken].token_type == TokenType.DOT:
@@ -132,7 +132,9 @@ def _lateral(piece: Piece) -> tuple[Piece, str, str]:
     """The array, the column for its elements, and the name of the lateral view."""
     inside = piece.brackets(2)
     if not (piece.is_word(0, "VIEW") and piece.is_word(1, "EXPLODE")) or inside is None:
-        piece.refuse("This lateral view cannot be made a stream", "Use LATERAL VIEW EXPLODE(array)")
+        piece.refuse(
+            "A stream does not support this lateral view", "Use LATERAL VIEW EXPLODE(array)"
+        )
     names = [token for token in piece.part(len(inside) + 4).tokens if token.text.upper() != "AS"]
     if not 1 <= len(names) <= 2:
         piece.refuse(
@@ -160,12 +162,12 @@ def _item(piece: Piece, made: Any) -> Item:
 
 
 def refuse_nested(piece: Piece) -> None:
-    """Return if an expression is about one row, or the rows of a window of event time."""
+    """Refuse subqueries and OVER in an expression."""
     for at, token in enumerate(piece.tokens):
         if token.token_type == TokenType.SELECT:
             piece.part(at).refuse("A query cannot be part of an expression", _ONE)
         if token.token_type == TokenType.OVER:
             piece.part(at).refuse(
-                "OVER goes by the order of rows, which a stream does not have",
+                "OVER needs an order of rows, which a stream does not have",
                 "Group by a window: SLIDE looks back from each event",
             )

@@ -1,4 +1,4 @@
-"""A file of SQL as an application: its topics, streams and views, and what it publishes."""
+"""A file of SQL as an application: its topics, streams, views and outputs."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _KINDS = ("APPLICATION", "TOPIC", "STREAM", "VIEW")
 
 
 def load_sql(path: str | Path) -> App:
-    """The application that a file of SQL declares, called after the file unless it says otherwise.
+    """Load the application that a file of SQL declares. By default its name is that of the file.
 
-    It is what `headrace run` runs when it is given the file.
+    `headrace run` does the same with a file.
     """
     try:
         text = Path(path).read_text("utf-8")
     except FileNotFoundError:
         raise UserError(f"There is no file {path}", hint=f"Looked in {Path.cwd()}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}", hint="It has to be text") from None
+        raise UserError(f"{path} cannot be read: {error}", hint="It has to be UTF-8 text") from None
     script = Script(text, Where(str(path), 1), is_file=True)
     if not script.statements:
         raise InvalidPipeline(f"{path} declares nothing", hint=f"Begin with {_FORMS['TOPIC']}")
@@ -57,7 +57,7 @@ def load_sql(path: str | Path) -> App:
 
 @dataclass
 class _Value:
-    """What WITH says of a property, and where."""
+    """The value of a property in WITH, and its position."""
 
     text: str
     piece: Piece
@@ -65,7 +65,7 @@ class _Value:
 
 @dataclass
 class _Reading:
-    """An application, as far as the file has been read."""
+    """An application while its file is read."""
 
     first: Piece
     stem: str
@@ -87,7 +87,7 @@ class _Reading:
         return statement.is_word(0, "CREATE") and statement.is_word(1, "APPLICATION")
 
     def take(self, statement: Piece) -> None:
-        """Read one statement more."""
+        """Read one statement."""
         if self.names_app(statement):
             statement.refuse("An application is named once, at the top", "Move it up")
         if statement.is_word(0, "PUBLISH"):
@@ -96,13 +96,13 @@ class _Reading:
             kind = statement.tokens[1].text.upper()
             name, at = _name(statement, 2, kind)
             if name in self.streams:
-                statement.part(2).refuse(f"There are two of the name {name!r}", "Rename one")
+                statement.part(2).refuse(f"The name {name!r} is taken", "Rename one")
             with declared_at(statement.where):
                 make = {"TOPIC": self._topic, "STREAM": self._stream, "VIEW": self._view}[kind]
                 self.streams[name] = make(statement, name, at)
             return None
         statement.refuse(
-            "This is no statement of a pipeline",
+            "This is not a statement of a pipeline",
             "There are CREATE APPLICATION, TOPIC, STREAM and VIEW, and PUBLISH",
         )
 
@@ -114,7 +114,7 @@ class _Reading:
         _end(statement, at, "TOPIC")
         if "event_time" not in said:
             statement.refuse(
-                f"Topic {name!r} does not say which column has the event time",
+                f"Topic {name!r} does not say which column is the event time",
                 "Add WITH (event_time = 'column')",
             )
         partitions = said.pop("partitions", _Value("1", statement))
@@ -149,7 +149,7 @@ class _Reading:
         for need in ("delay", "grace"):
             if need not in said:
                 statement.part(2).refuse(
-                    f"View {name!r} does not say its {need}, and only you know how late rows come",
+                    f"View {name!r} does not say its {need}: only you know how late rows are",
                     f"Write {_FORMS['VIEW']}",
                 )
         lateness = Lateness(*(_span(said[need]) for need in ("delay", "grace")))
@@ -160,7 +160,7 @@ class _Reading:
         made = stream_of(query, Scope(self.streams, terms))
         if not isinstance(made, Aggregation):
             query.refuse(
-                f"View {name!r} has no GROUP BY, and so nothing that makes its rows unique",
+                f"View {name!r} has no GROUP BY, so its rows have no unique key",
                 f"{_FORMS['STREAM']} makes a stream of rows, and PUBLISH writes it to a topic",
             )
         key = said.get("key")
@@ -174,7 +174,7 @@ class _Reading:
         name, at = _name(statement, start, "PUBLISH")
         topic = statement.part(at + 1, at + 2)
         if not statement.is_word(at, "TO") or not len(topic):
-            statement.part(at).refuse("Where to publish is not said", f"Write {_FORMS['PUBLISH']}")
+            statement.part(at).refuse("PUBLISH does not name a topic", f"Write {_FORMS['PUBLISH']}")
         to, end = _name(statement, at + 1, "PUBLISH")
         _end(statement, end, "PUBLISH")
         stream = self.streams.get(name)
@@ -193,7 +193,7 @@ class _Reading:
 
 
 def _name(statement: Piece, at: int, kind: str) -> tuple[str, int]:
-    """A name, in quotes or not and with dots in it, and what follows."""
+    """Read a name, quoted or with dots; return it and the index of the next token."""
     start = at
     while at < len(statement) and (
         statement.tokens[at].token_type == TokenType.DOT
@@ -210,7 +210,7 @@ def _name(statement: Piece, at: int, kind: str) -> tuple[str, int]:
 def _properties(
     statement: Piece, at: int, kind: str, known: tuple[str, ...] | None = None
 ) -> tuple[dict[str, _Value], int]:
-    """What WITH (name = value, ...) says, if it is there, and what follows."""
+    """Read WITH (name = value, ...), if present; return it and the index of the next token."""
     if not statement.is_word(at, "WITH"):
         return {}, at
     inside = statement.brackets(at + 1)
@@ -220,12 +220,12 @@ def _properties(
             piece.refuse("This cannot be read as name = value", f"Write {_FORMS[kind]}")
         name = piece.tokens[0].text.lower()
         if known is not None and name not in known:
-            piece.refuse(f"There is no {name!r} to be said here", f"There are: {', '.join(known)}")
+            piece.refuse(f"There is no property {name!r} here", f"There are: {', '.join(known)}")
         if name in found:
-            piece.refuse(f"{name!r} is said twice", "Take one out")
+            piece.refuse(f"{name!r} is given twice", "Remove one")
         found[name] = _Value(piece.tokens[2].text, piece.part(2))
     if inside is None or not found:
-        statement.part(at).refuse("Nothing is said after WITH", f"Write {_FORMS[kind]}")
+        statement.part(at).refuse("WITH is empty", f"Write {_FORMS[kind]}")
     return found, at + len(inside) + 3
 
 
@@ -248,7 +248,7 @@ def _span(value: _Value) -> timedelta:
 
 @contextlib.contextmanager
 def _placed(piece: Piece) -> Iterator[None]:
-    """Add the place to an error that does not say where in the file it is."""
+    """Add the line and column to an error that lacks them."""
     try:
         yield
     except UserError as error:

@@ -1,4 +1,4 @@
-"""GROUP BY: keys, a window and aggregates, as `aggregate` takes them."""
+"""GROUP BY as the keys, window and aggregates of `aggregate`."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _OF_ONE: dict[str, Callable[[str], Aggregate]] = {
 _QUANTILES = ("APPROX_PERCENTILE", "PERCENTILE_APPROX", "QUANTILE")
 _OWN_ORDER = ("FIRST", "FIRST_VALUE", "LAST", "LAST_VALUE")
 _TAKEN = ("by", "emit", "lateness", "stream", "window")
-_WINDOW = f"{WINDOW_START} and {WINDOW_END} are there under these names"
+_WINDOW = f"{WINDOW_START} and {WINDOW_END} are always there"
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What a window needs to know besides its shape; `advice` says where to say it."""
+    """The settings of a window besides its shape; `advice` says where to set them."""
 
     lateness: Lateness | None
     emit: Emit
@@ -53,14 +53,14 @@ def aggregated(select: Select, stream: Stream, terms: Terms) -> Aggregation:
     windows = [piece for piece in select.group if is_window(piece)]
     if not windows:
         select.group[0].refuse(
-            "Without a window, a result would never be done",
+            "Without a window, a result would never be final",
             f"Add one to GROUP BY: {', '.join(SQL_FORMS)}, as in {SQL_FORMS['TUMBLE'].text}",
         )
     for piece in windows[1:]:
         piece.refuse("There are two windows", "Group by one of them")
     window = window_of(windows[0], stream)
     if terms.lateness is None:
-        windows[0].refuse("It is not said how late a row may be", terms.advice)
+        windows[0].refuse("The query does not say how late a row may be", terms.advice)
     keys = [_key(piece, select, stream) for piece in select.group if not is_window(piece)]
     made = {name: item.piece.text for name, item in keys if item.piece.name != name}
     listed = [item for _, item in keys]
@@ -88,49 +88,49 @@ def aggregated(select: Select, stream: Stream, terms: Terms) -> Aggregation:
 
 
 def _with_keys(stream: Stream, made: Mapping[str, str], where: Where) -> Stream:
-    """The rows with keys that are made of them, as `rekey` writes it."""
+    """Rows with computed keys, as `rekey` makes them."""
     kept = [(name, f"`{name}`") for name in stream.columns]
     return project(stream, [*kept, *made.items()], where)
 
 
 def _key(piece: Piece, select: Select, stream: Stream) -> tuple[str, Item]:
-    """What is grouped by: its name, and what makes it in SELECT."""
+    """The name of a GROUP BY key, and its item in SELECT."""
     if [token.token_type for token in piece.tokens] == [TokenType.NUMBER]:
-        piece.refuse("A column is grouped by under its name", "Write it in place of its number")
+        piece.refuse("GROUP BY takes a column by its name", "Write it in place of its number")
     item = _selected(piece, select.items)
     if item is None:
         if piece.name is None:
             piece.refuse(
-                f"{piece.text!r} is grouped by and has no name",
+                f"{piece.text!r} is in GROUP BY and has no name",
                 f"Select it under one: SELECT {piece.text} AS name",
             )
         piece.check_columns(stream.columns, select.prefixes)
         piece.refuse(
-            f"{piece.name!r} is grouped by and not selected",
+            f"{piece.name!r} is in GROUP BY and not selected",
             "Results are kept by their key, so select all of it",
         )
     item.piece.check_columns(stream.columns, select.prefixes)
     assert item.name is not None
     if item.made.find(exp.AggFunc):
-        piece.refuse(f"{item.piece.text} cannot be grouped by", "It is known when a window ends")
+        piece.refuse(f"{item.piece.text} cannot be in GROUP BY", "It is known when a window ends")
     derived = item.piece.name != item.name
     if derived and item.name.lower() in {column.lower() for column in stream.columns}:
         item.piece.refuse(
-            f"{item.name!r} could be the column or what is made of {item.piece.text!r}",
+            f"{item.name!r} could be the column or {item.piece.text!r}",
             "Give it a name that no column has",
         )
     return item.name, item
 
 
 def _selected(piece: Piece, items: Sequence[Item]) -> Item | None:
-    """What SELECT has of that name or that text. A name goes first."""
+    """The item of SELECT with that name, or else with that text."""
     named = [item for item in items if piece.name is not None and item.name == piece.name]
     same = [item for item in items if item.name is not None and _words(item.piece) == _words(piece)]
     return next(iter([*named, *same]), None)
 
 
 def _words(piece: Piece) -> list[str]:
-    """What tells one expression from another: case does not, but in quotes."""
+    """The words of an expression for comparison: case matters only in quotes."""
     quotes = (TokenType.STRING, TokenType.RAW_STRING)
     return [t.text if t.token_type in quotes else t.text.lower() for t in piece.tokens]
 
@@ -145,8 +145,8 @@ def _named(item: Item, stream: Stream, select: Select) -> tuple[str, Aggregate]:
         )
     if not item.made.find(*functions) or isinstance(item.made, exp.Star):
         item.piece.refuse(
-            f"{item.piece.text!r} is neither grouped by nor an aggregate",
-            f"Add it to GROUP BY, or take it out. {_WINDOW}",
+            f"{item.piece.text!r} is neither in GROUP BY nor an aggregate",
+            f"Add it to GROUP BY, or remove it. {_WINDOW}",
         )
     if item.alias is None:
         item.piece.refuse(f"{item.piece.text} needs a name", f"Write {item.piece.text} AS name")
@@ -160,7 +160,7 @@ def _named(item: Item, stream: Stream, select: Select) -> tuple[str, Aggregate]:
 
 
 def _aggregate(item: Item) -> Aggregate:
-    """The aggregate that is known by that name; else Spark's own."""
+    """The aggregate of that name; otherwise an expression of Spark."""
     function, arguments = item.call or ("", [])
     first, *more = arguments or [item.piece]
     if function == "COUNT" and first.text == "*":
@@ -178,8 +178,8 @@ def _aggregate(item: Item) -> Aggregate:
             return aggregates.quantile(first.text, fraction)
     if item.piece.is_word(0, *_OWN_ORDER):
         item.piece.refuse(
-            f"{item.piece.text} cannot leave nulls out",
-            "Leave them out with WHERE, or use MIN_BY or MAX_BY",
+            f"{item.piece.text} cannot ignore nulls",
+            "Filter them with WHERE, or use MIN_BY or MAX_BY",
         )
     return aggregates.expression(item.piece.text)
 

@@ -1,4 +1,4 @@
-"""`hr.sql`: a query in the middle of Python."""
+"""`hr.sql`: a SQL query in Python."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def sql(
     emit: Emit = "updates",
     **streams: Stream,
 ) -> Stream:
-    """The stream that a query describes, over streams under the names they are given by.
+    """Make the stream that a query describes, from streams that are passed by name.
 
-    It is what `select`, `filter`, `aggregate` and the others make of the same expressions, and no
-    other pipeline. A query with GROUP BY needs a window there, and `lateness` here.
+    It is the same pipeline that `select`, `filter`, `aggregate` and the others make of the same
+    expressions. A query with GROUP BY needs a window there, and `lateness` here.
     """
     where = caller()
     script = Script(query, where, is_file=False)
     statements = script.statements
     if len(statements) != 1:
         raise InvalidPipeline(
-            f"sql() takes one query, and here are {len(statements)}", hint=f"See {where}"
+            f"sql() takes one query, and was given {len(statements)}", hint=f"See {where}"
         )
     made = stream_of(statements[0], Scope(streams, Terms(lateness, emit, _ADVICE)))
     if isinstance(made, Aggregation) or lateness is None:

@@ -1,4 +1,4 @@
-"""From a query to the stream that the same words would make in Python."""
+"""Make a stream of a query."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from headrace.pipeline.stream import Stream, has_results
 from headrace.pipeline.where import declared_at
 
 Streams = Mapping[str, Stream]
-"""What queries may read, by name."""
+"""The streams that queries may read, by name."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What a query can name. `terms` are for the outermost query: no other aggregates."""
+    """The names that a query can use. Only the outermost query has `terms`, and aggregates."""
 
     streams: Streams
     terms: Terms | None
@@ -50,7 +50,7 @@ def _query(query: Piece, scope: Scope) -> Stream:
 
 
 def _with(query: Piece, scope: Scope) -> tuple[Piece, Scope]:
-    """The query after WITH, and a scope that knows what WITH names."""
+    """The query after WITH, and a scope with the names of WITH."""
     streams = dict(scope.streams)
     at = 1
     while True:
@@ -69,8 +69,8 @@ def _refuse_other_sets(query: Piece) -> None:
     for at, token in query.outside((TokenType.INTERSECT, TokenType.EXCEPT)):
         if query.tokens[at - 1].token_type != TokenType.STAR:
             query.part(at).refuse(
-                f"{token.text.upper()} would have to remember every row for good",
-                "Only UNION ALL puts streams together",
+                f"{token.text.upper()} would have to remember every row forever",
+                "Only UNION ALL merges streams",
             )
 
 
@@ -80,7 +80,7 @@ def _union(query: Piece, parts: list[Piece], scope: Scope) -> Stream:
     for part in rest:
         if not part.is_word(0, "ALL"):
             Piece(part.script, part.start - 1, part.stop).refuse(
-                "UNION would have to remember every row for good", "Write UNION ALL"
+                "UNION would have to remember every row forever", "Write UNION ALL"
             )
         by_name = part.is_word(1, "BY") and part.is_word(2, "NAME")
         branch = part.part(3 if by_name else 1)
@@ -116,7 +116,7 @@ def _select(select: Select, scope: Scope) -> Stream:
         )
     if not select.group:
         found[0].piece.refuse(
-            f"{found[0].piece.text} of a stream would never be done",
+            f"{found[0].piece.text} of a whole stream would never be final",
             "Group by a window: GROUP BY TUMBLE(event_time, INTERVAL '1 minute')",
         )
     return aggregated(select, stream, scope.terms)
@@ -138,17 +138,17 @@ def _source(select: Select, scope: Scope) -> Stream:
         )
     if has_results(stream):
         select.source.refuse(
-            f"{name!r} is made of results, which have no event time of their own",
+            f"{name!r} has results, which have no event time",
             "Publish it to a topic, and read the topic",
         )
     return stream
 
 
 def _projected(select: Select, stream: Stream) -> Stream:
-    """The columns that SELECT names; an array exploded among them."""
+    """Select the columns of SELECT, which may explode an array."""
     arrays = [item for item in select.items if isinstance(item.made, exp.Explode)]
     for item in arrays[1:]:
-        item.piece.refuse("Two arrays cannot be exploded at once", "Explode one in a query inside")
+        item.piece.refuse("Two arrays cannot be exploded at once", "Explode one in a subquery")
     stars = [item for item in select.items if item.piece.text == "*"]
     others = [item for item in select.items if item not in (*arrays, *stars)]
     for item in others:
@@ -158,7 +158,7 @@ def _projected(select: Select, stream: Stream) -> Stream:
         call = item.call
         if call is None or len(call[1]) != 1 or call[0] != "EXPLODE" or item.alias is None:
             item.piece.refuse(
-                f"{item.piece.text} is not an array's elements under one name",
+                f"{item.piece.text} does not put the elements of an array under one name",
                 "Write EXPLODE(array) AS name",
             )
         stream = _exploded(stream, call[1][0], item.alias, select)
@@ -166,7 +166,7 @@ def _projected(select: Select, stream: Stream) -> Stream:
     if not stars:
         return project(stream, [_column(item) for item in select.items], where)
     if select.items[0] is not stars[0] or len(stars) > 1:
-        stars[-1].piece.refuse("* is to be the first that is selected", "Move it to the front")
+        stars[-1].piece.refuse("* has to be the first item of SELECT", "Move it to the front")
     for item in others:
         if item.name in before:
             item.piece.refuse(f"{item.name!r} is in * already", "Name all columns that you want")
@@ -183,7 +183,7 @@ def _check_item(item: Item, stream: Stream, select: Select) -> None:
 
 
 def _column(item: Item) -> tuple[str, str]:
-    """A column's name and what makes it, as `select` and `derive` write it."""
+    """The name and the expression of a column, as in `select` and `derive`."""
     assert item.name is not None
     kept = item.alias is None or isinstance(item.made, exp.Explode)
     return item.name, f"`{item.name}`" if kept else item.piece.text

@@ -1,7 +1,7 @@
-"""SQL as tokens: what is written where, down to the line and column.
+"""SQL as tokens with their line and column.
 
-sqlglot reads the tokens and says whether they are SQL. The text of an expression is taken from
-here, as the user wrote it, so that Spark gets the same text as from a pipeline in Python.
+sqlglot parses the tokens. An expression keeps the text that the user wrote, so Spark gets the same
+text as from a pipeline in Python.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
 
 @cache
 def _spark() -> Dialect:
-    """Spark's SQL as sqlglot knows it, which takes a moment to load."""
+    """Spark's dialect of sqlglot, which is slow to load."""
     return Dialect.get_or_raise("spark")
 
 
 class Script:
-    """A text of SQL. It is a file, or else stands in a line of Python, which is `where`."""
+    """A text of SQL: a file, or a string in Python at `where`."""
 
     def __init__(self, text: str, where: Where, *, is_file: bool) -> None:
         self.text = text
@@ -48,7 +48,7 @@ class Script:
 
     @property
     def statements(self) -> list[Piece]:
-        """What is between semicolons, if there is anything."""
+        """The statements between semicolons."""
         ends = [n for n, t in enumerate(self.tokens) if t.token_type == TokenType.SEMICOLON]
         cuts = pairwise([-1, *ends, len(self.tokens)])
         found = [Piece(self, start + 1, stop) for start, stop in cuts if start + 1 < stop]
@@ -87,7 +87,7 @@ class Piece:
 
     @property
     def where(self) -> Where:
-        """Where it begins; of an empty piece, where something is missing."""
+        """The position of its first token; for an empty piece, where one is missing."""
         tokens = self.script.tokens
         if self.start < len(tokens):
             return self.script.place(tokens[self.start].start)
@@ -95,11 +95,11 @@ class Piece:
 
     @cached_property
     def text(self) -> str:
-        """What is written, on one line and without comments."""
+        """The text on one line, without comments."""
         parts: list[str] = []
         end = self.tokens[0].start - 1 if self.tokens else 0
         for token in self.tokens:
-            if token.start <= end:  # sqlglot makes a cast, of several tokens, of 10L
+            if token.start <= end:  # sqlglot turns 10L into a cast of several tokens
                 continue
             gap = " " if token.start > end + 1 else ""
             parts.append(gap + self.script.text[token.start : token.end + 1])
@@ -108,19 +108,19 @@ class Piece:
 
     @property
     def name(self) -> str | None:
-        """The column that it is, if it is nothing else."""
+        """The name of a column, if the piece is just that."""
         if len(self) != 1 or self.tokens[0].token_type in (TokenType.STRING, TokenType.NUMBER):
             return None
         token = self.tokens[0]
         return token.text if token.token_type == TokenType.IDENTIFIER or _word(token) else None
 
     def part(self, start: int, stop: int | None = None) -> Piece:
-        """Some of its tokens, counted from its own first."""
+        """A part of its tokens, by index."""
         end = self.stop if stop is None else self.start + stop
         return Piece(self.script, min(self.start + start, end), end)
 
     def is_word(self, at: int, *words: str) -> bool:
-        """Whether the token there is one of these words, not in quotes."""
+        """True if the token at an index is one of these words, unquoted."""
         if at >= len(self):
             return False
         token = self.tokens[at]
@@ -128,11 +128,11 @@ class Piece:
         return not quoted and token.text.upper() in words
 
     def find(self, *kinds: TokenType, after: int = 0) -> int | None:
-        """The first token of these kinds that is not in brackets."""
+        """The index of the first token of these kinds outside of brackets."""
         return next((at for at, _ in self.outside(kinds) if at >= after), None)
 
     def outside(self, kinds: Collection[TokenType]) -> Iterator[tuple[int, Token]]:
-        """The tokens of these kinds that are not in brackets, and where."""
+        """The tokens of these kinds outside of brackets, with their indexes."""
         depth = 0
         for at, token in enumerate(self.tokens):
             depth -= token.token_type in _CLOSE
@@ -141,32 +141,32 @@ class Piece:
             depth += token.token_type in _OPEN
 
     def split(self, *kinds: TokenType) -> list[Piece]:
-        """What is between tokens of these kinds that are not in brackets."""
+        """The pieces between tokens of these kinds outside of brackets."""
         cuts = [-1, *(at for at, _ in self.outside(kinds)), len(self)]
         return [self.part(a + 1, b) for a, b in pairwise(cuts)]
 
     def brackets(self, at: int) -> Piece | None:
-        """What is in the round brackets that open there."""
+        """The contents of the parentheses that open at an index."""
         if at >= len(self) or self.tokens[at].token_type != TokenType.L_PAREN:
             return None
         close = self.part(at).find(TokenType.R_PAREN)
         return None if close is None else self.part(at + 1, at + close)
 
     def check_brackets(self) -> None:
-        """Return if every bracket is closed, and none that is not open."""
+        """Refuse brackets that do not match."""
         opened: list[int] = []
         for at, token in enumerate(self.tokens):
             if token.token_type in _OPEN:
                 opened.append(at)
             elif token.token_type in _CLOSE:
                 if not opened:
-                    self.part(at).refuse("This bracket closes none", "Take it out")
+                    self.part(at).refuse("This bracket closes none", "Remove it")
                 opened.pop()
         if opened:
             self.part(opened[-1]).refuse("This bracket is not closed", "Close it")
 
     def tree(self) -> Any:
-        """What sqlglot makes of it."""
+        """Its sqlglot tree."""
         try:
             (made,) = _spark().parser().parse(self.tokens, self.script.text)
         except ParseError as error:
@@ -174,7 +174,7 @@ class Piece:
         return made
 
     def check_columns(self, columns: Collection[str], prefixes: Collection[str] = ()) -> None:
-        """Return if it names only columns that are there; else refuse the first that is not."""
+        """Refuse the first column that does not exist."""
         known = {name.lower() for name in columns}
         tree = self.tree()
         bound = bound_names(tree)
@@ -186,18 +186,18 @@ class Piece:
             where = self.where if start is None else self.script.place(start)
             if part.name.lower() in prefixes:
                 raise InvalidPipeline(
-                    f"Columns are named without their stream: {column.sql()!r}",
+                    f"A column cannot be qualified by its stream: {column.sql()!r}",
                     hint=f"Write {column.name}. See {where}",
                 )
             check_columns(self.text, list(columns), where)
 
     def refuse(self, message: str, hint: str) -> NoReturn:
-        """Say that what is here cannot be."""
+        """Raise an error at this position."""
         stop = "" if hint.endswith(("?", "...")) else "."
         raise InvalidPipeline(message, hint=f"{hint}{stop} See {self.where}")
 
     def _is_part_of_a_word(self, at: int) -> bool:
-        """Whether a token only looks like a clause: IS DISTINCT FROM, or a field `a.from`."""
+        """True if a token only looks like a clause: IS DISTINCT FROM, or a field `a.from`."""
         before = self.tokens[at - 1].token_type if at else None
         kind = self.tokens[at].token_type
         return before == TokenType.DOT or (before == TokenType.DISTINCT and kind == TokenType.FROM)
@@ -217,7 +217,7 @@ class Piece:
 
 
 def _with_session_as_function(tokens: list[Token]) -> list[Token]:
-    """The same tokens, but that SESSION( is no word of sqlglot's own any more."""
+    """The same tokens, with SESSION( as a function and not as a keyword of sqlglot."""
     found = []
     for token, after in zip_longest(tokens, tokens[1:]):
         if (
@@ -236,7 +236,7 @@ def _word(token: Token) -> bool:
 
 
 def _last_line(text: str) -> int:
-    """The line after the last one up to which all is well."""
+    """The line where an unclosed quote or comment begins."""
     lines = text.split("\n")
     good = 0
     for line in range(1, len(lines)):

@@ -26,20 +26,20 @@ _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 
 
 def is_window(piece: Piece) -> bool:
-    """Whether it is the call of a window function, and nothing more."""
+    """True if the piece is just a call of a window function."""
     inside = piece.brackets(1)
     return piece.is_word(0, *SQL_FORMS) and inside is not None and len(inside) + 3 == len(piece)
 
 
 def window_of(piece: Piece, stream: Stream) -> AnyWindow:
-    """The window that a function makes of the event time of a stream."""
+    """The window of a function call on the event time of a stream."""
     name = piece.tokens[0].text.upper()
     inside = piece.brackets(1)
     assert inside is not None
     moment, *spans = inside.split(TokenType.COMMA)
     form = SQL_FORMS[name]
     if not form.least <= len(spans) <= form.most:
-        piece.refuse(f"{piece.text} is no window", f"Write {form.text}")
+        piece.refuse(f"{piece.text} is not a window", f"Write {form.text}")
     _check_event_time(moment, stream)
     if name == "RUNNING" and spans[0].is_word(0, "FOREVER") and len(spans[0]) == 1:
         return running(FOREVER)
@@ -52,7 +52,7 @@ def window_of(piece: Piece, stream: Stream) -> AnyWindow:
 
 
 def span_of(text: str) -> timedelta:
-    """A length of time, as in 10 seconds, 1 hour 30 minutes or 5m."""
+    """Parse a duration, such as 10 seconds, 1 hour 30 minutes or 5m."""
     rest, total = text.lower(), timedelta(0)
     while rest and (found := _PART.match(rest)):
         number, unit = found.groups()
@@ -63,7 +63,7 @@ def span_of(text: str) -> timedelta:
         rest = rest[found.end() :]
     if rest or not text.strip():
         raise InvalidPipeline(
-            f"{text!r} is not a length of time",
+            f"{text!r} is not a duration",
             hint="Write 10 seconds, 1 hour 30 minutes or 7 days. Months and years differ in length",
         )
     return total
@@ -86,17 +86,17 @@ def _check_event_time(moment: Piece, stream: Stream) -> None:
         return
     if not names:
         moment.refuse(
-            "The event time of the topic is not among the columns that are left",
+            "The event time of the topic is not among the selected columns",
             "Select it as it is, along with the others",
         )
     moment.refuse(
-        f"A window goes by the event time of the topic, and {moment.text!r} is not it",
+        f"A window needs the event time of the topic, and {moment.text!r} is not it",
         f"Write {' or '.join(sorted(names))}",
     )
 
 
 def event_times(stream: Stream) -> set[str]:
-    """The columns of a stream that are the event time of its topic, unchanged."""
+    """The columns of a stream that are the unchanged event time of its topic."""
     match stream:
         case Source(topic=topic):
             return {topic.event_time} if topic.event_time is not None else set()

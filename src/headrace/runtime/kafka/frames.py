@@ -1,4 +1,4 @@
-"""The data frames of a step whose topics are Kafka's."""
+"""The data frames of a step that reads Kafka."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Range = tuple[Position, Position]
 
 
 class KafkaFrames(Frames):
-    """Makes the frames of a step. Rows have no commits, and Spark's watermark judges them."""
+    """Makes the frames of a step. Rows have no commits, and Spark's watermark drops late ones."""
 
     plan: StreamPlan
 
@@ -52,11 +52,11 @@ class KafkaFrames(Frames):
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Spark is to go by one watermark, for what is too late and for what can be forgotten."""
+        """Use one watermark for late rows and for state eviction."""
         return {"spark.sql.streaming.statefulOperator.allowMultiple": "false"}
 
     def judged(self, batch: DataFrame, sink: Sink, revision: int, frontier: int | None) -> Payload:
-        """The results of a batch. Spark has no state of sessions, so it has judged none of them."""
+        """The results of a batch. Spark keeps no state of sessions, so it drops none as late."""
         if self.delivers:
             return self.deliver(batch, sink.generation, revision)
         step = self._window
@@ -73,10 +73,10 @@ class KafkaFrames(Frames):
         oldest: Mapping[str, Oldest],
         arrived: int,
     ) -> pa.Table:
-        """The pairs that were too late by a frontier, or by their own arrival if that counts.
+        """The pairs of row and window that are late by a frontier, or by their own arrival.
 
-        Of each topic, only rows that are among its `oldest` are looked at, if those are known.
-        The last has `arrived` when it was so late.
+        Only the `oldest` rows of each topic are checked, if they are known. `arrived` is the
+        newest time of the batch.
         """
         step = self._window
         assert step is not None
@@ -96,7 +96,7 @@ class KafkaFrames(Frames):
         return self.plan.late(Compiler(load, self._ordered)).toArrow().cast(self.shapes.late)
 
     def _suspects(self, topic: str, range: Range, only: Oldest | None) -> DataFrame:
-        """Some records of a topic, or if nobody knows which, all."""
+        """The records of a topic that may be late: `only` these, or all if it is None."""
         if only is not None and (kept := only.records(self._spark)) is not None:
             return kept
         records = between(self._spark, self._log, topic, *range)
@@ -104,7 +104,7 @@ class KafkaFrames(Frames):
         return records if only is None else only.among(records)
 
     def misplaced(self, topic: str, start: Position, end: Position) -> pa.Table:
-        """The records of a topic between two places that have no place in time."""
+        """The records of a topic between two positions that have no valid event time."""
         records = between(self._spark, self._log, topic, start, end)
         assert records is not None
         decoder = Decoder.of(self._topic(topic), self._needed[topic])
@@ -112,7 +112,7 @@ class KafkaFrames(Frames):
 
     @property
     def delivers(self) -> bool:
-        """Whether results go from where rows are read straight to their topic."""
+        """True if the tasks that read rows write the results to their topic themselves."""
         return self._window is None
 
     def deliver(self, batch: DataFrame, generation: str, commit: int) -> Rows:
@@ -121,20 +121,16 @@ class KafkaFrames(Frames):
         (topic,) = self._step.outputs
         writer = f"{self._step.app}.{generation}.{self._step.name}"
         outlet = Outlet(self._log.address, topic, writer, commit)
-        told = map_in_arrow(batch, outlet, DELIVERED).toArrow()
-        rows = pc.sum(told.column("rows")).as_py() or 0
+        counts = map_in_arrow(batch, outlet, DELIVERED).toArrow()
+        rows = pc.sum(counts.column("rows")).as_py() or 0
         return Rows(self.shapes.rows.empty_table(), rows)
 
     def _streamed(self, compiler: Compiler) -> DataFrame:
         if compiler.numbered or not self.delivers:
             return super()._streamed(compiler)
-        columns = (
-            *self._step.computed.columns,
-            metadata.TOPIC,
-            metadata.PARTITION,
-            metadata.OFFSET,
-        )
-        return compiler.rows(self._step.computed).select(*(F.col(f"`{n}`") for n in columns))
+        made = self._step.computed
+        columns = (*made.columns, metadata.TOPIC, metadata.PARTITION, metadata.OFFSET)
+        return compiler.rows(made).select(*(F.col(f"`{n}`") for n in columns))
 
     def _met(self, frontier: Column) -> Column:
         return F.greatest(F.col(metadata.FRONTIER), frontier) if self._by_frontier else frontier
@@ -151,7 +147,7 @@ class KafkaFrames(Frames):
 
     def _load_stream(self, source: Source, sink: Sink, batch_limits: BatchLimits) -> DataFrame:
         name = source.topic.name
-        # A task that delivers what it reads has all of a partition.
+        # A task that writes results has to read a whole partition.
         tasks = None if self.delivers else self._spark.sparkContext.defaultParallelism
         records = stream(self._spark, self._log, name, sink.reached[name], batch_limits, tasks)
         step = self._window
@@ -161,7 +157,7 @@ class KafkaFrames(Frames):
             rows = watched(rows, name)
         if self._ordered or self.delivers:
             rows = rows.withColumn(metadata.TOPIC, F.lit(name))
-        # A step that Spark keeps nothing of has a watermark too: it is where times are looked at.
+        # A step without state has a watermark too: Spark counts times there.
         patience = f"{micros(step.patience) if step is not None else 0} microseconds"
         moment = F.col(metadata.FRONTIER) if self._by_frontier else F.unix_micros(metadata.TIME)
         return watermarked(rows, moment, patience, self._shift)

@@ -1,7 +1,7 @@
-"""The oldest rows of a batch: late rows are among them, so that only these are decoded again.
+"""The oldest rows of a batch. Late rows are among them, so only these are decoded again.
 
-Spark keeps their records on the way, as they came. Where more rows may be late than it keeps, or a
-record is too large to be kept, Kafka is asked once more.
+Spark keeps their records as an observed metric. If more rows may be late than it keeps, or a record
+is too large to be kept, Kafka is read again.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from headrace.plan.arrow_frames import frame_of
 from headrace.plan.kafka.decode import STAMP, VALUE
 
 KEPT = 1_000
-"""So many rows are kept of each topic and batch."""
+"""The number of rows kept for each topic and batch."""
 
 KEPT_BYTES = 4_096
 """Larger records are not kept."""
 
 _RECORD, _ROWS = "_record", "rows"
 _PARTITION_BITS = 40
-"""A place is one number: the offset, and above so many bits the partition."""
+"""Partition and offset are one number: the offset has the lower bits."""
 
 _SCHEMA = pa.schema(
     [
@@ -37,18 +37,18 @@ _SCHEMA = pa.schema(
         ("value", pa.binary()),
     ]
 )
-"""What there is of a record, as Kafka's source gives it."""
+"""The columns of a record, as in Spark's Kafka source."""
 
 
 def metric_of(topic: str) -> str:
-    """The name under which Spark keeps the oldest rows of a topic."""
+    """The name of the observed metric of a topic."""
     return f"oldest-{topic}"
 
 
 def watched(rows: DataFrame, topic: str) -> DataFrame:
-    """Rows of which Spark keeps the oldest as the records that they were."""
+    """Rows of which Spark observes the oldest, as records."""
     value = F.when(F.octet_length(VALUE) <= F.lit(KEPT_BYTES), F.col(VALUE))
-    # A column, and no part of the metric: there it would be made anew of each row, kept or not.
+    # A column: as part of the metric it would be computed for every row, kept or not.
     record = F.struct(
         F.col(metadata.PARTITION).alias("partition"),
         F.col(metadata.OFFSET).alias("offset"),
@@ -66,33 +66,33 @@ def watched(rows: DataFrame, topic: str) -> DataFrame:
 
 @dataclass(frozen=True)
 class Oldest:
-    """Rows of a batch, of which all others are no older than the last."""
+    """The oldest rows of a batch. No other row is older than the last of them."""
 
     rows: tuple[dict[str, Any], ...]
 
     @staticmethod
     def from_json(text: str) -> Oldest:
-        """From what Spark says of the metric."""
+        """Read the observed metric."""
         return Oldest(tuple(json.loads(text)[_ROWS] or ()))
 
     def before(self, moment: int) -> Oldest | None:
-        """Those before a moment, each once; None if there may be others.
+        """The rows before a moment, each once; None if there may be more.
 
-        Where a worker was lost, Spark may have come by the same record twice.
+        If a worker was lost, Spark may have observed the same record twice.
         """
         found = [row for row in self.rows if row["time"] < moment]
         once = {(row["partition"], row["offset"]): row for row in found}
         return Oldest(tuple(once.values())) if len(found) < KEPT else None
 
     def records(self, spark: SparkSession) -> DataFrame | None:
-        """Them as Kafka's source gave them; None if it has to be asked again."""
+        """Their records, as in Spark's Kafka source; None if Kafka has to be read again."""
         if any(row.get("value") is None for row in self.rows):
             return None
         made = [row | {"value": base64.b64decode(row["value"])} for row in self.rows]
         return frame_of(spark, pa.Table.from_pylist(made, schema=_SCHEMA))
 
     def among(self, records: DataFrame) -> DataFrame:
-        """Them among all records that Kafka's source gives once more."""
+        """Filter records that were read again."""
         numbers = [row["partition"] << _PARTITION_BITS | row["offset"] for row in self.rows]
         partition = F.col("partition").cast("bigint")
         number = F.shiftleft(partition, _PARTITION_BITS).bitwiseOR(F.col("offset"))

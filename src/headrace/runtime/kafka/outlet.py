@@ -1,11 +1,10 @@
-"""Rows to a topic from the very tasks that read them, each partition's in one transaction.
+"""Write rows to a topic from the tasks that read them, one transaction for each input partition.
 
-A step that only publishes has no need of the driver. The rows of one partition of its input are the
-rows of one task, so each such partition has a transactional producer of its own. The transaction
-ends with a record of how far it went in that partition, among the fences of `headrace.log.kafka`.
-Whoever comes again with these rows, after a crash or because Spark tried twice, finds that there
-and adds only what comes after it, however batches are cut this time; and whoever opens a producer
-of that name makes an earlier one powerless first.
+A step that only publishes does not need the driver. A task has the rows of one input partition, so
+each partition has its own transactional producer. The transaction ends with a record of the offset
+it reached, among the fences of `headrace.log.kafka`. When rows come again, after a crash or a retry
+of Spark, the task finds that offset and writes only what comes after it, even if batches are cut
+differently. A producer fences off earlier producers of the same name.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from headrace.log.state import Ack, Receipt
 from headrace.plan import metadata
 
 DELIVERED = StructType([StructField("rows", LongType())])
-"""What a task tells: how many rows of its batch are in the topic now."""
+"""The output of a task: the number of its rows that are in the topic."""
 
 _TRANSACTION_MS = 300_000
 _QUEUE = {"queue_buffering_max_messages": 1_000_000, "linger_ms": 20, "batch_size": 1 << 20}
@@ -41,17 +40,17 @@ _QUEUE = {"queue_buffering_max_messages": 1_000_000, "linger_ms": 20, "batch_siz
 
 @dataclass(frozen=True)
 class Outlet:
-    """Where a batch goes: to which topic, as whose, and under which number."""
+    """The destination of a batch: the topic, the writer, and the number of the commit."""
 
     address: KafkaAddress
     topic: str
     writer: str
     commit: int
     fenced: bool = True
-    """Without it a batch that comes again is written again: each row once at least."""
+    """Without it, a batch that comes again is written again: at least once."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What a task does with its rows, which are all of one partition."""
+        """Write the rows of a task, which are of one partition."""
         delivery: _Delivery | None = None
         for batch in batches:
             if batch.num_rows:
@@ -64,8 +63,8 @@ class Outlet:
 class _Delivery:
     """The rows of one partition in one batch.
 
-    Its producer lives no longer than that: the next batch's may be in another process, and would
-    make this one powerless.
+    Its producer ends with it: that of the next batch may be in another process, and would fence
+    it off.
     """
 
     def __init__(self, outlet: Outlet, origin: tuple[str, int]) -> None:
@@ -96,17 +95,16 @@ class _Delivery:
                 if self._began is None:
                     self._began = offsets[0].as_py()
                     self._producer.begin_transaction()
-                self._send(
-                    batch.drop_columns([metadata.TOPIC, metadata.PARTITION, metadata.OFFSET])
-                )
+                origin = [metadata.TOPIC, metadata.PARTITION, metadata.OFFSET]
+                self._send(batch.drop_columns(origin))
             self._end = offsets[-1].as_py() + 1
 
     def end(self) -> int:
-        """Commit, and return how many rows there were."""
+        """Commit, and return the number of rows."""
         if self._began is not None:
             with self._or_nothing():
-                went = Ack(*self._origin, self._began, self._end)
-                fence = fence_message(self._name, Fence(self._commit, Receipt(None, 0, (went,))))
+                reached = Ack(*self._origin, self._began, self._end)
+                fence = fence_message(self._name, Fence(self._commit, Receipt(None, 0, (reached,))))
                 self._produce(fence.topic, fence.value, fence.key, fence.partition)
                 self._producer.commit_transaction(self._client.seconds)
         return self._rows
@@ -117,14 +115,12 @@ class _Delivery:
             values = rows_of(self._topic).encode(rows.select(self._topic.schema.names))
             keys: list[bytes | None] = [None] * len(values)
             if topic.key is None:
-                # In order, as they were in the partition that they come from.
+                # Rows of one input partition keep their order.
                 targets = [self._origin[1] % topic.partitions] * len(values)
             else:
                 found = key_bytes(rows.column(topic.key))
-                keys, targets = (
-                    found.to_pylist(),
-                    partition_column(found, topic.partitions).tolist(),
-                )
+                keys = found.to_pylist()
+                targets = partition_column(found, topic.partitions).tolist()
             for key, value, target in zip(keys, values, targets, strict=True):
                 self._produce(topic.name, value, key, target)
 
@@ -138,7 +134,7 @@ class _Delivery:
 
     @contextlib.contextmanager
     def _or_nothing(self) -> Iterator[None]:
-        """Leave nothing behind of what fails."""
+        """Abort the transaction if the block fails."""
         try:
             yield
         except KafkaException as error:
@@ -155,7 +151,7 @@ class _Delivery:
 
 
 def _written(client: Client, writer: str, origin: tuple[str, int]) -> int:
-    """Up to which offset a writer has written. Ask when nobody else can be that writer."""
+    """The offset up to which a writer has written. Earlier writers have to be fenced off."""
     fence = read_fence(client, writer)
     if fence is None:
         return 0
@@ -169,10 +165,10 @@ def _client_of(process: int, servers: str, settings: tuple[tuple[str, str], ...]
 
 
 def _client(address: KafkaAddress) -> Client:
-    """This process's client. Spark's Python workers live on from batch to batch."""
+    """The client of this process. Spark reuses its Python workers for many batches."""
     return _client_of(os.getpid(), address.servers, tuple(sorted(address.settings.items())))
 
 
 def _origin(batch: pa.RecordBatch) -> tuple[str, int]:
-    """The partition that the first row, and so all of them, come from."""
+    """The input partition of the rows."""
     return batch.column(metadata.TOPIC)[0].as_py(), batch.column(metadata.PARTITION)[0].as_py()

@@ -1,23 +1,15 @@
-"""One step as a streaming query over Kafka: each of its batches is a commit of its own."""
+"""A step as a streaming query over Kafka, in which each batch is a commit."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from headrace.clock import MILLISECOND, micros
-from headrace.errors import (
-    HeadraceError,
-    LawBroken,
-    PipelineError,
-    PipelineFailed,
-    Retryable,
-)
+from headrace.errors import HeadraceError, LawBroken, PipelineError, PipelineFailed, Retryable
 from headrace.operators.window.declare import Aggregation
 from headrace.plan.accounting import Account
 from headrace.plan.batch import Payload, Sink
@@ -29,12 +21,20 @@ from headrace.plan.stream_plan import Job, StreamPlan
 from headrace.plan.uncounted import Uncounted
 from headrace.runtime.kafka.frames import KafkaFrames
 from headrace.runtime.kafka.oldest import Oldest, metric_of
-from headrace.runtime.kafka.seen import NOTHING, Seen, SeenBatch, seen_by
 from headrace.runtime.query import Query
+from headrace.runtime.spark_internals import (
+    NO_ROWS,
+    BatchCounts,
+    TopicCounts,
+    batch_metadata,
+    counts_of,
+    executed_plan,
+    observed_json,
+)
 
 
 class KafkaQuery(Query):
-    """Runs one step straight from Kafka. What is too late is decided by the batches it makes."""
+    """Runs one step straight from Kafka. Its batches decide what is late."""
 
     frames: KafkaFrames
 
@@ -43,7 +43,7 @@ class KafkaQuery(Query):
 
     def start(self, sink: Sink, *, until_caught_up: bool) -> None:
         self._newest: dict[str, int] = {}
-        """The newest time of each topic since the start, which is as much as Spark remembers."""
+        """The newest time of each topic since the start: Spark remembers no more."""
         self._frontier = sink.frontier
         self._tell: Tell | None = group_of(self._log, f"{self.step.app}.{self.step.name}")
         super().start(sink, until_caught_up=until_caught_up)
@@ -57,12 +57,12 @@ class KafkaQuery(Query):
     def _find_uncounted(
         self, start: Mapping[str, Position], end: Mapping[str, Position]
     ) -> dict[str, Uncounted]:
-        self._stopwatch.tell(self._sink, self.progress, last=False)
+        self._stopwatch.report(self._sink, self.progress, last=False)
         return {}
 
     def _run_again(self, frame: DataFrame) -> None:
         super()._run_again(frame)
-        self._frontier = self._passed(self._seen())
+        self._frontier = self._passed(self._counts())
 
     def _results(self, number: int, frame: DataFrame, sink: Sink) -> Payload:
         self._check_watermark(number)
@@ -76,30 +76,32 @@ class KafkaQuery(Query):
         end: Mapping[str, Position],
         uncounted: Mapping[str, Uncounted],
     ) -> Account:
-        seen = self._seen()
+        counts = self._counts()
         for topic in end:
-            self._check_span(topic, seen.topics[topic].rows, end[topic].rows_after(start[topic]))
+            self._check_span(topic, counts.topics[topic].rows, end[topic].rows_after(start[topic]))
         uncounted = {
-            topic: self._misplaced(topic, seen.topics[topic], start[topic], end[topic])
+            topic: self._misplaced(topic, counts.topics[topic], start[topic], end[topic])
             for topic in end
         }
-        late = self._too_late(number, seen, start, end)
-        self._check_late(seen.dropped, late.num_rows if late is not None else 0)
-        rows = {topic: seen.topics[topic].rows for topic in end}
-        self._frontier = self._passed(seen)
-        made = self._told(number)["batchTimestampMs"] * MILLISECOND
+        late = self._too_late(number, counts, start, end)
+        self._check_late(counts.dropped, late.num_rows if late is not None else 0)
+        rows = {topic: counts.topics[topic].rows for topic in end}
+        self._frontier = self._passed(counts)
+        made = batch_metadata(self._checkpoint.path, number)["batchTimestampMs"] * MILLISECOND
         return Account(rows, uncounted, late, self._frontier, made)
 
-    def _misplaced(self, topic: str, seen: Seen, start: Position, end: Position) -> Uncounted:
+    def _misplaced(
+        self, topic: str, counts: TopicCounts, start: Position, end: Position
+    ) -> Uncounted:
         """Dead letters and tombstones, read again if there are any."""
-        wanted = seen.rows - seen.placed
+        wanted = counts.rows - counts.placed
         if not wanted:
             return Uncounted()
         found = letters(self.step, topic, end.commit, self.frames.misplaced(topic, start, end))
         if found.dead_rows + found.tombstones != wanted:
             raise LawBroken(
-                f"Step {self.step.name!r} left out {wanted:,} rows of {topic!r}, and read again "
-                f"they are {found.dead_rows:,} dead letters and {found.tombstones:,} tombstones",
+                f"Step {self.step.name!r} left out {wanted:,} rows of {topic!r}, but a second read "
+                f"has {found.dead_rows:,} dead letters and {found.tombstones:,} tombstones",
                 hint=NOT_STORED,
             )
         return found
@@ -107,21 +109,21 @@ class KafkaQuery(Query):
     def _too_late(
         self,
         number: int,
-        seen: SeenBatch,
+        counts: BatchCounts,
         start: Mapping[str, Position],
         end: Mapping[str, Position],
     ) -> pa.Table | None:
-        """The late pairs, read again if there can be any."""
+        """The late pairs of row and window, read again if there can be any."""
         step = self.step.computed
         if not isinstance(step, Aggregation):
             return None
         if not self.frames.has_sessions:
             observed = self._observed()
-            if not seen.dropped and not any(observed[name] for name in self._counters.late):
+            if not counts.dropped and not any(observed[name] for name in self._counters.late):
                 return None
             frontier = self._watermark(number) + micros(step.patience)
         else:
-            times = [t.oldest for t in seen.topics.values() if t.oldest is not None]
+            times = [t.oldest for t in counts.topics.values() if t.oldest is not None]
             if not times or self._frontier is None:
                 return None
             (closed,) = step.window.ends(min(times))
@@ -129,14 +131,14 @@ class KafkaQuery(Query):
                 return None
             frontier = self._frontier
         ranges = {topic: (start[topic], end[topic]) for topic in end}
-        return self.frames.late_between(ranges, frontier, self._oldest(seen), _newest(seen))
+        return self.frames.late_between(ranges, frontier, self._oldest(counts), _newest(counts))
 
     def _stored(self, end: Mapping[str, Position]) -> None:
         if self._tell is not None:
             self._tell(end)
 
     def _failure(self, error: Exception) -> HeadraceError:
-        """As for any step. But a broker may come back: that is by chance."""
+        """As for any step. But an unavailable broker may come back, so it is worth a restart."""
         found = super()._failure(error)
         if isinstance(found, Retryable):
             message = f"Step {self.step.name!r} failed: {found.message}"
@@ -145,35 +147,36 @@ class KafkaQuery(Query):
 
     # Time
 
-    def _passed(self, seen: SeenBatch) -> int | None:
-        """The frontier after a batch: the lowest of all topics' newest times, once each has one.
+    def _passed(self, counts: BatchCounts) -> int | None:
+        """The frontier after a batch: the lowest of the topics' newest times, if each has one.
 
-        It is what Spark makes of the same times for its watermark.
+        Spark computes its watermark from the same times.
         """
-        for topic, found in seen.topics.items():
+        for topic, found in counts.topics.items():
             if found.newest is not None:
                 self._newest[topic] = max(found.newest, self._newest.get(topic, found.newest))
-        if set(self._newest) != set(seen.topics):
+        if set(self._newest) != set(counts.topics):
             return self._frontier
         lowest = min(self._newest.values())
         return lowest if self._frontier is None else max(lowest, self._frontier)
 
     def _watermark(self, number: int) -> int:
-        """Spark's watermark in a batch, as it was written down before it began."""
-        return int(self._told(number)["batchWatermarkMs"]) * MILLISECOND - self._shift
+        """Spark's watermark in a batch, which it wrote before the batch began."""
+        written = batch_metadata(self._checkpoint.path, number)
+        return int(written["batchWatermarkMs"]) * MILLISECOND - self._shift
 
     def _check_watermark(self, number: int) -> None:
-        """Return if Spark's watermark in a batch, where it judges, is what is stored comes to."""
+        """Raise unless Spark's watermark in a batch follows from the stored frontier."""
         step = self.step.computed
         if not isinstance(step, Aggregation) or not step.has_spark_state:
             return
         patience = micros(step.patience) // MILLISECOND * MILLISECOND
-        first = -self._shift  # where Spark's watermark begins, and what it never goes below
+        first = -self._shift  # the lowest watermark of Spark
         mine = first if self._frontier is None else max(first, self._frontier - patience)
         if (sparks := self._watermark(number)) != mine:
             raise LawBroken(
                 f"Spark's watermark in batch {number} of step {self.step.name!r} is {sparks:,} "
-                f"microseconds, and by what is stored it should be {mine:,}",
+                f"microseconds, and by the stored frontier it should be {mine:,}",
                 hint=NOT_STORED,
             )
 
@@ -181,46 +184,34 @@ class KafkaQuery(Query):
 
     @property
     def plan(self) -> str:
-        """How Spark went about its last batch."""
-        return str(self._executed().toString())
+        """Spark's physical plan of the last batch."""
+        return executed_plan(self._started_query)
 
-    def _executed(self) -> Any:
-        return self._execution.executedPlan()
+    def _counts(self) -> BatchCounts:
+        found = counts_of(self._started_query, self._shift)
+        return replace(found, topics=dict.fromkeys(self.step.topics, NO_ROWS) | found.topics)
 
-    def _seen(self) -> SeenBatch:
-        found = seen_by(self._executed(), self._shift)
-        return replace(found, topics=dict.fromkeys(self.step.topics, NOTHING) | found.topics)
-
-    def _oldest(self, seen: SeenBatch) -> dict[str, Oldest]:
-        """The oldest rows of each topic that has any in the batch that was just computed."""
-        metrics = self._execution.observedMetrics()
-        return {
-            topic: Oldest.from_json(metrics.apply(metric_of(topic)).json())
-            for topic, found in seen.topics.items()
-            if found.placed
-        }
-
-    def _told(self, number: int) -> dict[str, Any]:
-        """What Spark wrote of a batch before it began, beside where it ends."""
-        lines = (self._checkpoint.path / "offsets" / str(number)).read_text().splitlines()
-        told: dict[str, Any] = json.loads(lines[1])
-        return told
+    def _oldest(self, counts: BatchCounts) -> dict[str, Oldest]:
+        """The oldest rows of each topic that has rows in the batch that was just computed."""
+        metrics = {metric_of(t): t for t, found in counts.topics.items() if found.placed}
+        found = observed_json(self._started_query, metrics)
+        return {metrics[name]: Oldest.from_json(text) for name, text in found.items()}
 
     def _check_span(self, topic: str, rows: int, span: int) -> None:
-        # There may be fewer: the ends of transactions take offsets, and so do those given up.
+        # There may be fewer: markers and aborted rows of transactions take offsets too.
         if rows > span:
             raise PipelineFailed(
                 f"Spark read {rows:,} rows of {topic!r} in step {self.step.name!r}, and there are "
-                f"{span:,}: a worker was lost, and what it had read was counted twice",
-                hint="Nothing of this batch was stored. Run it again to go on from there",
+                f"{span:,}: a worker was lost, and its rows were counted twice",
+                hint="Nothing of this batch was stored. Run it again to resume",
                 by_chance=True,
             )
 
     def _check_dropped(self) -> None:
-        """Spark is who decides what is late: it is compared with the late rows that are found."""
+        """Do nothing: here Spark decides what is late, and `_check_late` compares."""
 
     def _check_late(self, dropped: int, late: int) -> None:
-        """Spark counts what it drops in groups, of which a late row is one at most."""
+        """Raise if Spark dropped more groups than there are late rows."""
         if dropped > late:
             raise LawBroken(
                 f"Spark dropped {dropped:,} groups of step {self.step.name!r} as late, and "
@@ -231,16 +222,16 @@ class KafkaQuery(Query):
     # Checkpoints
 
     def _end_of(self, number: int) -> Mapping[str, Position]:
-        """Up to where a batch goes; before a checkpoint's first, from where it went on."""
+        """The end of a batch; before a checkpoint's first batch, the position it started from."""
         assert self._sink is not None
         if number < 0 and started_at(self._checkpoint.path):
             return self._sink.reached
         return super()._end_of(number)
 
     def _claim_checkpoint(self, sink: Sink) -> None:
-        """Claim it, or where it is lost begin another with what comes after all that is stored.
+        """Claim the checkpoint. If it is lost, start another after all that is stored.
 
-        If Spark had state, that is lost too.
+        A step whose state was in Spark cannot do that: its state is lost too.
         """
         stored = max(position.commit for position in sink.reached.values())
         if stored and not self._checkpoint.exists and not self.step.computed.has_spark_state:
@@ -249,13 +240,13 @@ class KafkaQuery(Query):
         elif stored and not self._checkpoint.exists:
             raise PipelineError(
                 f"Step {self.step.name!r} has stored results of {stored:,} batches, and its "
-                "checkpoint is gone. What is late on Kafka depends on how batches were cut, so "
-                "they cannot be computed again as they were",
-                hint="headrace run --fresh computes everything anew",
+                "checkpoint is gone. On Kafka the batches decide what is late, so the same results "
+                "cannot be computed again",
+                hint="headrace run --fresh computes everything from the start",
             )
         super()._claim_checkpoint(sink)
 
 
-def _newest(seen: SeenBatch) -> int:
-    """The newest time of all topics that have any."""
-    return max(found.newest for found in seen.topics.values() if found.newest is not None)
+def _newest(counts: BatchCounts) -> int:
+    """The newest time of all topics."""
+    return max(found.newest for found in counts.topics.values() if found.newest is not None)

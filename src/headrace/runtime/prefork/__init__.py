@@ -1,1 +1,1 @@
-"""Python processes for Spark, forked from one that has loaded what they need."""
+"""Python processes for Spark, forked from one that has loaded all modules."""

@@ -1,9 +1,9 @@
-"""Asks for a fork of a Python that has loaded what it needs, and lives as long as that does.
+"""Ask the prefork server for a fork, and live as long as the fork does.
 
-    python -I -S launch.py SOCKET PYTHON WORDS...
+    python -I -S client.py SOCKET PYTHON WORDS...
 
-If nobody answers, it becomes `PYTHON WORDS...` itself. It stands in Python's place, so it loads
-next to nothing.
+If the server does not answer, it becomes `PYTHON WORDS...` itself. Spark starts it in place of
+Python, so it imports very little.
 """
 
 import json
@@ -17,27 +17,27 @@ LENGTH = struct.Struct("!I")
 
 
 def ask(line: socket.socket, place: str, words: tuple[str, ...]) -> int:
-    """The number of the process that was forked."""
+    """Return the process id of the fork."""
     line.connect(place)
-    wish = {"words": words, "folder": os.getcwd(), "environment": dict(os.environ)}
-    text = json.dumps(wish).encode()
+    request = {"words": words, "folder": os.getcwd(), "environment": dict(os.environ)}
+    text = json.dumps(request).encode()
     socket.send_fds(line, [LENGTH.pack(len(text))], [1, 2])
     line.sendall(text)
     answer = line.recv(LENGTH.size)
     if len(answer) < LENGTH.size:
-        raise ConnectionError("nobody answers")
+        raise ConnectionError("no answer")
     return int(LENGTH.unpack(answer)[0])
 
 
 def main(place: str, python: str, *words: str) -> None:
-    """Have `words` run by a fork, or by Python."""
+    """Run `words` in a fork, or in Python."""
     with socket.socket(socket.AF_UNIX) as line:
         try:
             process = ask(line, place, words)
         except OSError:
             os.execv(python, [python, *words])
         signal.signal(signal.SIGTERM, lambda number, _: os.kill(process, number))
-        line.recv(1)  # which nobody sends: it ends when the process does
+        line.recv(1)  # returns when the process ends: nothing is ever sent
 
 
 if __name__ == "__main__":

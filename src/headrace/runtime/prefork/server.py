@@ -1,9 +1,9 @@
-"""A process that has loaded what Spark's Pythons need, and becomes one of them when it is asked to.
+"""The prefork server: it has loaded all modules, and forks a Python process for each request.
 
     python -m headrace.runtime.prefork.server FD
 
-FD is a socket that listens. Each who connects says what it would have run, as `launch.py` does, and
-is told the number of the process that does so; the connection ends with it.
+FD is a listening socket. A client sends the command to run, as `client.py` does, and gets the id of
+the process that runs it. The connection ends with the process.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from headrace.runtime.prefork.client import LENGTH
 from headrace.runtime.prefork.starting import FORKED
 
 _PATIENCE = 5.0
-"""Seconds for whoever connects to say what it wants."""
+"""Seconds for a client to send its request."""
 
 
 def load() -> None:
-    """Load all that is going to be run, but for the programs themselves: these run as such."""
+    """Import all modules, except for the programs themselves, which run as `__main__`."""
     for module in ("headrace.runtime.data_source", *FORKED):
         importlib.import_module(module)
     for module in FORKED:
         del sys.modules[module]
-    gc.freeze()  # or the first collection in a fork would make it a copy
+    gc.freeze()  # or the first collection in a fork would copy all pages
 
 
 def serve(listener: socket.socket) -> None:
-    """Fork for everybody who asks, until whoever has started this is gone."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in all that Java starts
+    """Fork for every client, until the parent process is gone."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the server does not wait for forks
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in all processes of Java
     with selectors.DefaultSelector() as waiting:
         waiting.register(sys.stdin, selectors.EVENT_READ)
         waiting.register(listener, selectors.EVENT_READ)
@@ -56,10 +56,10 @@ def _answer(listener: socket.socket, asked: socket.socket) -> None:
     child = -1
     try:
         with asked.makefile("rb") as rest:
-            wish = json.loads(rest.read(LENGTH.unpack(head)[0]))
+            request = json.loads(rest.read(LENGTH.unpack(head)[0]))
         child = os.fork()
     finally:
-        if child:  # which is all the same to the fork
+        if child:  # not in the fork
             for file in files:
                 os.close(file)
     if child:
@@ -68,8 +68,8 @@ def _answer(listener: socket.socket, asked: socket.socket) -> None:
     code = 1
     try:
         listener.close()
-        _become(wish, files)
-        runpy.run_module(wish["words"][1], run_name="__main__", alter_sys=True)
+        _become(request, files)
+        runpy.run_module(request["words"][1], run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
@@ -82,16 +82,16 @@ def _answer(listener: socket.socket, asked: socket.socket) -> None:
         os._exit(code & 0xFF)
 
 
-def _become(wish: dict[str, Any], files: list[int]) -> None:
-    """Be where the other is that has asked: its folder, its environment, its output."""
+def _become(request: dict[str, Any], files: list[int]) -> None:
+    """Take over the folder, environment and output of the client."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     for file, number in ((nothing, 0), (files[0], 1), (files[1], 2)):
         os.dup2(file, number)
         os.close(file)
-    os.chdir(wish["folder"])
+    os.chdir(request["folder"])
     os.environ.clear()
-    os.environ.update(wish["environment"])
-    sys.argv = list(wish["words"][1:])
+    os.environ.update(request["environment"])
+    sys.argv = list(request["words"][1:])
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 

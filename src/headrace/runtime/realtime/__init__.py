@@ -1,8 +1,6 @@
-"""Steps that run in Spark's Real-time Mode: a row goes from topic to topic without waiting for
-others.
+"""Steps that run in Spark's Real-time Mode, in which a row does not wait for a batch.
 
-A query of that mode has long batches in which all of its tasks run at once, and rows flow through
-them one by one. A batch is only how often Spark writes down how far it is. In return there is no
-Python in it, no sink but a topic, and no state but that of aggregations; `qualify` says which steps
-these are.
+A query of that mode has long batches. All of its tasks run at once, and rows flow through them one
+by one. A batch is only the interval between checkpoints. In return there is no Python, no sink but
+a topic, and no state but that of aggregations. `qualify` says which steps can run that way.
 """

@@ -1,8 +1,8 @@
-"""Alerts in real time: a pane that has changed comes with the very event that changed it.
+"""Alerts in real time: each event is checked as soon as it is in its pane.
 
-Spark merges each event into the state of its pane and hands on what has become of it, so the event
-is the last of the array. What is beside the events takes the same way, in panes of its own, and is
-told by a rule that flags nothing else.
+Spark merges an event into the state of its pane and emits the new state, so the event is the last
+of the array. Records of side outputs take the same way, each in a pane of its own, and a rule of
+their own emits them.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from headrace.runtime.realtime.counting import Counting
 from headrace.runtime.realtime.outlets import Outlet
 from headrace.runtime.realtime.reading import now
 
-_WHICH = "_which"
-"""Which of the rows beside the events it is; null of an event."""
+_SIDE = "_which"
+"""The identity of a row for a side output; null for an event. State has a column of this name."""
 
 _ARRIVED = "_arrived"
-"""As the how-manieth row of its pane it came."""
+"""Arrival index within its pane."""
 
 _PASSING = "_passing"
-"""The rule that tells what is beside the events."""
+"""The rule that emits rows for side outputs."""
 
 
 class AlertFrames:
-    """The frames of alerts, made by a compiler. `late` is where what comes too late goes."""
+    """The frames of alerts. `late` is the side output of late events."""
 
     def __init__(
         self,
@@ -51,12 +51,12 @@ class AlertFrames:
         self._shift = compiler.shift
         rows = counting.judged(compiler.rows(step.input), too_late(step.delay))
         self.late_schema = arrow_schema(late_rows(rows, step.input.columns, step.delay))
-        """The columns of the events that came too late."""
-        self.rows = self._alerts(_apart(self._find_uncounted(rows, late)), table)
-        """The alerts, and what is beside them."""
+        """The columns of late events."""
+        self.rows = self._alerts(_apart(self._set_late_aside(rows, late)), table)
+        """The alerts, and the rows for side outputs."""
 
-    def _find_uncounted(self, rows: DataFrame, outlet: Outlet | None) -> DataFrame:
-        """Rows among which those that came too late are no events any more."""
+    def _set_late_aside(self, rows: DataFrame, outlet: Outlet | None) -> DataFrame:
+        """Turn late events into rows for their side output, or drop them without one."""
         step = self._step
         is_late = F.col(metadata.BESIDE).isNull() & too_late(step.delay)
         if outlet is None:
@@ -68,8 +68,8 @@ class AlertFrames:
 
     def _alerts(self, rows: DataFrame, table: DataFrame | None) -> DataFrame:
         step = self._step
-        passing = (_PASSING, Rule(f"{_WHICH} IS NOT NULL", RECENT, None))
-        each = replace(step, by=(*step.by, _WHICH), rules=(*_rules_of_events(step), passing))
+        passing = (_PASSING, Rule(f"{_SIDE} IS NOT NULL", RECENT, None))
+        each = replace(step, by=(*step.by, _SIDE), rules=(*_rules_of_events(step), passing))
         in_order = F.transform(HELD, lambda row, place: row.withField(_ARRIVED, place))
         alerts = flagged(
             held(rows, each, self._shift).withColumn(HELD, in_order),
@@ -83,24 +83,24 @@ class AlertFrames:
 
 
 def _apart(rows: DataFrame) -> DataFrame:
-    """Each row that is no event has a key of its own, and a time at which nothing is forgotten."""
+    """Give each row for a side output its own key, and a time at which no state is evicted."""
     uncounted = F.col(metadata.BESIDE).isNotNull()
     where = (metadata.TOPIC, metadata.PARTITION, metadata.OFFSET, metadata.INDEX)
     place = [F.col(name).cast("string") for name in where if name in rows.columns]
     moment = now() + F.expr("INTERVAL 1 HOUR")
     return rows.withColumns(
         {
-            _WHICH: F.when(uncounted, F.concat_ws("/", *place)),
+            _SIDE: F.when(uncounted, F.concat_ws("/", *place)),
             metadata.TIME: F.when(uncounted, moment).otherwise(F.col(metadata.TIME)),
         }
     )
 
 
 def _rules_of_events(step: Alerts) -> Iterator[tuple[str, Rule]]:
-    """The rules, none of which looks at what is beside the events."""
+    """The rules, restricted to events."""
     for name, rule in step.rules:
         yield name, replace(rule, condition=partial(_of_event, rule, step.where))
 
 
 def _of_event(rule: Rule, where: Where) -> Column:
-    return F.col(_WHICH).isNull() & column(rule.condition, where)
+    return F.col(_SIDE).isNull() & column(rule.condition, where)

@@ -1,8 +1,8 @@
-"""What Spark counts on the way of rows through a query in real time, and what it comes to.
+"""The row counters of a real-time query, and the row law that they have to satisfy.
 
-Each term is counted at another place: rows by the source itself, tombstones where they are left
-out, what filters and explosions do at each of them, and the rest at the very end. A batch in which
-they do not add up stops the step.
+Each term is counted at a different place: rows by the source, tombstones where they are dropped,
+filters and explodes at each of them, and the rest at the end. A batch in which the terms do not add
+up stops the step.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Counting:
         self._read: list[str] = []
 
     def read(self, records: DataFrame) -> DataFrame:
-        """Records as they come from a topic."""
+        """Count the tombstones among records of a topic."""
         self._read.append(f"read-{len(self._read)}")
         tombstones = F.count_if(F.col("value").isNull()).alias("n")
         return records.observe(self._read[-1], tombstones)
 
     def judged(self, rows: DataFrame, late: Column) -> DataFrame:
-        """Rows of which it is known by now what becomes of them."""
+        """Count dead letters, late rows and counted rows."""
         dead = F.col(metadata.BESIDE).isNotNull()
         return rows.observe(
             _JUDGED,
@@ -45,20 +45,20 @@ class Counting:
         )
 
     def law(self, progress: Mapping[str, Any]) -> Law:
-        """What became of the rows of a batch, by what Spark says of it."""
+        """The row law of a batch, from Spark's progress report."""
         observed = progress.get("observedMetrics") or {}
 
-        def added_up(names: list[str]) -> int:
+        def total(names: list[str]) -> int:
             return sum(int(observed.get(name, {}).get("n") or 0) for name in names)
 
         judged = observed.get(_JUDGED, {})
         dead, late, counted = (int(judged.get(n) or 0) for n in ("dead", "late", "counted"))
         return Law(
             rows=sum(source["numInputRows"] for source in progress["sources"]),
-            tombstones=added_up(self._read),
+            tombstones=total(self._read),
             dead=dead,
-            filtered=added_up(self.counters.filtered),
-            exploded=added_up(self.counters.exploded),
+            filtered=total(self.counters.filtered),
+            exploded=total(self.counters.exploded),
             pairs=late + counted,
             counted=counted,
             late=late,
@@ -66,16 +66,16 @@ class Counting:
 
 
 def check(step: str, law: Law, progress: Mapping[str, Any]) -> None:
-    """Return if every row of a batch is accounted for, and Spark itself has dropped none."""
+    """Raise unless every row of a batch is accounted for and Spark dropped none."""
     if law.pairs != law.passed:
         raise LawBroken(
             f"Step {step!r} cannot account for every row: {law}",
-            hint="This is a fault of headrace: please report it, with the pipeline",
+            hint="This is a bug of headrace. Please report it, with the pipeline",
         )
     for operator in progress.get("stateOperators", ()):
         if dropped := operator["numRowsDroppedByWatermark"]:
             raise LawBroken(
-                f"Spark dropped {dropped:,} rows of step {step!r} as late, which were not",
+                f"Spark dropped {dropped:,} rows of step {step!r} as late that were not late",
                 hint="The clock of this machine was set back by more than a minute, or this is a "
-                "fault of headrace: then please report it, with the pipeline",
+                "bug of headrace. Then please report it, with the pipeline",
             )

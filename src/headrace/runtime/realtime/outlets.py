@@ -1,8 +1,10 @@
-"""The topics that a query in real time writes to, and how a row becomes a record of each.
+"""The topics that a real-time query writes to, and the record that a row becomes in each.
 
-A record has its topic's key and format, in the very bytes that the rest of headrace writes. With
-these Java's producer chooses the partition that headrace's own would choose, so a key is in one
-partition, whoever wrote it.
+A record has its topic's key and format, in the same bytes that the rest of headrace writes. So
+Java's producer chooses the same partition as headrace's own, and a key stays in one partition.
+
+A query has one output, and Spark reads a topic once for it. So a dead letter or a late row becomes
+the record of its side output early, and travels in the column BESIDE, past all operators.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 from pyarrow import types
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
@@ -20,22 +22,27 @@ from headrace.log import Topic
 from headrace.log.conform import null_key
 from headrace.log.kafka.avro import avro_schema
 from headrace.log.kafka.rows_bytes import own_bytes
+from headrace.plan.metadata import BESIDE
 from headrace.plan.steps import Step
 from headrace.runtime.realtime.qualify import Reason, refused
-from headrace.runtime.realtime.side_outputs import as_json
 from headrace.schema.ddl import format_type
 
 _INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 _PLAIN_SCALE = 6
-"""A decimal with more digits after its point may be written with an exponent."""
+"""The largest scale of a decimal that is never written with an exponent."""
 
+_JSON = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "timeZone": "UTC",
+}
 _ELSEWHERE = "Publish to a topic of another name"
 
 
 class Outlet:
-    """One topic that a step writes to, as it is. What cannot be written there is refused.
+    """A topic that a step writes to. A step that cannot write to it is refused.
 
-    A topic that is not there yet is made as steps make theirs: of JSON, and without a key.
+    A missing topic is created as for any step: with JSON, and without a key.
     """
 
     def __init__(self, step: Step, name: str, there: Mapping[str, Topic]) -> None:
@@ -43,16 +50,16 @@ class Outlet:
         self._topic = there.get(name) or Topic(name, 1)
         if self._topic.settings.compacts and self._topic.key is None:
             raise self._refusal(
-                f"topic {name!r} is compacted and has no key, so Kafka takes no record of it",
-                f"Use cleanup=delete there. {_ELSEWHERE}, and it is made",
+                f"topic {name!r} is compacted and has no key, so Kafka refuses its records",
+                f"Use cleanup=delete there. {_ELSEWHERE}, and it is created",
             )
 
     def record(
         self, schema: pa.Schema, columns: Sequence[Column], origin: Column | None = None
     ) -> Column:
-        """A row as Spark's Kafka sink takes it; `columns` are those of `schema`, in its order.
+        """A row as a record of Spark's Kafka sink; `columns` are those of `schema`, in its order.
 
-        Rows without a key stay in order if it is known which partition was their `origin`.
+        Rows without a key keep their order if `origin` has their input partition.
         """
         topic = self._topic
         given = dict(zip(schema.names, columns, strict=True))
@@ -81,7 +88,7 @@ class Outlet:
             nothing = {f.name: F.lit(None).cast(format_type(f.type)) for f in topic.schema}
             row = F.struct(*(c.alias(name) for name, c in {**nothing, **given}.items()))
             return to_avro(row, avro_schema(topic.schema))
-        return as_json(*(_told(field, given[field.name]).alias(field.name) for field in schema))
+        return as_json(*(_in_json(field, given[field.name]).alias(field.name) for field in schema))
 
     def _key(self, schema: pa.Schema, given: Mapping[str, Column]) -> Column:
         name = self._topic.key
@@ -92,14 +99,14 @@ class Outlet:
         made = _key_bytes(given[name], schema.field(name).type)
         if made is None:
             raise self._refusal(
-                f"Spark cannot write {name!r}, the key of {self._topic.name!r}, as it is written "
-                f"elsewhere: it is {format_type(schema.field(name).type)}",
+                f"Spark cannot write {name!r}, the key of {self._topic.name!r}, in the bytes that "
+                f"headrace writes: it is {format_type(schema.field(name).type)}",
                 f"{_ELSEWHERE}, with another key. In micro-batches it can be written",
             )
         return _or_fail(made, null_key(self._topic).message)
 
     def _has(self, field: pa.Field, given: Mapping[str, Column]) -> bool:
-        """Whether a step writes a column of the topic: else it is null, if it may be."""
+        """True if a step writes a column of the topic. If not, the column has to be nullable."""
         if field.name not in given and not field.nullable:
             raise self._refusal(
                 f"it does not write {field.name!r}, which is never null in {self._topic.name!r}"
@@ -107,7 +114,7 @@ class Outlet:
         return field.name in given
 
     def _fitted(self, wanted: pa.Field, given: pa.Field, column: Column) -> Column:
-        """A column as the topic has it."""
+        """A column with the type that the topic has."""
         name, its, mine = wanted.name, _nullable(wanted.type), _nullable(given.type)
         if not _fits(mine, its):
             raise self._refusal(
@@ -126,19 +133,29 @@ class Outlet:
         return refused(self._step.name, Reason(why, instead, self._step.stream.where))
 
 
+def as_json(*columns: Column) -> Column:
+    """Columns as the JSON of a row in a topic."""
+    return F.to_json(F.struct(*columns), _JSON)
+
+
+def written(rows: DataFrame, record: Column) -> DataFrame:
+    """The records to write: the side output's of a row that has one, else `record`."""
+    records = rows.select(F.coalesce(F.col(BESIDE), record).alias(BESIDE))
+    return records.select(f"{BESIDE}.*")
+
+
 def _or_fail(column: Column, why: str) -> Column:
     """A column that stops the step where it is null."""
     return F.when(column.isNull(), F.raise_error(F.lit(why))).otherwise(column)
 
 
-def _told(field: pa.Field, column: Column) -> Column:
-    """A column as it is told in a text: a number there may be read as a float, which money must
-    not be."""
+def _in_json(field: pa.Field, column: Column) -> Column:
+    """A column for JSON: a decimal is a string, since readers may parse numbers as floats."""
     return column.cast("string") if types.is_decimal(field.type) else column
 
 
 def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether each value of a type is one of another type too."""
+    """True if a type can hold every value of another type."""
     if given in _INTEGERS and wanted in _INTEGERS:
         return _INTEGERS.index(given) <= _INTEGERS.index(wanted)
     if types.is_floating(given) and types.is_floating(wanted):
@@ -158,8 +175,7 @@ def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _nullable(kind: pa.DataType) -> pa.DataType:
-    """A type in which whatever is inside of it may be null: Spark knows more of that than a topic
-    says, and not the same in every plan."""
+    """A type whose nested values are nullable: what Spark infers there differs by plan."""
     if types.is_list(kind):
         return pa.list_(_nullable(kind.value_type))
     if types.is_map(kind):
@@ -170,7 +186,7 @@ def _nullable(kind: pa.DataType) -> pa.DataType:
 
 
 def _key_bytes(column: Column, kind: pa.DataType) -> Column | None:
-    """What `key_bytes` of the log's partitioner makes of a column; None if Spark cannot."""
+    """The same bytes as `key_bytes` of the log's partitioner; None if Spark cannot make them."""
     if types.is_string(kind) or types.is_binary(kind):
         return column.cast("binary")
     if types.is_decimal(kind) and 0 <= kind.scale <= _PLAIN_SCALE:

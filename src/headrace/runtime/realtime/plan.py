@@ -1,4 +1,4 @@
-"""A step as one query in real time: from its topics to records of the topics that it writes."""
+"""A step as one real-time query: from its topics to records of the topics that it writes."""
 
 from __future__ import annotations
 
@@ -19,18 +19,16 @@ from headrace.plan.steps import Step
 from headrace.plan.watermark import watermarked
 from headrace.runtime.realtime.alerts import AlertFrames
 from headrace.runtime.realtime.counting import Counting
-from headrace.runtime.realtime.outlets import Outlet
-from headrace.runtime.realtime.reading import records_of, rows_of
+from headrace.runtime.realtime.outlets import Outlet, written
+from headrace.runtime.realtime.reading import records_of, rows_of, table_now
 from headrace.runtime.realtime.settings import RealTime
-from headrace.runtime.realtime.side_outputs import written
-from headrace.runtime.realtime.tables import table_now
 
 
 class Plan:
-    """What a step comes to in Spark.
+    """The Spark plan of a step.
 
-    `connection` are the options of Spark's Kafka source, `there` the topics that the log has, and
-    `shift` what its checkpoint moves times on by.
+    `connection` are the options of Spark's Kafka source, `there` the topics of the log, and `shift`
+    is added to event times for Spark's watermark.
     """
 
     def __init__(
@@ -50,7 +48,7 @@ class Plan:
         self._shift = shift
         self.counting = Counting()
         self.late_schema: pa.Schema | None = None
-        """The columns of late rows, of a step that can have any."""
+        """The columns of late rows, if the step can have any."""
         (topic,) = step.outputs
         rows = self._rows()
         results = [F.col(f"`{name}`") for name in step.stream.columns]
@@ -58,14 +56,14 @@ class Plan:
         """The columns of the results."""
         origin = F.col(metadata.PARTITION) if metadata.PARTITION in rows.columns else None
         self.records = written(rows, self._outlet(topic).record(self.schema, results, origin))
-        """All that the step writes: topic, key, value and partition."""
+        """The records that the step writes: topic, key, value and partition."""
 
     def _rows(self) -> DataFrame:
-        """The results, and what is beside them."""
+        """The results, and the rows for side outputs."""
         stream = self._step.stream
         compiler = Compiler(
             self._load,
-            _told_apart(self._step),
+            _needs_topic(self._step),
             counters=self.counting.counters,
             beside=True,
             shift=self._shift,
@@ -84,7 +82,7 @@ class Plan:
         records = records_of(self._spark, self._connection, source.topic.name)
         dead = self._outlet(self._step.dead_letters)
         rows = rows_of(self.counting.read(records), source, self._step, self._settings.hold, dead)
-        if _told_apart(self._step):
+        if _needs_topic(self._step):
             rows = rows.withColumn(metadata.TOPIC, F.lit(source.topic.name))
         if isinstance(self._step.stream, Alerts):
             held = self._settings.held_for(self._step.stream.delay)
@@ -95,8 +93,8 @@ class Plan:
         return Outlet(self._step, topic, self._there)
 
 
-def _told_apart(step: Step) -> bool:
-    """Whether partition and offset are not enough to tell a row from all others."""
+def _needs_topic(step: Step) -> bool:
+    """True if partition and offset alone do not identify a row."""
     return len(step.topics) > 1 or _explodes(step.stream)
 
 

@@ -1,4 +1,4 @@
-"""Which steps can run in real time, and why others cannot: known before Spark starts."""
+"""Check, before Spark starts, that steps can run in real time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.plan.steps import Step, steps_of
 
 @dataclass(frozen=True)
 class Reason:
-    """Why something cannot run in real time, what to do, and where it was declared."""
+    """The reason why a step cannot run in real time, the advice, and the source line."""
 
     why: str
     instead: str
@@ -24,17 +24,17 @@ class Reason:
 
 
 def check_real_time(app: App, log: str, *, until_caught_up: bool = False) -> list[Step]:
-    """The steps of an application, if all of them can run in real time on a log."""
+    """Return the steps of an application; raise unless all can run in real time on the log."""
     steps = steps_of(app)
     if until_caught_up:
         raise InvalidPipeline(
-            f"Application {app.name!r} runs in real time, and so it does not end by itself",
-            hint="Stop it when you like, or let it catch up in micro-batches",
+            f"Application {app.name!r} runs in real time, so it does not end by itself",
+            hint="Stop it at any time, or let it catch up in micro-batches",
         )
     if not log.startswith("kafka:"):
         raise InvalidPipeline(
-            f"Application {app.name!r} cannot run in real time on {log}: it is a broker's topics "
-            "that Spark can read row by row",
+            f"Application {app.name!r} cannot run in real time on {log}: Spark reads row by row "
+            "from a Kafka broker only",
             hint="headrace kafka up starts a broker, and --log kafka://HOST:PORT names it. "
             "With --latency micro-batch it runs on this log",
         )
@@ -53,7 +53,7 @@ def refused(step: str, reason: Reason) -> InvalidPipeline:
 
 
 def why_not_real_time(step: Step) -> Reason | None:
-    """The reason for which a step cannot run in real time; None if it can."""
+    """The reason why a step cannot run in real time; None if it can."""
     if step.view is not None:
         return Reason(
             "a view is stored batch by batch",
@@ -63,13 +63,13 @@ def why_not_real_time(step: Step) -> Reason | None:
     for topic, ways in branches(step.stream).items():
         if ways > 1:
             return Reason(
-                f"it reads {topic!r} on {ways} ways, and Spark can follow one",
+                f"it reads {topic!r} {ways} times, and Spark can read it once",
                 "Let one step do it, or publish each by itself",
                 step.stream.where,
             )
     if len(step.late) > 1:
         return Reason(
-            f"its late rows go to {len(step.late)} topics, and a row can go to one",
+            f"its late rows go to {len(step.late)} topics, and only one is possible",
             "Publish them once",
             step.stream.where,
         )

@@ -1,4 +1,4 @@
-"""One step as a query in real time: started, watched and stopped."""
+"""A step as a real-time query."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ from headrace.runtime.realtime.plan import Plan
 from headrace.runtime.realtime.qualify import Reason, refused
 from headrace.runtime.realtime.settings import QUERY_SETTINGS, WRITING, RealTime
 from headrace.runtime.session import set_meanwhile
+from headrace.runtime.spark_internals import await_end
 
 logger = logging.getLogger("headrace.kafka")
 
 _NOT_ALLOWED = re.compile(r"NOT_IN_ALLOWLIST\].*?(\w+)(?: is|, | are)", re.DOTALL)
-"""How Spark says that it cannot do something row by row, and what it is."""
+"""Spark's error for an operator that Real-time Mode does not support."""
 
 
 def live_owner(step: Step) -> dict[str, Any]:
-    """Whose a checkpoint is: a step's as it is declared, in real time."""
+    """The owner of a checkpoint: a step and its definition, in real time."""
     return {
         "app": step.app,
         "step": step.name,
@@ -49,7 +50,7 @@ def live_owner(step: Step) -> dict[str, Any]:
 
 
 class RealTimeQuery:
-    """Runs one step. What is known of it is in its checkpoint, and nowhere else."""
+    """Runs one step. Its position is in its checkpoint alone."""
 
     def __init__(
         self,
@@ -74,12 +75,12 @@ class RealTimeQuery:
         self._query: StreamingQuery | None = None
         self._seen = -1
         self.law = Law()
-        """What became of all rows since it was started first."""
+        """The row law since the first start."""
         self.reached: Mapping[str, Position] = {}
-        """Up to where Spark has written down that it is, by topic."""
+        """The position of Spark's last checkpoint, by topic."""
 
     def start(self) -> None:
-        """Start, from where the checkpoint says or from the beginning of the topics."""
+        """Start from the checkpoint, or from the beginning of the topics."""
         self._checkpoint.claim(live_owner(self.step))
         self._seen = -1
         read = [topic.name for topic in topics_of(self.step)]
@@ -87,7 +88,7 @@ class RealTimeQuery:
         if (last := self._checkpoint.last_done()) >= 0:
             self.reached = self._checkpoint.end_of(last)
             self._gaps.check(self.reached)
-        self._tell_letters()
+        self._write_letters()
         writer = (
             self.plan.records.writeStream.queryName(f"{self.step.app}.{self.step.name}")
             .format("kafka")
@@ -95,7 +96,7 @@ class RealTimeQuery:
             .option("checkpointLocation", str(self._checkpoint.path))
             .outputMode("update")
         )
-        # Spark's own types do not know of this trigger yet.
+        # Spark's type hints lack this trigger.
         trigger: Any = writer.trigger
         try:
             with set_meanwhile(self._spark, QUERY_SETTINGS):
@@ -104,11 +105,11 @@ class RealTimeQuery:
             raise self._failure(error) from None
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has ended within so many seconds; what made it fail is raised."""
+        """True if it ends within so many seconds. Its failure is raised."""
         assert self._query is not None
         try:
-            ended = bool(self._query._jsq.awaitTermination(int(seconds * 1000)))
-            if self._look_back():
+            ended = await_end(self._query, seconds)
+            if self._check_batches():
                 self._check_topics()
         except StreamingQueryException as error:
             raise self._failure(error) from None
@@ -117,58 +118,66 @@ class RealTimeQuery:
         return ended
 
     def stop(self) -> None:
-        """Stop at once. What came since the last checkpoint is read again by the next run."""
+        """Stop at once. The next run reads rows since the last checkpoint again."""
         if self._query is not None:
             with contextlib.suppress(PySparkException, Py4JError, OSError):
                 self._query.stop()
-                self._look_back()
+                self._check_batches()
 
     @property
     def progress(self) -> Mapping[str, Any]:
-        """What Spark says of its last batch."""
+        """Spark's progress report on the last batch."""
         last = self._query.lastProgress if self._query is not None else None
         return json.loads(last.json) if last is not None else {}
 
-    def _look_back(self) -> bool:
-        """Whether batches have ended since, and in each of them every row is accounted for."""
+    def _check_batches(self) -> bool:
+        """True if batches have ended since the last call. Raise unless they keep the row law."""
         assert self._query is not None
         recent = [json.loads(progress.json) for progress in self._query.recentProgress]
-        ended = [told for told in recent if told["batchId"] > self._seen]
-        for told in ended:
-            self._seen = told["batchId"]
-            law = self.plan.counting.law(told)
-            check(self.step.name, law, told)
+        ended = [report for report in recent if report["batchId"] > self._seen]
+        for report in ended:
+            self._seen = report["batchId"]
+            law = self.plan.counting.law(report)
+            check(self.step.name, law, report)
             self.law += law
             self.reached = {
                 topic: Position(0, tuple(offsets[p] for p in sorted(offsets, key=int)))
-                for source in told["sources"]
+                for source in report["sources"]
                 for topic, offsets in (source.get("endOffset") or {}).items()
             }
             self._tell(self.reached)
         if ended:
-            self._tell_letters()
+            self._write_letters()
         return bool(ended)
 
     def _check_topics(self) -> None:
-        """Return if its topics are not others by now. A broker that is away tells of itself."""
+        """Raise if a topic was replaced. The query itself reports a broker that is down."""
         with contextlib.suppress(LogUnavailable):
             self._gaps.check_topics()
 
-    def _tell_letters(self) -> None:
-        """Tell what is no row of the table. What cannot be told now is told at the next time."""
+    def _write_letters(self) -> None:
+        """Write the dead letters of the lookup table. A failure is made up for next time."""
         if self._letters is not None:
             try:
                 self._letters.tell()
             except (Retryable, PySparkException) as error:
-                logger.warning("the table of %s was not looked through: %s", self.step.name, error)
+                logger.warning(
+                    "the dead letters of the table of %s were not written: %s",
+                    self.step.name,
+                    error,
+                )
 
     def _failure(self, error: Exception) -> HeadraceError:
-        """What Spark says, as an error of ours. What callables make, it is the first to see."""
+        """Spark's failure as an error of headrace. Only Spark sees what callables return."""
         if (gap := self._gaps.found(self.reached)) is not None:
             return gap
         if (found := _NOT_ALLOWED.search(str(error))) is None:
             return failure_of(self.step.name, self._checkpoint.path, None, error)
         python = "Python" in found[1]
-        what = "calls a function in Python" if python else f"needs what Spark has not: {found[1]}"
-        instead = "Say it in Spark SQL, or leave latency='real-time' away"
+        what = (
+            "calls a function in Python"
+            if python
+            else f"needs {found[1]}, which Spark does not support"
+        )
+        instead = "Write it in Spark SQL, or leave out latency='real-time'"
         return refused(self.step.name, Reason(f"it {what}", instead, self.step.stream.where))

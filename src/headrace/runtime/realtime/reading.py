@@ -1,4 +1,4 @@
-"""Topics as a query in real time reads them: every record, with what is wrong with it."""
+"""The topics and lookup tables that a real-time query reads."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from pyspark.sql import functions as F
 
 from headrace.clock import micros
 from headrace.log.dead_letter import DEAD_LETTER
-from headrace.pipeline.stream import Source
+from headrace.pipeline.stream import Source, sources
+from headrace.pipeline.tables import Table
 from headrace.plan import metadata
+from headrace.plan.compile import Compiler, column
 from headrace.plan.kafka.decode import KEY, REASON, TEXT, UNREADABLE, VALUE, Decoder
 from headrace.plan.steps import Step
-from headrace.runtime.realtime.outlets import Outlet
-from headrace.runtime.realtime.side_outputs import as_json
+from headrace.runtime.realtime.outlets import Outlet, as_json
 
 READING = {
-    # Nothing of a transaction that was given up, and never a jump over what is gone.
+    # Skip aborted transactions, and fail if retention has removed unread records.
     "kafka.isolation.level": "read_committed",
     "failOnDataLoss": "true",
     "startingOffsets": "earliest",
 }
 
+_GONE, _VERSIONS, _NEWEST = "_gone", "_versions", "_newest"
+
 
 def records_of(spark: SparkSession, connection: Mapping[str, str], topic: str) -> DataFrame:
-    """What is in a topic and what comes to it, as bytes."""
+    """The stream of a topic's records, as bytes."""
     reader = spark.readStream.format("kafka").options(**connection, **READING)
     return reader.option("subscribe", topic).load()
 
@@ -35,11 +38,11 @@ def records_of(spark: SparkSession, connection: Mapping[str, str], topic: str) -
 def rows_of(
     records: DataFrame, source: Source, step: Step, hold: timedelta, dead: Outlet
 ) -> DataFrame:
-    """The rows of a topic with their places. Those that cannot count are records for `dead`.
+    """The rows of a topic. Rows that cannot be counted become dead letters for `dead`.
 
-    The frontier that a row has met is the moment at which the broker appended it: that is known of
-    each row by itself, whoever reads it and when. Only of rows that were not read for so long as
-    `hold` says it is later, for what they would count with is forgotten.
+    The frontier of a row is the time at which the broker appended it, which does not depend on the
+    reader. For a row that was not read within `hold` it is later, since the state that the row
+    needs is evicted.
     """
     rows = Decoder.of(source.topic).judged(records)
     appended = F.timestamp_micros(metadata.FRONTIER)
@@ -48,7 +51,7 @@ def rows_of(
         {
             metadata.BESIDE: F.when(F.col(REASON) != F.lit(""), _letter(source, step, dead)),
             metadata.APPENDED: appended,
-            # The clock of a broker may be ahead of ours, and Spark's watermark must not be.
+            # The broker's clock may be ahead of ours, but Spark's watermark must not be.
             metadata.MET: F.least(appended, now()),
             metadata.FRONTIER: F.greatest(metadata.FRONTIER, remembered),
         }
@@ -56,12 +59,12 @@ def rows_of(
 
 
 def now() -> Column:
-    """When the batch began: Spark takes the same moment for all of its rows."""
+    """The time at which the batch began, the same for all of its rows."""
     return F.current_timestamp()
 
 
 def _letter(source: Source, step: Step, dead: Outlet) -> Column:
-    """A dead letter: where the record is, why it cannot be counted, and what it was."""
+    """A dead letter: the position of a record, the reason, and its text."""
     text = F.col(VALUE).cast("string")
     unread = F.when(F.is_valid_utf8(VALUE), as_json(text.alias("value"))).otherwise(
         as_json(F.lower(F.hex(VALUE)).alias("bytes"))
@@ -78,3 +81,49 @@ def _letter(source: Source, step: Step, dead: Outlet) -> Column:
     }
     schema = pa.schema([DEAD_LETTER.field(name) for name in letter])
     return dead.record(schema, list(letter.values()))
+
+
+def table_now(spark: SparkSession, connection: Mapping[str, str], table: Table) -> DataFrame:
+    """The newest version by event time of each key, after its last tombstone.
+
+    It is read when a batch begins, and stays the same for the batch.
+    """
+    (source,) = sources(table.input)
+    reader = spark.read.format("kafka").options(**connection, **READING)
+    return newest(reader.option("subscribe", source.topic.name).load(), table)
+
+
+def newest(records: DataFrame, table: Table) -> DataFrame:
+    """The table that records make, in one shuffle, since rows wait for it."""
+
+    def load(source: Source) -> DataFrame:
+        rows = Decoder.of(source.topic).judged(records, tombstones=True)
+        # A tombstone has no reason; rows that do not decode have one, and are dropped.
+        return rows.where(F.coalesce(REASON, F.lit("")) == F.lit(""))
+
+    (source,) = sources(table.input)
+    rows = Compiler(load).rows(table.input)
+    tombstone = F.col(VALUE).isNull()
+    version = F.struct(
+        metadata.TIME,
+        metadata.PARTITION,
+        metadata.OFFSET,
+        *(F.col(f"`{name}`") for name in table.columns),
+    )
+    # A tombstone has the topic's key and no columns.
+    own = table.key == (source.topic.key,)
+    keys = [F.col(KEY)] if own else [F.col(f"`{key}`") for key in table.key]
+    found = (
+        (rows if own else rows.where(~tombstone))
+        .groupBy(*keys)
+        .agg(
+            F.max(F.when(tombstone, F.col(metadata.OFFSET))).alias(_GONE),
+            F.collect_list(F.when(~tombstone, version)).alias(_VERSIONS),
+        )
+    )
+    after = F.expr(f"filter({_VERSIONS}, v -> {_GONE} IS NULL OR v.{metadata.OFFSET} > {_GONE})")
+    found = found.select(F.array_max(after).alias(_NEWEST)).where(F.col(_NEWEST).isNotNull())
+    found = found.select(*(F.col(f"{_NEWEST}.`{name}`") for name in table.columns))
+    if table.deleted is not None:
+        found = found.where(~F.coalesce(column(table.deleted, table.where), F.lit(False)))
+    return found

@@ -1,4 +1,4 @@
-"""What can be set of a run in real time, and what Spark has to be told for it."""
+"""The settings of a real-time run, and the options of Spark that it needs."""
 
 from __future__ import annotations
 
@@ -12,32 +12,31 @@ _SHORTEST = timedelta(seconds=5)
 _MARGIN = timedelta(minutes=1)
 
 QUERY_SETTINGS = {
-    # The only state store that Spark can go back with to where a batch began.
+    # The only state store with which Spark can return to the start of a batch.
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
 }
-"""What a query is given when it starts."""
+"""Spark settings of the query."""
 
 _MESSAGE_BYTES = 72 << 20
 
 WRITING = {
-    # Java's producer refuses records of more than a megabyte, which a topic may well take.
+    # By default Java's producer refuses records above a megabyte, which a topic may accept.
     "kafka.max.request.size": str(_MESSAGE_BYTES),
     "kafka.buffer.memory": str(_MESSAGE_BYTES),
 }
-"""Options of Spark's Kafka sink: it may send what headrace's own producers may."""
+"""Options of Spark's Kafka sink: the same limits as headrace's own producers."""
 
 
 @dataclass(frozen=True)
 class RealTime:
-    """How a run in real time keeps its place.
+    """The checkpoint interval and the state retention of a real-time run.
 
-    Every `checkpoint` Spark writes down how far it is: what came after that is read again after a
-    crash. It takes a moment, in which rows wait. What a row needs is held for `hold` longer than
-    its lateness asks for, so that rows which were there while nobody read them can still be looked
-    at.
+    Spark writes a checkpoint every `checkpoint`, while rows wait for a moment. After a crash, rows
+    since the last checkpoint are read again. State is kept for `hold` longer than its lateness
+    needs, so that rows which waited during a downtime can still be counted.
     """
 
     checkpoint: timedelta = timedelta(minutes=5)
@@ -47,11 +46,11 @@ class RealTime:
         if self.checkpoint < _SHORTEST:
             raise InvalidSetting(
                 f"checkpoint cannot be {self.checkpoint}",
-                hint=f"Spark takes {_SHORTEST.seconds} seconds or more",
+                hint=f"Spark accepts {_SHORTEST.seconds} seconds or more",
             )
         if self.hold < timedelta(0):
             raise InvalidSetting(
-                f"hold cannot be {self.hold}", hint="It is a span of time, or none"
+                f"hold cannot be {self.hold}", hint="It is a duration of 0 or more"
             )
 
     @property
@@ -59,7 +58,7 @@ class RealTime:
         return f"{micros(self.checkpoint) // 1000} milliseconds"
 
     def held_for(self, patience: timedelta) -> str:
-        """How far Spark's watermark stays behind, so that it drops no row which the plan lets pass.
+        """The delay of Spark's watermark, so that it drops no row that the plan accepts.
 
         The margin is for a clock that is set back between two batches.
         """
