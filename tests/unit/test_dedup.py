@@ -92,8 +92,13 @@ def declared(**more: Any) -> hr.App:
 def test_it_is_explained() -> None:
     told = declared().explain()["once"]
     assert told["then"] == "leaves rows where event != 'ping'"
-    assert told["drops"] == "rows with the same user and event less than 1h before or after a kept row"
-    assert told["holds"] == "each user and event, until the highest event time is 2h past its first row"
+    assert (
+        told["drops"] == "rows with the same user and event less than 1h before or after a kept row"
+    )
+    assert (
+        told["holds"]
+        == "each user and event, until the highest event time is 2h past its first row"
+    )
     assert "the first row of each, as it arrives" in told["emits"]
     assert told["publishes"] == "each row once, to topic once\nlate rows to topic once.late"
     last = declared(keep="last").explain()["once"]

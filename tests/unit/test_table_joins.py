@@ -49,7 +49,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "'revision' is reserved",
     ),
     "one for three": (lambda: three({"product": "id"}), "`on` needs as many entries"),
-    "one prefix": (lambda: three([{"product": "id"}] * 2, prefix="x"), "`prefix` needs as many entries"),
+    "one prefix": (
+        lambda: three([{"product": "id"}] * 2, prefix="x"),
+        "`prefix` needs as many entries",
+    ),
     "right of three": (lambda: three([{"product": "id"}] * 2, "right"), "how='right'"),
     "not by key": (
         lambda: three([{"product": "id"}, {"p_region": "region"}]),

@@ -79,18 +79,18 @@ def flagged(step: Alerts, events: Iterable[Event], judges: Mapping[str, Judge]) 
     delay = micros(step.delay)
     ordered = sorted(events, key=lambda e: (e.commit, e.partition, e.offset))
     for _, commit in groupby(ordered, key=lambda e: e.commit):
-        came = _in_time(step, list(commit), found)
-        for seen in came:
+        arrived = _in_time(step, list(commit), found)
+        for seen in arrived:
             keys.setdefault(_key(step, seen), []).append(seen)
         due: list[tuple[Seen, Row]] = []
-        for key in {_key(step, seen) for seen in came}:
+        for key in {_key(step, seen) for seen in arrived}:
             mine = sorted(keys[key], key=lambda s: s.order)
             for seen in mine:
                 recent = _recent(step, seen, mine)
-                if any(one in came for one in recent):
-                    found.again += seen not in came
+                if any(one in arrived for one in recent):
+                    found.again += seen not in arrived
                     due += [(seen, row) for row in _alerts(step, seen, recent, judges)]
-        frontier = came[0].event.frontier if came else None
+        frontier = arrived[0].event.frontier if arrived else None
         for _, alert in sorted(due, key=lambda d: (d[0].order, d[1][ALERT])):
             known = emitted.get(alert[ALERT])
             if known is None or (frontier is not None and known + delay <= frontier):
@@ -100,7 +100,7 @@ def flagged(step: Alerts, events: Iterable[Event], judges: Mapping[str, Judge]) 
 
 
 def _in_time(step: Alerts, events: Sequence[Event], found: Flagged) -> list[Seen]:
-    came = []
+    arrived = []
     for event in events:
         found.rows_in += 1
         if event.dead is not None:
@@ -114,8 +114,8 @@ def _in_time(step: Alerts, events: Sequence[Event], found: Flagged) -> list[Seen
                 found.late.append((event, row, watermark))
             else:
                 found.counted += 1
-                came.append(Seen(event, number, row, moment))
-    return came
+                arrived.append(Seen(event, number, row, moment))
+    return arrived
 
 
 def _key(step: Alerts, seen: Seen) -> tuple[Any, ...]:

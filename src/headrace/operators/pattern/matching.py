@@ -28,7 +28,7 @@ Truths = np.ndarray[Any, np.dtype[np.bool_]]
 
 @dataclass(frozen=True)
 class Sequence:
-    """Steps that follow each other, each `times` times, all `within` so many microseconds.
+    """Steps that follow each other, each `times` times, all `within` a number of microseconds.
 
     The rows have a boolean column for each step, under its name.
     """

@@ -35,7 +35,6 @@ _MOST_RINGS = 10_000
 class Rules:
     """The step, as far as a worker has to know it. Times are in microseconds."""
 
-    step: str
     function: Callable[[pa.Table, pa.Table], Any]
     signature: Signature
     events: pa.Schema

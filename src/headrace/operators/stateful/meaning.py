@@ -168,7 +168,7 @@ class _Key:
         return True
 
 
-def told(given: Given) -> Row:
+def late_row(given: Given) -> Row:
     """A late row in its published form."""
     assert given.watermark is not None
     by = (given.watermark - given.moment) / 1_000_000

@@ -22,7 +22,7 @@ from headrace.operators.stateful.declare import Stateful
 from headrace.operators.stateful.outcome import Outcome
 from headrace.operators.stateful.spread import labels
 from headrace.operators.stateful.user_call import Signature
-from headrace.operators.stateful.workers import BUCKET, PACKED, TOLD, Pack, Site, Visitor
+from headrace.operators.stateful.workers import BUCKET, PACKED, REPORT, Pack, Site, Visitor
 from headrace.pipeline.row_steps import time_column
 from headrace.pipeline.stream import sources
 from headrace.plan import metadata
@@ -86,7 +86,7 @@ class Keyed:
             self.log, str(self.checkpoint), str(self.folder), micros(self.step.delay), MOST_BYTES
         )
         _by_value(self.step.function)
-        return transform_with_state(packed, BUCKET, Visitor(rules, site), TOLD)
+        return transform_with_state(packed, BUCKET, Visitor(rules, site), REPORT)
 
     def schema(self) -> pa.Schema:
         """The output columns; raises if state cannot be kept by these keys."""
@@ -99,56 +99,56 @@ class Keyed:
     def outcome(self, batch: DataFrame) -> Outcome:
         """The results of the buckets in a batch; raises if one of them failed."""
         Outcome(self.folder, (), (), 0, 0).remove()
-        told = sorted(batch.toArrow().to_pylist(), key=lambda row: int(row["bucket"]))
-        for row in told:
+        reports = sorted(batch.toArrow().to_pylist(), key=lambda row: int(row["bucket"]))
+        for row in reports:
             if row["error"]:
                 raise self._error(json.loads(row["error"]))
         return Outcome(
             self.folder,
-            tuple(Path(row["output"]) for row in told if row["output"]),
-            tuple(Path(row["failures"]) for row in told if row["failures"]),
-            sum(row["taken"] for row in told),
-            sum(row["failed"] for row in told),
-            sum(row["state_rows"] for row in told),
-            sum(row["state_bytes"] for row in told),
+            tuple(Path(row["output"]) for row in reports if row["output"]),
+            tuple(Path(row["failures"]) for row in reports if row["failures"]),
+            sum(row["taken"] for row in reports),
+            sum(row["failed"] for row in reports),
+            sum(row["state_rows"] for row in reports),
+            sum(row["state_bytes"] for row in reports),
         )
 
-    def _error(self, told: dict[str, Any]) -> PipelineError:
+    def _error(self, report: dict[str, Any]) -> PipelineError:
         name, step = self.step.identity[0], f"Step {self.name!r}"
-        if "bytes" in told:
-            size, most = told["bytes"] >> 20, MOST_BYTES >> 20
-            bucket = labels(self.step.buckets).index(told["bucket"])
+        if "bytes" in report:
+            size, most = report["bytes"] >> 20, MOST_BYTES >> 20
+            bucket = labels(self.step.buckets).index(report["bucket"])
             much = (
-                f"{step} has {size} MB of {told['what']} in bucket {bucket} of "
-                f"{self.step.buckets}, in {told['rows']:,} rows: more than the limit of {most} MB"
+                f"{step} has {size} MB of {report['what']} in bucket {bucket} of "
+                f"{self.step.buckets}, in {report['rows']:,} rows: more than the limit of {most} MB"
             )
             again = "This makes it another step, which is computed again from the log"
-            if 2 * told["of_key"] > told["rows"] > 1:
-                key = " and ".join(f"{name} = {value!r}" for name, value in told["key"].items())
+            if 2 * report["of_key"] > report["rows"] > 1:
+                key = " and ".join(f"{name} = {value!r}" for name, value in report["key"].items())
                 return CrowdedKey(
-                    f"{much}. {told['of_key']:,} of them have one key, {key}",
+                    f"{much}. {report['of_key']:,} of them have one key, {key}",
                     hint="If the key is a placeholder, filter it out; else keep state by more "
                     f"columns, or use a shorter delay. {again}. See {self.step.where}",
-                    key=told["key"],
-                    rows=told["of_key"],
+                    key=report["key"],
+                    rows=report["of_key"],
                 )
             return PipelineError(much, hint=f"Use more buckets, or a shorter ttl or delay. {again}")
-        at = f" at {told['where']}" if told["where"] else ""
-        row = {k: v for k, v in told["row"].items() if k in self.step.input.columns}
+        at = f" at {report['where']}" if report["where"] else ""
+        row = {k: v for k, v in report["row"].items() if k in self.step.input.columns}
         if row:
             of = [
-                told["row"].get(n) for n in (metadata.PARTITION, metadata.OFFSET, metadata.COMMIT)
+                report["row"].get(n) for n in (metadata.PARTITION, metadata.OFFSET, metadata.COMMIT)
             ]
-            about = f"for {told['rows']:,} rows from {row} on, at offset {of[1]} of partition "
+            about = f"for {report['rows']:,} rows from {row} on, at offset {of[1]} of partition "
             about += f"{of[0]}, commit {of[2]}"
         else:
-            about = f"for the timer of {told['state']}"
-        many = " and for many more keys" if told["many"] else ""
+            about = f"for the timer of {report['state']}"
+        many = " and for many more keys" if report["many"] else ""
         return PipelineError(
-            f"{step} failed in {name}{at}: {told['reason']}, {about}{many}",
+            f"{step} failed in {name}{at}: {report['reason']}, {about}{many}",
             hint="Nothing of this batch was stored. With on_error='dead letter', such rows become "
             f"dead letters. See {self.step.where}",
-            where=told["where"],
+            where=report["where"],
             row=row,
         )
 
@@ -172,7 +172,6 @@ class Keyed:
         order = [name for name in PLACES if wanted.get(name, True)]
         state = pa.schema([*(events.field(key) for key in step.by), *step.kept])
         return Rules(
-            self.name,
             step.function,
             Signature(step.by, state, step.output_of(events)),
             events,

@@ -36,7 +36,7 @@ from headrace.schema.python_rows import to_rows
 
 BUCKET, PAYLOAD = "_bucket", "_payload"
 PACKED = StructType().add(BUCKET, IntegerType()).add(PAYLOAD, BinaryType())
-TOLD = (
+REPORT = (
     StructType()
     .add("bucket", IntegerType())
     .add("taken", LongType())
@@ -150,7 +150,7 @@ class Visitor(StatefulProcessor):
             kept.write(made.kept, "state", bucket, most, keys)
             held.write(made.held, "waiting rows", bucket, most, keys)
         except Stopped as stopped:
-            error = json.dumps(_told(rules, stopped))
+            error = json.dumps(_failure(rules, stopped))
             yield Row(**_NOTHING, bucket=bucket, error=error)
             return
         except _TooMuch as much:
@@ -204,9 +204,9 @@ class _Kept:
         value = _bytes(now)
         self.size = len(value)
         if self.size > most:
-            told = {"bucket": bucket, "what": what, "bytes": self.size, "rows": now.num_rows}
-            told |= _hottest(now, keys)
-            raise _TooMuch(json.dumps(told))
+            report = {"bucket": bucket, "what": what, "bytes": self.size, "rows": now.num_rows}
+            report |= _hottest(now, keys)
+            raise _TooMuch(json.dumps(report))
         self._place.update((value,))
 
 
@@ -251,7 +251,7 @@ def _reason(failed: Failed) -> str:
     return f"{timer}{failed.failure.reason}{where}"
 
 
-def _told(rules: Rules, stopped: Stopped) -> dict[str, Any]:
+def _failure(rules: Rules, stopped: Stopped) -> dict[str, Any]:
     """A failure as plain data."""
     failed = stopped.failed
     row = {name: str(values[0]) for name, values in failed.rows.slice(0, 1).to_pydict().items()

@@ -30,7 +30,6 @@ class Side:
     def __init__(self, step: str, number: int, table: Table, schema: pa.Schema) -> None:
         check_storable(schema, f"table {number + 1} of {step!r}")
         self.key = table.key
-        self.schema = schema
         self._table = f"{PREFIX}side{number}_{step}"
         self.name = quoted(self._table)
         self.newest = f"temp.{quoted(f'{PREFIX}newest{number}_{step}')}"
