@@ -125,9 +125,7 @@ def test_it_is_explained_what_is_held_and_for_how_long() -> None:
         "each row of shown, until clicks is 2m past it",
         "each row of clicks, until shown is 1m past it",
     ]
-    assert (
-        told["pairs"]["limit"] == "1,000,000 rows of one key on a side, in that time; then it stops"
-    )
+    assert told["pairs"]["limit"] == "1,000,000 rows of one key on a side, else the pipeline stops"
     assert "until users has caught up or shown is 1m ahead" in told["named"]["waits"]
 
 

@@ -53,7 +53,7 @@ class StreamJoinOperator(Operator[Join]):
             ("holds", f"each row of {name}, until {other} is {span(wait + stream.delay)} past it")
             for name, other, wait in ((left, right, stream.after), (right, left, stream.before))
         ]
-        once = "emitted once, after the join window closes"
+        once = "once no match can arrive any more"
         emits = {
             "inner": "pairs only",
             "left": f"pairs, and unmatched rows of {left}, {once}",
@@ -62,19 +62,20 @@ class StreamJoinOperator(Operator[Join]):
             "anti": f"unmatched rows of {left}, {once}",
         }
         sides = ((stream.left, stream.after), (stream.right, stream.before))
-        estimates = (
-            []
-            if log is None
-            else [text for side, wait in sides for text in _state(side, wait + stream.delay, log)]
-        )
+        estimates = [
+            ("state", text)
+            for side, wait in sides
+            if log is not None
+            for text in _state(side, wait + stream.delay, log)
+        ]
         return [
             ("joins", f"{left} with {right} where {equal} is the same"),
             ("within", f"{before} before to {after} after the row of {left}"),
             *held,
-            ("limit", f"{stream.limit:,} rows of one key on a side, in that time; then it stops"),
+            ("limit", f"{stream.limit:,} rows of one key on a side, else the pipeline stops"),
             ("late", late_fact(delay)),
             ("emits", emits[stream.how]),
-            *(("state", estimate) for estimate in estimates),
+            *estimates,
         ]
 
     def needs_commits(self, stream: Join) -> str | None:
