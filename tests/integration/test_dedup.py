@@ -85,7 +85,7 @@ def test_a_list_is_nothing_to_tell_duplicates_by() -> None:
     app, _ = declare("array<string>")
     with (
         scripted_log() as log,
-        pytest.raises(InvalidPipeline, match="by which no duplicates can be told") as refused,
+        pytest.raises(InvalidPipeline, match="Duplicates cannot be found by") as refused,
     ):
         log.run(app, spark=shuffling(2))
     assert "test_dedup.py" in str(refused.value)

@@ -142,7 +142,7 @@ def test_a_key_with_too_many_rows_that_wait_is_named(
     monkeypatch.setattr(stateful_spark, "MOST_BYTES", 10_000)
     app, events = declare(folds.totals)
     write(log, events, *((f"key {n}", n) for n in range(20)), *(("hot", n) for n in range(1_000)))
-    with pytest.raises(CrowdedKey, match="1,000 of them are of one key, k = 'hot'") as stopped:
+    with pytest.raises(CrowdedKey, match="1,000 of them have one key, k = 'hot'") as stopped:
         run(log, app)
     assert "filter it out" in stopped.value.hint
     assert not log_topic(log, "out")

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 import headrace as hr
-from headrace.operators.stateful.meaning import Folded, folded, told
+from headrace.operators.stateful.meaning import Folded, folded, late_row
 from headrace.testing import Results
 from tests.property.joining import events_read, frontiers
 
@@ -23,7 +23,7 @@ def check_stateful(
     log = results.log
     found = folded(step, events_read(step, log), frontiers(step, log), columns)
     assert counted(results.topic(topic)) == counted(found.rows)
-    assert counted(results.topic(late)) == counted([told(given) for given in found.late])
+    assert counted(results.topic(late)) == counted([late_row(given) for given in found.late])
     law = results.law(topic)
     assert law.holds
     assert law.rows == found.rows_in

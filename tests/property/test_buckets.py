@@ -59,7 +59,7 @@ def rules_of(made: Stateful, columns: pa.Schema = COLUMNS) -> Rules:
     keys = [columns.field(name) for name in made.by]
     signature = Signature(made.by, pa.schema([*keys, *made.kept]), made.output_of(columns))
     return Rules(
-        "step", made.function, signature, columns, ORDER, made.order == "time",
+        made.function, signature, columns, ORDER, made.order == "time",
         micros(made.ttl), made.on_error == "dead letter",
     )  # fmt: skip
 

@@ -66,7 +66,7 @@ def test_alerts_that_are_not_remembered_are_noticed(
     log: ScriptedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed(log, Feed(33), 30)
-    monkeypatch.setattr(PublishedAlerts, "tell", lambda *_: True)
+    monkeypatch.setattr(PublishedAlerts, "add", lambda *_: True)
     with pytest.raises(AssertionError):
         Case(log, "forgetful", "alerts").finish(max_commits=2)
 

@@ -62,12 +62,12 @@ def other() -> Source:
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "no key": (lambda: flags(by=[]), "go by a key"),
+    "no key": (lambda: flags(by=[]), "need a key"),
     "key": (lambda: flags(by="cards"), "Did you mean 'card'"),
-    "twice": (lambda: flags(by=["card", "Card"]), "go by a key"),
+    "twice": (lambda: flags(by=["card", "Card"]), "need a key"),
     "no id": (lambda: flags(event="pay"), "There is no column 'pay'"),
-    "id and key": (lambda: flags(event="card"), "each event of it has an id"),
-    "no time": (lambda: flags(within=0 * SECOND), "longer than nothing"),
+    "id and key": (lambda: flags(event="card"), "the id of each event"),
+    "no time": (lambda: flags(within=0 * SECOND), "must be positive"),
     "delay": (lambda: flags(delay=-SECOND), "not negative"),
     "limit": (lambda: flags(limit=0), "at least 1"),
     "no rules": (lambda: flags(rules={}), "need a rule"),
@@ -76,11 +76,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "value": (lambda: flags(rules={"a": hr.rule("true", value="amounts")}), "'amount'"),
     "not SQL": (lambda: flags(rules={"a": "size(recent >"}), "is not Spark SQL"),
     "results": (lambda: flags(flags()), "no event time of their own"),
-    "two topics": (lambda: flags(hr.merge(source(), other())), "one topic"),
-    "name": (lambda: flags(source(more=", recent int")), "cannot be called 'recent'"),
+    "two topics": (lambda: flags(hr.merge(source(), other())), "a single topic"),
+    "name": (lambda: flags(source(more=", recent int")), "'recent' is reserved"),
     "of alerts": (lambda: flags(source(more=", rule string"), event="rule"), "'rule'"),
-    "as of": (lambda: flags(known(mode="as_of", wait=SECOND)), "mode be 'latest'"),
-    "inner": (lambda: flags(known(how="inner")), "how be 'left'"),
+    "as of": (lambda: flags(known(mode="as_of", wait=SECOND)), "mode='latest'"),
+    "inner": (lambda: flags(known(how="inner")), "how='left'"),
     "after a lookup": (lambda: flags(hr.filter(known(), "usual > 3")), "Publish them"),
     "late first": (
         lambda: hr.App("cards").publish("late", flags().late),
@@ -131,8 +131,8 @@ def test_what_is_another_between_two_declarations_is_told() -> None:
     (now,) = steps_of(published(rules=rules, within=90 * SECOND, limit=5))
     assert fingerprint(before) != fingerprint(now)
     assert differences(definition_of(before), definition_of(now)) == [
-        "the look back was 1m from each 'payment', at 1,000 events at most, and is 90s from each "
-        "'payment', at 5 events at most,",
+        "the lookback was 1m from each 'payment', at most 1,000 events, and is 90s from each "
+        "'payment', at most 5 events,",
         "rule 'big' is new",
         "rule 'many' is computed differently",
     ]
@@ -140,7 +140,7 @@ def test_what_is_another_between_two_declarations_is_told() -> None:
     app.publish("alerts", flags(source(app)))
     (without,) = steps_of(app)
     assert differences(definition_of(before), definition_of(without)) == [
-        "the table that rules look things up in is gone"
+        "the lookup table of the rules is gone"
     ]
 
 
@@ -150,7 +150,7 @@ def test_an_explanation_has_the_rules_and_what_is_held() -> None:
     assert told["looks up"] == "the newest of owners"
     assert "60s" not in told["holds"]
     assert "130s" in told["holds"]
-    assert "10s ahead" in told["late"]
+    assert "10s or more behind" in told["late"]
     assert told["publishes"].splitlines()[1] == "late rows to topic late"
 
 

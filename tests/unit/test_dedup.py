@@ -45,15 +45,15 @@ def once(stream: hr.Stream | None = None, **more: Any) -> hr.Deduplicated:
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "no key": (lambda: once(by=[]), "told by a key"),
+    "no key": (lambda: once(by=[]), "need a key"),
     "key": (lambda: once(by="users"), "Did you mean 'user'"),
     "twice": (lambda: once(by=["user", "user"]), "named twice"),
-    "no time": (lambda: once(ttl=timedelta(0)), "longer than nothing"),
-    "less than none": (lambda: once(ttl=-HOUR), "longer than nothing"),
+    "no time": (lambda: once(ttl=timedelta(0)), "must be positive"),
+    "less than none": (lambda: once(ttl=-HOUR), "must be positive"),
     "delay": (lambda: once(delay=-HOUR), "delay cannot be negative"),
     "keep": (lambda: once(keep="newest"), "Use first or last"),
     "again": (lambda: once(once()), "no event time of their own"),
-    "name": (lambda: once(source(more=", watermark timestamp")), "cannot be called 'watermark'"),
+    "name": (lambda: once(source(more=", watermark timestamp")), "'watermark' is reserved"),
     "view": (lambda: hr.App("notes").view("notes", once()), "publish"),
     "late first": (lambda: hr.App("notes").publish("late", once().late), "deduplicate"),
     "early": (
@@ -92,12 +92,17 @@ def declared(**more: Any) -> hr.App:
 def test_it_is_explained() -> None:
     told = declared().explain()["once"]
     assert told["then"] == "keeps rows where event != 'ping'"
-    assert told["drops"] == "rows whose user and event was there less than 1h before or after"
-    assert told["holds"] == "each user and event, until time is 2h past its first row"
-    assert "the first row of each, as it comes" in told["emits"]
+    assert (
+        told["drops"] == "rows with the same user and event less than 1h before or after a kept row"
+    )
+    assert (
+        told["holds"]
+        == "each user and event, until the highest event time is 2h past its first row"
+    )
+    assert "the first row of each, as it arrives" in told["emits"]
     assert told["publishes"] == "each row once, to topic once\nlate rows to topic once.late"
     last = declared(keep="last").explain()["once"]
-    assert "once: when time is 2h past the first" in last["emits"]
+    assert "once the highest event time is 2h past the first" in last["emits"]
 
 
 def test_a_step_and_its_late_rows_are_one_and_what_changes_is_told() -> None:

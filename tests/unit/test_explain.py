@@ -81,7 +81,7 @@ def test_an_application_is_explained_step_by_step() -> None:
 def test_a_step_without_windows_holds_nothing() -> None:
     told = everything().explain()["named"]
     assert told["then"] == "keeps user and at; computes seconds = ms / 1000"
-    assert told["holds"] == "nothing: each row by itself, as it comes"
+    assert told["holds"] == "nothing: each row is handled by itself"
     assert told["publishes"] == "each row once, to topic named"
 
 

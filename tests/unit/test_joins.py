@@ -60,8 +60,8 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "another kind": (lambda: joined(how="outer"), "how cannot be 'outer'.*full"),
     "a table by another column": (lambda: enriched(on={"user": "name"}), "looked up by its key"),
     "no wait": (lambda: enriched(wait=None), "no default"),
-    "a latest that waits": (lambda: enriched(mode="latest"), "neither waits nor is amended"),
-    "an amended inner": (lambda: enriched(how="inner", amend=MINUTE), "left out cannot be amended"),
+    "a latest that waits": (lambda: enriched(mode="latest"), "neither waits nor amends"),
+    "an amended inner": (lambda: enriched(how="inner", amend=MINUTE), "dropped cannot be amended"),
     "another mode": (lambda: enriched(mode="newest"), "mode cannot be 'newest'"),
     "a stream for a table": (lambda: hr.enrich(shown, users, on="user"), "enriched from a table"),  # type: ignore[call-overload]
     "a filtered table": (lambda: hr.table(hr.filter(users, "id > 'a'"), key="id"), "deleted="),
@@ -94,7 +94,7 @@ def test_a_topic_that_goes_by_arrival_is_not_joined() -> None:
     arrived = app.topic(
         "arrived", schema="ad int, at timestamp", event_time="at", settings={"frontier": "arrival"}
     )
-    with pytest.raises(InvalidPipeline, match="goes by arrival"):
+    with pytest.raises(InvalidPipeline, match="the frontier 'arrival'"):
         hr.join(shown, arrived, on="ad", after=MINUTE, delay=MINUTE, prefix="r_")
 
 
@@ -122,13 +122,11 @@ def test_it_is_explained_what_is_held_and_for_how_long() -> None:
     shop.publish("named", enriched(amend=MINUTE))
     told = shop.explain()
     assert told["pairs"]["holds"].splitlines() == [
-        "each row of shown, until clicks is 2m after it",
-        "each row of clicks, until shown is 1m after it",
+        "each row of shown, until clicks is 2m past it",
+        "each row of clicks, until shown is 1m past it",
     ]
-    assert (
-        told["pairs"]["limit"] == "1,000,000 rows of one key on a side, in that time; then it stops"
-    )
-    assert "until users has come as far, or shown is 1m ahead" in told["named"]["waits"]
+    assert told["pairs"]["limit"] == "1,000,000 rows of one key on a side, else the pipeline stops"
+    assert "until users has caught up or shown is 1m ahead" in told["named"]["waits"]
 
 
 def test_what_a_join_will_hold_is_told_by_the_rate_of_a_log(tmp_path: Path) -> None:

@@ -74,11 +74,11 @@ REFUSED: dict[str, tuple[Callable[[hr.App], hr.Stream], str]] = {
         ),
         "joins two streams batch by batch",
     ),
-    "a table as of": (lambda app: known(app, wait=MINUTE), "waits for what the table will say"),
+    "a table as of": (lambda app: known(app, wait=MINUTE), "looks rows up batch by batch"),
     "a table alone": (lambda app: known(app, mode="latest"), "hr.alerts(...) looks up"),
     "duplicates": (
         lambda app: hr.deduplicate(topic(app), by="use", ttl=MINUTE, delay=MINUTE),
-        "duplicates are known",
+        "the keys seen so far",
     ),
     "the same topic twice": (
         lambda app: hr.merge(

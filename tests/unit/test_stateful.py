@@ -62,18 +62,18 @@ def give(function: Any, keys: list[Any], **other: Any) -> Visit:
     [
         ({"by": ()}, "needs a key"),
         ({"by": "kk"}, "no column 'kk'"),
-        ({"state": "k string"}, "of its key already"),
-        ({"state": "rows bigints"}, "cannot be read"),
+        ({"state": "k string"}, "already in its key"),
+        ({"state": "rows bigints"}, "Cannot parse the state"),
         ({"state": "timer bigint"}, "not a timestamp"),
         ({"output": "_k string"}, "reserved"),
         ({"delay": -SECOND}, "negative"),
-        ({"ttl": 0 * SECOND}, "more than nothing"),
+        ({"ttl": 0 * SECOND}, "must be positive"),
         ({"order": "random"}, "order cannot be"),
         ({"on_error": "ignore"}, "on_error cannot be"),
         ({"buckets": 0}, "buckets cannot be 0"),
         ({"buckets": 1_000_000}, "each is visited"),
         ({"event_time": "when"}, "no column 'when'"),
-        ({"event_time": "rows"}, "has to be a timestamp"),
+        ({"event_time": "rows"}, "must be a timestamp"),
         ({"with_key": True}, "same name"),
     ],
 )
@@ -97,7 +97,7 @@ def test_results_are_not_kept_state_of_and_state_is_no_view() -> None:
     [
         (lambda state, events: None, "returned nothing"),
         (lambda state, events: (state, 3), "output it returned is of type int"),
-        (lambda state, events: (events, events), "lacks rows and has n, at, not declared"),
+        (lambda state, events: (events, events), "lacks rows and has undeclared n, at"),
         (
             lambda state, events: (state, pa.table({"k": ["a"], "rows": ["1"]})),
             "column rows of the output it returned is string, not int64",
@@ -108,7 +108,7 @@ def test_results_are_not_kept_state_of_and_state_is_no_view() -> None:
         ),
         (
             lambda state, events: (pa.table({"k": ["?"], "rows": [1]}), counts(state, events)[1]),
-            "a key that it was not given: {'k': '?'}",
+            "a key it was not given: {'k': '?'}",
         ),
         (
             lambda state, events: (
@@ -222,7 +222,7 @@ def test_a_timer_that_does_not_end_is_given_up() -> None:
         )
 
     rules = rules_of(declare(again, state="timer timestamp", ttl=timedelta(days=1)))
-    with pytest.raises(Stopped, match="a timer rang"):
+    with pytest.raises(Stopped, match="a timer fired"):
         visit(rules, rules.kept.empty_table(), rules.rows.empty_table(), rows(rules, ["a"]), 10**9)
 
 
@@ -282,7 +282,7 @@ def test_it_says_what_it_does() -> None:
     app.publish("visits.late", step.late)
     told = app.explain()["visits"]
     assert told["calls"].startswith("visits (")
-    assert "in the order of event time" in told["calls"]
+    assert "in event-time order" in told["calls"]
     assert "10s past it" in told["holds"]
     assert "1m past its newest row, in 8 buckets" in told["holds"]
     assert "timer" in told["timer"]
@@ -293,16 +293,16 @@ def test_it_says_what_it_does() -> None:
 @pytest.mark.parametrize(
     ("other", "told"),
     [
-        ({"steps": []}, "need a name each"),
-        ({"steps": [("a", "n = 1"), ("a", "n = 2")]}, "need a name each"),
+        ({"steps": []}, "need distinct names"),
+        ({"steps": [("a", "n = 1"), ("a", "n = 2")]}, "need distinct names"),
         ({"steps": [("a", "m = 1")]}, "no column 'm'"),
-        ({"steps": [("a", "n = 1", 0)]}, "cannot come 0 times"),
+        ({"steps": [("a", "n = 1", 0)]}, "cannot occur 0 times"),
         ({"steps": [("a", "n = 1", 33)]}, "too long"),
-        ({"steps": [("a",)]}, "A step cannot be"),
+        ({"steps": [("a",)]}, "Invalid step"),
         ({"steps": [("k", "n = 1")]}, "two columns 'k'"),
         ({"steps": [("_a", "n = 1")]}, "cannot be called"),
-        ({"by": "who"}, "no column 'who'"),
-        ({"within": 0 * SECOND}, "more than nothing"),
+        ({"by": "who"}, "no key column 'who'"),
+        ({"within": 0 * SECOND}, "must be positive"),
     ],
 )
 def test_a_pattern_that_cannot_be_is_refused(other: dict[str, Any], told: str) -> None:

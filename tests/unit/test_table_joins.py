@@ -46,10 +46,13 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "own names": (lambda: joined(prefix="_"), "cannot be called '_product'"),
     "revision": (
         lambda: hr.join_tables(table("o", revision="n"), table("p"), on="id", prefix="p_"),
-        "cannot be called 'revision'",
+        "'revision' is reserved",
     ),
-    "one for three": (lambda: three({"product": "id"}), "`on` is not for each"),
-    "one prefix": (lambda: three([{"product": "id"}] * 2, prefix="x"), "`prefix` is not for each"),
+    "one for three": (lambda: three({"product": "id"}), "`on` needs as many entries"),
+    "one prefix": (
+        lambda: three([{"product": "id"}] * 2, prefix="x"),
+        "`prefix` needs as many entries",
+    ),
     "right of three": (lambda: three([{"product": "id"}] * 2, "right"), "how='right'"),
     "not by key": (
         lambda: three([{"product": "id"}, {"p_region": "region"}]),
@@ -63,7 +66,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
             on=[{"product": "id"}, {"p_product": "id", "region": "region"}],
             prefix=["p_", "s_"],
         ),
-        "of several others",
+        "come from several tables",
     ),
     "published": (lambda: hr.App("x").publish("out", joined()), "'out' is append-only"),
     "filtered": (
@@ -124,7 +127,7 @@ def test_what_is_joined_another_way_is_another_step_and_says_so() -> None:
     assert differences(definition_of(one), definition_of(other)) == [
         "the kind of join was inner and is left"
     ]
-    assert "columns that are equal" in differences(definition_of(one), definition_of(third))[0]
+    assert "join condition" in differences(definition_of(one), definition_of(third))[0]
 
 
 def test_joined_tables_say_what_they_do() -> None:
@@ -135,7 +138,7 @@ def test_joined_tables_say_what_they_do() -> None:
     app.view("priced", step)
     told = app.explain()["priced"]
     assert told["joins"] == "the row of products where its id is the product of orders"
-    assert told["shows"] == "every row of orders, with nulls where it finds no other"
+    assert told["shows"] == "every row of orders, with nulls if it has no match"
     assert "newest version of each id of orders" in told["holds"]
     assert told["keeps"] == "view priced, a row for each id"
     assert "shop.priced.changes" in told["changelog"]

@@ -44,7 +44,7 @@ def counts(window: Any = None, emit: Any = "updates", **more: Any) -> hr.Aggrega
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "rows": (lambda: hr.top(counts().input, 3, by="hits"), "Only what is aggregated"),  # type: ignore[arg-type]
+    "rows": (lambda: hr.top(counts().input, 3, by="hits"), "Only an aggregation"),  # type: ignore[arg-type]
     "none": (lambda: hr.top(counts(), 0, by="hits"), "There is no top 0"),
     "true": (lambda: hr.top(counts(), True, by="hits"), "There is no top True"),
     "value": (lambda: hr.top(counts(), 3, by="hit"), "Did you mean 'hits'"),
@@ -73,7 +73,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "rows more": (
         lambda: hr.App("shop").publish("out", hr.top(counts(), 3, by="hits"), early=3),
-        "others may take it",
+        "its row may change first",
     ),
 }
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.operators.stateful.expiry import NEVER, by_turn, turns_of
+from headrace.operators.stateful.bucket import NEVER, by_turn, turns_of
 from headrace.plan import metadata
 from headrace.plan.lateness import Moments
 from headrace.schema.keys import Codes

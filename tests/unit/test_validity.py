@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.operators.table_lookup.validity import SINCE, UNTIL, validity
+from headrace.operators.table_lookup.lookup import SINCE, UNTIL, validity
 from headrace.plan import metadata
 from headrace.plan.table_changes import FROM, ORDER
 

@@ -1,11 +1,11 @@
-"""The contract of an operator: what it answers beyond its declaration.
+"""The contract of an operator.
 
-An operator is a folder. Its declaration (`declare`) answers what can be known without running, as a
-`Stream`. Its class here, in `operator`, says in words what it does and where it can run. Its halves
-are found by name when they are needed, so that neither Spark nor SQLite is loaded to explain it:
+An operator is a folder. `declare` holds its declaration, a `Stream`, which answers everything that
+is known without running it. `operator` holds its `Operator`, which explains it and says where it
+can run. Two modules are imported only when needed, so explaining loads neither Spark nor SQLite:
 
-    spark.plan(job)       how it runs: a `StreamPlan` (one query) or a `RoundPlan` (rounds of ours)
-    state.keeper(stored)  what it does with a batch inside of the store's transaction: a `Keeper`
+    spark.plan(job)       the execution: a `StreamPlan` (one query) or a `RoundPlan` (own rounds)
+    state.keeper(stored)  the `Keeper`, which stores a batch inside the store's transaction
 """
 
 from __future__ import annotations
@@ -22,74 +22,80 @@ from headrace.pipeline.stream import Stream
 S = TypeVar("S", bound=Stream)
 
 Fact = tuple[str, str]
-"""A word for what it is about, and a sentence."""
+"""A label and a sentence."""
 
-IN_BATCHES = "Leave latency='real-time' away, and it runs in micro-batches"
-USE_ALERTS = "hr.alerts(...) looks at what is recent, in real time too"
+IN_BATCHES = "Remove latency='real-time' to run in micro-batches"
+STATE_BY_COMMIT = "its state follows the commits of the log"
+USE_ALERTS = "hr.alerts(...) evaluates rules over recent events in real time"
 
 
 class Refusal(NamedTuple):
-    """Why a step cannot run in real time, and what to do instead."""
+    """The reason why a step cannot run in real time, and the alternative."""
 
     why: str
     instead: str
 
 
 class Term(NamedTuple):
-    """A part of a definition in words: what it is called, and how its value is shown."""
+    """The name of a part of a definition, and the function that formats its value."""
 
     called: str
     show: Callable[[Any], str] | None = None
     one: str = ""
-    """What one of its entries is called, if each has a name."""
+    """The name of a single entry, if entries are named."""
 
 
 class Operator(Generic[S]):
-    """One operator. The defaults are those of a step that changes rows one by one."""
+    """An operator. The defaults are those of a stateless step."""
 
     package: ClassVar[str]
-    """The folder of its halves."""
+    """The package of its `spark` and `state` modules."""
     terms: ClassVar[Mapping[str, Term]] = {}
-    """Its part of a definition in words, by the names that `Stream.definition` gives them."""
+    """Names for the parts of its definition, by their keys in `Stream.definition`."""
 
     def facts(self, stream: S, log: Log | None) -> list[Fact]:
-        """What it computes, holds and emits, and when; with a log, how much it will hold."""
-        return [("holds", "nothing: each row by itself, as it comes")]
+        """Sentences about its results, state and emission; with a log, its expected size."""
+        return [("holds", "nothing: each row is handled by itself")]
 
     def step(self, stream: S) -> str:
-        """What it does to each row, if it is a step on the way to another."""
+        """The effect on each row, for an operator in the middle of a step."""
         return f"goes through {type(stream).__name__.lower()}"
 
     def published(self, output: Output) -> str:
-        """What an output writes of it."""
+        """The rows that an output writes."""
         return "each row once,"
 
     def needs_commits(self, stream: S) -> str | None:
-        """Why it cannot read Kafka itself, which has no order of commits; None if it can."""
+        """The reason why it cannot read Kafka directly, which has no commit order, or None."""
         return None
 
     def refuses_real_time(self, stream: S) -> Refusal | None:
-        """Why it cannot run in real time; None if it can."""
+        """The reason why it cannot run in real time, or None."""
         return None
 
     def final_after(self, stream: S) -> timedelta | None:
-        """How long after its end a result is final; None if its results have no end."""
+        """Time from the end of a result until it is final; None if results have no end."""
         return None
 
     def plan(self, job: Any) -> Any:
-        """How it runs as a Spark plan."""
-        return self._half("spark").plan(job)
+        """The Spark plan of a job."""
+        return self._module("spark").plan(job)
 
     def keeper(self, stored: Any) -> Any:
-        """What it does with a batch in the store."""
-        return self._half("state").keeper(stored)
+        """The keeper of its state."""
+        return self._module("state").keeper(stored)
 
-    def _half(self, name: str) -> Any:
+    def _module(self, name: str) -> Any:
         return importlib.import_module(f"{self.package}.{name}")
 
 
+def late_fact(delay: str) -> str:
+    """The definition of a late row, for operators with a delay."""
+    return f"a row that arrives {delay} or more behind the highest event time of its topic"
+
+
 def listed(names: tuple[str, ...] | list[str]) -> str:
-    """Names as people write them one after the other."""
+    """Names as an English list: "a, b and c"."""
     if not names:
         return "nothing"
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

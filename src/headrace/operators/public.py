@@ -1,4 +1,4 @@
-"""The names with which users declare pipelines."""
+"""The public names for declaring pipelines."""
 
 from headrace.operators.alerts.declare import Alerts, Rule, alerts, rule
 from headrace.operators.dedup.declare import Deduplicated, deduplicate

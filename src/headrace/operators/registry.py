@@ -1,4 +1,4 @@
-"""The operators there are, by what they declare."""
+"""The registry of operators, by type of declaration."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OPERATORS: tuple[tuple[type[Stream], Operator[Any]], ...] = (
     (Fetched, RemoteLookupOperator()),
     (Stream, RowOperator()),
 )
-"""From the most special declaration to the most general."""
+"""The first match wins, so the most specific declaration comes first."""
 
 
 def operator_of(stream: Stream) -> Operator[Any]:

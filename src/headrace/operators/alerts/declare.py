@@ -1,4 +1,4 @@
-"""Alerts: events that a rule flags, by what the same key has done shortly before."""
+"""Declaration of alerts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.pipeline.stream import Late, Stream, Text, has_results, sources
 from headrace.pipeline.where import Where, caller
 
 RECENT = "recent"
-"""What a rule calls the events of a key up to the one it looks at, which is the last of them."""
+"""The array that rules see: the events of a key up to the evaluated one, which is the last."""
 
 ALERT, RULE, AT, VALUE = "alert", "rule", "at", "value"
 EVIDENCE, SINCE, CUT, APPENDED = "evidence", "since", "cut", "appended"
@@ -26,7 +26,7 @@ _OF_LATE = ("watermark", "late_by")
 
 @dataclass(frozen=True)
 class Rule:
-    """When an event is flagged, by which events that is so, and what it was measured by."""
+    """The condition that flags an event, the events that prove it, and a value to report."""
 
     condition: Expression
     evidence: Expression
@@ -39,10 +39,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Alerts(Stream):
-    """Events that rules flag, each once for each rule. `late` are those that came too late.
+    """Alerts, one for each event and rule that flags it. `late` has the late events.
 
-    A rule looks at the events of the key in the time of `within` before an event, and at the event
-    itself. `known` has what a table says of it.
+    A rule sees an event and the events of its key up to `within` before it. `known` is a lookup of
+    the event in a table.
     """
 
     input: Stream
@@ -57,7 +57,7 @@ class Alerts(Stream):
 
     @property
     def upstream(self) -> tuple[Stream, ...]:
-        # What a table says is looked up, and not counted: it is no stream of events.
+        # The table is looked up, and its rows are not counted as events.
         return (self.input,)
 
     @property
@@ -109,18 +109,18 @@ class Alerts(Stream):
 
     @property
     def late(self) -> Late:
-        """The events that came too late to be looked at, and how late they were."""
+        """The events that arrived too late to be evaluated, with the watermark and lateness."""
         return Late((*self.input.columns, *_OF_LATE), self.where, self)
 
 
 def rule(
     condition: Expression, *, evidence: Expression = RECENT, value: Expression | None = None
 ) -> Rule:
-    """An event is flagged if the condition is true of it, in Spark SQL.
+    """A rule that flags an event if the condition, in Spark SQL, is true.
 
-    Beside the columns of the event there is `recent`, an array of the events of its key up to the
-    event itself, which is the last. `evidence` are those of them that an alert names, and `value`
-    is a number to tell with it. A callable that makes a Column may call a function in Python.
+    A rule sees the columns of the event and `recent`, an array of the events of its key up to the
+    event itself, which is the last. `evidence` selects the events that an alert names, and `value`
+    is a number to report. A callable that returns a Column may call a Python function.
     """
     return Rule(condition, evidence, value)
 
@@ -135,17 +135,17 @@ def alerts(
     rules: Mapping[str, Rule | Expression],
     limit: int = 1_000,
 ) -> Alerts:
-    """One alert for each event and rule that flags it, told when the event comes.
+    """One alert for each event and rule that flags it, emitted when the event arrives.
 
-    `recent`, which rules look at, has the events of the same `by` that happened no more than
-    `within` before the event, by time and then by the log, with the event as the last. If one of
-    them comes after it, the event is looked at again. An alert is told once: its id, `alert`, is
-    the id of the event, in the column `event`, and the rule.
+    Rules see `recent`: the events of the same `by` that happened at most `within` before the event,
+    in event-time and then log order, with the event as the last. If one of them arrives after the
+    event, the event is evaluated again. An alert is emitted once. Its id, `alert`, is made of the
+    event's id, in the column `event`, and the rule.
 
-    Of a key with more events than `limit` within that time, rules see the newest, and the alert is
-    `cut`. A row may be at most `delay` behind the highest event time in its topic; after
-    that it is in `late`. A stream may be enriched from a table with `mode="latest"` first: rules
-    then see of an event what is known of it when it is looked at.
+    If a key has more than `limit` events in that time, rules see the newest, and the alert is
+    `cut`. A row that arrives `delay` or more behind the highest event time of its topic is in
+    `late`. The stream may be enriched from a table with `mode="latest"`: rules then see the table
+    columns known at the time of the evaluation.
     """
     where = caller()
     keys = (by,) if isinstance(by, str) else tuple(by)
@@ -153,31 +153,31 @@ def alerts(
     given = stream if known is None else known.input
     if has_results(given):
         raise InvalidPipeline(
-            "Results have no event time of their own that rules could look back from",
-            hint=f"Publish them to a topic and look at that. See {where}",
+            "Results have no event time of their own for rules to look back from",
+            hint=f"Publish them to a topic and read that. See {where}",
         )
     if len(sources(given)) > 1:
         raise InvalidPipeline(
-            "Rules look at the events of one topic, which are in one order",
-            hint=f"Publish what is merged to a topic and look at that. See {where}",
+            "Rules need the events of a single topic, which are in one order",
+            hint=f"Publish the merged stream to a topic and read that. See {where}",
         )
     for name in (*keys, event):
         check_columns(f"`{name}`", given.columns, where)
-    # Spark does not mind the case of a name, but whoever keeps alerts has to find the column.
+    # Column names are case-insensitive in Spark, but not in the store.
     exact = {name.lower(): name for name in given.columns}
     keys, event = tuple(exact[name.lower()] for name in keys), exact[event.lower()]
     if not keys or event in keys or len(set(keys)) != len(keys):
         raise InvalidPipeline(
-            "Alerts go by a key, and each event of it has an id",
+            "Alerts need a key, and another column with the id of each event",
             hint=f"by='card', event='transaction'. See {where}",
         )
     if within <= timedelta(0) or delay < timedelta(0):
         raise InvalidPipeline(
-            f"within has to be longer than nothing, and delay not negative: {within}, {delay}",
+            f"within must be positive and delay not negative: {within}, {delay}",
             hint=f"See {where}",
         )
     if limit < 1:
-        raise InvalidPipeline(f"limit has to be at least 1: {limit}", hint=f"See {where}")
+        raise InvalidPipeline(f"limit must be at least 1: {limit}", hint=f"See {where}")
     _check_names(stream, (*keys, event), where)
     made = {name: r if isinstance(r, Rule) else rule(r) for name, r in rules.items()}
     _check_rules(made, (*stream.columns, RECENT), where)
@@ -188,26 +188,25 @@ def alerts(
 
 
 def _known(stream: Stream, where: Where) -> Enriched | None:
-    """The lookup in front of alerts, which is done for the events that rules look at."""
+    """The lookup in front of alerts, which is applied to evaluated events."""
     if not isinstance(stream, Enriched):
         return None
     if stream.mode != "latest" or stream.how != "left":
         raise InvalidPipeline(
-            "Rules see what a table says now, and of events it says nothing of, too",
-            hint=f"Let mode be 'latest' and how be 'left', or publish what is enriched to a topic "
-            f"and look at that. See {where}",
+            "Alerts need a lookup with mode='latest' and how='left'",
+            hint=f"Change it, or publish the enriched stream to a topic and read that. See {where}",
         )
     return stream
 
 
 def _check_names(stream: Stream, own: Sequence[str], where: Where) -> None:
-    """Return if what a user has named can stand beside what alerts have names for."""
+    """Raise if a column has a name that alerts reserve."""
     taken = [name for name in own if name.lower() in (ALERT, RULE, *_AFTER_EVENT)]
     taken += [name for name in stream.columns if name.lower() in (RECENT, *_OF_LATE)]
     if taken:
         raise InvalidPipeline(
-            f"A column cannot be called {taken[0]!r} here: alerts have something else of that name",
-            hint=f"Give yours another name with select(). See {where}",
+            f"The column name {taken[0]!r} is reserved for alerts",
+            hint=f"Rename the column with select(). See {where}",
         )
 
 

@@ -1,4 +1,4 @@
-"""Alerts, one commit after the other."""
+"""Reference semantics of alerts, commit by commit."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Seen:
-    """An event that was in time, and when it happened."""
+    """An event that was in time, with its event time."""
 
     event: Event
     number: int
-    """Which of the rows that the event became."""
+    """The number of the row among those made from the event."""
     row: Row
     moment: int
 
@@ -43,64 +43,64 @@ class Seen:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a rule says of an event that it flags."""
+    """The evidence and value of a rule that flags an event."""
 
     evidence: Sequence[Seen]
     value: float | None = None
 
 
 Judge = Callable[[Seen, Sequence[Seen]], Verdict | None]
-"""A rule in Python: what it says of an event, given its recent past with the event as the last."""
+"""A rule in Python, given an event and its recent past with the event as the last."""
 
 
 @dataclass
 class Flagged:
-    """The alerts, in the order in which they are told, and what became of every row."""
+    """The alerts in the order of their emission, and the fate of every row."""
 
     alerts: list[Row] = field(default_factory=list)
     late: list[tuple[Event, Row, int]] = field(default_factory=list)
-    """Rows that came too late, each with the watermark that it met."""
+    """Late rows with the watermark at their arrival."""
     dead: list[tuple[Event, str]] = field(default_factory=list)
     rows_in: int = 0
     counted: int = 0
     again: int = 0
-    """How often an event was looked at once more, because of one before it that came after it."""
+    """The number of repeated evaluations, caused by earlier events that arrived later."""
 
 
 def flagged(step: Alerts, events: Iterable[Event], judges: Mapping[str, Judge]) -> Flagged:
-    """The alerts of a stream, by rules in Python that mean what those of the step do.
+    """The alerts of a stream, by Python equivalents of the rules of the step.
 
-    With each commit, every event is looked at that is new, or that has a new one in its recent
-    past. What an alert says is what was known when it was told first.
+    Each commit evaluates every event that is new or has a new event in its recent past. An alert
+    keeps the values of its first emission.
     """
     found = Flagged()
     keys: dict[tuple[Any, ...], list[Seen]] = {}
-    told: dict[str, int] = {}
+    emitted: dict[str, int] = {}
     delay = micros(step.delay)
     ordered = sorted(events, key=lambda e: (e.commit, e.partition, e.offset))
     for _, commit in groupby(ordered, key=lambda e: e.commit):
-        came = _in_time(step, list(commit), found)
-        for seen in came:
+        arrived = _in_time(step, list(commit), found)
+        for seen in arrived:
             keys.setdefault(_key(step, seen), []).append(seen)
         due: list[tuple[Seen, Row]] = []
-        for key in {_key(step, seen) for seen in came}:
+        for key in {_key(step, seen) for seen in arrived}:
             mine = sorted(keys[key], key=lambda s: s.order)
             for seen in mine:
                 recent = _recent(step, seen, mine)
-                if any(one in came for one in recent):
-                    found.again += seen not in came
-                    due += [(seen, row) for row in _told(step, seen, recent, judges)]
-        frontier = came[0].event.frontier if came else None
+                if any(one in arrived for one in recent):
+                    found.again += seen not in arrived
+                    due += [(seen, row) for row in _alerts(step, seen, recent, judges)]
+        frontier = arrived[0].event.frontier if arrived else None
         for _, alert in sorted(due, key=lambda d: (d[0].order, d[1][ALERT])):
-            known = told.get(alert[ALERT])
+            known = emitted.get(alert[ALERT])
             if known is None or (frontier is not None and known + delay <= frontier):
-                told[alert[ALERT]] = to_micros(alert[AT])
+                emitted[alert[ALERT]] = to_micros(alert[AT])
                 found.alerts.append(alert)
     return found
 
 
 def _in_time(step: Alerts, events: Sequence[Event], found: Flagged) -> list[Seen]:
-    came = []
+    arrived = []
     for event in events:
         found.rows_in += 1
         if event.dead is not None:
@@ -114,8 +114,8 @@ def _in_time(step: Alerts, events: Sequence[Event], found: Flagged) -> list[Seen
                 found.late.append((event, row, watermark))
             else:
                 found.counted += 1
-                came.append(Seen(event, number, row, moment))
-    return came
+                arrived.append(Seen(event, number, row, moment))
+    return arrived
 
 
 def _key(step: Alerts, seen: Seen) -> tuple[Any, ...]:
@@ -123,12 +123,12 @@ def _key(step: Alerts, seen: Seen) -> tuple[Any, ...]:
 
 
 def _recent(step: Alerts, seen: Seen, mine: Sequence[Seen]) -> list[Seen]:
-    """The events up to one, both ends of the time included; `mine` are those of its key."""
+    """The recent past of an event, both ends included, among the events of its key."""
     begin = seen.moment - micros(step.within)
     return [one for one in mine if begin <= one.moment and one.order <= seen.order]
 
 
-def _told(
+def _alerts(
     step: Alerts, seen: Seen, recent: Sequence[Seen], judges: Mapping[str, Judge]
 ) -> list[Row]:
     made = []

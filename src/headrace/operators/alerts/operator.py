@@ -1,4 +1,4 @@
-"""Alerts in words: what rules look at, how long events are held, and what is emitted."""
+"""Alerts explained: what rules see, what is held and emitted."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from typing import ClassVar
 from headrace.log import Log
 from headrace.log.settings import format_span as span
 from headrace.operators.alerts.declare import Alerts
-from headrace.operators.contract import Fact, Operator, Term
+from headrace.operators.contract import STATE_BY_COMMIT, Fact, Operator, Term, late_fact
 from headrace.pipeline.expressions import Expression
 
 
 def _look_back(value: tuple[str, int, int]) -> str:
     event, within, limit = value
-    return (
-        f"{span(timedelta(microseconds=within))} from each {event!r}, at {limit:,} events at most,"
-    )
+    return f"{span(timedelta(microseconds=within))} from each {event!r}, at most {limit:,} events,"
 
 
 class AlertOperator(Operator[Alerts]):
@@ -25,9 +23,9 @@ class AlertOperator(Operator[Alerts]):
 
     package = "headrace.operators.alerts"
     terms: ClassVar[Mapping[str, Term]] = {
-        "alerts": Term("look back", _look_back),
+        "alerts": Term("lookback", _look_back),
         "rules": Term("rules", one="rule"),
-        "lookup": Term("table that rules look things up in"),
+        "lookup": Term("lookup table of the rules"),
     }
 
     def facts(self, stream: Alerts, log: Log | None) -> list[Fact]:
@@ -36,22 +34,16 @@ class AlertOperator(Operator[Alerts]):
         table = [("looks up", f"the newest of {stream.known.table.topic}")] if stream.known else []
         return [
             *table,
-            (
-                "looks at",
-                f"the events of each {key} in the {within} up to each, {stream.limit:,} at most",
-            ),
+            ("looks at", f"the last {within} of each {key}, at most {stream.limit:,} events"),
             *(("flags", f"{name}: {_text(rule.condition)}") for name, rule in stream.rules),
-            ("holds", f"each event, until time is up to {held} past it"),
-            (
-                "late",
-                f"is a row that comes when the highest event time of its topic is {delay} ahead",
-            ),
-            ("emits", f"an alert for each {stream.event} and rule, once, as it comes"),
+            ("holds", f"each event, until the highest event time is up to {held} past it"),
+            ("late", late_fact(delay)),
+            ("emits", f"an alert for each {stream.event} and rule, once, on arrival"),
         ]
 
     def needs_commits(self, stream: Alerts) -> str | None:
-        return "what it keeps from batch to batch goes by commits"
+        return STATE_BY_COMMIT
 
 
 def _text(expression: Expression) -> str:
-    return " ".join(expression.split()) if isinstance(expression, str) else "a Column of Python's"
+    return " ".join(expression.split()) if isinstance(expression, str) else "a Column from Python"

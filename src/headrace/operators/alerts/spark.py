@@ -1,13 +1,12 @@
-"""Rules over the recent past of each event, in Spark's own functions.
+"""The plan of alerts, in Spark's own functions.
 
-Spark's state holds the events of each key in overlapping panes, as for sliding windows: there is
-one pane that holds all that a rule may look at of an event. Whatever a pane that has changed comes
-to is then a function of that pane alone, without a window function and without Python, so that it
-is the same in batches and in real time.
+Spark's state holds the events of each key in overlapping panes, as for sliding windows: one pane
+holds everything that a rule may see of an event. The alerts of a changed pane are a function of
+that pane alone, without window functions and without Python, so batches and real time agree.
 
-An event is looked at when it comes, and once more with each commit that brings an event of its
-recent past after it. Each of these turns sees what the log had by then, and no more. So it makes no
-difference which commits are in one batch.
+An event is evaluated on arrival, and again with each later commit that adds an event to its recent
+past. Each of these turns sees the log up to its commit and no more. So it makes no difference which
+commits are in one batch.
 """
 
 from __future__ import annotations
@@ -42,21 +41,20 @@ from headrace.plan.reads import splits
 from headrace.plan.stream_plan import Job, StreamPlan
 
 TURN = "_turn"
-"""The arrival, by which an event is looked at: its own, or that of one before it in time."""
+"""The arrival that causes an evaluation: that of the event, or of one earlier in event time."""
 
 _SORTED, _NEW, _EVENT, _PLACE = "_sorted", "_new", "_event", "_place"
 _CUT, _FLAGGED = "_cut", "_flagged"
 
 
 def held(rows: DataFrame, step: Alerts, shift: int) -> DataFrame:
-    """The events of each key, by pane, as Spark's update mode gives them: the panes that changed.
+    """The changed panes, in Spark's update mode, with their events.
 
-    `rows` have the columns of the step's input, and places: at least TIME, and one by which what
-    is new can be told.
+    `rows` have the columns of the step's input, TIME, and a column that orders arrivals.
     """
     first = [name for name in metadata.ORDER if name in rows.columns]
     rest = [name for name in rows.columns if name not in first]
-    # In this order an array of them can be sorted as it is.
+    # With these columns first, arrays of events sort in event-time and log order.
     in_order = rows.select(*first, *(F.col(f"`{name}`") for name in rest))
     return hold(in_order, step.by, step.within, shift)
 
@@ -70,12 +68,11 @@ def flagged(
     table: DataFrame | None = None,
     carried: tuple[str, ...] = (),
 ) -> DataFrame:
-    """The alerts of panes that were held: those of all turns after `since`.
+    """The alerts of held panes, for all turns after `since`.
 
-    `arrival` is the place that grows as events come, and `since` an expression over a pane: turns
-    up to that were taken before. An alert can be there more than once, for several turns, and then
-    the first of them is meant. `table` has what is known of events, in the columns of its key and
-    those that the step names; `carried` are places of the event that are wanted with its alert.
+    `arrival` is the column that grows as events arrive. `since` is an expression over a pane, and
+    turns up to it are done. An alert may occur in several turns, and the first one counts. `table`
+    is the lookup table. `carried` are position columns of the event that go into the result.
     """
     turns = checked(step.where, _turns, panes, step, since, arrival)
     events = checked(step.where, _recent, turns, step, arrival)
@@ -88,7 +85,7 @@ def flagged(
 
 
 def _turns(panes: DataFrame, step: Alerts, since: Column, arrival: str) -> DataFrame:
-    """A row for each turn: the place of the event in its pane, and what has come by then."""
+    """A row for each turn: the index of the event in its pane, and the arrival of the turn."""
     within = micros(step.within)
     began = F.unix_micros(PANE) - F.lit(within)
     moment = f"unix_micros({{}}.{metadata.TIME})"
@@ -96,7 +93,7 @@ def _turns(panes: DataFrame, step: Alerts, since: Column, arrival: str) -> DataF
         f"filter(transform({_SORTED}, (r, i) -> struct(i AS place, {moment.format('r')} AS moment, "
         f"r.{arrival} AS arrival)), r -> r.arrival > _since)"
     )
-    # Before the event, in its recent past, and come with it or after it.
+    # In the recent past of the event, and arrived with it or after it.
     touching = (
         f"filter({_NEW}, r -> r.place <= i AND r.arrival >= e.{arrival} "
         f"AND r.moment >= {moment.format('e')} - {within})"
@@ -117,7 +114,7 @@ def _turns(panes: DataFrame, step: Alerts, since: Column, arrival: str) -> DataF
 
 
 def _recent(turns: DataFrame, step: Alerts, arrival: str) -> DataFrame:
-    """The event of each turn, with its recent past as the log had it by then."""
+    """The event of each turn, with its recent past as of the turn."""
     keys = [F.col(f"`{key}`") for key in step.by]
     events = turns.withColumn(_EVENT, F.expr(f"{_SORTED}[{_PLACE}]"))
     since = f"unix_micros({_EVENT}.{metadata.TIME}) - {micros(step.within)}"
@@ -135,7 +132,7 @@ def _recent(turns: DataFrame, step: Alerts, arrival: str) -> DataFrame:
 
 
 def _looked_up(events: DataFrame, step: Alerts, table: DataFrame | None) -> DataFrame:
-    """Events with what a table says of them; of those it says nothing of, nulls."""
+    """Events with their table columns, or nulls."""
     if step.known is None:
         return events
     assert table is not None
@@ -152,9 +149,9 @@ def _looked_up(events: DataFrame, step: Alerts, table: DataFrame | None) -> Data
 
 def _alerts(events: DataFrame, step: Alerts, carried: tuple[str, ...]) -> DataFrame:
     """A row for each rule that flags an event."""
-    rules = [_told(name, rule, step) for name, rule in step.rules]
+    rules = [_flag(name, rule, step) for name, rule in step.rules]
     found = checked(step.where, events.select, "*", F.array(*rules).alias("_rules"))
-    # Of an array that may not be empty, Spark would compute the rules twice to see if it is.
+    # A plain explode would make Spark compute the rules twice, to see if the array is empty.
     found = found.withColumn(_FLAGGED, F.explode_outer("_rules"))
     found = found.where(F.col(_FLAGGED).isNotNull())
     there = [name for name in metadata.ORDER[2:] if name in events.select(f"{_EVENT}.*").columns]
@@ -172,17 +169,17 @@ def _alerts(events: DataFrame, step: Alerts, carried: tuple[str, ...]) -> DataFr
     )
 
 
-def _told(name: str, rule: Rule, step: Alerts) -> Column:
-    """What a rule says of an event, or null."""
+def _flag(name: str, rule: Rule, step: Alerts) -> Column:
+    """The rule, value and evidence if a rule flags an event, else null."""
     evidence = column(rule.evidence, step.where)
     value = F.lit(None) if rule.value is None else column(rule.value, step.where)
-    told = F.struct(
+    flag = F.struct(
         F.lit(name).alias(RULE),
         value.cast("double").alias(VALUE),
         F.transform(evidence, lambda r: r[step.event].cast("string")).alias(EVIDENCE),
         F.array_min(F.transform(evidence, lambda r: r[metadata.TIME])).alias(SINCE),
     )
-    return F.when(column(rule.condition, step.where), told)
+    return F.when(column(rule.condition, step.where), flag)
 
 
 @dataclass(frozen=True)
@@ -193,7 +190,7 @@ class AlertFrames:
     compiler: Compiler
 
     def streamed(self) -> DataFrame:
-        """The panes that events are held in."""
+        """The panes that hold the events."""
         rows, counters = self._rows().where(~too_late(self.step.delay)), self.compiler.counters
         if counters is not None:
             name = counters.name(counters.taken, "taken")
@@ -201,13 +198,13 @@ class AlertFrames:
         return held(rows, self.step, self.compiler.shift)
 
     def results(self, panes: DataFrame, since: int, table: DataFrame | None) -> DataFrame:
-        """The alerts of a batch, each with its turn and where its event is in the log."""
+        """The alerts of a batch, each with its turn and the position of its event."""
         return flagged(
             panes, self.step, since=F.lit(since), table=table, carried=metadata.ORDER[1:4]
         )
 
     def late(self) -> DataFrame:
-        """The events that came too late, with the watermark they met."""
+        """The late events, with the watermark at their arrival."""
         return late_rows(self._rows(), self.step.input.columns, self.step.delay)
 
     def _rows(self) -> DataFrame:
@@ -216,7 +213,7 @@ class AlertFrames:
 
 
 class AlertPlan(StreamPlan):
-    """Rules over the panes of events that a batch has changed."""
+    """Evaluates rules over the panes that a batch has changed."""
 
     mode = "update"
 
@@ -245,7 +242,7 @@ class AlertPlan(StreamPlan):
         return AlertFrames(self._step, compiler).late()
 
     def _known(self) -> DataFrame | None:
-        """The table that rules look things up in, as it is now."""
+        """The current lookup table of the rules."""
         return self._table.frame() if self._table is not None else None
 
 

@@ -1,4 +1,4 @@
-"""Publishes alerts, each once, and remembers which were told for as long as they can come again."""
+"""State of alerts: the ids of published alerts, kept while they can occur again."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from headrace.store.sqlite.values import quoted
 
 _MOMENT = pa.timestamp("us", tz="UTC")
 _DUE = (TURN, AT, metadata.COMMIT, metadata.PARTITION, metadata.OFFSET, ALERT)
-"""The order in which alerts are due."""
+"""The order of publication."""
 
-_ASKED = 10_000
-"""Commits that are remembered."""
+_COMMITS = 10_000
+"""The number of commits whose times are cached."""
 
 
 class PublishedAlerts:
-    """The ids of alerts that were told, with the time of their events."""
+    """The ids of published alerts, with the times of their events."""
 
     def __init__(self, step: str) -> None:
         self._name = quoted(f"{PREFIX}alerted_{step}")
@@ -39,8 +39,8 @@ class PublishedAlerts:
         )
         db.execute(f"CREATE INDEX {self._index} ON {self._name} (at)")
 
-    def tell(self, db: apsw.Connection, alert: str, at: int, forgotten: int) -> bool:
-        """Take note of an alert; says if it is new. Events up to a moment are forgotten."""
+    def add(self, db: apsw.Connection, alert: str, at: int, forgotten: int) -> bool:
+        """Add an alert; True if it is new. Alerts of events up to `forgotten` do not count."""
         known = db.execute(f"SELECT at FROM {self._name} WHERE alert = ?", (alert,)).get
         if known is not None and int(str(known)) > forgotten:
             return False
@@ -48,12 +48,12 @@ class PublishedAlerts:
         return True
 
     def forget(self, db: apsw.Connection, upto: int) -> None:
-        """Remove the alerts of events up to a moment."""
+        """Remove the alerts of events up to a time."""
         db.execute(f"DELETE FROM {self._name} WHERE at <= ?", (upto,))
 
 
 class AlertKeeper(Keeper):
-    """Where the alerts of a step go."""
+    """Publishes each alert once."""
 
     def __init__(self, stored: Stored) -> None:
         step, log = stored.step, stored.log
@@ -62,22 +62,22 @@ class AlertKeeper(Keeper):
         (source,) = step.topics
         self._crash_point = stored.crash_point
         self._delay = micros(step.stream.delay)
-        self._told = PublishedAlerts(step.name)
-        self._appended = lru_cache(_ASKED)(log.commit_time)
-        self._frontier = lru_cache(_ASKED)(lambda commit: log.frontier(source, commit))
+        self._published = PublishedAlerts(step.name)
+        self._appended = lru_cache(_COMMITS)(log.commit_time)
+        self._frontier = lru_cache(_COMMITS)(lambda commit: log.frontier(source, commit))
         kinds = {field.name: field.type for field in stored.shapes.rows} | {APPENDED: _MOMENT}
         self.schema = pa.schema([(name, kinds[name]) for name in step.stream.columns])
 
     def create(self, db: apsw.Connection) -> None:
-        self._told.create(db)
+        self._published.create(db)
 
     def store(self, db: apsw.Connection, batch: StepBatch[Rows], passage: Passage) -> Law:
-        """Publish the alerts that were not told before, in the order in which they were due."""
+        """Publish the new alerts, in the order of their turns."""
         (rows,) = batch.payload.slices()
         found = rows.sort_by([(name, "ascending") for name in _DUE])
         moments = found.column(AT).cast(pa.int64()).to_pylist()
         new = [
-            self._told.tell(db, alert, at, self._forgotten(turn))
+            self._published.add(db, alert, at, self._forgotten(turn))
             for alert, at, turn in zip(
                 found.column(ALERT).to_pylist(),
                 moments,
@@ -85,21 +85,21 @@ class AlertKeeper(Keeper):
                 strict=True,
             )
         ]
-        told = found.filter(pa.array(new, pa.bool_()))
-        commits = told.column(metadata.COMMIT).to_pylist()
+        due = found.filter(pa.array(new, pa.bool_()))
+        commits = due.column(metadata.COMMIT).to_pylist()
         appended = [to_datetime(self._appended(commit)) for commit in commits]
-        told = told.append_column(APPENDED, pa.array(appended, _MOMENT)).select(self.schema.names)
-        put(db, self._topic, told)
+        due = due.append_column(APPENDED, pa.array(appended, _MOMENT)).select(self.schema.names)
+        put(db, self._topic, due)
         if passage.after is not None:
-            self._told.forget(db, passage.after - self._delay)
+            self._published.forget(db, passage.after - self._delay)
         self._crash_point("stored panes")
         return Law(counted=batch.taken)
 
     def _forgotten(self, turn: int) -> int:
-        """Up to which event time nothing can be looked at again, as of a commit.
+        """The event time up to which no event can be evaluated again, as of a commit.
 
-        It goes by the log and not by how far the batch is, so that an id that is used again for
-        another event, long after, is told of whatever the batches are.
+        It depends on the log and not on the batch. So if an id is used again for another event,
+        long after, its alert is published whatever the batches are.
         """
         frontier = self._frontier(turn - 1)
         return metadata.NO_FRONTIER if frontier is None else frontier - self._delay

@@ -1,4 +1,4 @@
-"""Duplicates dropped: of the rows of a key that happened within a while of each other, one."""
+"""Declaration of deduplication."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _OF_LATE = ("watermark", "late_by")
 
 @dataclass(frozen=True)
 class Deduplicated(Stream):
-    """The rows of a stream without those that repeat another. `late` are those that came too late.
+    """The rows of a stream without duplicates. `late` has the rows that arrived too late.
 
-    A row whose key is new opens a group, which takes in all rows of the key that happen less than
-    `ttl` after it or before it. Of each group one row is kept.
+    A row with a new key opens a group. The group takes in all rows of the key with an event time
+    less than `ttl` before or after that row. One row of each group is kept.
     """
 
     input: Stream
@@ -48,7 +48,7 @@ class Deduplicated(Stream):
 
     @property
     def late(self) -> Late:
-        """The rows that came too late to be told from duplicates, and how late they were."""
+        """The rows that arrived too late to be checked, with the watermark and their lateness."""
         return Late((*self.columns, *_OF_LATE), self.where, self)
 
 
@@ -60,19 +60,19 @@ def deduplicate(
     keep: Keep = "first",
     delay: timedelta,
 ) -> Deduplicated:
-    """One row of each key within a time to live, which runs from the event time of the first.
+    """One row of each key within a time to live, measured in event time from the first row.
 
-    In the order of the log, a row is kept unless one of its key was kept that happened less than
-    `ttl` before it or after it. With `keep="last"` the last of these in the log is told instead,
-    once, when no other can come: when time is `ttl` and `delay` past the first. A row may come so
-    late as `delay` says, by the highest event time in its topic; after that it is in `late`. A row
-    without a key, or with a part of it null, is no duplicate of any other, and is told at once.
+    Rows are taken in log order. A row is a duplicate if a row of its key was kept with an event
+    time less than `ttl` before or after. With `keep="last"`, the last row of each group in the log
+    is emitted instead, once, when the highest event time is `ttl` plus `delay` past the first row.
+    A row that arrives `delay` or more behind the highest event time of its topic is in `late`. A
+    row with a null in its key is never a duplicate, and is emitted at once.
     """
     where = caller()
     keys = (by,) if isinstance(by, str) else tuple(by)
     if not keys:
         raise InvalidPipeline(
-            "Duplicates are told by a key", hint=f"by='id', or by=['user', 'event']. See {where}"
+            "Duplicates need a key", hint=f"by='id', or by=['user', 'event']. See {where}"
         )
     for name in keys:
         check_columns(f"`{name}`", stream.columns, where)
@@ -91,11 +91,10 @@ def deduplicate(
     taken = [name for name in _OF_LATE if name in stream.columns]
     if taken:
         raise InvalidPipeline(
-            f"A column cannot be called {taken[0]!r} here: late rows are told with one of that "
-            "name",
-            hint=f"Give yours another name with select(). See {where}",
+            f"The column name {taken[0]!r} is reserved for late rows",
+            hint=f"Rename the column with select(). See {where}",
         )
-    # Spark does not mind the case of a name, but whoever keeps the keys has to find the column.
+    # Column names are case-insensitive in Spark, but not in the store.
     known = {name.lower(): name for name in stream.columns}
     exact = tuple(known[name.lower()] for name in keys)
     return Deduplicated(stream.columns, where, stream, exact, ttl, keep, delay)
@@ -104,7 +103,7 @@ def deduplicate(
 def _check_spans(ttl: timedelta, delay: timedelta, where: Where) -> None:
     if ttl <= timedelta(0):
         raise InvalidPipeline(
-            f"The time to live has to be longer than nothing: {ttl}",
+            f"The time to live must be positive: {ttl}",
             hint=f"ttl=timedelta(hours=24), in event time. See {where}",
         )
     if delay < timedelta(0):

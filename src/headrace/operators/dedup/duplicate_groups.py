@@ -1,7 +1,7 @@
-"""Which of some rows repeat others: in the order of the log, each opens a group or is in one.
+"""The search for duplicates: in log order, each row opens a group or joins one.
 
-A row is in a group if one of its key was opened less than the time to live before it or after it.
-So the groups of a key lie that far apart, and only the nearest on either side have to be looked at.
+A row joins a group of its key that was opened less than the time to live before or after it. So the
+groups of a key are at least that far apart, and only the nearest on either side can match.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from headrace.plan.lateness import Mask, Moments
 from headrace.schema.keys import Codes, first_of_each
 
 _WAVES = 8
-"""Keys are looked at all at once so often; what then is left of any, one group after the other."""
+"""Passes over all keys at once. The rows left after them are handled one by one."""
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """For each row, the place of the one that opened its group."""
+    """The index of the row that opened the group, for each row."""
 
     opener: Codes
 
     @property
     def opens(self) -> Mask:
-        """Whether a row has opened its group."""
+        """True for rows that opened their group."""
         mask: Mask = self.opener == np.arange(len(self.opener))
         return mask
 
     def last_of_each(self) -> tuple[Codes, Codes]:
-        """The groups by their openers, and the last row of each."""
+        """The opener and the last row of each group."""
         last = np.full(len(self.opener), -1)
         np.maximum.at(last, self.opener, np.arange(len(self.opener)))
         openers = np.flatnonzero(self.opens)
@@ -38,7 +38,7 @@ class Repeats:
 
 
 def repeats(keys: Codes, times: Moments, held: int, ttl: int) -> Repeats:
-    """The groups of rows in the order of the log. The first ones are groups that are `held`."""
+    """The groups of rows in log order. The first `held` rows are open groups."""
     order = np.lexsort([times, keys])
     rows = _Sorted(keys[order], times[order], order, ttl)
     opens = order < held
@@ -56,7 +56,7 @@ def repeats(keys: Codes, times: Moments, held: int, ttl: int) -> Repeats:
 
 @dataclass(frozen=True)
 class _Sorted:
-    """Rows by key and time, and where each is in the log."""
+    """Rows sorted by key and time, with their rank in the log."""
 
     keys: Codes
     times: Moments
@@ -64,12 +64,12 @@ class _Sorted:
     ttl: int
 
     def near(self, opens: Mask) -> Mask:
-        """Whether rows are in a group of those that are open."""
+        """True for rows that are in an open group."""
         before, after = self._neighbours(opens)
         return self._within(before) | self._within(after)
 
     def open_first(self, opens: Mask, left: Codes) -> Codes:
-        """Let the first row of each key open a group; returns what is then left of all."""
+        """Let the first row of each key open a group; return the rows that are left."""
         starts = first_of_each(self.keys[left])
         ends = np.append(starts[1:], len(left))
         least = np.repeat(np.minimum.reduceat(self.rank[left], starts), ends - starts)
@@ -80,7 +80,7 @@ class _Sorted:
         return still
 
     def open_one_by_one(self, opens: Mask, left: Codes) -> None:
-        """Let rows open groups in the order of the log, key by key."""
+        """Let rows open groups in log order, key by key."""
         starts = first_of_each(self.keys[left])
         for some in np.split(left, starts[1:]):
             times = self.times[some]
@@ -93,21 +93,21 @@ class _Sorted:
                     alone[low[place] : high[place]] = bytes(high[place] - low[place])
 
     def groups(self, opens: Mask) -> Codes:
-        """The opener of each row's group: before it if there was one by then, else after it."""
+        """The opener of each row's group: before the row if it was open by then, else after it."""
         here = np.arange(len(self.keys))
         before, after = self._neighbours(opens)
         known = self._within(before) & (self.rank[before] <= self.rank)
         return np.where(opens, here, np.where(known, before, after))
 
     def _neighbours(self, opens: Mask) -> tuple[Codes, Codes]:
-        """The nearest open group up to each row, and from it on; itself where there is none."""
+        """The nearest open groups before and after each row; the row itself if there is none."""
         here = np.arange(len(opens))
         before = np.maximum.accumulate(np.where(opens, here, -1))
         after = np.minimum.accumulate(np.where(opens, here, len(opens))[::-1])[::-1]
         return np.where(before < 0, here, before), np.where(after == len(opens), here, after)
 
     def _within(self, other: Codes) -> Mask:
-        """Whether another row is of the same key, and near."""
+        """True where the other row has the same key and is less than `ttl` apart."""
         far = np.abs(self.times - self.times[other])
         apart = other != np.arange(len(other))
         mask: Mask = apart & (self.keys == self.keys[other]) & (far < self.ttl)

@@ -1,4 +1,4 @@
-"""Duplicates dropped, one row after the other."""
+"""Reference semantics of deduplication, row by row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 @dataclass
 class Group:
-    """Rows of a key that repeat each other: when the first happened, and the one that is kept."""
+    """A group of duplicates: the event time of its first row, and the row to keep."""
 
     opened: int
     kept: Row
@@ -25,28 +25,27 @@ class Group:
 
 @dataclass
 class Distinct:
-    """What is told of a stream, in order, and what became of every row."""
+    """The emitted rows in order, and the fate of every other row."""
 
     rows: list[Row] = field(default_factory=list)
     late: list[tuple[Event, Row, int]] = field(default_factory=list)
-    """Rows that came too late, each with the watermark that it met."""
+    """Late rows with the watermark at their arrival."""
     dead: list[tuple[Event, str]] = field(default_factory=list)
     duplicates: int = 0
     without_key: int = 0
     waiting: int = 0
-    """Groups of which the last row is not known yet."""
+    """Groups whose last row is not known yet."""
 
 
 def distinct(
     step: Deduplicated, events: Iterable[Event], frontiers: dict[str, int | None]
 ) -> Distinct:
-    """What a stream comes to without duplicates, once each topic's frontier has come so far.
+    """The rows of a stream without duplicates, at the given frontier of each topic.
 
-    A row joins the group of its key that was opened at its own time or less than `ttl` before, or
-    else the one that was opened less than `ttl` after it, or else opens one. So two groups of a
-    key are never less than `ttl` apart, and a row has no more than one to choose in either
-    direction. A group takes in no more rows once the watermark is `ttl` past its opening: a row
-    that would join it is late. Until then its last row may change.
+    A row joins the group of its key that was opened less than `ttl` before it or at its own time,
+    else the group that was opened less than `ttl` after it, else it opens one. So two groups of a
+    key are at least `ttl` apart, and a row has at most one candidate in either direction. Once the
+    watermark is `ttl` past its opening, a group is closed: a row that would join it is late.
     """
     found = Distinct()
     ttl, delay = micros(step.ttl), micros(step.delay)
@@ -86,7 +85,7 @@ def distinct(
 
 
 def _group_of(moment: int, groups: list[Group], ttl: int) -> Group | None:
-    """The group that a row of that moment is in."""
+    """The group of a row with this event time, if there is one."""
     after = [group for group in groups if group.opened <= moment < group.opened + ttl]
     before = [group for group in groups if moment < group.opened < moment + ttl]
     assert len(after) <= 1, "no two groups are so near"

@@ -1,4 +1,4 @@
-"""Deduplication in words: what it drops, how long it remembers a key, and what it emits."""
+"""Deduplication explained: what it drops, holds and emits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from typing import ClassVar
 
 from headrace.log import Log
 from headrace.log.settings import format_span as span
-from headrace.operators.contract import IN_BATCHES, Fact, Operator, Refusal, Term
+from headrace.operators.contract import (
+    IN_BATCHES,
+    STATE_BY_COMMIT,
+    Fact,
+    Operator,
+    Refusal,
+    Term,
+    late_fact,
+)
 from headrace.operators.dedup.declare import Deduplicated
 
 
@@ -28,26 +36,23 @@ class DedupOperator(Operator[Deduplicated]):
         key = " and ".join(stream.by)
         ttl, delay, both = map(span, (stream.ttl, stream.delay, stream.ttl + stream.delay))
         emits = {
-            "first": "the first row of each, as it comes",
-            "last": f"the last row of each, once: when time is {both} past the first",
+            "first": "the first row of each, as it arrives",
+            "last": f"the last row of each, once the highest event time is {both} past the first",
         }
         return [
-            ("drops", f"rows whose {key} was there less than {ttl} before or after"),
-            ("holds", f"each {key}, until time is {both} past its first row"),
-            (
-                "late",
-                f"is a row that comes when the highest event time of its topic is {delay} ahead",
-            ),
+            ("drops", f"rows with the same {key} less than {ttl} before or after a kept row"),
+            ("holds", f"each {key}, until the highest event time is {both} past its first row"),
+            ("late", late_fact(delay)),
             ("emits", f"{emits[stream.keep]}; a row without {key} at once"),
         ]
 
     def needs_commits(self, stream: Deduplicated) -> str | None:
-        return "what it keeps from batch to batch goes by commits"
+        return STATE_BY_COMMIT
 
     def refuses_real_time(self, stream: Deduplicated) -> Refusal | None:
         return Refusal(
-            "duplicates are known by what was stored batch by batch",
-            f"Let readers drop them by their key. {IN_BATCHES}",
+            "the keys seen so far are stored batch by batch",
+            f"Let readers drop duplicates by key. {IN_BATCHES}",
         )
 
     def final_after(self, stream: Deduplicated) -> timedelta | None:

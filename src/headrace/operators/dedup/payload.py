@@ -18,10 +18,7 @@ class GroupShapes(Shapes):
 
 @dataclass(frozen=True)
 class Distinct(Payload):
-    """The rows to publish, and the groups that are new or have another last row.
-
-    `duplicates` is the number of rows that have not opened a group.
-    """
+    """The rows to publish, the groups that are new or changed, and the number of duplicates."""
 
     rows: pa.Table
     groups: pa.Table

@@ -1,7 +1,7 @@
-"""Rows without those that repeat another, from one place in the log to another.
+"""The plan of deduplication.
 
-What a key has open is looked up for the keys of a batch. Then its rows are taken in the order of
-the log, and each opens a group or is in one that is open.
+The open groups are looked up for the keys of a batch. Then the rows are taken in log order, and
+each opens a group or joins an open one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MOMENT = pa.timestamp("us", tz="UTC")
 
 
 class DedupPlan(RoundPlan):
-    """Computes what lies between two places. Its sink keeps the groups that are open."""
+    """Deduplicates the rows between two positions. The sink keeps the open groups."""
 
     max_rows = 500_000
     shapes: GroupShapes
@@ -62,8 +62,8 @@ class DedupPlan(RoundPlan):
         for name in self._made.by:
             if pa.types.is_nested(rows.field(name).type):
                 raise InvalidPipeline(
-                    f"{name!r} is {rows.field(name).type}, by which no duplicates can be told",
-                    hint=f"Go by its parts, or by text made of them. See {self._made.where}",
+                    f"Duplicates cannot be found by {name!r}, which is {rows.field(name).type}",
+                    hint=f"Use its parts, or a string made of them. See {self._made.where}",
                 )
         last = self._made.keep == "last"
         kept = rows if last else pa.schema([rows.field(name) for name in self._made.by])
@@ -78,7 +78,7 @@ class DedupPlan(RoundPlan):
         end: Mapping[str, Position],
         crash_point: CrashPoint,
     ) -> StepBatch[Distinct]:
-        """The rows that came between, but for those that repeat another."""
+        """The rows between two positions, without duplicates."""
         counters = Counters()
         found = self._rows(self._range.compiler(start, end, counters=counters, ordered=True))
         rows = found.toArrow().cast(self._schema)
@@ -101,8 +101,8 @@ class DedupPlan(RoundPlan):
         )
 
     def _rows(self, compiler: Compiler) -> DataFrame:
-        """The rows of the input, and where each stands in the log."""
-        # Numbers of the same length are in order as text, which Arrow can sort.
+        """The rows of the input with their positions in the log."""
+        # As text of equal length, numbers are in order, and Arrow can sort it.
         index = F.transform(F.col(metadata.INDEX).cast("array<int>"), lambda n: F.lpad(n, 10, "0"))
         return compiler.rows(self._made.input).select(
             *(F.col(f"`{name}`") for name in self._made.columns),
@@ -124,25 +124,22 @@ class DedupPlan(RoundPlan):
         return pa.Table.from_arrays([*columns, moments, pa.array(by)], schema=self.shapes.late)
 
     def _decide(self, rows: pa.Table, sink: Sink) -> Distinct:
-        """What of some rows, which are in the order of the log, is to be told."""
+        """The rows to publish and the groups to store, for rows in log order."""
         by, groups = list(self._made.by), self.shapes.groups
         alone = pc.is_null(rows.column(by[0]))
         for name in by[1:]:
             alone = pc.or_(alone, pc.is_null(rows.column(name)))
-        told, keyed = (np.flatnonzero(which) for which in (alone, pc.invert(alone)))
+        emitted, keyed = (np.flatnonzero(which) for which in (alone, pc.invert(alone)))
         opened, last, duplicates = self._groups(rows.take(pa.array(keyed)), sink)
         kept = rows.take(pa.array(keyed[last])).select(groups.names[:-1])
         made = kept.append_column(groups.field(OPENED), pa.array(opened)).cast(groups)
         if self._made.keep == "first":
-            told = np.sort(np.concatenate([told, keyed[last]]))
+            emitted = np.sort(np.concatenate([emitted, keyed[last]]))
         columns = list(self._made.columns)
-        return Distinct(rows.take(pa.array(told)).select(columns), made, duplicates)
+        return Distinct(rows.take(pa.array(emitted)).select(columns), made, duplicates)
 
     def _groups(self, rows: pa.Table, sink: Sink) -> tuple[Moments, Codes, int]:
-        """The groups that rows open or are the last of: when each was opened, and which row it is.
-
-        And how many rows have not opened any.
-        """
+        """The new and changed groups: opening times and rows to keep; and the duplicates."""
         by = list(self._made.by)
         held = sink.recall(rows.group_by(by).aggregate([]).select(by))
         theirs, mine = (as_spark_compares(table.select(by)) for table in (held, rows))

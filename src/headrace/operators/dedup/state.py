@@ -1,4 +1,4 @@
-"""Keeps the groups of duplicates that are open, and publishes the row of each that is kept."""
+"""State of deduplication: the open groups, in SQLite."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ROWS_AT_ONCE = 50_000
 
 
 class GroupTable:
-    """Open groups, by key and by when the first row of each happened."""
+    """Open groups, by key and event time of their first row."""
 
     def __init__(self, step: str, by: tuple[str, ...], schema: pa.Schema) -> None:
         check_storable(schema, f"step {step!r}")
@@ -48,7 +48,7 @@ class GroupTable:
         db.execute(f"CREATE INDEX {self._index} ON {self._name} ({OPENED})")
 
     def of(self, db: apsw.Connection, keys: pa.Table) -> pa.Table:
-        """The groups of these keys: what they go by, and when they were opened."""
+        """The keys and opening times of the groups of these keys."""
         names = ", ".join(map(quoted, self._by))
         db.execute(f"CREATE TEMP TABLE IF NOT EXISTS {self._wanted} ({names})")
         db.execute(f"DELETE FROM {self._wanted}")
@@ -65,7 +65,7 @@ class GroupTable:
         return table_from(rows, pa.schema([self._schema.field(name) for name in self._key]))
 
     def replace(self, db: apsw.Connection, groups: pa.Table) -> int:
-        """Put in groups, and the last row of those that are there; returns how many are new."""
+        """Insert or update groups; return the number of new ones."""
         before = db.total_changes()
         same = " AND ".join(f"{quoted(name)} = ?" for name in self._key)
         keys = zip(*(to_sqlite(groups.column(name)) for name in self._key), strict=True)
@@ -75,7 +75,7 @@ class GroupTable:
         return int(groups.num_rows) - replaced
 
     def over(self, db: apsw.Connection, opened: int) -> Iterator[pa.Table]:
-        """The groups that were opened by then, in the order in which they were."""
+        """The groups opened up to a time, in the order of their opening."""
         order = ", ".join(map(quoted, [OPENED, *self._by]))
         rows = db.execute(
             f"SELECT * FROM {self._name} WHERE {OPENED} <= ? ORDER BY {order}", (opened,)
@@ -84,14 +84,14 @@ class GroupTable:
             yield table_from(some, self._schema)
 
     def forget(self, db: apsw.Connection, opened: int) -> int:
-        """Remove the groups that were opened by then; returns how many there were."""
+        """Remove the groups opened up to a time; return their number."""
         before = db.total_changes()
         db.execute(f"DELETE FROM {self._name} WHERE {OPENED} <= ?", (opened,))
         return db.total_changes() - before
 
 
 class GroupKeeper(Keeper):
-    """Groups in a table for as long as a row can be in them, and kept rows in a topic."""
+    """Keeps groups while a row can join them, and publishes the row that each keeps."""
 
     def __init__(self, stored: Stored) -> None:
         made, shapes = stored.step.stream, stored.shapes
@@ -116,7 +116,7 @@ class GroupKeeper(Keeper):
         counted = put(db, self._topic, batch.payload.rows)
         new, gone = self._groups.replace(db, batch.payload.groups), 0
         if passage.after is not None:
-            # Whatever would be in one of these now comes too late.
+            # A row that would join one of these groups is late by now.
             opened = passage.after - self._held_for
             for groups in self._groups.over(db, opened) if self._last else ():
                 counted += put(db, self._topic, groups.select(self.schema.names))

@@ -1,4 +1,4 @@
-"""Patterns over a sequence: rows of a key that follow each other, each step so many times."""
+"""Declaration of a sequence pattern, compiled to keyed state."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from headrace.pipeline.stream import Stream
 from headrace.pipeline.where import Where, caller, declared_at
 
 Step = tuple[str, str] | tuple[str, str, int]
-"""A name, a condition in Spark SQL, and how many times, if more than once."""
+"""A name, a condition in Spark SQL, and the number of repetitions, if more than one."""
 
 _MOST_ROWS = 32
-"""So many rows a sequence may have: what is kept of a key grows with it."""
+"""The longest sequence: the state of a key grows with it."""
 
 _TICK = timedelta(microseconds=1)
 
@@ -33,12 +33,12 @@ def pattern(
     strict: bool = False,
     buckets: int = 8,
 ) -> Stateful:
-    """A row for each time that rows of a key follow each other as `steps` say, all `within` a time.
+    """A row for each match: rows of a key that follow each other like `steps`, all `within` a time.
 
-    Rows come in the order of event time, once the highest event time is `delay` past them. Other
-    rows may come in between, unless it is `strict`. No row is in two matches: after one, it begins
-    anew. Of several beginnings, the latest counts. The columns are those of `by`, `started_at` and
-    `ended_at`, and for each step when it was first and last: `NAME_first`, `NAME_last`.
+    Rows are matched in event-time order, once the highest event time is `delay` past them. Other
+    rows may come in between, unless the pattern is `strict`. No row is in two matches: after a
+    match, the search starts over. Of several starts, the latest counts. The columns are those of
+    `by`, `started_at` and `ended_at`, and the times of each step: `NAME_first`, `NAME_last`.
     """
     where = caller()
     keys = (by,) if isinstance(by, str) else tuple(by)
@@ -46,22 +46,22 @@ def pattern(
     time = time_column(stream)
     if time is None:
         raise InvalidPipeline(
-            "A pattern needs the event time of its rows, and the stream has it no more",
-            hint=f"Keep the topic's event time as it is, under its name. See {where}",
+            "A pattern needs the event time of its rows, and the stream has dropped it",
+            hint=f"Keep the topic's event-time column unchanged. See {where}",
         )
     for key in keys:
         if key not in stream.columns:
-            raise not_there(f"There is no column {key!r} to go by", key, stream.columns, where)
+            raise not_there(f"There is no key column {key!r}", key, stream.columns, where)
     if within <= timedelta(0):
-        raise InvalidPipeline(f"within has to be more than nothing: {within}", hint=f"See {where}")
+        raise InvalidPipeline(f"within must be positive: {within}", hint=f"See {where}")
     made = [*keys, STARTED, ENDED]
     made += [f"{name}_{end}" for name in names for end in ("first", "last")]
     taken = sorted({name for name in (*keys, time) if name in names})
     if taken or len(set(made)) != len(made):
         twice = taken or sorted({name for name in made if made.count(name) > 1})
         raise InvalidPipeline(
-            f"A step cannot be called so: there are two columns {twice[0]!r}",
-            hint=f"Give the step another name. See {where}",
+            f"The name of a step is taken: there are two columns {twice[0]!r}",
+            hint=f"Rename the step. See {where}",
         )
     kept = [(name, f"`{name}`") for name in dict.fromkeys((*keys, time))]
     truths = [
@@ -77,7 +77,7 @@ def pattern(
             state=f"{PLACES} array<bigint>",
             output=", ".join(f"`{name}` timestamp" for name in made[len(keys) :]),
             delay=delay,
-            # Rows that are just so far apart may still match.
+            # Rows that are exactly `within` apart still match.
             ttl=within + _TICK,
             buckets=buckets,
             event_time=ENDED,
@@ -92,15 +92,15 @@ def _read_steps(
     for step in steps:
         if not 2 <= len(step) <= 3:
             raise InvalidPipeline(
-                f"A step cannot be {step!r}",
-                hint=f"A name, a condition, and how many times: ('failed', 'not ok', 3). "
+                f"Invalid step {step!r}",
+                hint=f"A step is a name, a condition and a count: ('failed', 'not ok', 3). "
                 f"See {where}",
             )
         name, condition, *more = step
         count = more[0] if more else 1
         if count < 1:
             raise InvalidPipeline(
-                f"Step {name!r} cannot come {count!r} times", hint=f"1 or more. See {where}"
+                f"Step {name!r} cannot occur {count!r} times", hint=f"Use 1 or more. See {where}"
             )
         check_columns(condition, stream.columns, where)
         names.append(name)
@@ -109,11 +109,12 @@ def _read_steps(
     check_new_names(names, where)
     if not names or len(set(names)) != len(names):
         raise InvalidPipeline(
-            "The steps of a pattern need a name each", hint=f"steps=[('failed', ...)]. See {where}"
+            "The steps of a pattern need distinct names",
+            hint=f"steps=[('failed', ...)]. See {where}",
         )
     if sum(times) > _MOST_ROWS:
         raise InvalidPipeline(
             f"A pattern of {sum(times):,} rows is too long",
-            hint=f"{_MOST_ROWS} are the most; count in a window instead? See {where}",
+            hint=f"The maximum is {_MOST_ROWS}. Count in a window instead? See {where}",
         )
     return tuple(names), tuple(conditions), tuple(times)

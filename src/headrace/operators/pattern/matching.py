@@ -1,7 +1,7 @@
-"""Looks for a sequence of steps in the rows of many keys at once.
+"""Search for a sequence of steps in the rows of many keys at once.
 
-Of each key it is kept, for every place in the sequence, the latest beginning from which the rows so
-far have come to that place. A later beginning is never worse, so one is enough for each place.
+The state of a key is, for every position in the sequence, the latest start from which its rows have
+reached that position. A later start is never worse, so one start per position is enough.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.schema.keys import Codes, coded, first_of_each
 
 STARTED, ENDED = "started_at", "ended_at"
 PLACES = "places"
-"""The column of the state: for each place in the sequence, when each step was first and last."""
+"""The state column: for each position in the sequence, the first and last time of each step."""
 
 NONE = -(1 << 62)
 _FEW = 16
@@ -28,9 +28,9 @@ Truths = np.ndarray[Any, np.dtype[np.bool_]]
 
 @dataclass(frozen=True)
 class Sequence:
-    """Steps that follow each other, each so many times, all within so many microseconds.
+    """Steps that follow each other, each `times` times, all `within` a number of microseconds.
 
-    The rows have a column of truths for each step, under its name.
+    The rows have a boolean column for each step, under its name.
     """
 
     keys: tuple[str, ...]
@@ -42,14 +42,14 @@ class Sequence:
 
     @property
     def identity(self) -> str:
-        """What tells one from another."""
+        """Text that differs between different sequences."""
         steps = [f"{name} x{n}" for name, n in zip(self.names, self.times, strict=True)]
         strict = ", one right after the other" if self.strict else ""
         return f"{', '.join(steps)} within {self.within}{strict}"
 
     @property
     def places(self) -> list[int]:
-        """Which step each place in the sequence is of."""
+        """The step of each position in the sequence."""
         return [step for step, n in enumerate(self.times) for _ in range(n)]
 
     def __call__(self, state: pa.Table, events: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -63,15 +63,14 @@ class Sequence:
             [events.column(name).to_numpy().astype(np.bool_) for name in self.names]
         )
         rows, found = self._search(best, codes, moments, truths)
-        return self._kept(state, state_codes, events, codes, best, moments), self._told(
-            events, rows, found, moments
-        )
+        kept = self._kept(state, state_codes, events, codes, best, moments)
+        return kept, self._matches(events, rows, found, moments)
 
     def _search(
         self, best: Times, codes: Codes, moments: Times, truths: Truths
     ) -> tuple[Codes, Times]:
-        """The rows at which the sequence is complete, and when its steps were."""
-        # A row that is of no step matters only where nothing may come in between.
+        """The rows that complete the sequence, and the times of its steps."""
+        # A row that matches no step matters only if the sequence is strict.
         rows = np.arange(len(codes)) if self.strict else np.flatnonzero(truths.any(axis=1))
         first = first_of_each(codes[rows])
         lengths = np.diff(np.append(first, len(rows)))
@@ -80,7 +79,7 @@ class Sequence:
         rounds = np.split(rows[order], np.flatnonzero(np.diff(rank[order])) + 1)
         ends, found, done = [np.zeros(0, np.int64)], [np.zeros((0, best.shape[2]), np.int64)], 0
         for here in rounds:
-            if len(here) < _FEW:  # a few keys with many rows: one after the other is faster
+            if len(here) < _FEW:  # few keys with many rows: row by row is faster
                 break
             complete, made = self._advance(best, codes[here], moments[here], truths[here])
             ends.append(here[complete])
@@ -95,7 +94,7 @@ class Sequence:
     def _advance(
         self, best: Times, codes: Codes, moments: Times, truths: Truths
     ) -> tuple[Truths, Times]:
-        """Take one row of each of some keys; says for which of them the sequence is complete."""
+        """Take one row of each key; return a mask of the keys that complete the sequence."""
         places = self.places
         before = best[codes]
         after = np.full_like(before, NONE) if self.strict else before.copy()
@@ -122,7 +121,7 @@ class Sequence:
     def _one_by_one(
         self, best: Times, codes: Codes, moments: Times, truths: Truths, rows: Codes
     ) -> list[tuple[int, list[int]]]:
-        """The same for one row after the other, without NumPy."""
+        """The same row by row, without NumPy."""
         places, width = self.places, best.shape[2]
         nothing = [NONE] * width
         kept: dict[int, list[list[int]]] = {}
@@ -162,7 +161,7 @@ class Sequence:
         best: Times,
         moments: Times,
     ) -> pa.Table:
-        """What is worth keeping: keys that have begun a sequence which is not too old."""
+        """The state to keep: keys with a started sequence that can still complete."""
         newest = np.full(len(best), NONE, np.int64)
         np.maximum.at(newest, codes, moments)
         over = best[:, :, 0] < np.maximum(newest - self.within, NONE + 1)[:, None]
@@ -170,7 +169,7 @@ class Sequence:
         alive = np.flatnonzero(~over.all(axis=1))
         first = np.zeros(len(best), np.int64)
         both = pa.concat_tables([state.select(self.keys), events.select(self.keys)])
-        # Backwards, so that the first row of each key is what stays.
+        # Backwards, so that the first row of each key is the one that stays.
         every = np.concatenate([state_codes, codes])
         first[every[::-1]] = np.arange(len(every))[::-1]
         keys = both.take(pa.array(first[alive]))
@@ -179,7 +178,7 @@ class Sequence:
         lists = pa.ListArray.from_arrays(offsets, pa.array(best[alive].reshape(-1)))
         return keys.append_column(PLACES, lists)
 
-    def _told(self, events: pa.Table, rows: Codes, found: Times, moments: Times) -> pa.Table:
+    def _matches(self, events: pa.Table, rows: Codes, found: Times, moments: Times) -> pa.Table:
         order = np.argsort(rows, kind="stable")
         rows, found = rows[order], found[order]
         made = {key: events.column(key).take(pa.array(rows)) for key in self.keys}

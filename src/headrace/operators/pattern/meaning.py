@@ -1,4 +1,4 @@
-"""Patterns, by looking back from each row: the plainest way there is."""
+"""Reference semantics of patterns: a search back from each row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 def matched(step: Stateful, found: Folded, now: int | None) -> list[Row]:
-    """The matches of a pattern among the rows that `found` has taken, up to a watermark."""
+    """The matches of a pattern among the rows in `found`, up to a watermark."""
     pattern = step.function
     assert isinstance(pattern, Pattern)
     made = []
@@ -31,12 +31,12 @@ def _matches(pattern: Pattern, rows: Sequence[Given]) -> Iterator[Row]:
         since.append(row)
         chosen = _looking_back(pattern, since)
         if chosen is not None and chosen[-1].moment - chosen[0].moment <= pattern.within:
-            yield _told(pattern, chosen)
+            yield _match(pattern, chosen)
             since = []
 
 
 def _looking_back(pattern: Pattern, rows: Sequence[Given]) -> list[Given] | None:
-    """The rows of a match that ends with the last row; of all, those that are the latest."""
+    """The rows of the match that ends with the last row; of several matches, the latest."""
     wanted = [pattern.names[step] for step in pattern.places]
     chosen: list[Given] = []
     for back, row in enumerate(reversed(rows)):
@@ -49,7 +49,7 @@ def _looking_back(pattern: Pattern, rows: Sequence[Given]) -> list[Given] | None
     return None
 
 
-def _told(pattern: Pattern, rows: Sequence[Given]) -> Row:
+def _match(pattern: Pattern, rows: Sequence[Given]) -> Row:
     made = {STARTED: to_datetime(rows[0].moment), ENDED: to_datetime(rows[-1].moment)}
     first = 0
     for name, count in zip(pattern.names, pattern.times, strict=True):

@@ -1,8 +1,4 @@
-"""A table somewhere else, that is asked for each batch of keys: for comparison with one of our own.
-
-It is always as new as its database, and as slow. What it says today it need not say tomorrow, so a
-replay may tell something else.
-"""
+"""Declaration of a remote lookup."""
 
 from __future__ import annotations
 
@@ -20,12 +16,12 @@ from headrace.pipeline.where import Where, caller
 from headrace.schema.ddl import format_schema, parse_schema
 
 Fetch = Callable[[Sequence[Any]], Mapping[Any, Mapping[str, Any]]]
-"""Given keys, returns a row for each of those that are known."""
+"""Maps keys to rows. Unknown keys are left out."""
 
 
 @dataclass(frozen=True)
 class Remote:
-    """Rows that a function fetches by key, and for how long an answer may be used again."""
+    """A remote table: a function that fetches rows by key, with a timeout and a cache."""
 
     fetch: Fetch
     schema: pa.Schema
@@ -42,7 +38,7 @@ class Remote:
 
 @dataclass(frozen=True)
 class Fetched(RowStep):
-    """Rows of a stream, each with what was fetched for its key."""
+    """Rows of a stream with the columns fetched for their keys."""
 
     input: Stream
     remote: Remote
@@ -57,7 +53,7 @@ class Fetched(RowStep):
 
     @property
     def from_remote(self) -> tuple[tuple[str, str], ...]:
-        """The columns that a row gets, and what they are called there."""
+        """Pairs of a remote column and its name in the result."""
         names = (name for name in self.remote.columns if name != self.remote.key)
         return tuple((name, self.prefix + name) for name in names)
 
@@ -82,21 +78,21 @@ def remote(
     cache: int = 100_000,
     cache_for: timedelta = timedelta(minutes=1),
 ) -> Remote:
-    """A table that is asked with a function, for `enrich`.
+    """A remote table for `enrich`.
 
-    `fetch` is given a list of keys, each once, and returns a mapping from those that are known to
-    their rows. It runs where Spark does, in batches. If it takes longer than `timeout`, the
-    pipeline stops and says so. Up to `cache` answers are used again for the time of `cache_for`.
+    `fetch` takes a list of distinct keys and returns a mapping from the known ones to their rows.
+    Spark's workers call it once per batch of rows. If a call takes longer than `timeout`, the
+    pipeline fails. Each worker caches up to `cache` answers for `cache_for`.
     """
     where = caller()
     columns = parse_schema(schema)
     if key not in columns.names:
         raise not_there(f"The key {key!r} is not in the schema", key, columns.names, where)
     if not callable(fetch):
-        raise InvalidPipeline(f"{fetch!r} cannot be called", hint=f"Give a function. See {where}")
+        raise InvalidPipeline(f"{fetch!r} is not callable", hint=f"Pass a function. See {where}")
     if timeout <= timedelta(0) or cache_for < timedelta(0) or cache < 0:
         raise InvalidPipeline(
-            f"A timeout of {timeout}, or a cache of {cache:,} for {cache_for}, makes no sense",
-            hint=f"See {where}",
+            f"Invalid timeout {timeout}, or invalid cache of {cache:,} for {cache_for}",
+            hint=f"timeout must be positive, cache and cache_for not negative. See {where}",
         )
     return Remote(fetch, columns, key, timeout, cache, cache_for, where)

@@ -1,4 +1,4 @@
-"""Remote lookup in plain Python, one row after the other."""
+"""Reference semantics of remote lookup in plain Python, row by row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.oracle.rows import Row
 
 
 def rows(stream: Fetched, given: Iterable[Row]) -> Iterator[Row]:
-    """The rows with what the function returns for each."""
+    """The rows with the columns that the function returns for each."""
     for row in given:
         key = row[stream.on[0]]
         there = None if key is None else stream.remote.fetch([key]).get(key)

@@ -1,4 +1,4 @@
-"""Remote lookup in words: where it can run, and why not elsewhere."""
+"""Remote lookup explained: where it can run, and why not elsewhere."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from headrace.pipeline.stream import Stream
 
 
 class RemoteLookupOperator(RowOperator):
-    """Rows with what a user function returns for each key."""
+    """Rows with the columns that a user function returns for each key."""
 
     terms: ClassVar[Mapping[str, Term]] = {"fetch": Term("remote table")}
 
     def needs_commits(self, stream: Stream) -> str | None:
-        return "rows are looked up elsewhere, once for each commit"
+        return "the remote lookup runs once per commit"
 
     def refuses_real_time(self, stream: Stream) -> Refusal | None:
         return Refusal(
-            "a function in Python asks elsewhere, and rows would wait for the answer",
-            f"Keep what it would say in a topic, and look it up as a table. {IN_BATCHES}",
+            "rows would wait for a Python function that queries a remote system",
+            f"Keep the data in a topic and look it up as a table. {IN_BATCHES}",
         )
 
     def step(self, stream: Stream) -> str:
         assert isinstance(stream, Fetched)
-        return f"asks for each batch of {stream.on[0]}, elsewhere"
+        return f"looks up {stream.on[0]} remotely, batch by batch"

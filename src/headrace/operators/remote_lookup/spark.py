@@ -1,4 +1,4 @@
-"""Remote lookup in Spark: a user function called in the workers, a batch of keys at a time."""
+"""Remote lookup in Spark, whose workers call the user function with a batch of keys at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks a user's function for rows by key, a batch of keys at a time, in Spark's workers."""
+"""Calls of the user's fetch function in Spark's workers, a batch of keys at a time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Answers = OrderedDict[Any, tuple[int, Mapping[str, Any] | None]]
 
 _clock = SystemClock()
 _answers: dict[str, Answers] = {}
-"""What was answered in this process, by who was asked: a worker lives on from batch to batch."""
+"""Cached answers of this process, by function: a worker process outlives a batch."""
 
 
 @dataclass(frozen=True)
 class Fetching:
-    """Adds columns to record batches: `fields` by the names of the rows that are fetched."""
+    """Adds columns to record batches: pairs of a fetched name and the field it becomes."""
 
     name: str
     fetch: Any
@@ -59,7 +59,7 @@ class Fetching:
             return pa.array(values, made.type)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise PipelineFailed(
-                f"{self.name} returned a {name!r} that is no {made.type}: {error}"
+                f"{self.name} returned a {name!r} that is not {made.type}: {error}"
             ) from None
 
     def _rows(self, keys: Sequence[Any], pool: ThreadPoolExecutor) -> Mapping[Any, Any]:
@@ -91,5 +91,5 @@ class Fetching:
                 f"{self.name} failed for {len(keys):,} keys, the first {keys[0]!r}: {error!r}"
             ) from error
         if not isinstance(fetched, Mapping):
-            raise PipelineFailed(f"{self.name} returned {type(fetched).__name__}, and no mapping")
+            raise PipelineFailed(f"{self.name} returned {type(fetched).__name__}, not a mapping")
         return fetched

@@ -1,4 +1,4 @@
-"""Calls of a user's function that may fail for some keys: which ones is found by halving."""
+"""Calls of the user's function that may fail for some keys, which bisection finds."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from headrace.schema.keys import Codes, coded, first_of_each
 from headrace.schema.python_rows import to_rows
 
 MOST_FAILURES = 1_000
-"""So many keys may fail in a visit before it is given up: then it is not the rows."""
+"""The most keys that may fail in a visit. With more, the function is at fault, not the rows."""
 
 
 @dataclass(frozen=True)
 class Some:
-    """The state of some keys and rows of theirs, by the numbers of the keys, in order."""
+    """The state and rows of some keys, sorted by key number."""
 
     state: pa.Table
     state_codes: Codes
     rows: pa.Table
     row_codes: Codes
     codes: Codes
-    """The keys, each once."""
+    """The key numbers, each once."""
 
     def of(self, codes: Codes) -> Some:
-        """What there is of fewer keys."""
+        """The part with these keys."""
         mine, theirs = np.isin(self.state_codes, codes), np.isin(self.row_codes, codes)
         return Some(
             self.state.filter(pa.array(mine)), self.state_codes[mine],
@@ -37,7 +37,7 @@ class Some:
         )  # fmt: skip
 
     def keys(self, names: Sequence[str]) -> pa.Table:
-        """The keys themselves, in the order of their numbers."""
+        """The keys, in the order of their numbers."""
         first = first_of_each(self.row_codes)
         both = [self.state.select(names), self.rows.select(names).take(pa.array(first))]
         numbers = np.concatenate([self.state_codes, self.row_codes[first]])
@@ -47,7 +47,7 @@ class Some:
 
 @dataclass(frozen=True)
 class Failed:
-    """A key for which the function failed: its rows, or its state if it came without any."""
+    """A key for which the function failed, with its rows, or none if a timer failed."""
 
     failure: CallFailed
     rows: pa.Table
@@ -55,7 +55,7 @@ class Failed:
 
 
 class Stopped(Exception):
-    """The function failed, and no more is to be done."""
+    """The function failed, and the pipeline stops."""
 
     def __init__(self, failed: Failed, *, many: bool = False) -> None:
         super().__init__(failed.failure.reason)
@@ -65,17 +65,17 @@ class Stopped(Exception):
 
 @dataclass
 class Made:
-    """What calls came to: the state to keep, with the numbers of its keys, and output."""
+    """The results of calls: the state to keep, with its key numbers, and the output."""
 
     state: list[pa.Table] = field(default_factory=list)
     codes: list[Codes] = field(default_factory=list)
     outputs: list[pa.Table] = field(default_factory=list)
     unseen: list[Codes] = field(default_factory=list)
-    """Keys for which the function failed: their state is as it was."""
+    """Keys for which the function failed. Their state is unchanged."""
 
 
 class Attempts:
-    """Calls a function. If it fails, a `careful` one goes on without the keys it fails for."""
+    """Calls a function. If `careful`, it continues without the keys for which a call fails."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Attempts:
         self.failed: list[Failed] = []
 
     def make(self, some: Some) -> Made:
-        """Call it with the state and the rows of some keys."""
+        """Call the function with the state and the rows of some keys."""
         made = Made()
         self._make(some, made)
         return made
@@ -108,7 +108,7 @@ class Attempts:
             for half in np.array_split(codes, 2):
                 self._make(some.of(half), made)
             if not self._careful:
-                # Each half by itself went well: it is not for a row, but for how many there are.
+                # Each half succeeded by itself, so the number of rows is at fault.
                 raise Stopped(Failed(failure, some.rows, some.state)) from failure
             return
         made.state.append(state)
@@ -133,7 +133,7 @@ class Attempts:
         return state, self._codes_of(state, some), output
 
     def _codes_of(self, state: pa.Table, some: Some) -> Codes:
-        """The numbers of the keys that were given back, of which each was given before."""
+        """The numbers of the returned keys; raises if one is new or occurs twice."""
         names, codes = list(self._signature.keys), some.codes
         given, returned = some.keys(names), state.select(names)
         if returned.equals(given):
@@ -143,7 +143,7 @@ class Attempts:
         numbers[known] = codes
         if (numbers[found] < 0).any():
             row = to_rows(returned.slice(int(np.argmax(numbers[found] < 0)), 1))[0]
-            raise CallFailed(f"the state it returned has a key that it was not given: {row}")
+            raise CallFailed(f"the state it returned has a key it was not given: {row}")
         times = np.bincount(found)
         if (times > 1).any():
             twice = np.flatnonzero(times > 1)[0]

@@ -1,12 +1,12 @@
-"""One bucket of keys with state: what becomes of it when rows come, or only time goes on.
+"""A visit to one bucket of keys: new rows, timers and expiry.
 
-Nothing here knows of Spark. For a function that is a fold over the rows of a key, what comes out
-depends on the rows and not on how they were cut into visits; `meaning` says what.
+It does not use Spark. If the function is a fold over the rows of a key, the output depends on the
+rows and not on how visits divide them; `meaning` defines it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,40 +15,40 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.operators.stateful.bisect import Attempts, Failed, Some, Stopped
-from headrace.operators.stateful.expiry import NEVER, by_turn, turns_of
 from headrace.operators.stateful.user_call import CallFailed, Signature
 from headrace.plan import metadata
 from headrace.plan.lateness import Mask, Moments
 from headrace.schema.keys import Codes, coded, first_of_each
 
 NEWEST = "_newest"
-"""The event time of the newest row that a key's state has seen."""
+"""The event time of the newest row of a key."""
 
 TIMER = "timer"
+
+NEVER = -(1 << 62)
+"""A time before all others."""
 
 _MOST_RINGS = 10_000
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What a step with state is, as far as a worker has to know. Times are microseconds."""
+    """The step, as far as a worker has to know it. Times are in microseconds."""
 
-    step: str
     function: Callable[[pa.Table, pa.Table], Any]
     signature: Signature
     events: pa.Schema
-    """The columns that the function gets of a row."""
+    """The columns that the function gets."""
     order: tuple[str, ...]
-    """The places that order the rows of a key, and come after its columns."""
+    """The position columns, which order the rows of a key and come after its own columns."""
     in_time: bool
-    """Whether rows wait for the watermark."""
+    """True if rows wait for the watermark."""
     ttl: int
     dead_letters: bool
-    topics: tuple[str, ...] = ()
 
     @property
     def rows(self) -> pa.Schema:
-        """A row with its places: its event time and the watermark that it met among them."""
+        """The columns of a row with its position columns."""
         return pa.schema([*self.events, *((name, PLACES[name]) for name in self.order)])
 
     @property
@@ -62,7 +62,7 @@ class Rules:
 
 
 WATERMARK = "_watermark"
-"""The watermark that a row met in the log."""
+"""The watermark at the arrival of a row."""
 
 PLACES = {
     metadata.TIME: pa.int64(),
@@ -77,7 +77,7 @@ PLACES = {
 
 @dataclass
 class Visit:
-    """What a visit leaves: what is kept, the rows that wait, and what there is to tell."""
+    """The results of a visit: the state, the waiting rows, the output and the failures."""
 
     kept: pa.Table
     held: pa.Table
@@ -88,7 +88,7 @@ class Visit:
 def visit(
     rules: Rules, kept: pa.Table, held: pa.Table, arrived: pa.Table, watermark: int | None
 ) -> Visit:
-    """Give the rows that are due to the function, ring timers and forget what is over."""
+    """Call the function with the rows that are due, fire timers and forget expired keys."""
     moment = NEVER if watermark is None else watermark
     due, held = _due(rules, held, arrived, moment)
     (kept_codes, due_codes), count = coded([kept, due], rules.signature.keys)
@@ -100,11 +100,9 @@ def visit(
     if not concerned.any():
         return Visit(kept, held)
     mine = concerned[kept_codes]
-    quiet = kept.filter(pa.array(~mine))
-    ledger = _Ledger(
-        rules, kept.filter(pa.array(mine)).select(rules.signature.state.names),
-        kept_codes[mine], newest,
-    )  # fmt: skip
+    quiet, touched = kept.filter(pa.array(~mine)), kept.filter(pa.array(mine))
+    state = touched.select(rules.signature.state.names)
+    ledger = _Ledger(rules, state, kept_codes[mine], newest)
     order = np.lexsort((*reversed(_sort_keys(rules, due)), due_codes))
     rows, codes = due.take(pa.array(order)), due_codes[order]
     by = metadata.TIME if rules.in_time else WATERMARK
@@ -119,7 +117,7 @@ def visit(
 
 
 def _due(rules: Rules, held: pa.Table, arrived: pa.Table, moment: int) -> tuple[pa.Table, pa.Table]:
-    """The rows that it is time for, and those that wait."""
+    """The rows that are due, and those that wait."""
     if not rules.in_time:
         return arrived, held
     if not arrived.num_rows and (
@@ -132,7 +130,7 @@ def _due(rules: Rules, held: pa.Table, arrived: pa.Table, moment: int) -> tuple[
 
 
 def _over(rules: Rules, kept: pa.Table, newest: Moments, moment: int) -> Mask:
-    """For which keys something happens by itself: a timer rings, or they are forgotten."""
+    """True for keys with a timer that is due or a ttl that is over."""
     over = newest + rules.ttl <= moment
     if rules.timed:
         over |= _timers(kept) <= moment
@@ -140,14 +138,14 @@ def _over(rules: Rules, kept: pa.Table, newest: Moments, moment: int) -> Mask:
 
 
 def _timers(state: pa.Table) -> Moments:
-    """When each key is to come again; in a far future if it is not."""
+    """The timer of each key, far in the future if it has none."""
     times = state.column(TIMER).cast(pa.int64())
     moments: Moments = pc.fill_null(times, -NEVER).to_numpy()
     return moments
 
 
 def _sort_keys(rules: Rules, rows: pa.Table) -> list[Any]:
-    """What tells earlier rows of a key from later ones, the most important first."""
+    """The columns that order the rows of a key, the most significant first."""
     found: list[Any] = []
     for name in rules.order:
         if name == WATERMARK or (name == metadata.TIME and not rules.in_time):
@@ -165,8 +163,49 @@ def _sort_keys(rules: Rules, rows: pa.Table) -> list[Any]:
     return found
 
 
+def turns_of(rows: pa.Table, by: str, codes: Codes, newest: Moments, ttl: int) -> Codes:
+    """The turn of each row. A key that expired before a row starts a new turn with it.
+
+    A key has expired if the row is `ttl` or more past its newest earlier row. `by` is the column
+    that this is measured by: the event time, or in arrival order the watermark at the arrival.
+    """
+    if not len(codes):
+        return np.zeros(0, np.int64)
+    times = rows.column(metadata.TIME).to_numpy()
+    first = first_of_each(codes)
+    before = newest[codes]
+    before[1:] = np.maximum(before[1:], _highest(times, codes)[:-1])
+    before[first] = newest[codes[first]]
+    anew = (before != NEVER) & (before <= rows.column(by).to_numpy() - ttl)
+    run = np.cumsum(anew)
+    lengths = np.diff(np.append(first, len(codes)))
+    began = np.repeat(run[first] - anew[first], lengths)
+    turns: Codes = (run - began).astype(np.int64)
+    return turns
+
+
+def _highest(times: Moments, codes: Codes) -> Moments:
+    """The highest time of each key up to each row."""
+    first, span = times.min(), int(times.max()) - int(times.min()) + 1
+    if span * (int(codes.max()) + 1) < -NEVER:  # the sums fit into 64 bits
+        near: Moments = np.maximum.accumulate(times - first + codes * span) - codes * span + first
+        return near
+    values, ranks = np.unique(times, return_inverse=True)
+    offsets = codes * len(values)
+    highest: Moments = values[np.maximum.accumulate(ranks.reshape(-1) + offsets) - offsets]
+    return highest
+
+
+def by_turn(turns: Codes) -> Iterator[tuple[int, Codes]]:
+    """The rows of each turn, in their order."""
+    order = np.argsort(turns, kind="stable")
+    cuts = first_of_each(turns[order])
+    for here in np.split(order, cuts[1:]) if len(cuts) else ():
+        yield int(turns[here[0]]), here
+
+
 class _Ledger:
-    """The keys that are concerned in a visit, and what becomes of them, one call at a time."""
+    """The state of the keys that a visit touches, updated call by call."""
 
     def __init__(self, rules: Rules, state: pa.Table, codes: Codes, newest: Moments) -> None:
         self._rules = rules
@@ -183,34 +222,33 @@ class _Ledger:
         return self._attempts.failed
 
     def kept(self) -> pa.Table:
-        """What is to be kept of them."""
+        """The state to keep."""
         newest = pa.array(self._newest[self._codes])
         return self._state.append_column(pa.field(NEWEST, pa.int64()), newest)
 
     def give(self, rows: pa.Table, codes: Codes) -> None:
-        """Give rows to the function, which are in order."""
+        """Call the function with rows in order."""
         seen = self._call(codes[first_of_each(codes)], rows, codes)
         good = seen[codes]
         times = rows.column(metadata.TIME).to_numpy()
         np.maximum.at(self._newest, codes[good], times[good])
 
     def end(self, codes: Codes) -> None:
-        """Forget keys that are over when their next rows come."""
+        """Forget keys whose ttl is over before their next rows."""
         self._ring(np.isin(self._codes, codes), self._newest + self._rules.ttl)
         self._drop(np.isin(self._codes, codes))
 
     def go_on(self, moment: int) -> None:
-        """Ring what is due by then, and forget what is over."""
+        """Fire the timers due by a time, and forget expired keys."""
         ends = self._newest + self._rules.ttl
         self._ring(np.ones(len(self._codes), np.bool_), np.minimum(ends, moment))
         self._drop(self._newest[self._codes] + self._rules.ttl <= moment)
 
     def _ring(self, which: Mask, until: Moments) -> None:
-        """Have keys come without rows whose timers are due, until none is."""
+        """Call the function without rows for keys with due timers, until none is due."""
         if not self._rules.timed:
             return
-        codes, rings = self._codes[which], 0
-        none = self._rules.rows.empty_table()
+        codes, rings, none = self._codes[which], 0, self._rules.rows.empty_table()
         while True:
             timers = _timers(self._state)
             due = np.isin(self._codes, codes) & (timers <= until[self._codes])
@@ -222,11 +260,11 @@ class _Ledger:
             self._silence(rung)
             rings += 1
             if rings > _MOST_RINGS:
-                failure = CallFailed(f"a timer rang {rings:,} times and is not done")
+                failure = CallFailed(f"a timer fired {rings:,} times in one visit")
                 raise Stopped(Failed(failure, none, self._state.slice(0, 1)))
 
     def _silence(self, rung: Moments) -> None:
-        """Clear the timers that are as they were when they rang."""
+        """Clear the timers that the function left in place or moved back."""
         timers = self._state.column(TIMER)
         done = _timers(self._state) <= rung[self._codes]
         cleared = pc.if_else(pa.array(~done), timers, pa.scalar(None, timers.type))
@@ -240,7 +278,7 @@ class _Ledger:
         self._codes = self._codes[~which]
 
     def _call(self, keys: Codes, rows: pa.Table, row_codes: Codes) -> Mask:
-        """Call the function for some keys; returns, by number, for which it did not fail."""
+        """Call the function for some keys; return a mask of the keys for which it succeeded."""
         called = np.zeros(len(self._newest), np.bool_)
         called[keys] = True
         mine = called[self._codes]
@@ -254,7 +292,7 @@ class _Ledger:
         seen = np.ones(len(self._newest), np.bool_)
         for codes in made.unseen:
             seen[codes] = False
-        # A key that was not given back is forgotten, and how new it was as well.
+        # A key that was not returned is forgotten, with the time of its newest row.
         there = np.zeros(len(self._newest), np.bool_)
         there[self._codes] = True
         self._newest[~there] = NEVER

@@ -1,7 +1,9 @@
-"""State of the user's own, by key: a function in Python that takes many keys at once."""
+"""Declaration of keyed state in a user's Python function."""
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,7 +13,6 @@ import pyarrow as pa
 
 from headrace.clock import micros
 from headrace.errors import InvalidPipeline, InvalidSchema
-from headrace.operators.stateful.functions import identity_of
 from headrace.pipeline.arrival import warn_of_arrival
 from headrace.pipeline.expressions import not_there
 from headrace.pipeline.row_steps import check_new_names
@@ -20,23 +21,22 @@ from headrace.pipeline.where import Where, caller
 from headrace.schema.ddl import format_schema, parse_schema
 
 Function = Callable[[pa.Table, pa.Table], tuple[Any, Any]]
-"""From the state and the new events of some keys to their new state and to output."""
+"""Maps the state and the new events of some keys to their new state and output."""
 
 Order = Literal["time", "arrival"]
 OnError = Literal["stop", "dead letter"]
 
 TIMER = "timer"
-"""The column of the state that says when a key is to come again without an event."""
+"""The state column with the time at which the function is called without an event."""
 
 _MOST_BUCKETS = 10_000
 
 
 @dataclass(frozen=True)
 class Stateful(Stream):
-    """What a function makes of the rows of each key and of what it has kept of it.
+    """The output of a function over the rows and the state of each key.
 
-    `identity` is what tells the function from another; `kept` are the columns of the state, without
-    the key.
+    `identity` changes with the function. `kept` has the state columns without the key.
     """
 
     input: Stream
@@ -52,7 +52,7 @@ class Stateful(Stream):
     on_error: OnError
     event_time: str | None
     with_key: bool
-    """Whether the output has the key in front, of whatever type it is."""
+    """True if the output starts with the key columns."""
     is_result = True
 
     @property
@@ -79,7 +79,7 @@ class Stateful(Stream):
         return self.event_time
 
     def late_time(self, columns: Sequence[str]) -> str:
-        return "watermark"  # the input may have left out its event time
+        return "watermark"  # the input may have dropped its event time
 
     def uses(self, column: str) -> list[str]:
         return [*self.input.uses(column), *["state is keyed by it"] * (column in self.by)]
@@ -93,18 +93,18 @@ class Stateful(Stream):
             "delay": micros(self.delay),
             "ttl": micros(self.ttl),
             "order": self.order,
-            "buckets": f"{self.buckets}, spread evenly",  # by `labels`, which the state has
+            "buckets": f"{self.buckets}, spread evenly",  # by `labels`, which are in the state
             "of": self.input.definition(text),
         }
 
     def output_of(self, columns: pa.Schema) -> pa.Schema:
-        """The columns of the output, for rows with these columns."""
+        """The output columns, for input rows with these columns."""
         key = [columns.field(name) for name in self.by] if self.with_key else []
         return pa.schema([*key, *self.output])
 
     @property
     def late(self) -> Late:
-        """The rows that came too late, with the watermark they met and how late they were."""
+        """The late rows, with the watermark at their arrival and their lateness."""
         return Late((*self.input.columns, "watermark", "late_by"), self.where, self)
 
 
@@ -124,28 +124,29 @@ def stateful(
     version: str | None = None,
     with_key: bool = False,
 ) -> Stateful:
-    """What `function(state, events)` returns as output, called with the rows of many keys at once.
+    """The output of `function(state, events)`, called with the rows of many keys at once.
 
-    Both are Arrow tables. `state` has a row for each key that has any: the columns of `by`, and
-    those declared as DDL. `events` are the new rows, those of a key together and in order. The
-    function returns the state to keep, a row for each key, and rows of the declared `output`. A
-    key that it was given and does not return is forgotten.
+    Both are Arrow tables. `state` has a row for each key with state: the columns of `by`, and those
+    declared as DDL. `events` are the new rows, grouped by key and in order. The function returns
+    the state to keep, a row for each key, and rows of the declared `output`. A key that it does not
+    return is forgotten.
 
-    With the `order` "time", rows wait until the highest event time is `delay` past them, and come
-    in the order of event time; with "arrival" they come at once, in the order of the log. A row
-    that comes later than `delay` is in `late`. A key is forgotten once the watermark is `ttl` past
-    its newest row. A column `timer` of the state says when the key is to come again by itself.
+    With order="time", rows wait until the highest event time is `delay` past them, and come in
+    event-time order. With order="arrival", they come at once, in log order. A row that arrives
+    `delay` or more behind the highest event time of its topic is in `late`. A key is forgotten once
+    the watermark is `ttl` past its newest row. If the state has a column `timer`, the function is
+    called again, without an event, when the watermark passes that time.
 
-    State is kept in so many `buckets`, each written whole when it changes. If the function raises,
-    `on_error` says whether the pipeline stops or the rows of that key become dead letters.
-    `event_time` names the column of the output that is its event time. A `version` stands for the
-    function's text in telling whether it has changed. With `with_key`, the columns of `by` come in
-    front of those declared as output.
+    State is kept in `buckets`, each written whole when it changes. If the function raises,
+    `on_error` selects whether the pipeline stops or the rows of that key become dead letters.
+    `event_time` names the event-time column of the output. By default a new text of the function is
+    a new step; with a `version`, only a new version is. With `with_key`, the output starts with the
+    columns of `by`.
     """
     where = caller()
     keys = (by,) if isinstance(by, str) else tuple(by)
     if not keys:
-        raise InvalidPipeline("State needs a key to be kept by", hint=f"by='user'? See {where}")
+        raise InvalidPipeline("State needs a key", hint=f"by='user'? See {where}")
     for key in keys:
         if key not in stream.columns:
             raise not_there(f"There is no column {key!r} to keep state by", key,
@@ -158,7 +159,7 @@ def stateful(
         )
     if not callable(function):
         raise InvalidPipeline(
-            f"{function!r} is no function",
+            f"{function!r} is not callable",
             hint=f"It takes two tables, the state and the events. See {where}",
         )
     _check_choices(delay, ttl, order, buckets, on_error, where)
@@ -166,21 +167,22 @@ def stateful(
     both = sorted({*kept.names} & {*keys})
     if both:
         raise InvalidPipeline(
-            f"The state has a column {both[0]!r}, which is of its key already",
-            hint=f"Leave it out: the key is always there. See {where}",
+            f"The state has a column {both[0]!r}, which is already in its key",
+            hint=f"Remove it: the state always includes the key. See {where}",
         )
     if TIMER in kept.names and not pa.types.is_timestamp(kept.field(TIMER).type):
         raise InvalidPipeline(
-            f"The column {TIMER!r} of the state is {kept.field(TIMER).type}, and not a timestamp",
-            hint=f"It says when the key is to come again: {TIMER} timestamp. See {where}",
+            f"The state column {TIMER!r} is {kept.field(TIMER).type}, not a timestamp",
+            hint=f"It is the time of the next call without an event: {TIMER} timestamp. "
+            f"See {where}",
         )
-    identity = identity_of(function, version)
+    identity = _identity_of(function, version)
     time = _time_of(made, event_time, stream, where)
     columns = (*keys, *made.names) if with_key else tuple(made.names)
     if len(set(columns)) != len(columns):
         raise InvalidPipeline(
             f"Two columns of the output have the same name: {', '.join(columns)}",
-            hint=f"The key is in front already. See {where}",
+            hint=f"with_key already adds the key. See {where}",
         )
     return Stateful(
         columns, where, stream, function, identity, keys, kept, made, delay, ttl, order, buckets,
@@ -195,8 +197,8 @@ def _check_choices(
         raise InvalidPipeline(f"delay cannot be negative: {delay}", hint=f"See {where}")
     if ttl <= timedelta(0):
         raise InvalidPipeline(
-            f"ttl has to be more than nothing: {ttl}",
-            hint=f"It is how long a key without rows is remembered. See {where}",
+            f"ttl must be positive: {ttl}",
+            hint=f"It is the time for which a key without new rows is kept. See {where}",
         )
     for name, value, choices in (("order", order, Order), ("on_error", on_error, OnError)):
         if value not in get_args(choices):
@@ -205,11 +207,11 @@ def _check_choices(
                 hint=f"Use {' or '.join(map(repr, get_args(choices)))}. See {where}",
             )
     if buckets < 1:
-        raise InvalidPipeline(f"buckets cannot be {buckets!r}", hint=f"1 or more. See {where}")
+        raise InvalidPipeline(f"buckets cannot be {buckets!r}", hint=f"Use 1 or more. See {where}")
     if buckets > _MOST_BUCKETS:
         raise InvalidPipeline(
             f"buckets cannot be {buckets:,}: each is visited in every batch",
-            hint=f"Some for each core are enough. See {where}",
+            hint=f"A few per core are enough. See {where}",
         )
 
 
@@ -218,14 +220,14 @@ def _columns(what: str, ddl: str, where: Where) -> pa.Schema:
         schema = parse_schema(ddl)
     except InvalidSchema as error:
         raise InvalidPipeline(
-            f"The {what} {ddl!r} cannot be read: {error.message}", hint=f"{error.hint} See {where}"
+            f"Cannot parse the {what} {ddl!r}: {error.message}", hint=f"{error.hint} See {where}"
         ) from None
     check_new_names(schema.names, where)
     return pa.schema([field.with_nullable(True) for field in schema])
 
 
 def _time_of(made: pa.Schema, named: str | None, stream: Stream, where: Where) -> str | None:
-    """The column that is the event time of the output, if there is one."""
+    """The event-time column of the output, if there is one."""
     if named is None:
         times = [source.topic.event_time for source in sources(stream)]
         named = next((time for time in times if time in made.names), None)
@@ -235,6 +237,28 @@ def _time_of(made: pa.Schema, named: str | None, stream: Stream, where: Where) -
     if not pa.types.is_timestamp(made.field(named).type):
         raise InvalidPipeline(
             f"The event time {named!r} of the output is {made.field(named).type}",
-            hint=f"It has to be a timestamp. See {where}",
+            hint=f"It must be a timestamp. See {where}",
         )
     return named
+
+
+def _identity_of(function: Callable[..., Any], version: str | None) -> tuple[str, str]:
+    """The name of a function and its version, or else a digest of its source or code.
+
+    The functions that it calls do not count.
+    """
+    kind = function if inspect.isroutine(function) else type(function)
+    name = getattr(kind, "__qualname__", repr(kind))
+    if version is not None:
+        return name, f"version {version}"
+    if (own := getattr(function, "identity", None)) is not None:
+        return name, str(own)
+    return name, hashlib.sha256(_text_of(kind)).hexdigest()[:16]
+
+
+def _text_of(kind: Any) -> bytes:
+    try:
+        return inspect.getsource(kind).encode()
+    except (OSError, TypeError):
+        code = getattr(kind, "__code__", None)
+        return repr((code.co_code, code.co_consts, code.co_names) if code else kind).encode()

@@ -1,4 +1,4 @@
-"""State of the user's own: the function called for one key and one row after the other."""
+"""Reference semantics of keyed state: one call for each key and row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Given:
-    """A row that came in time, with its event time, the watermark it met and its place."""
+    """A row with its event time, the watermark at its arrival and its position."""
 
     row: Row
     moment: int
@@ -29,7 +29,7 @@ class Given:
 
 @dataclass
 class Folded:
-    """What a function makes of some events, and what became of every row."""
+    """The output of a function, and the fate of every row."""
 
     rows: list[Row] = field(default_factory=list)
     late: list[Given] = field(default_factory=list)
@@ -47,7 +47,7 @@ def folded(
     frontiers: Mapping[str, int | None],
     columns: pa.Schema,
 ) -> Folded:
-    """The output of a step once the frontier of each topic has come so far.
+    """The output of a step at the given frontier of each topic.
 
     `columns` are those of the rows that the function gets.
     """
@@ -65,7 +65,7 @@ def folded(
 
 
 def judged(step: Stateful, events: Iterable[Event]) -> Folded:
-    """What becomes of every row before a function sees it."""
+    """Every row before a function sees it: dead, late, or taken for its key."""
     found = Folded()
     for event in events:
         found.rows_in += 1
@@ -88,7 +88,7 @@ def judged(step: Stateful, events: Iterable[Event]) -> Folded:
 
 
 def watermark_of(step: Stateful, frontiers: Mapping[str, int | None]) -> int | None:
-    """Up to when no row can come any more that would be in time."""
+    """The time up to which all further rows are late."""
     reached = [frontiers[source.topic.name] for source in sources(step)]
     known = [frontier for frontier in reached if frontier is not None]
     return min(known) - micros(step.delay) if len(known) == len(reached) else None
@@ -97,7 +97,7 @@ def watermark_of(step: Stateful, frontiers: Mapping[str, int | None]) -> int | N
 def taken(
     step: Stateful, found: Folded, now: int | None
 ) -> Iterator[tuple[tuple[Any, ...], list[Given]]]:
-    """The rows of each key that it is time for, in order."""
+    """The rows of each key that are due, in order."""
     for key, rows in found.by_key.items():
         ordered = sorted(rows, key=lambda row: _order(step, row))
         if step.order == "time":
@@ -110,7 +110,7 @@ def _order(step: Stateful, given: Given) -> tuple[Any, ...]:
 
 
 class _Key:
-    """One key: its state, and the event time of the newest row that the state has seen."""
+    """One key: its state, and the event time of its newest row."""
 
     def __init__(self, step: Stateful, columns: pa.Schema, found: Folded) -> None:
         self._step = step
@@ -122,7 +122,7 @@ class _Key:
         self._newest = 0
 
     def take(self, given: Given) -> None:
-        """Give it a row, once all that happens before the row has happened."""
+        """Give it a row, after the timers and the expiry that are due before."""
         before = given.moment if self._step.order == "time" else given.watermark
         if before is not None:
             self.go_on(before)
@@ -134,7 +134,7 @@ class _Key:
             self._found.failed.append(given)
 
     def go_on(self, now: int) -> None:
-        """Let time go on: timers ring, and then the key is forgotten if it is over."""
+        """Advance the time: fire timers, then forget the key if its ttl is over."""
         if self.state is None:
             return
         end = self._newest + micros(self._step.ttl)
@@ -168,8 +168,8 @@ class _Key:
         return True
 
 
-def told(given: Given) -> Row:
-    """A late row as it is published."""
+def late_row(given: Given) -> Row:
+    """A late row in its published form."""
     assert given.watermark is not None
     by = (given.watermark - given.moment) / 1_000_000
     return {**given.row, "watermark": to_datetime(given.watermark), "late_by": by}

@@ -1,4 +1,4 @@
-"""Keyed state in words: the function, what is held of a key, and what becomes of failures."""
+"""Keyed state explained: the calls, the state and the failures."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from headrace.log import Log
 from headrace.log.settings import format_span as span
 from headrace.operators.contract import (
     IN_BATCHES,
+    STATE_BY_COMMIT,
     USE_ALERTS,
     Fact,
     Operator,
     Refusal,
     Term,
+    late_fact,
     listed,
 )
 from headrace.operators.stateful.declare import TIMER, Stateful
@@ -25,7 +27,7 @@ def _span(value: int) -> str:
 
 
 class StatefulOperator(Operator[Stateful]):
-    """What a user function makes of the rows of each key and of the state it has kept."""
+    """A user function over the rows and the state of each key."""
 
     package = "headrace.operators.stateful"
     terms: ClassVar[Mapping[str, Term]] = {
@@ -42,9 +44,10 @@ class StatefulOperator(Operator[Stateful]):
         name, which = stream.identity
         delay, ttl, keys = span(stream.delay), span(stream.ttl), listed(stream.by)
         waits = f"each row until the highest event time is {delay} past it, and "
-        turn = "the order of event time" if stream.order == "time" else "the order of the log"
-        failing = "the pipeline stops" if stream.on_error == "stop" else "its rows are dead letters"
-        timer = [("timer", "a key comes again when the watermark has passed its timer")]
+        turn = "event-time order" if stream.order == "time" else "log order"
+        stops = stream.on_error == "stop"
+        failing = "the pipeline stops" if stops else "its rows become dead letters"
+        timer = [("timer", "the function is called again when the watermark passes a key's timer")]
         return [
             ("calls", f"{name} ({which}) with the rows of many {keys} at once, in {turn}"),
             (
@@ -53,15 +56,12 @@ class StatefulOperator(Operator[Stateful]):
                 f"until the watermark is {ttl} past its newest row, in {stream.buckets} buckets",
             ),
             *timer * (TIMER in stream.kept.names),
-            (
-                "late",
-                f"is a row that comes when the highest event time of its topic is {delay} ahead",
-            ),
-            ("fails", f"for a key of which the function raises: {failing}"),
+            ("late", late_fact(delay)),
+            ("fails", f"if the function raises for a key, {failing}"),
         ]
 
     def needs_commits(self, stream: Stateful) -> str | None:
-        return "what it keeps from batch to batch goes by commits"
+        return STATE_BY_COMMIT
 
     def refuses_real_time(self, stream: Stateful) -> Refusal | None:
-        return Refusal("a function in Python keeps its state", f"{USE_ALERTS}. {IN_BATCHES}")
+        return Refusal("its state is in a Python function", f"{USE_ALERTS}. {IN_BATCHES}")

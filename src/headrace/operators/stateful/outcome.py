@@ -1,4 +1,4 @@
-"""What buckets come to in a batch: files that their workers write, and who wrote what."""
+"""The results of keyed state in a batch: files that the workers write."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from headrace.plan.batch import Payload
 
 @dataclass(frozen=True)
 class Outcome(Payload):
-    """What the buckets of a step have come to in a batch.
+    """The results of the buckets of a step.
 
-    `taken` is how many rows the buckets say they were given, whatever was sent to them, and
-    `failed` for how many of these, or of those before, the user's function failed.
+    `taken` is the number of rows that the buckets received, by their own count. `failed` is the
+    number of rows, also of earlier batches, for which the user's function failed.
     """
 
     folder: Path
@@ -27,7 +27,7 @@ class Outcome(Payload):
     taken: int
     failed: int
     state_rows: int = 0
-    """Keys with state, and rows that wait."""
+    """The number of keys with state and of waiting rows."""
     state_bytes: int = 0
 
     @property
@@ -35,11 +35,11 @@ class Outcome(Payload):
         return self.state_rows, self.state_bytes
 
     def slices(self) -> Iterator[pa.Table]:
-        """The output, some at a time: each table is one commit."""
+        """The output in slices, each of which is one commit."""
         return arrow_files.slices(self.outputs)
 
     def failed_slices(self) -> Iterator[pa.Table]:
-        """The rows that the function failed for, with their places and the reason."""
+        """The failed rows with their positions and the reason."""
         return arrow_files.slices(self.failures)
 
     def remove(self) -> None:

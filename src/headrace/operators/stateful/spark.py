@@ -1,4 +1,4 @@
-"""State of the user's own as frames of Spark: rows are packed, and a worker visits each bucket."""
+"""The plan of keyed state: rows are packed, and a worker visits each bucket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headrace.operators.stateful.declare import Stateful
 from headrace.operators.stateful.outcome import Outcome
 from headrace.operators.stateful.spread import labels
 from headrace.operators.stateful.user_call import Signature
-from headrace.operators.stateful.workers import BUCKET, PACKED, TOLD, Pack, Site, Visitor
+from headrace.operators.stateful.workers import BUCKET, PACKED, REPORT, Pack, Site, Visitor
 from headrace.pipeline.row_steps import time_column
 from headrace.pipeline.stream import sources
 from headrace.plan import metadata
@@ -36,7 +36,7 @@ from headrace.plan.reads import splits
 from headrace.plan.stream_plan import Job, StreamPlan
 
 SETTINGS = {
-    # The only one of Spark's state stores that user-defined state can be kept in.
+    # The only state store of Spark that supports user-defined state.
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
@@ -44,10 +44,10 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
 }
-"""What a query with state of the user's own needs of Spark."""
+"""Spark settings of a query with user-defined state."""
 
 MOST_BYTES = 64 << 20
-"""A bucket is written whole, several times over in memory on its way, so it has a bound."""
+"""The limit of a bucket, which is written whole and copied several times in memory."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Keyed:
     folder: Path
 
     def streamed(self) -> DataFrame:
-        """What each bucket tells of its visit."""
+        """The report of each bucket's visit."""
         rows = self._rows().where(~too_late(self.step.delay))
         rules = self._rules(rows)
         watermark = F.col(metadata.FRONTIER) - F.lit(micros(self.step.delay))
@@ -73,7 +73,7 @@ class Keyed:
         }
         keys = [F.col(f"`{key}`") for key in self.step.by]
         bucket = F.pmod(F.xxhash64(*keys), F.lit(self.step.buckets)).cast("int")
-        # Every column costs as much as a key on its way to Python, so the time goes but once.
+        # Every column costs on its way to Python, so the event time is sent only once.
         time = time_column(self.step.input)
         sent = [name for name in rules.order if name != metadata.TIME or time is None]
         chosen = rows.select(
@@ -86,73 +86,69 @@ class Keyed:
             self.log, str(self.checkpoint), str(self.folder), micros(self.step.delay), MOST_BYTES
         )
         _by_value(self.step.function)
-        return transform_with_state(packed, BUCKET, Visitor(rules, site), TOLD)
+        return transform_with_state(packed, BUCKET, Visitor(rules, site), REPORT)
 
     def schema(self) -> pa.Schema:
-        """The columns of the output, if state can be kept of these rows."""
+        """The output columns; raises if state cannot be kept by these keys."""
         return self._rules(self._rows()).signature.output
 
     def late(self) -> DataFrame:
-        """The rows that came too late, with the watermark they met."""
+        """The late rows, with the watermark at their arrival."""
         return late_rows(self._rows(), self.step.input.columns, self.step.delay)
 
     def outcome(self, batch: DataFrame) -> Outcome:
-        """What the buckets come to in a batch; raises what stops it."""
-        outcome = Outcome(self.folder, (), (), 0, 0)
-        outcome.remove()
-        told = sorted(batch.toArrow().to_pylist(), key=lambda row: int(row["bucket"]))
-        for row in told:
+        """The results of the buckets in a batch; raises if one of them failed."""
+        Outcome(self.folder, (), (), 0, 0).remove()
+        reports = sorted(batch.toArrow().to_pylist(), key=lambda row: int(row["bucket"]))
+        for row in reports:
             if row["error"]:
                 raise self._error(json.loads(row["error"]))
         return Outcome(
             self.folder,
-            tuple(Path(row["output"]) for row in told if row["output"]),
-            tuple(Path(row["failures"]) for row in told if row["failures"]),
-            sum(row["taken"] for row in told),
-            sum(row["failed"] for row in told),
-            sum(row["state_rows"] for row in told),
-            sum(row["state_bytes"] for row in told),
+            tuple(Path(row["output"]) for row in reports if row["output"]),
+            tuple(Path(row["failures"]) for row in reports if row["failures"]),
+            sum(row["taken"] for row in reports),
+            sum(row["failed"] for row in reports),
+            sum(row["state_rows"] for row in reports),
+            sum(row["state_bytes"] for row in reports),
         )
 
-    def _error(self, told: dict[str, Any]) -> PipelineError:
+    def _error(self, report: dict[str, Any]) -> PipelineError:
         name, step = self.step.identity[0], f"Step {self.name!r}"
-        if "bytes" in told:
-            size, most = told["bytes"] >> 20, MOST_BYTES >> 20
-            bucket = labels(self.step.buckets).index(told["bucket"])
+        if "bytes" in report:
+            size, most = report["bytes"] >> 20, MOST_BYTES >> 20
+            bucket = labels(self.step.buckets).index(report["bucket"])
             much = (
-                f"{step} has {size} MB of {told['what']} in bucket {bucket} of "
-                f"{self.step.buckets}, of {told['rows']:,} rows: more than the {most} MB that are "
-                "written at once"
+                f"{step} has {size} MB of {report['what']} in bucket {bucket} of "
+                f"{self.step.buckets}, in {report['rows']:,} rows: more than the limit of {most} MB"
             )
-            again = "It is then another step, and is computed again from the log"
-            if 2 * told["of_key"] > told["rows"] > 1:
-                key = " and ".join(f"{name} = {value!r}" for name, value in told["key"].items())
+            again = "This makes it another step, which is computed again from the log"
+            if 2 * report["of_key"] > report["rows"] > 1:
+                key = " and ".join(f"{name} = {value!r}" for name, value in report["key"].items())
                 return CrowdedKey(
-                    f"{much}. {told['of_key']:,} of them are of one key, {key}",
-                    hint="If the key stands for nothing, filter it out; else keep state by more "
-                    f"columns, or let it have a shorter delay. {again}. See {self.step.where}",
-                    key=told["key"],
-                    rows=told["of_key"],
+                    f"{much}. {report['of_key']:,} of them have one key, {key}",
+                    hint="If the key is a placeholder, filter it out; else keep state by more "
+                    f"columns, or use a shorter delay. {again}. See {self.step.where}",
+                    key=report["key"],
+                    rows=report["of_key"],
                 )
-            return PipelineError(
-                much, hint=f"Let it have more buckets, or a shorter ttl or delay. {again}"
-            )
-        at = f" at {told['where']}" if told["where"] else ""
-        row = {k: v for k, v in told["row"].items() if k in self.step.input.columns}
+            return PipelineError(much, hint=f"Use more buckets, or a shorter ttl or delay. {again}")
+        at = f" at {report['where']}" if report["where"] else ""
+        row = {k: v for k, v in report["row"].items() if k in self.step.input.columns}
         if row:
             of = [
-                told["row"].get(n) for n in (metadata.PARTITION, metadata.OFFSET, metadata.COMMIT)
+                report["row"].get(n) for n in (metadata.PARTITION, metadata.OFFSET, metadata.COMMIT)
             ]
-            about = f"for {told['rows']:,} rows from {row} on, at offset {of[1]} of partition "
+            about = f"for {report['rows']:,} rows from {row} on, at offset {of[1]} of partition "
             about += f"{of[0]}, commit {of[2]}"
         else:
-            about = f"for the timer of {told['state']}"
-        many = " and for many more keys" if told["many"] else ""
+            about = f"for the timer of {report['state']}"
+        many = " and for many more keys" if report["many"] else ""
         return PipelineError(
-            f"{step} failed in {name}{at}: {told['reason']}, {about}{many}",
-            hint="Nothing of this batch was stored. With on_error='dead letter' such rows are set "
-            f"aside. See {self.step.where}",
-            where=told["where"],
+            f"{step} failed in {name}{at}: {report['reason']}, {about}{many}",
+            hint="Nothing of this batch was stored. With on_error='dead letter', such rows become "
+            f"dead letters. See {self.step.where}",
+            where=report["where"],
             row=row,
         )
 
@@ -176,7 +172,6 @@ class Keyed:
         order = [name for name in PLACES if wanted.get(name, True)]
         state = pa.schema([*(events.field(key) for key in step.by), *step.kept])
         return Rules(
-            self.name,
             step.function,
             Signature(step.by, state, step.output_of(events)),
             events,
@@ -188,7 +183,7 @@ class Keyed:
 
 
 class StatefulPlan(StreamPlan):
-    """State in Spark's own store, in buckets that its Python workers visit."""
+    """Keeps state in Spark's state store, in buckets that its Python workers visit."""
 
     settings = SETTINGS
     ticks = True
@@ -219,16 +214,16 @@ plan = StatefulPlan
 
 
 def check_key(name: str, kind: pa.DataType, step: Stateful) -> None:
-    """Return if state can be kept by a column of that type."""
+    """Raise unless state can be kept by a column of this type."""
     if pa.types.is_nested(kind) or pa.types.is_floating(kind):
         raise InvalidPipeline(
             f"State cannot be kept by {name!r}, which is {kind}",
-            hint=f"Cast it to a string or a whole number first. See {step.where}",
+            hint=f"Cast it to a string or an integer first. See {step.where}",
         )
 
 
 def _by_value(function: Any) -> None:
-    """Have a function go to workers as it is: they need not find the module it was declared in."""
+    """Pickle a function by value, since workers may not find the module that declares it."""
     while isinstance(function, functools.partial):
         function = function.func
     owner = function if hasattr(function, "__module__") else type(function)

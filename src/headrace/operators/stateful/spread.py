@@ -1,7 +1,7 @@
-"""Numbers for buckets such that Spark spreads them evenly over its tasks.
+"""Bucket numbers that Spark spreads evenly over its tasks.
 
-Spark sends a bucket to a task by a hash of its number, and of numbers in a row some tasks would get
-twice as many as others. The numbers are the same whatever the tasks are, for they are in the state.
+Spark assigns a bucket to a task by a hash of its number. With consecutive numbers, some tasks would
+get twice as many as others. The numbers are in the state, so they do not depend on the tasks.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _BITS = 0xFFFFFFFF
 
 @functools.cache
 def labels(count: int) -> tuple[int, ...]:
-    """So many numbers, of which each has another rest of Spark's hash by their count.
+    """The numbers of `count` buckets, whose hashes modulo `count` are all different.
 
-    They are spread evenly over as many tasks, and over half, a third, a quarter of that.
+    Any number of tasks that divides `count` gets equally many.
     """
     found: dict[int, int] = {}
     for number in itertools.count():
@@ -28,7 +28,7 @@ def labels(count: int) -> tuple[int, ...]:
 
 
 def spark_hash(number: int) -> int:
-    """Spark's hash of an `int`: Murmur3 with a seed of its own."""
+    """Spark's hash of an `int`: Murmur3 with the seed 42."""
     mixed = _rotated(number * 0xCC9E2D51 & _BITS, 15) * 0x1B873593 & _BITS
     found = (_rotated(_SEED ^ mixed, 13) * 5 + 0xE6546B64 & _BITS) ^ 4
     found = (found ^ found >> 16) * 0x85EBCA6B & _BITS

@@ -1,6 +1,6 @@
-"""Calls a user's function with state and events, and looks at what it gives back.
+"""Calls of the user's function, with a check of what it returns.
 
-Spark's workers need it, so it knows nothing of declarations, which take long to import.
+Spark's workers import this module, so it does not import declarations, which load slowly.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _KINDS: tuple[tuple[Callable[[Any], bool], ...], ...] = (
     (pa.types.is_decimal,),
     (pa.types.is_nested,),
 )
-"""What is cast to what: the first of each row is what is wanted, any of the row what may come."""
+"""Allowed casts: the first of each row is the declared type, any of the row may be returned."""
 
 
 class CallFailed(Exception):
-    """A call that raised, or gave back what it may not. `where` is the line of the user's code."""
+    """A call that raised or returned something invalid. `where` is the line of the user's code."""
 
     def __init__(self, reason: str, where: str = "") -> None:
         super().__init__(reason)
@@ -39,11 +39,11 @@ class CallFailed(Exception):
 
 @dataclass(frozen=True)
 class Signature:
-    """The columns that a function takes and gives back."""
+    """The columns that a function takes and returns."""
 
     keys: tuple[str, ...]
     state: pa.Schema
-    """Those of the key, and then its own."""
+    """The key columns, then the declared ones."""
     output: pa.Schema
 
 
@@ -53,14 +53,14 @@ def call(
     state: pa.Table,
     events: pa.Table,
 ) -> tuple[pa.Table, pa.Table]:
-    """The new state and the output, in the columns and types that were declared."""
+    """The new state and the output, in the declared columns and types."""
     try:
         made = function(state, events)
     except Exception as error:
         said = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
         raise CallFailed(said, _where(error)) from error
     if not isinstance(made, Sequence | tuple) or len(made) != 2:
-        raise CallFailed(f"it returned {_shown(made)}, and not a state and an output")
+        raise CallFailed(f"it returned {_shown(made)}, not a state and an output")
     kept, output = made
     return (
         _conformed("state", kept, signature.state),
@@ -69,7 +69,7 @@ def call(
 
 
 def _conformed(what: str, made: Any, schema: pa.Schema) -> pa.Table:
-    """A table, or any frame that can be read as one, in the columns of a schema."""
+    """A table, or any frame that converts to one, in the columns of a schema."""
     table = _table(what, made)
     if (unsound := first_unsound(table)) is not None:
         raise CallFailed(
@@ -78,9 +78,9 @@ def _conformed(what: str, made: Any, schema: pa.Schema) -> pa.Table:
     missing = [name for name in schema.names if name not in table.column_names]
     more = [name for name in table.column_names if name not in schema.names]
     if missing or more or table.num_columns != len(schema):
-        told = [f"lacks {', '.join(missing)}"] * bool(missing)
-        told += [f"has {', '.join(more)}, not declared"] * bool(more)
-        raise CallFailed(f"the {what} it returned {' and '.join(told) or 'has a column twice'}")
+        wrong = [f"lacks {', '.join(missing)}"] * bool(missing)
+        wrong += [f"has undeclared {', '.join(more)}"] * bool(more)
+        raise CallFailed(f"the {what} it returned {' and '.join(wrong) or 'has a column twice'}")
     if table.schema.equals(schema):
         return table
     columns = []
@@ -105,13 +105,13 @@ def _table(what: str, made: Any) -> pa.Table:
         return made
     if isinstance(made, pa.RecordBatch):
         return pa.Table.from_batches([made])
-    if hasattr(made, "__arrow_c_stream__"):  # Polars, pandas, DuckDB and others speak Arrow
+    if hasattr(made, "__arrow_c_stream__"):  # Polars, pandas, DuckDB and others
         return pa.table(made)
-    raise CallFailed(f"the {what} it returned is {_shown(made)}, and not a table")
+    raise CallFailed(f"the {what} it returned is {_shown(made)}, not a table")
 
 
 def _fits(have: pa.DataType, want: pa.DataType) -> bool:
-    """Whether values may be cast: a number of another width may, a number from text may not."""
+    """True if values may be cast, such as between widths of integers, but not text to a number."""
     if have == want or pa.types.is_null(have):
         return True
     if pa.types.is_dictionary(have):
@@ -124,7 +124,7 @@ def _shown(made: Any) -> str:
 
 
 def _where(error: BaseException) -> str:
-    """The last line of the user's own that led to an error."""
+    """The last line of user code that led to an error."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

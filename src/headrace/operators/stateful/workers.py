@@ -1,8 +1,8 @@
-"""Spark's workers visit buckets: rows are packed by bucket, and each bucket has one visit a batch.
+"""Visits of buckets in Spark's workers: rows are packed by bucket, with one visit per batch.
 
-Spark hands rows to Python one by one where state is kept, so what it hands over are not rows but
-whole tables of them, in Arrow's bytes, and its state store keeps a bucket in the same way. It knows
-nothing of declarations, which take long to import.
+Spark passes rows to stateful Python one by one. So each of them is a whole table in Arrow's format,
+and the state store keeps a bucket in the same way. Spark's workers import this module, so it does
+not import declarations, which load slowly.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from headrace.schema.python_rows import to_rows
 
 BUCKET, PAYLOAD = "_bucket", "_payload"
 PACKED = StructType().add(BUCKET, IntegerType()).add(PAYLOAD, BinaryType())
-TOLD = (
+REPORT = (
     StructType()
     .add("bucket", IntegerType())
     .add("taken", LongType())
@@ -47,7 +47,7 @@ TOLD = (
     .add("state_bytes", LongType())
     .add("error", StringType())
 )
-"""What a visit tells: the files it has written, and how many rows it has to account for."""
+"""The report of a visit: the files it has written, and the rows it accounts for."""
 
 REASON = "_reason"
 
@@ -59,15 +59,15 @@ _BATCH = "streaming.sql.batchId"
 
 @dataclass(frozen=True)
 class Pack:
-    """Makes tables of the rows that a task has, one for each bucket, and at least an empty one.
+    """Packs the rows of a task into tables, at least an empty one for each bucket.
 
-    The empty ones see to it that every bucket is visited, also when only time has gone on.
+    The empty ones make sure that every bucket is visited, even if only time has advanced.
     """
 
     schema: pa.Schema
     buckets: int
     time: str | None
-    """The column that has the event time, if there is one."""
+    """The event-time column, if there is one."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield self._packed(range(self.buckets), [b""] * self.buckets)
@@ -105,7 +105,7 @@ class Pack:
 
 @dataclass(frozen=True)
 class Site:
-    """Where a step runs: its log, its checkpoint and its folder, and how far its delay goes."""
+    """The surroundings of a step: its log, checkpoint and output folder, delay and limit."""
 
     log: str
     checkpoint: str
@@ -114,17 +114,17 @@ class Site:
     most_bytes: int
 
     def watermark(self) -> int | None:
-        """The watermark at the end of the batch under way: the log's, never Spark's."""
+        """The watermark at the end of the current batch, from the log and not from Spark."""
         context = TaskContext.get()
         number = context.getLocalProperty(_BATCH) if context is not None else None
         if number is None:
-            raise RuntimeError("there is no batch under way")
+            raise RuntimeError("no batch is running")
         frontier = lowest_frontier(opened(self.log), batch_end(Path(self.checkpoint), int(number)))
         return None if frontier is None else frontier - self.delay
 
 
 class Visitor(StatefulProcessor):
-    """Visits the buckets of a task, with what Spark's state store has of each."""
+    """Visits the buckets of a task, with their state from Spark's state store."""
 
     def __init__(self, rules: Rules, site: Site) -> None:
         self._rules = rules
@@ -150,7 +150,7 @@ class Visitor(StatefulProcessor):
             kept.write(made.kept, "state", bucket, most, keys)
             held.write(made.held, "waiting rows", bucket, most, keys)
         except Stopped as stopped:
-            error = json.dumps(_told(rules, stopped))
+            error = json.dumps(_failure(rules, stopped))
             yield Row(**_NOTHING, bucket=bucket, error=error)
             return
         except _TooMuch as much:
@@ -171,7 +171,7 @@ class Visitor(StatefulProcessor):
         )
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Do nothing: nothing is open."""
 
 
 _NOTHING = {
@@ -180,7 +180,7 @@ _NOTHING = {
 
 
 class _Kept:
-    """A table that Spark's state store has of a bucket, as one value."""
+    """A table of a bucket, stored as one value in Spark's state store."""
 
     def __init__(self, place: Any, schema: pa.Schema) -> None:
         self._place = place
@@ -194,7 +194,7 @@ class _Kept:
     def write(
         self, now: pa.Table, what: str, bucket: int, most: int, keys: tuple[str, ...]
     ) -> None:
-        """Keep another, unless it is the same: a bucket is written whole."""
+        """Write a new table, unless it is unchanged."""
         if now is self.table or not (now.num_rows or self.size):
             return
         if not now.num_rows:
@@ -204,25 +204,25 @@ class _Kept:
         value = _bytes(now)
         self.size = len(value)
         if self.size > most:
-            told = {"bucket": bucket, "what": what, "bytes": self.size, "rows": now.num_rows}
-            told |= _hottest(now, keys)
-            raise _TooMuch(json.dumps(told))
+            report = {"bucket": bucket, "what": what, "bytes": self.size, "rows": now.num_rows}
+            report |= _hottest(now, keys)
+            raise _TooMuch(json.dumps(report))
         self._place.update((value,))
 
 
 def _hottest(rows: pa.Table, keys: tuple[str, ...]) -> dict[str, Any]:
-    """The key that most rows have, and how many."""
+    """The key with the most rows, and their number."""
     counts = rows.select(list(keys)).group_by(list(keys)).aggregate([([], "count_all")])
     (first,) = to_rows(counts.sort_by([("count_all", "descending")]).slice(0, 1))
     return {"of_key": first.pop("count_all"), "key": {k: str(v) for k, v in first.items()}}
 
 
 class _TooMuch(Exception):
-    """A bucket that has grown beyond what is written whole."""
+    """A bucket that exceeds the limit."""
 
 
 def failed_schema(rules: Rules) -> pa.Schema:
-    """The columns of rows that the function failed for."""
+    """The columns of failed rows."""
     return rules.rows.append(pa.field(REASON, pa.string()))
 
 
@@ -236,7 +236,7 @@ def _failures(rules: Rules, failed: list[Failed]) -> list[pa.Table]:
 
 
 def _of_timer(rules: Rules, state: pa.Table) -> pa.Table:
-    """What is told of a timer that failed: the key and the moment, and no place in the log."""
+    """The row for a failed timer: the key and the time, without a position in the log."""
     names = rules.signature.keys
     made = {name: state.column(name) for name in names}
     made[metadata.TIME] = state.column(TIMER).cast(pa.int64())
@@ -251,8 +251,8 @@ def _reason(failed: Failed) -> str:
     return f"{timer}{failed.failure.reason}{where}"
 
 
-def _told(rules: Rules, stopped: Stopped) -> dict[str, Any]:
-    """What is to be known of a failure, as plain data."""
+def _failure(rules: Rules, stopped: Stopped) -> dict[str, Any]:
+    """A failure as plain data."""
     failed = stopped.failed
     row = {name: str(values[0]) for name, values in failed.rows.slice(0, 1).to_pydict().items()
            if values}  # fmt: skip
@@ -268,7 +268,7 @@ def _told(rules: Rules, stopped: Stopped) -> dict[str, Any]:
 
 
 def _written(folder: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> str:
-    """Write tables to a file; returns where it is, and nothing if there is no row."""
+    """Write tables to a file; return its path, or an empty string without rows."""
     rows = pa.concat_tables([schema.empty_table(), *tables])
     return str(arrow_files.write(folder, rows.to_batches(_FILE_ROWS)) or "")
 

@@ -1,1 +1,5 @@
-"""Steps that change rows one by one and keep nothing: filter, select, derive, explode, merge."""
+"""Stateless steps: filter, select, derive, explode, merge.
+
+They exist so that most pipelines need no state at all. Each row is handled by itself and published
+once, as it arrives. They can read Kafka directly and run in real time.
+"""

@@ -1,4 +1,4 @@
-"""Steps that change rows one by one, as an operator. The defaults of the contract are theirs."""
+"""Stateless steps explained. They use the defaults of the contract."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.pipeline.stream import Stream
 
 
 class RowOperator(Operator[Stream]):
-    """Rows as they come."""
+    """Rows, each handled by itself."""
 
     package = "headrace.operators.stateless"
     terms: ClassVar[Mapping[str, Term]] = {

@@ -1,4 +1,4 @@
-"""Rows as a Spark plan: what the compiler makes of them, and nothing else."""
+"""The Spark plan of stateless steps: the compiler's frame and nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.plan.stream_plan import Job, StreamPlan
 
 
 class RowPlan(StreamPlan):
-    """Rows that are published as they come."""
+    """Rows that are published as they arrive."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)

@@ -1,4 +1,4 @@
-"""Rows in the store: published, each by itself, and not kept."""
+"""The keeper of stateless steps, which publishes rows and keeps none."""
 
 from __future__ import annotations
 

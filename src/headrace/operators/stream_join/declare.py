@@ -1,4 +1,4 @@
-"""Two streams joined: rows with the same key that happened within a while of each other."""
+"""Declaration of a stream-stream join."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ JOINED_AT = "joined_at"
 SIDE = "side"
 
 LIMIT = 1_000_000
-"""So many rows of a key may be held of each side, unless more or fewer are asked for."""
+"""The default limit of rows of one key on one side."""
 
 
 @dataclass(frozen=True)
 class Join(Stream):
-    """Pairs of rows, one of each stream, and of an outer join the rows that have no other.
+    """Pairs of rows, one of each stream, and the unmatched rows of an outer join.
 
     The right row of a pair happened from `before` earlier than the left one to `after` later.
     """
@@ -38,7 +38,7 @@ class Join(Stream):
     delay: timedelta
     prefix: str
     limit: int = field(default=LIMIT, compare=False)
-    """So many rows of a key there may be, of each side, in the time for which they are held."""
+    """The most rows of one key on one side, in the time for which they are held."""
     is_result = True
 
     @property
@@ -57,7 +57,7 @@ class Join(Stream):
         return JOINED_AT
 
     def late_time(self, columns: Sequence[str]) -> str:
-        return "watermark"  # of a late row, the columns of the other side are null
+        return "watermark"  # a late row has nulls in the columns of the other side
 
     def definition(self, text: Text) -> dict[str, Any]:
         return {
@@ -69,7 +69,7 @@ class Join(Stream):
 
     @property
     def keeps_left(self) -> bool:
-        """Whether a left row is told of that has no right one."""
+        """True if unmatched left rows are emitted."""
         return self.how in ("left", "full", "anti")
 
     @property
@@ -78,13 +78,13 @@ class Join(Stream):
 
     @property
     def from_right(self) -> tuple[tuple[str, str], ...]:
-        """The columns of the right stream that a pair has, and what they are called there."""
+        """Pairs of a column of the right stream and its name in the result."""
         equal = {name for _, name in self.on}
         return tuple((n, self.prefix + n) for n in self.right.columns if n not in equal)
 
     @property
     def late(self) -> Late:
-        """The rows of either side that came too late, with their `side` and how late they were."""
+        """The late rows of both sides, with their `side`, the watermark and their lateness."""
         columns = (*self.left.columns, *(name for _, name in self.from_right))
         return Late((*columns, SIDE, "watermark", "late_by"), self.where, self)
 
@@ -101,19 +101,18 @@ def join(
     prefix: str = "",
     limit: int = LIMIT,
 ) -> Join:
-    """Pairs of rows that have the same key and happened within a while of each other.
+    """Pairs of rows with the same key whose event times are close to each other.
 
     A right row matches if it happened at most `after` later than the left one, or `before` earlier.
-    A row may be at most `delay` behind the highest event time in its topic; after that it is in
-    `late`. Of an outer or anti join, a row without another is told of once, when none can come.
+    A row that arrives `delay` or more behind the highest event time of its topic is in `late`. An
+    outer or anti join emits an unmatched row once, when no match can come any more.
 
-    The columns are those of the left and, with `prefix` in front, of the right, which lacks those
-    that are equal; `joined_at` is the event time at which it was clear: that of the later row, or
-    the end of the wait.
+    The columns are those of the left stream, then those of the right without the join columns, with
+    `prefix` in front. `joined_at` is the event time of the result: that of the later row of a pair,
+    or the end of the wait of an unmatched row.
 
-    A row is matched with all that are held of its key, so a key that half of all rows have makes
-    more pairs than anybody wants. If one key has more than `limit` rows on a side, in as long as
-    they are held, the pipeline stops before it joins them, and says which.
+    The pairs of a hot key grow with the square of its rows. If one key has more than `limit` rows
+    on a side, in the time for which they are held, the pipeline stops before it joins them.
     """
     where = caller()
     equal = equal_columns(on, left.columns, right.columns, where)
@@ -121,11 +120,11 @@ def join(
         if span < timedelta(0):
             raise InvalidPipeline(
                 f"{name} cannot be negative: {span}",
-                hint=f"A right row that came first is within `before`. See {where}",
+                hint=f"`before` is for right rows that happened first. See {where}",
             )
     if limit < 1:
         raise InvalidPipeline(
-            f"limit cannot be {limit}", hint=f"It is a number of rows of one key. See {where}"
+            f"limit cannot be {limit}", hint=f"It is the most rows of one key. See {where}"
         )
     if how not in get_args(How):
         raise InvalidPipeline(
@@ -133,7 +132,7 @@ def join(
         )
     if has_results(left) or has_results(right):
         raise InvalidPipeline(
-            "Results have no event time of their own to be joined by",
+            "Results have no event time of their own to join by",
             hint=f"Publish them to a topic and join that. See {where}",
         )
     _check_clocks((*sources(left), *sources(right)), where)
@@ -151,6 +150,7 @@ def _check_clocks(read: Sequence[Source], where: Where) -> None:
         topic = source.topic
         if topic.settings.frontier != "events":
             raise InvalidPipeline(
-                f"Topic {topic.name!r} goes by {topic.settings.frontier}, and joins by event time",
-                hint=f"Let its frontier be 'events'. See {where}",
+                f"Topic {topic.name!r} has the frontier {topic.settings.frontier!r}, and a join "
+                "needs event times",
+                hint=f"Set its frontier to 'events'. See {where}",
             )

@@ -1,9 +1,9 @@
-"""Keys with more rows than a join may hold: found before a batch is joined, and nobody waits.
+"""Detection of hot keys before a batch is joined.
 
-A row is matched with all that is held of its key, so one key with very many rows on both sides
-comes to more pairs than any disk takes. What is counted are the rows of a key in a period of event
-time, so the log alone says which key has too many. Counting costs reading, and is put off for as
-long as no key could have come to the limit: all new rows together are fewer than that.
+A row is matched with all held rows of its key, so a key with very many rows on both sides makes
+more pairs than fit on a disk. Rows are counted by key and period of event time, so the result
+depends on the log alone. Counting reads the log again. It is put off while all uncounted rows
+together could not bring any key to the limit.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from headrace.schema.python_rows import to_rows
 _PERIOD, _COUNT = "_period", "_count"
 
 _HOTTEST = 10_000
-"""So many keys are remembered. One that is forgotten had at most that part of all rows."""
+"""The number of keys remembered. A forgotten key had at most one in this many of all rows."""
 
 
 class HotKeys:
-    """Watches over the keys of a join."""
+    """Counts the rows of the keys of a join."""
 
     def __init__(self, spark: SparkSession, log: Log, step: str, join: Join) -> None:
         sides = ((join.left, 0, join.after), (join.right, 1, join.before))
@@ -51,9 +51,9 @@ class HotKeys:
         ]
 
     def check(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> None:
-        """Return if no key has too many rows, with those between two places."""
-        for crowd in self._sides:
-            found = crowd.hottest(start, end)
+        """Raise `CrowdedKey` if a key exceeds the limit with the rows between two positions."""
+        for side in self._sides:
+            found = side.hottest(start, end)
             if found is not None and found.rows > self._join.limit:
                 raise self._error(found)
 
@@ -63,7 +63,7 @@ class HotKeys:
             f"Step {self._step!r} has {hot.rows:,} rows of {hot.topics} with {key} in the "
             f"{hot.span} from {to_text(hot.since)} on, and its limit is "
             f"{self._join.limit:,}",
-            hint="Nothing of this batch was stored. If the key stands for nothing, filter it out; "
+            hint="Nothing of this batch was stored. If the key is a placeholder, filter it out; "
             "else join by more columns, hold rows for a shorter time, or set a higher limit. "
             f"See {self._join.where}",
             key=hot.key,
@@ -74,7 +74,7 @@ class HotKeys:
 
 @dataclass(frozen=True)
 class Hot:
-    """A key, and how many rows it has in a period."""
+    """A key and its number of rows in a period."""
 
     key: dict[str, object]
     rows: int
@@ -97,17 +97,17 @@ class SideKeys:
 
     @property
     def span(self) -> int:
-        """How long a period is: as long as a row is held."""
+        """The length of a period: the time for which a row is held."""
         return max(micros(self.wait) + micros(self.join.delay), 1)
 
     def hottest(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> Hot | None:
-        """The key with most rows; nothing if it cannot have more than the limit."""
+        """The key with the most rows; None if no key can exceed the limit."""
         if not self.upto:
             self.upto = {topic: beginning(self.between.log, topic) for topic in self._topics}
         if self._possible(end) <= self.join.limit:
             return None
         self.upto = {t: _still_there(self.between.log, t, place) for t, place in self.upto.items()}
-        self._go_on(start)
+        self._drop_closed(start)
         if self._possible(end) <= self.join.limit:
             return None
         self.counted = self._merged(self._count(end))
@@ -124,16 +124,16 @@ class SideKeys:
         )
 
     def _possible(self, end: Mapping[str, Position]) -> int:
-        """How many rows a key may have: those that were counted, and all that were not."""
+        """The most rows that a key can have: its counted rows plus all uncounted ones."""
         if contains(self.side, Explode):
-            return self.join.limit + 1  # a row of the log may be any number of rows
+            return self.join.limit + 1  # a row of the log may become any number of rows
         most = 0 if self.counted is None else pc.max(self.counted.column(_COUNT)).as_py() or 0
         ways = branches(self.side)
         new = {topic: end[topic].rows_after(self.upto[topic]) for topic in self._topics}
         return most + sum(ways[topic] * rows for topic, rows in new.items())
 
-    def _go_on(self, start: Mapping[str, Position]) -> None:
-        """Leave out the periods that no more rows can come for."""
+    def _drop_closed(self, start: Mapping[str, Position]) -> None:
+        """Drop the periods for which no more rows can arrive."""
         log = self.between.log
         commits = {topic: start[topic].commit for topic in self._topics}
         found = [
@@ -157,13 +157,13 @@ class SideKeys:
         return [source.topic.name for source in sources(self.side)]
 
     def _count(self, end: Mapping[str, Position]) -> pa.Table:
-        """How many rows the keys have that have most, of those that were not counted yet."""
+        """The hottest keys among the rows that were not counted yet."""
         chosen = project(self.side, [(name, f"`{name}`") for name in self.keys], self.join.where)
         compiler = self.between.compiler(self.upto, end, needed=needed_columns(chosen))
         rows = compiler.rows(chosen).where(~too_late(self.join.delay))
         for name in self.keys:
             rows = rows.where(F.col(f"`{name}`").isNotNull())
-        # In whole numbers: a double has not all microseconds of the years after 2255.
+        # In integers: a double cannot hold every microsecond after the year 2255.
         moment, span = F.unix_micros(metadata.TIME), F.lit(self.span)
         period = F.call_function("div", moment - F.pmod(moment, span), span)
         found = rows.groupBy(
@@ -173,7 +173,7 @@ class SideKeys:
         return hottest.toArrow().cast(arrow_schema(hottest))
 
     def _merged(self, new: pa.Table) -> pa.Table:
-        """What was counted, together with what is new, the hottest first."""
+        """The old and new counts together, the hottest first."""
         if self.counted is not None:
             both = pa.concat_tables([self.counted, new])
             by = [*self.keys, _PERIOD]
@@ -183,7 +183,7 @@ class SideKeys:
 
 
 def _still_there(log: Log, topic: str, place: Position) -> Position:
-    """A place, or a later one where retention has taken the rows after it."""
+    """A position, or a later one if retention has removed the rows after it."""
     kept = beginning(log, topic)
     offsets = (max(kept_at, at) for at, kept_at in place.ranges(kept))
     return Position(place.commit, tuple(offsets))

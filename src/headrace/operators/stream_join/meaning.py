@@ -1,4 +1,4 @@
-"""Two streams joined, row by row."""
+"""Reference semantics of the stream-stream join, row by row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Side:
-    """A row of one side, with its event time and the watermark that it met."""
+    """A row of one side, with its event time and the watermark at its arrival."""
 
     event: Event
     row: Row
@@ -27,7 +27,7 @@ class Side:
 
 @dataclass
 class Joined:
-    """What a join of some events is, and what became of every row."""
+    """The results of a join, and the fate of every row."""
 
     pairs: list[Row] = field(default_factory=list)
     unmatched: list[Row] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Joined:
 
 
 def joined(join: Join, events: Iterable[Event], frontiers: dict[str, int | None]) -> Joined:
-    """The rows of a join, once the frontier of each topic has come so far."""
+    """The rows of a join, at the given frontier of each topic."""
     found = Joined()
     sides: dict[str, list[Side]] = {"left": [], "right": []}
     for event in sorted(events, key=lambda e: (e.commit, e.topic.name, e.partition, e.offset)):
@@ -96,7 +96,7 @@ def _match(join: Join, left: Side, right: Side) -> bool:
 
 
 def _watermark(join: Join, stream: Stream, frontiers: dict[str, int | None]) -> int | None:
-    """Up to when no row of a stream can come any more that would count."""
+    """The time up to which all further rows of a stream are late."""
     reached = [frontiers[source.topic.name] for source in sources(stream)]
     if None in reached:
         return None
@@ -109,7 +109,7 @@ def _pair(join: Join, left: Side, right: Side) -> Row:
 
 
 def _alone(join: Join, *, left: Side | None = None, right: Side | None = None, known: int) -> Row:
-    """A row without another. A column that has to be equal has the value of the row there is."""
+    """An unmatched row. A join column has the value of the side that exists."""
     if left is not None:
         row = dict(left.row)
         nulls = {} if join.how == "anti" else {name: None for _, name in join.from_right}

@@ -1,4 +1,4 @@
-"""Stream-stream join in words: what it holds of each side, and what it emits."""
+"""Stream-stream join explained, with an estimate of its state for the rate of rows so far."""
 
 from __future__ import annotations
 
@@ -6,12 +6,25 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import ClassVar
 
+from headrace.clock import micros
+from headrace.errors import UnknownTopic
 from headrace.log import Log
 from headrace.log.settings import format_span as span
-from headrace.operators.contract import IN_BATCHES, Fact, Operator, Refusal, Term, listed
+from headrace.operators.contract import (
+    IN_BATCHES,
+    STATE_BY_COMMIT,
+    Fact,
+    Operator,
+    Refusal,
+    Term,
+    late_fact,
+    listed,
+)
 from headrace.operators.stream_join.declare import Join
-from headrace.operators.stream_join.holding import held_by
-from headrace.pipeline.stream import sources
+from headrace.pipeline.stream import Stream, sources
+
+_FIRST = 100
+"""The number of commits searched for the oldest event time."""
 
 
 def _bounds(value: list[int]) -> str:
@@ -25,7 +38,7 @@ class StreamJoinOperator(Operator[Join]):
     package = "headrace.operators.stream_join"
     terms: ClassVar[Mapping[str, Term]] = {
         "join": Term("kind of join"),
-        "on": Term("columns that are equal"),
+        "on": Term("join condition"),
         "prefix": Term("prefix"),
         "bounds": Term("bounds of the join", _bounds),
     }
@@ -37,10 +50,10 @@ class StreamJoinOperator(Operator[Join]):
         left, right = (listed([s.topic.name for s in sources(part)]) for part in stream.upstream)
         before, after, delay = map(span, (stream.before, stream.after, stream.delay))
         held = [
-            ("holds", f"each row of {name}, until {other} is {span(wait + stream.delay)} after it")
+            ("holds", f"each row of {name}, until {other} is {span(wait + stream.delay)} past it")
             for name, other, wait in ((left, right, stream.after), (right, left, stream.before))
         ]
-        once = "emitted once, after the join window closes"
+        once = "once no match can arrive any more"
         emits = {
             "inner": "pairs only",
             "left": f"pairs, and unmatched rows of {left}, {once}",
@@ -48,22 +61,55 @@ class StreamJoinOperator(Operator[Join]):
             "full": f"pairs, and unmatched rows of both, {once}",
             "anti": f"unmatched rows of {left}, {once}",
         }
-        estimates = [] if log is None else held_by(stream, log)
+        sides = ((stream.left, stream.after), (stream.right, stream.before))
+        estimates = [
+            ("state", text)
+            for side, wait in sides
+            if log is not None
+            for text in _state(side, wait + stream.delay, log)
+        ]
         return [
             ("joins", f"{left} with {right} where {equal} is the same"),
             ("within", f"{before} before to {after} after the row of {left}"),
             *held,
-            ("limit", f"{stream.limit:,} rows of one key on a side, in that time; then it stops"),
-            (
-                "late",
-                f"is a row that comes when the highest event time of its topic is {delay} ahead",
-            ),
+            ("limit", f"{stream.limit:,} rows of one key on a side, else the pipeline stops"),
+            ("late", late_fact(delay)),
             ("emits", emits[stream.how]),
-            *(("state", str(estimate)) for estimate in estimates),
+            *estimates,
         ]
 
     def needs_commits(self, stream: Join) -> str | None:
-        return "what it keeps from batch to batch goes by commits"
+        return STATE_BY_COMMIT
 
     def refuses_real_time(self, stream: Join) -> Refusal | None:
         return Refusal("Spark joins two streams batch by batch", IN_BATCHES)
+
+
+def _state(stream: Stream, held_for: timedelta, log: Log) -> list[str]:
+    """The estimated state of one side, for each topic that has rows."""
+    found = []
+    for source in sources(stream):
+        name = source.topic.name
+        try:
+            state = log.topic(name)
+        except UnknownTopic:
+            continue
+        commits = log.commits(name, 0, _FIRST)
+        oldest = min((c.oldest for c in commits if c.oldest is not None), default=None)
+        if oldest is None or state.frontier is None or not state.records:
+            continue
+        length = max(state.frontier - oldest, 1)
+        # Never more than there is, however short the time in which it arrived.
+        rows = min(state.records, state.records * micros(held_for) // length)
+        size = _size(rows * ((state.bytes or 0) // state.records))
+        rate = state.records * 1_000_000 / length
+        found.append(f"about {rows:,} rows of {name}, {size}, at {rate:,.1f} rows/s")
+    return found
+
+
+def _size(count: int) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if count < 1_000:
+            return f"{count:,} {unit}"
+        count //= 1_000
+    return f"{count:,} GB"

@@ -1,9 +1,9 @@
-"""Two streams joined by Spark's own operator.
+"""The plan of a stream-stream join, by Spark's own operator.
 
-Rows that the log calls late do not come to Spark, so Spark's watermark passes no row that is still
-to come, and all pairs are found whatever the batches are. Spark does not say which rows are left
-without another in a way that a replay would repeat, so of an outer join the rows themselves come
-along, each known by its place in the log, and who keeps them strikes out those that have matched.
+Late rows are removed before Spark sees them, so Spark's watermark never passes a row still to come,
+and all pairs are found whatever the batches are. Spark does not emit unmatched rows in a way that a
+replay repeats. So an outer join also emits its input rows, identified by their position in the log,
+and the store removes those that have matched.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from headrace.plan.watermark import unshifted
 
 KIND = "_kind"
 PAIR, LEFT, RIGHT = 0, 1, 2
-"""What a row of the joined stream is: a pair, or a row of one side by itself."""
+"""The kind of a row of the joined stream: a pair, or a row of one side."""
 
 LEFT_ROW, RIGHT_ROW = "_left_row", "_right_row"
-"""Which rows a pair is made of, or which one it is."""
+"""The identities of the rows of a pair, or of the single row."""
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -49,7 +49,7 @@ class JoinFrames:
     compiler: Compiler
 
     def streamed(self) -> DataFrame:
-        """Pairs, and of an outer join the rows of the sides that are told of alone."""
+        """Pairs, and the rows of the sides whose unmatched rows are emitted."""
         join = self.join
         left, right = self._side(join.left, "left"), self._side(join.right, "right")
         made = self._pairs(left, right)
@@ -60,7 +60,7 @@ class JoinFrames:
         return made
 
     def late(self) -> DataFrame:
-        """The rows of both sides that came too late, with the watermark they met."""
+        """The late rows of both sides, with the watermark at their arrival."""
         join, parts = self.join, []
         for side, stream in (("left", join.left), ("right", join.right)):
             rows = self.compiler.rows(stream).where(too_late(join.delay))
@@ -70,7 +70,7 @@ class JoinFrames:
         return made.select(*(F.col(f"`{name}`") for name in join.late.columns))
 
     def _side(self, stream: Stream, side: str) -> DataFrame:
-        """The rows of a side that are in time, under names that the other side has not."""
+        """The rows of a side that are in time, under names that the other side does not have."""
         rows = self.compiler.rows(stream)
         counters = self.compiler.counters
         rows = rows.where(~too_late(self.join.delay))
@@ -78,7 +78,7 @@ class JoinFrames:
             name = counters.name(counters.taken, "taken")
             rows = rows.observe(name, F.count(F.lit(1)).alias("n"))
         kept = [F.col(f"`{name}`").alias(f"_{side}_{name}") for name in stream.columns]
-        # Only a stream has a watermark; all else is looked at for its columns.
+        # Only a stream has a watermark; other frames are used for their columns.
         met = metadata.MET if metadata.MET in rows.columns else metadata.TIME
         time = F.col(met).alias(f"_{side}_time")
         if self.join.how != "inner":
@@ -110,11 +110,11 @@ class JoinFrames:
         return rows.select(F.lit(kind).alias(KIND), f"_{side}_row", *own, known.alias(JOINED_AT))
 
     def _moment(self, time: Column, later: int = 0) -> Column:
-        """A time of the join's rows as it is, or so much later."""
+        """An unshifted event time, moved by some microseconds."""
         return F.timestamp_micros(unshifted(time, self.compiler.shift) + F.lit(later))
 
     def _own(self, side: str, prefix: str, *, keys: bool = True) -> list[tuple[str, Column]]:
-        """The columns that a side gives to a result, from columns of its own with that prefix."""
+        """The result columns of a side, from its own columns with a prefix."""
         join = self.join
         if side == "left":
             names = [(name, name) for name in join.left.columns]
@@ -131,7 +131,7 @@ class JoinPlan(StreamPlan):
         super().__init__(job)
         assert isinstance(job.step.stream, Join)
         self._join = join = job.step.stream
-        # Spark cuts the bounds of a join down to milliseconds.
+        # Spark truncates the bounds of a join to milliseconds.
         self.held = join.delay + _MILLISECOND
         self.closing = Closing.after(micros(join.delay))
         sketch = JoinFrames(join, job.sketch())

@@ -1,4 +1,4 @@
-"""The rows of an outer join that may be without another: kept until one comes, or none can."""
+"""State of an outer join: rows are kept until a match arrives, or none can arrive any more."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ROWS_AT_ONCE = 50_000
 
 
 class UnmatchedRows:
-    """Rows by the side they are of and their place in the log."""
+    """Rows without a match so far, by side and position in the log."""
 
     def __init__(self, step: Step, schema: pa.Schema) -> None:
         check_storable(schema, f"step {step.name!r}")
@@ -49,14 +49,14 @@ class UnmatchedRows:
         insert(db, self._name, rows.add_column(0, "row", places).add_column(0, "kind", kinds))
 
     def strike(self, db: apsw.Connection, kind: int, places: pa.Array) -> None:
-        """Forget rows of a side that have matched."""
+        """Remove rows of a side that have matched."""
         db.executemany(
             f"DELETE FROM {self._name} WHERE kind = ? AND row = ?",
             ((kind, place) for place in places.to_pylist()),
         )
 
     def leaving(self, db: apsw.Connection, kind: int, known: int) -> Iterator[pa.Table]:
-        """Take out the rows of a side that are known by then to be without another."""
+        """Remove and return the rows of a side whose wait ended by a time."""
         names = ", ".join(quoted(name) for name in self._schema.names)
         where = f"kind = ? AND {JOINED_AT} <= ?"
         rows = db.execute(
@@ -69,7 +69,7 @@ class UnmatchedRows:
 
 
 class JoinKeeper(Keeper):
-    """Publishes what a join comes to, and keeps what it has to remember for it."""
+    """Publishes pairs and unmatched rows, and keeps the rows that may still match."""
 
     def __init__(self, stored: Stored) -> None:
         step = stored.step
@@ -86,7 +86,7 @@ class JoinKeeper(Keeper):
             self._alone.create(db)
 
     def store(self, db: apsw.Connection, batch: StepBatch[Rows], passage: Passage) -> Law:
-        """Publish pairs, and rows that are without another by now."""
+        """Publish pairs, and rows that no match can reach any more."""
         rows = batch.payload.rows
         assert isinstance(rows, Staged)
         if self._join.how != "anti":

@@ -1,7 +1,7 @@
-"""Tables joined: a live table, whose rows change as those of its tables do.
+"""Declaration of a table-table join.
 
-The first table is the one whose rows are told of. Those of the others are found by columns that are
-equal: by their key, which columns of the first name, or, of two tables, by any.
+The first table drives the join. Rows of the others are found by equal columns: by their key, or, if
+there are only two tables, by any columns.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from headrace.pipeline.where import Where, caller
 TableHow = Literal["inner", "left", "right", "full"]
 
 _TAKEN = "revision"
-"""What a changelog calls a column of its own."""
+"""A column of the changelog."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """A table, and how its rows are found: columns known so far, each with one of the table's."""
+    """A joined table, with pairs of a column so far and the table column that equals it."""
 
     table: Table
     on: tuple[tuple[str, str], ...]
@@ -33,19 +33,19 @@ class Link:
 
     @property
     def by_key(self) -> bool:
-        """Whether there is one row at most for each that looks for it."""
+        """True if rows are found by the table's key, so at most one matches."""
         return {theirs for _, theirs in self.on} == set(self.table.key)
 
     @property
     def from_table(self) -> tuple[tuple[str, str], ...]:
-        """The columns that a row gets of the table, and what they are called there."""
+        """Pairs of a table column and its name in the result."""
         equal = {theirs for _, theirs in self.on}
         return tuple((n, self.prefix + n) for n in self.table.columns if n not in equal)
 
 
 @dataclass(frozen=True)
 class TableJoin(Stream):
-    """Rows of tables that belong together, as they are now."""
+    """The current rows of joined tables."""
 
     first: Table
     links: tuple[Link, ...]
@@ -70,7 +70,7 @@ class TableJoin(Stream):
 
     @property
     def keeps_first(self) -> bool:
-        """Whether a row of the first table is told of that finds no other."""
+        """True if unmatched rows of the first table are shown."""
         return self.how in ("left", "full")
 
     @property
@@ -79,12 +79,12 @@ class TableJoin(Stream):
 
     @property
     def looks_up(self) -> bool:
-        """Whether each row of the first table is told of once at most, and nothing else is."""
+        """True if each result row is a row of the first table, at most once."""
         return not self.keeps_other and all(link.by_key for link in self.links)
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes a row unique. Of a row that has no other, the other's part is null."""
+        """The columns that identify a row. An unmatched row has nulls for the other table."""
         if self.looks_up:
             return self.first.key
         (link,) = self.links
@@ -93,14 +93,14 @@ class TableJoin(Stream):
 
     @property
     def origins(self) -> dict[str, tuple[int, str]]:
-        """By column, the table that it is of, 0 for the first, and what it is called there."""
+        """The table number (0 for the first) and the original name of each column."""
         found = {name: (0, name) for name in self.first.columns}
         for number, link in enumerate(self.links, 1):
             found |= {name: (number, column) for column, name in link.from_table}
         return found
 
     def looked_up_from(self, link: Link) -> int:
-        """The number of the table that has the columns by which those of a link are found."""
+        """The number of the table whose columns find the rows of a link."""
         return self.origins[link.on[0][0]][0]
 
     def definition(self, text: Text) -> dict[str, Any]:
@@ -119,23 +119,23 @@ def join_tables(
     how: TableHow = "inner",
     prefix: str | Sequence[str] = "",
 ) -> TableJoin:
-    """A live table of rows that belong together: it changes whenever one of its tables does.
+    """A live view of joined tables, which changes whenever one of its tables does.
 
     `on={"product": "id"}` finds the row of the second table whose `id` is the `product` of the
-    first. `how` says which rows without another are told of: none, those of the first (`left`), of
-    the second (`right`), or of both (`full`). A null is equal to nothing.
+    first. `how` selects the unmatched rows that are shown: none, those of the first table (`left`),
+    of the second (`right`), or of both (`full`). A null equals nothing.
 
-    The columns are those of the first table and, with `prefix` in front, of the second, which lacks
-    those that are equal. With more tables, `on` and `prefix` have an entry for each, and each is
-    found by its key from columns of one table before it.
+    The columns are those of the first table, then those of the second without the join columns,
+    with `prefix` in front. With more tables, `on` and `prefix` have an entry for each, and each is
+    found by its key, from columns of one earlier table.
     """
     where = caller()
     for table in (first, *others):
         if not isinstance(table, Table):
             raise InvalidPipeline(
-                "Tables are joined with tables",
-                hint=f"table(orders, key='id') makes one of a topic; enrich() joins a stream with "
-                f"a table, and join() two streams. See {where}",
+                "join_tables() joins tables only",
+                hint=f"table(orders, key='id') makes a table from a topic; enrich() joins a stream "
+                f"with a table, and join() two streams. See {where}",
             )
     if not others:
         raise InvalidPipeline(
@@ -150,7 +150,7 @@ def join_tables(
     for name, value in (("on", wanted), ("prefix", prefixes)):
         if isinstance(value, str | Mapping) or len(value) != len(others):
             raise InvalidPipeline(
-                f"{len(others)} tables are joined to the first, and `{name}` is not for each",
+                f"{len(others)} tables are joined to the first, so `{name}` needs as many entries",
                 hint=f"{name}=[...] with {len(others)} entries, in order. See {where}",
             )
     made = TableJoin(first.columns, where, first, (), how)
@@ -164,14 +164,14 @@ def join_tables(
         made = TableJoin((*made.columns, *names), where, first, (*made.links, link), how)
     if _TAKEN in made.columns:
         raise InvalidPipeline(
-            f"A column of joined tables cannot be called {_TAKEN!r}, as the changelog has its own",
-            hint=f"Rename it: table(derive(...), ...), or give a prefix. See {where}",
+            f"The column name {_TAKEN!r} is reserved for the changelog of joined tables",
+            hint=f"Rename it with table(derive(...), ...), or use a prefix. See {where}",
         )
     return made
 
 
 def _check_link(made: TableJoin, link: Link, how: str, others: int, where: Where) -> None:
-    """Return if a table can be joined to those before it."""
+    """Raise unless a table can be joined to those before it."""
     if others == 1:
         return
     if how not in ("inner", "left"):
@@ -181,12 +181,12 @@ def _check_link(made: TableJoin, link: Link, how: str, others: int, where: Where
         )
     if not link.by_key:
         raise InvalidPipeline(
-            f"Of more than two tables, each is found by its key, {', '.join(link.table.key)}",
-            hint=f"Name these, and no others, in `on`. See {where}",
+            f"With more than two tables, each is found by its key, {', '.join(link.table.key)}",
+            hint=f"Name exactly these columns in `on`. See {where}",
         )
     if len({made.origins[mine][0] for mine, _ in link.on}) > 1:
         raise InvalidPipeline(
-            "The columns that find a row of a table are of several others: "
+            "The columns that find the rows of a table come from several tables: "
             f"{', '.join(mine for mine, _ in link.on)}",
-            hint=f"They have to be of one table. See {where}",
+            hint=f"Use columns of one table. See {where}",
         )

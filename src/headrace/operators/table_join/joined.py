@@ -1,7 +1,7 @@
-"""The rows of joined tables, as SQL over these: all of them, and those that a change touches.
+"""SQL for the rows of joined tables: all of them, and those that a change touches.
 
-SQLite joins by index, from what has changed to what depends on it. So what a change costs grows
-with the rows that it touches, and not with the tables.
+SQLite joins by index, from the changed rows to those that depend on them. So the cost of a change
+grows with the rows that it touches, not with the tables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LIVE = f"{metadata.DELETED} = 0"
 
 
 class Joined(ABC):
-    """What a join is made of, in SQL."""
+    """The SQL of a join."""
 
     def __init__(self, step: str, join: TableJoin, sides: Sequence[Side]) -> None:
         self._join = join
@@ -29,7 +29,7 @@ class Joined(ABC):
         self._step = step
 
     def create(self, db: apsw.Connection) -> None:
-        """Make the indexes by which rows find each other."""
+        """Create the indexes for the join columns."""
         for number, link in enumerate(self._join.links, 1):
             mine, theirs = zip(*link.on, strict=True)
             from_ = self._join.looked_up_from(link)
@@ -40,18 +40,18 @@ class Joined(ABC):
 
     @abstractmethod
     def all_rows(self) -> str:
-        """Every row."""
+        """SQL for every row."""
 
     @abstractmethod
     def touch(self, db: apsw.Connection) -> None:
-        """Find what depends on the versions that win, before they are applied."""
+        """Find the keys that depend on winning versions, before these are applied."""
 
     @abstractmethod
     def touched_rows(self) -> str:
-        """The rows that depend on them, as they are at the time."""
+        """SQL for the rows of these keys, in their current state."""
 
     def _columns(self, *absent: int) -> str:
-        """All columns of a row, which has none of some tables."""
+        """All columns of a row, without the values of absent tables."""
         found = []
         for name, (number, column) in self._join.origins.items():
             value = f"t{number}.{quoted(column)}"
@@ -64,12 +64,12 @@ class Joined(ABC):
         return ", ".join([*found, f"{revision} AS {metadata.REVISION}"])
 
     def _equal(self, name: str) -> str:
-        """A column of the first table that is not there: what it would have to be equal to."""
+        """The value of a column of the absent first table: that of the column it is joined to."""
         (link,) = self._join.links
         return next((f"t1.{quoted(theirs)}" for mine, theirs in link.on if mine == name), "NULL")
 
     def _temporary(self, db: apsw.Connection, number: int) -> str:
-        """A table of keys of a table."""
+        """Create an empty table of touched keys; return the start of an INSERT into it."""
         key = ", ".join(map(quoted, self._sides[number].key))
         name = self._touched(number)
         db.execute(
@@ -85,12 +85,12 @@ class Joined(ABC):
         return ", ".join(f"t{number}.{quoted(name)}" for name in self._sides[number].key)
 
     def _won(self, number: int) -> str:
-        """The keys of a table that have another version now."""
+        """SQL for the keys of a table that get a new version."""
         return f"{self._sides[number].newest} t{number} WHERE t{number}.{WINS}"
 
 
 class LookedUp(Joined):
-    """Each row of the first table with those that its columns name, by their keys."""
+    """Each row of the first table with the rows of the others, found by their keys."""
 
     def all_rows(self) -> str:
         first = f"FROM {self._sides[0].name} t0"
@@ -100,7 +100,7 @@ class LookedUp(Joined):
         add = self._temporary(db, 0)
         db.execute(f"{add} FROM {self._won(0)}")
         for number in range(1, len(self._sides)):
-            # A row that is another itself was found already, so what is there now will do.
+            # A row that has changed itself is found already, so the current rows suffice.
             way, here = f"{self._sides[number].newest} t{number}", number
             while here:
                 before = self._join.looked_up_from(self._join.links[here - 1])
@@ -114,7 +114,7 @@ class LookedUp(Joined):
         return f"SELECT {self._columns()} {first} {self._others()} WHERE {self._there()}"
 
     def _others(self) -> str:
-        # An end of a key has no values, and so it is as if it were not there, but for its commit.
+        # A deleted key has no values. Only its commit counts, for the revision.
         kind = "LEFT JOIN" if self._join.keeps_first else "CROSS JOIN"
         return " ".join(
             f"{kind} {self._sides[n].name} t{n} ON {self._on(n)}"
@@ -134,7 +134,7 @@ class LookedUp(Joined):
 
 
 class Paired(Joined):
-    """Rows of two tables that have equal columns, and rows that have no other."""
+    """Rows of two tables with equal columns, and unmatched rows."""
 
     def all_rows(self) -> str:
         first, other = (f"{side.name} t{n}" for n, side in enumerate(self._sides))
@@ -152,7 +152,7 @@ class Paired(Joined):
                 continue
             if number == 1 and not self._join.keeps_other:
                 continue
-            # Whether a row has another is a question of what these were, and of what they are.
+            # A row can gain or lose its match, so the old and the new versions both count.
             mine, theirs = self._sides[number], self._sides[other]
             joined = f"CROSS JOIN {mine.name} t{number} ON {self._match()}"
             was = same("n", f"t{other}", theirs.key)
@@ -183,12 +183,12 @@ class Paired(Joined):
         return " UNION ALL ".join([*pairs, *alone])
 
     def _alone(self, first: str, other: str) -> list[str]:
-        """The rows without another, among those of the first table, and of the other."""
+        """SQL for the unmatched rows among rows of the first table, and of the other."""
         found = []
         sides = [f"{side.name} t{number}" for number, side in enumerate(self._sides)]
         if self._join.keeps_first:
             none = f"SELECT 1 FROM {sides[1]} WHERE {self._match()} AND t1.{_LIVE}"
-            # That a key has ended is known where rows are found by it, and counts.
+            # If rows are found by key, the deletion of the key counts for the revision.
             (link,) = self._join.links
             ended = f" LEFT JOIN {sides[1]} ON {self._match()}" if link.by_key else ""
             columns = self._columns() if link.by_key else self._columns(1)
@@ -206,5 +206,5 @@ class Paired(Joined):
 
 
 def joined_of(step: str, join: TableJoin, sides: Sequence[Side]) -> Joined:
-    """The SQL for such a join."""
+    """The SQL of a join, by its kind."""
     return (LookedUp if join.looks_up else Paired)(step, join, sides)

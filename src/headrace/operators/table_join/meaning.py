@@ -1,4 +1,4 @@
-"""Tables joined, by looking at all rows of all of them."""
+"""Reference semantics of the table-table join: a nested loop over all rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REVISION = "_revision"
 
 
 def current(versions: Iterable[Version]) -> list[Version]:
-    """The newest version of each key, ends of keys included."""
+    """The newest version of each key, deletions included."""
     newest: dict[tuple[Any, ...], Version] = {}
     for version in sorted(versions, key=lambda v: v.order):
         newest[version.key] = version
@@ -21,7 +21,7 @@ def current(versions: Iterable[Version]) -> list[Version]:
 
 
 def joined_tables(join: TableJoin, versions: Sequence[Iterable[Version]]) -> list[Row]:
-    """The rows of a join, with the highest commit that each counts; versions are by table."""
+    """The rows of a join, each with its highest commit; `versions` has an entry for each table."""
     tables = [current(found) for found in versions]
     rows = [{**v.row, REVISION: v.commit} for v in tables[0] if v.row is not None]
     for link, table in zip(join.links, tables[1:], strict=True):
@@ -45,7 +45,7 @@ def _linked(join: TableJoin, link: Link, rows: list[Row], table: list[Version]) 
             yield _pair(link, row, version)
         if not matches and join.keeps_first:
             alone = {**row, **{name: None for _, name in link.from_table}}
-            # That the key has ended is known, and counts.
+            # The deletion of the key counts for the revision.
             by_key = {theirs: row[mine] for mine, theirs in link.on}
             key = tuple(by_key[name] for name in link.table.key) if link.by_key else None
             ended = [version.commit for version in table if version.key == key]

@@ -1,9 +1,9 @@
-"""Table-table join in words: what is joined by which columns, what is held, what is shown."""
+"""Table-table join explained: what it joins, holds and shows."""
 
 from __future__ import annotations
 
 from headrace.log import Log
-from headrace.operators.contract import IN_BATCHES, Fact, Operator, Refusal
+from headrace.operators.contract import IN_BATCHES, STATE_BY_COMMIT, Fact, Operator, Refusal
 from headrace.operators.table_join.declare import TableJoin
 
 
@@ -23,10 +23,10 @@ class TableJoinOperator(Operator[TableJoin]):
             found = "the row" if link.by_key else "each row"
             facts.append(("joins", f"{found} of {link.table.topic} where {equal}"))
         shows = {
-            "inner": "only rows that find all others",
-            "left": f"every row of {topics[0]}, with nulls where it finds no other",
-            "right": f"every row of {topics[-1]}, with nulls where no other finds it",
-            "full": "every row of both, with nulls where there is no other",
+            "inner": "only rows with a match in every table",
+            "left": f"every row of {topics[0]}, with nulls if it has no match",
+            "right": f"every row of {topics[-1]}, with nulls if it has no match",
+            "full": "every row of both, with nulls if it has no match",
         }
         facts.append(("shows", shows[stream.how]))
         for table in stream.tables:
@@ -36,7 +36,7 @@ class TableJoinOperator(Operator[TableJoin]):
         return facts
 
     def needs_commits(self, stream: TableJoin) -> str | None:
-        return "what it keeps from batch to batch goes by commits"
+        return STATE_BY_COMMIT
 
     def refuses_real_time(self, stream: TableJoin) -> Refusal | None:
         return Refusal("joined tables are a view, which is stored batch by batch", IN_BATCHES)

@@ -1,7 +1,7 @@
-"""The tables of a join as they are now: a row for each key, the newest version there is of it.
+"""The current tables of a join: the newest version of each key.
 
-The end of a key is a row as well, without values, and stays for good: a change that comes late must
-not bring back what was deleted after it.
+A deleted key is a row as well, without values, and is kept for good: a late change must not bring
+back a row that was deleted after it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ _SET_APART = (*ORDER, metadata.DELETED)
 
 
 class Side:
-    """One of the tables. What a batch brings of it is in a table of its own, until it is applied.
+    """One of the tables. The changes of a batch are in a temporary table until they are applied.
 
-    `newest` has a row for each key that the batch has versions of: the newest of them, how many
-    there are, and whether it takes the place of the one there is.
+    `newest` has a row for each key in the batch: its newest version, the number of versions, and
+    whether it wins over the stored version.
     """
 
     def __init__(self, step: str, number: int, table: Table, schema: pa.Schema) -> None:
         check_storable(schema, f"table {number + 1} of {step!r}")
         self.key = table.key
-        self.schema = schema
         self._table = f"{PREFIX}side{number}_{step}"
         self.name = quoted(self._table)
         self.newest = f"temp.{quoted(f'{PREFIX}newest{number}_{step}')}"
@@ -49,14 +48,14 @@ class Side:
         )
 
     def index(self, db: apsw.Connection, columns: tuple[str, ...]) -> None:
-        """Make rows be found by columns, unless they are by its key."""
+        """Create an index on columns, unless the key serves as one."""
         if columns != self.key[: len(columns)]:
             name = quoted(f"{self._table} by {' '.join(columns)}")
             listed = ", ".join(map(quoted, columns))
             db.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {self.name} ({listed})")
 
     def take_in(self, db: apsw.Connection, versions: pa.Table) -> int:
-        """Find the newest version of each key; returns how many versions of these there were."""
+        """Find the newest version of each key; return the stored number of versions of these."""
         self._prepare(db)
         for first in range(0, versions.num_rows, _ROWS_AT_ONCE):
             insert(db, self._came, versions.slice(first, _ROWS_AT_ONCE))
@@ -79,7 +78,7 @@ class Side:
         return self._counted(db)
 
     def apply(self, db: apsw.Connection) -> int:
-        """Put what wins into its place; returns how many versions of these keys there are now."""
+        """Store the winning versions; return the new number of versions of these keys."""
         columns = ", ".join(self._columns)
         mine, theirs = (", ".join(f"{side}{name}" for name in ORDER) for side in ("excluded.", ""))
         values = ", ".join(
@@ -111,5 +110,5 @@ class Side:
 
 
 def same(one: str, other: str, columns: tuple[str, ...]) -> str:
-    """SQL for that two rows have the same values in columns, none of which is null."""
+    """SQL for equal values in columns that are not null."""
     return " AND ".join(f"{one}.{quoted(c)} = {other}.{quoted(c)}" for c in columns)

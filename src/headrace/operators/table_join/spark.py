@@ -1,4 +1,4 @@
-"""What tables bring between two places in the log. To join them is for whoever keeps them."""
+"""The plan of a table-table join: it reads the new versions, and the store joins them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headrace.plan.uncounted import Uncounted
 
 
 class TableJoinPlan(RoundPlan):
-    """Reads the versions that are new of each table, and holds nothing."""
+    """Reads the new versions of each table, and holds nothing."""
 
     ahead = True
     max_rows = 500_000
@@ -52,14 +52,14 @@ class TableJoinPlan(RoundPlan):
         end: Mapping[str, Position],
         crash_point: CrashPoint,
     ) -> StepBatch[TableChanges]:
-        """The versions from one place up to another."""
+        """The versions between two positions."""
         while True:
             there = self._there(start, end)
             found = [
                 self._changes(number, table, start, end)
                 for number, table in enumerate(self._join.tables)
             ]
-            # What compaction takes away meanwhile was read by some, and by others not.
+            # Compaction during the reads would make them disagree, so read again.
             if there == self._there(start, end):
                 break
         crash_point("computed")
@@ -96,8 +96,8 @@ class TableJoinPlan(RoundPlan):
     def _law(
         self, rows: Mapping[str, int], uncounted: Mapping[str, Uncounted], found: list[Changes]
     ) -> Law:
-        """What is known of the rows before the sink has them."""
-        # A table that is joined with itself reads each row twice, tombstones too.
+        """The part of the law that is known before the sink stores the rows."""
+        # A table joined with itself reads each row twice, tombstones included.
         unended = {topic: replace(part, tombstones=0) for topic, part in uncounted.items()}
         law = terms(self._join, rows, unended) + Law(
             tombstones=sum(changes.tombstones for changes in found),
@@ -106,7 +106,7 @@ class TableJoinPlan(RoundPlan):
         return law + Law(pairs=law.passed)
 
     def _row_schema(self) -> pa.Schema:
-        """The columns of a row, once it is seen that those can be equal that have to."""
+        """The columns of a row; raises if join columns have different types."""
         join, kinds = self._join, self._schemas
         fields = [
             kinds[number].field(column).with_name(name)

@@ -1,4 +1,4 @@
-"""Keeps the tables of a join, shows their rows joined, and tells which of these have changed."""
+"""State of the table-table join: the tables, the joined view and its changelog."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _ROWS_AT_ONCE = 100_000
 
 
 class TableJoinKeeper(Keeper):
-    """The tables as they are now. Their rows are joined when somebody reads the view.
+    """Keeps the current tables. Their rows are joined when somebody reads the view.
 
-    So a change writes the rows of its own table, however many others it touches; these are read,
-    as they were and as they are, to be told of in the changelog, if there is one.
+    So a change writes only rows of its own table, however many joined rows it touches. For a
+    changelog, these are read before and after the change.
     """
 
     def __init__(self, stored: Stored) -> None:
@@ -60,7 +60,7 @@ class TableJoinKeeper(Keeper):
         columns = ", ".join(
             f"{shown(quoted(f.name), f.type)} AS {quoted(f.name)}" for f in self.schema
         )
-        # What may change at any time is never final.
+        # A row may change at any time, so it is never final.
         db.execute(
             f"CREATE VIEW {quoted(self._view.name)} AS "
             f"SELECT {columns}, 'open' AS _state FROM {rows}"
@@ -77,11 +77,11 @@ class TableJoinKeeper(Keeper):
         if self._changelog is not None:
             self._remember(db, self._after)
             moment = self._log.commit_time(last_commit(batch.end)) // 1_000
-            self._tell(db, self._changelog, moment)
+            self._publish(db, self._changelog, moment)
         return Law(counted=after - before)
 
     def _remember(self, db: apsw.Connection, table: str) -> None:
-        """Put the rows that a change has to do with aside, as they are at the time."""
+        """Copy the touched rows in their current state."""
         columns = ", ".join(map(quoted, self.schema.names))
         key = ", ".join(map(quoted, self._view.key))
         schema, name = table.split(".", 1)
@@ -92,8 +92,8 @@ class TableJoinKeeper(Keeper):
         db.execute(f"INSERT INTO {table} ({columns}) {self._joined.touched_rows()}")
         db.execute(f"CREATE INDEX {schema}.{_index(name)} ON {name} ({key})")
 
-    def _tell(self, db: apsw.Connection, topic: str, moment: int) -> None:
-        """Put what became of these rows into the outbox: first what is gone, then what is new."""
+    def _publish(self, db: apsw.Connection, topic: str, moment: int) -> None:
+        """Put the changes of these rows into the outbox: first deletions, then upserts."""
         who, key = (self._step.app, self._view.name), self._view.key
         match = " AND ".join(f"a.{quoted(k)} IS b.{quoted(k)}" for k in key)
         order = ", ".join(map(quoted, key))
@@ -105,7 +105,7 @@ class TableJoinKeeper(Keeper):
             put(db, topic, changelog.deletions(*who, key, rows, moment))
         names = self.schema.names
         both = pa.schema([*self.schema, *(f.with_name(f"{f.name} before") for f in self.schema)])
-        # A row with the revision it had counts nothing that it did not count before.
+        # A row with the same revision has the same values.
         changed = (
             f"SELECT {self._listed('a')}, {self._listed('b')} FROM {self._after} a "
             f"LEFT JOIN {self._before} b ON {match} "
@@ -120,7 +120,7 @@ class TableJoinKeeper(Keeper):
         return ", ".join(f"{side}.{quoted(name)}" for name in self.schema.names)
 
     def _slices(self, db: apsw.Connection, sql: str, schema: pa.Schema) -> Iterator[pa.Table]:
-        """The rows of a query in portions that Python can hold."""
+        """The rows of a query in slices that fit in memory."""
         found = db.execute(sql)
         while some := list(itertools.islice(found, _ROWS_AT_ONCE)):
             yield table_from([tuple(row) for row in some], schema)

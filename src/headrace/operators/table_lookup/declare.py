@@ -1,4 +1,4 @@
-"""Stream-table join, as a user declares it."""
+"""Declaration of a stream-table join."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EnrichHow = Literal["left", "inner"]
 
 @dataclass(frozen=True)
 class Enriched(Stream):
-    """Rows of a stream, each with what a table says of its key."""
+    """Rows of a stream with the table columns of their keys."""
 
     input: Stream
     table: Table
@@ -40,7 +40,7 @@ class Enriched(Stream):
 
     @property
     def from_table(self) -> tuple[tuple[str, str], ...]:
-        """The columns of the table that a row gets, and what they are called there."""
+        """Pairs of a table column and its name in the result."""
         return columns_of(self.table, self.prefix)
 
     def definition(self, text: Text) -> dict[str, Any]:
@@ -85,21 +85,21 @@ def enrich(
     amend: timedelta | None = None,
     prefix: str = "",
 ) -> Enriched | Fetched:
-    """Each row of a stream with what a table says of its key.
+    """Each row of a stream with the table columns of its key.
 
-    `as_of`, a row gets the version that was valid at its event time. It waits until the table has
-    come so far, and no longer than until its own topic is `wait` ahead of it. A change that comes
-    after that is left alone. If `amend` is given, a change may be so late, by the highest event
-    time of its table, and what was told is told again, corrected: with the same `row` and a higher
-    `revision`. `latest`, a row gets what is known when it is read, which a replay need not repeat.
-    `how="inner"` leaves out rows of which the table knows nothing. A `remote` table is asked for
-    each batch of keys, and repeats nothing either.
+    With `mode="as_of"`, a row gets the version that was valid at its event time. It waits until the
+    table has reached that time, or its own topic is `wait` ahead of it. Later changes are ignored,
+    unless `amend` is given: a change less than `amend` behind the highest event time of its table
+    corrects published rows, which are published again with the same `row` and a higher `revision`.
+    With `mode="latest"`, a row gets the version known when it is read, which a replay may not
+    repeat. `how="inner"` drops rows whose key is not in the table. A `remote` table is called with
+    each batch of keys, and a replay may not repeat its answers either.
     """
     where = caller()
     if not isinstance(table, Table | Remote):
         raise InvalidPipeline(
-            "A stream is enriched from a table",
-            hint=f"table(users, key='id') makes one of a topic; join() takes two streams. "
+            "A stream can only be enriched from a table",
+            hint=f"table(users, key='id') makes a table from a topic; join() joins two streams. "
             f"See {where}",
         )
     equal = equal_columns(on, stream.columns, table.columns, where)
@@ -107,7 +107,7 @@ def enrich(
     if {theirs for _, theirs in equal} != set(key):
         raise InvalidPipeline(
             f"A table is looked up by its key, {', '.join(key)}",
-            hint=f"Name these, and no others, in `on`. See {where}",
+            hint=f"Name exactly these columns in `on`. See {where}",
         )
     for name, value, all_of_them in (
         ("mode", mode, get_args(Mode)),
@@ -125,7 +125,7 @@ def enrich(
         return Fetched(tuple(names), where, stream, table, equal[0], how, prefix)
     if mode == "as_of" and wait is None:
         raise InvalidPipeline(
-            "How long a row waits for the table has no default: only you know",
+            "`wait` has no default: it depends on how far the table lags behind the stream",
             hint=f"wait=timedelta(minutes=1), in event time of the stream. See {where}",
         )
     for name, span in (("wait", wait), ("amend", amend)):
@@ -133,13 +133,13 @@ def enrich(
             raise InvalidPipeline(f"{name} cannot be negative: {span}", hint=f"See {where}")
     if mode == "latest" and (wait is not None or amend is not None):
         raise InvalidPipeline(
-            "What is looked up as it is now neither waits nor is amended",
-            hint=f"wait and amend go with mode='as_of'. See {where}",
+            "A lookup with mode='latest' neither waits nor amends",
+            hint=f"Use wait and amend with mode='as_of'. See {where}",
         )
     if amend is not None and how == "inner":
         raise InvalidPipeline(
-            "A row that was left out cannot be amended",
-            hint=f"Let how be 'left', and filter what comes of it. See {where}",
+            "A row that an inner lookup dropped cannot be amended",
+            hint=f"Use how='left' and filter the result. See {where}",
         )
     if has_results(stream):
         raise InvalidPipeline(
@@ -148,7 +148,7 @@ def enrich(
         )
     if table.topic in {source.topic.name for source in sources(stream)}:
         raise InvalidPipeline(
-            f"Topic {table.topic!r} is the stream and the table at once", hint=f"See {where}"
+            f"Topic {table.topic!r} is both the stream and the table", hint=f"See {where}"
         )
     check_times((*sources(stream), *sources(table)), where)
     theirs = columns_of(table, prefix)

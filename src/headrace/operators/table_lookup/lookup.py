@@ -1,55 +1,83 @@
-"""What a table says of rows, looked up by Spark.
+"""Lookup of rows in table versions, by Spark.
 
-A version is valid from one moment to another, and a row is joined with the one that was valid at
-its own moment. Versions that came while rows were already ready do not count for all of these: of
-such, all versions of a key are an array, and Spark's own functions find the one for each row.
+A version is valid for a span of time, and a row is joined with the version valid at its event time.
+A version that arrived after some rows were ready counts only for the others. Then all versions of a
+key go into an array, and Spark's own functions find the one for each row.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.operators.table_lookup.declare import Enriched
-from headrace.operators.table_lookup.validity import SINCE, UNTIL, validity
 from headrace.pipeline.tables import REVISION, ROW
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import frame_of
 from headrace.plan.compile import checked, row_place
 from headrace.plan.counters import Counters
+from headrace.plan.lateness import Moments
 from headrace.plan.table_changes import AMENDS, FROM, ORDER
+from headrace.schema.keys import as_spark_compares, coded
 
-_BROADCAST = 64 << 20
-"""Versions that take up no more are sent to every task; beyond that, rows are sent to theirs."""
+SINCE, UNTIL = "_since", "_until"
+"""The span of time for which a version is valid."""
 
 MOMENT = "_moment"
 """The event time of a row that may be amended, in microseconds."""
 
 FOUND = tuple(f"_found{name}" for name in ORDER)
-"""Which version was found for it."""
-
-_VERSIONS, _VALUE = "_versions", "_value_"
+"""The version that was found for it."""
 
 FEW = 10_000
-"""Of so few versions it is worked out each time when they are valid."""
+"""The number of versions whose validity is computed every time."""
 
 _SHARE = 4
-"""New versions are looked at by themselves until they are one in so many."""
+"""New versions stay separate until they are more than one in this many."""
+
+_BROADCAST = 64 << 20
+"""The most bytes of versions that are broadcast; more are joined by shuffle."""
+
+_FOR_EVER, _NEVER = (1 << 63) - 1, -(1 << 63)
+_VERSIONS, _VALUE = "_versions", "_value_"
+
+
+def validity(versions: pa.Table, keys: Sequence[str], *, latest: bool = False) -> pa.Table:
+    """The versions that are ever valid, each until the next of its key; or the `latest` of each.
+
+    A version without a known start is never valid.
+    """
+    since, *others = (_numbers(versions, name) for name in ORDER)
+    (key,), _ = coded([as_spark_compares(versions.select(keys))], keys, in_order=False)
+    order = np.lexsort([*reversed([since, *others]), key])
+    since, key = since[order], key[order]
+    same = np.append(key[1:] == key[:-1], False)[: len(order)]
+    until = np.where(same, np.roll(since, -1), _FOR_EVER)
+    kept = ~same if latest else (since < until) & (since > _NEVER)
+    made = versions.take(pa.array(order[kept])).append_column(SINCE, pa.array(since[kept]))
+    return made.append_column(UNTIL, pa.array(until[kept]))
+
+
+def _numbers(versions: pa.Table, name: str) -> Moments:
+    """A column of integers, with the lowest for null."""
+    column = pc.fill_null(versions.column(name).cast(pa.int64()), _NEVER)
+    found: Moments = column.to_numpy()
+    return found
 
 
 class Lookup:
-    """Looks rows up in versions that only become more.
+    """Looks rows up in a growing set of versions.
 
-    To work out when each version is valid costs as much as there are versions. So where they are
-    many, Spark keeps that from one time to the next, and new ones are beside them until they are
-    many as well.
+    Computing the validity of all versions costs as much as there are versions. If there are many,
+    Spark keeps them between batches, and new versions stay separate until they are many as well.
     """
 
     def __init__(self, spark: SparkSession, enriched: Enriched) -> None:
@@ -61,7 +89,7 @@ class Lookup:
         self._count = 0
 
     def settles(self, versions: pa.Table, settled: int | None) -> bool:
-        """Whether it can do without knowing when each row became ready."""
+        """True if the lookup does not depend on the commit at which each row became ready."""
         return self._enriched.amend is None and _known(versions.slice(self._count), settled)
 
     def found(
@@ -71,9 +99,9 @@ class Lookup:
         counters: Counters | None = None,
         settled: int | None = None,
     ) -> DataFrame:
-        """Rows with what the versions say of them, in the columns of the enriched stream.
+        """Rows with the values of their versions, in the columns of the enriched stream.
 
-        Versions up to the commit `settled` count for all of the rows; without one, all do.
+        Versions up to the commit `settled` count for all rows; if it is None, all versions do.
         """
         enriched, found = self._enriched, []
         for part, known in self._parts(versions, settled):
@@ -96,13 +124,13 @@ class Lookup:
         )
 
     def forget(self) -> None:
-        """Have Spark keep no versions."""
+        """Release the versions that Spark keeps."""
         if self._kept is not None:
             self._kept.unpersist()
         self._kept, self._count = None, 0
 
     def _parts(self, versions: pa.Table, settled: int | None) -> list[tuple[_Part, DataFrame]]:
-        """The versions: those that are kept, and the new ones."""
+        """The versions in one or two parts: the kept ones and the new ones."""
         new = versions.slice(self._count)
         known = _known(new, settled)
         if known and versions.num_rows > FEW and new.num_rows * _SHARE > versions.num_rows:
@@ -119,59 +147,57 @@ class Lookup:
 
 
 Valid = Mapping[str, Column]
-"""The version that is valid for a row: what it is in order by, whether it ends, and its values."""
+"""The version that is valid for a row: its order, its deletion flag and its values."""
 
 
 @dataclass(frozen=True)
 class _Part(ABC):
-    """How versions of one kind are looked up, in columns that begin with a prefix."""
+    """A way to look up versions, in columns with a prefix."""
 
     enriched: Enriched
     prefix: str
 
     @abstractmethod
     def frame(self, spark: SparkSession, versions: pa.Table) -> DataFrame:
-        """The versions as Spark has them."""
+        """The versions as a frame."""
 
     @abstractmethod
     def match(self) -> Column:
-        """What has to be true beside the keys."""
+        """The join condition besides equal keys."""
 
     @abstractmethod
     def valid(self, rows: DataFrame) -> tuple[DataFrame, Valid]:
-        """The version that is valid for a row, of what was matched."""
+        """The version that is valid for each row, among those matched."""
 
     def looked_up(self, rows: DataFrame, known: DataFrame) -> tuple[DataFrame, Valid]:
-        """Rows with the version that is valid for each; all of it is null if there is none."""
+        """Rows with the version that is valid for each, or nulls."""
         match = self.match()
         for mine, theirs in self.enriched.on:
             match = match & (F.col(f"`{mine}`") == F.col(f"`{self.prefix}{theirs}`"))
         return self.valid(checked(self.enriched.where, rows.join, known, match, "left"))
 
     def columns(self, versions: pa.Table) -> pa.Table:
-        """The keys of versions and what is told of them, under names of their own."""
-        columns = {
-            f"{self.prefix}{name}": versions.column(name) for name in self.enriched.table.key
-        }
-        columns |= {f"{self.prefix}{name}": versions.column(name) for name in self.told}
+        """The keys, metadata and values of versions, under prefixed names."""
+        own = (*self.enriched.table.key, *self.details)
+        columns = {f"{self.prefix}{name}": versions.column(name) for name in own}
         for name, _ in self.enriched.from_table:
             columns[f"{self.prefix}{_VALUE}{name}"] = versions.column(name)
         return pa.table(columns)
 
     @property
-    def told(self) -> list[str]:
-        """What is told of a version beside its values."""
+    def details(self) -> list[str]:
+        """The columns of a version besides its key and values."""
         amends = [AMENDS] if self.enriched.amend is not None else []
         return [*ORDER, metadata.DELETED, *amends]
 
     @property
     def parts(self) -> list[str]:
-        """What a version is made of."""
-        return [*self.told, *(f"{_VALUE}{name}" for name, _ in self.enriched.from_table)]
+        """The columns of a version besides its key."""
+        return [*self.details, *(f"{_VALUE}{name}" for name, _ in self.enriched.from_table)]
 
 
 class _Spans(_Part):
-    """Versions by when they are valid, of which each row has one at most."""
+    """Versions by span of validity: at most one matches a row."""
 
     def frame(self, spark: SparkSession, versions: pa.Table) -> DataFrame:
         latest = self.enriched.mode == "latest"
@@ -193,7 +219,7 @@ class _Spans(_Part):
 
 
 class _Listed(_Part):
-    """All versions of a key together, for rows that were ready before some of them came."""
+    """All versions of a key in one array, for rows that were ready before some versions arrived."""
 
     def frame(self, spark: SparkSession, versions: pa.Table) -> DataFrame:
         keys = [F.col(f"`{self.prefix}{name}`") for name in self.enriched.table.key]
@@ -218,25 +244,25 @@ class _Listed(_Part):
 
 
 def _sent(known: DataFrame, versions: pa.Table) -> DataFrame:
-    """Versions as they get to rows: they are sent to every task if they are few."""
+    """Versions with a join hint: a broadcast if they are small."""
     return F.broadcast(known) if versions.nbytes <= _BROADCAST else known.hint("shuffle_hash")
 
 
 def _known(new: pa.Table, settled: int | None) -> bool:
-    """Whether versions count for all rows."""
+    """True if all of these versions count for all rows."""
     if settled is None or not new.num_rows:
         return True
     return bool(pc.max(new.column(metadata.COMMIT)).as_py() <= settled)
 
 
 def _newer(one: Valid, other: Valid) -> Valid:
-    """The later of two versions, either of which may not be there."""
+    """The later of two versions, either of which may be missing."""
     first, second = (F.struct(*(valid[name] for name in ORDER)) for valid in (one, other))
     return {name: F.when(second > first, other[name]).otherwise(one[name]) for name in one}
 
 
 def _notes(valid: Valid) -> tuple[Column, ...]:
-    """What has to be known of a row to amend it: which it is, when it was, and what was found."""
+    """The columns needed to amend a row: its identity, its times and the version found."""
     version = F.coalesce(valid[metadata.COMMIT], F.lit(0))
     return (
         row_place().alias(ROW),

@@ -1,4 +1,4 @@
-"""Stream-table join in plain Python, one commit after the other."""
+"""Reference semantics of the stream-table join in plain Python, commit by commit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 @dataclass
 class Lookups:
-    """The rows of an enriched stream, and those that still wait or are not told of."""
+    """The emitted rows of an enriched stream, and the numbers of waiting and dropped ones."""
 
     rows: list[Row] = field(default_factory=list)
     waiting: int = 0
@@ -34,7 +34,7 @@ def looked_up(
     frontier: Frontier,
     head: int,
 ) -> Lookups:
-    """Each row with the version that was valid for it, known when it was ready."""
+    """Each row with the version that was valid for it, among those known when it was ready."""
     found = Lookups()
     topics = [source.topic.name for source in sources(enriched.input)]
     waiting: list[Event] = []
@@ -59,23 +59,23 @@ def looked_up(
                 still.append(event)
             else:
                 amending = [v for v in versions if v.commit > commit and _amends(enriched, v)]
-                _tell(enriched, event, commit, [*known, *amending], found)
+                _emit(enriched, event, commit, [*known, *amending], found)
         waiting = still
     found.waiting = len(waiting)
     return found
 
 
 def _amends(enriched: Enriched, version: Version) -> bool:
-    """Whether a version corrects what was told without it."""
+    """True if a version corrects rows that were emitted without it."""
     if enriched.amend is None:
         return False
     return version.frontier is None or version.valid + micros(enriched.amend) > version.frontier
 
 
-def _tell(
+def _emit(
     enriched: Enriched, event: Event, ready: int, known: list[Version], found: Lookups
 ) -> None:
-    """A row as it is told in the end, however often it is amended until then."""
+    """Emit a row in its last state, after all amendments."""
     for row in rows_of(enriched.input, event):
         key = {theirs: row[mine] for mine, theirs in enriched.on}
         wanted = tuple(key[name] for name in enriched.table.key)

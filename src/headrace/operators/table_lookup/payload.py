@@ -13,15 +13,15 @@ from headrace.plan.staging import Staged
 
 @dataclass(frozen=True)
 class LookupShapes(Shapes):
-    """The columns of rows, of the versions of the table, and of rows that may be amended."""
+    """The columns of rows, of table versions, and of rows that may be amended."""
 
     versions: pa.Schema
-    told: pa.Schema
+    amendable: pa.Schema
 
 
 @dataclass(frozen=True)
 class LookedUp(Payload):
-    """Rows with what the table says of each, and what is new of the table."""
+    """Rows with their table columns, and the new versions of the table."""
 
     rows: Staged
     versions: pa.Table

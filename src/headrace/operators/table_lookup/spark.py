@@ -1,7 +1,7 @@
-"""Rows of a stream with what a table says of each, from one place in the log to another.
+"""The plan of a stream-table join.
 
-Rows wait in the log until the table has come as far as they have. A version that came after a row
-was ready is not looked at: the log says which do, so that a replay finds the same versions.
+Rows wait in the log until the table has caught up with them. A version that arrived after a row was
+ready does not count. The log alone decides that, so a replay finds the same versions.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from headrace.plan.waiting import Ready, Waiting, frontier_after
 
 @dataclass(frozen=True)
 class Held:
-    """What there is after a portion: the versions, and how many rows wait, all after a commit."""
+    """State after a batch: the versions, and the number of rows that wait after commit `low`."""
 
     versions: pa.Table
     low: int = 0
     waiting: Mapping[str, int] = field(default_factory=dict)
     frontiers: Mapping[str, int] = field(default_factory=dict)
-    """The frontier of each topic by then."""
+    """The frontier of each topic at that point."""
 
 
 class LookupPlan(RoundPlan):
-    """Computes what lies between two places. Its sink keeps the versions of the table."""
+    """Looks up the rows between two positions. The sink keeps the versions of the table."""
 
     ahead = True
 
@@ -77,7 +77,7 @@ class LookupPlan(RoundPlan):
         self._held = Held(versions)
 
     def begin(self, sink: Sink) -> None:
-        """Find the versions there are, and the rows that wait."""
+        """Load the versions and count the waiting rows."""
         self._lookup.forget()
         shutil.rmtree(self._staging, ignore_errors=True)
         begun, reached = last_commit(sink.begun), last_commit(sink.reached)
@@ -96,7 +96,7 @@ class LookupPlan(RoundPlan):
         end: Mapping[str, Position],
         crash_point: CrashPoint,
     ) -> StepBatch[LookedUp]:
-        """The rows that are ready by then and were not, each looked up."""
+        """The rows that become ready, each looked up."""
         upto = last_commit(end)
         changes = self._changes(start, end)
         versions = self._held.versions
@@ -119,7 +119,7 @@ class LookupPlan(RoundPlan):
         )
         rows = compiler.rows(self._enriched.input)
         found = self._lookup.found(rows, versions, counters, settled)
-        # As many as have waited, which may be any number.
+        # Any number of rows may have waited, so they go through files.
         results = stage(found, self._staging / str(upto), self._schema, counters.all)
         crash_point("computed")
         held = self._still(versions, ready, upto)
@@ -128,7 +128,7 @@ class LookupPlan(RoundPlan):
         uncounted = self._range.uncounted(self._step.name, self._enriched, start, end)
         came = {topic: end[topic].rows_after(start[topic]) for topic in end}
         table = self._table.name
-        # The tombstones of the table are versions, which were counted among its changes.
+        # The tombstones of the table are versions, and already counted among its changes.
         unended = {**uncounted, table: replace(uncounted[table], tombstones=0)}
         law = terms(self._enriched.input, came, unended, counters, results.counts, more)
         law += Law(
@@ -147,7 +147,7 @@ class LookupPlan(RoundPlan):
         )
 
     def ended(self) -> None:
-        """No more portions are asked for."""
+        """Release what the lookup holds."""
         self._lookup.forget()
         shutil.rmtree(self._staging, ignore_errors=True)
 
@@ -167,7 +167,7 @@ class LookupPlan(RoundPlan):
         return Ready(self._log, Waiting(table, topics, patience, low, after, upto, frontiers))
 
     def _still(self, versions: pa.Table, ready: Ready | None, upto: int) -> Held:
-        """What is held after a commit; the rows that wait are counted by the log's own times."""
+        """State after a commit; the waiting rows are counted in the log."""
         if ready is None:
             return Held(versions, upto)
         low, found = ready.first_waiting(self._log), {}

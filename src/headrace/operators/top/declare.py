@@ -1,4 +1,4 @@
-"""The top N of each window: a leaderboard of what an aggregation has counted."""
+"""Declaration of the top N of each window, a leaderboard over an aggregation."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ RANK = "rank"
 
 @dataclass(frozen=True)
 class Top(Stream):
-    """For each window, and each value of `within`, the `n` rows with the highest value of `by`.
+    """The `n` rows with the highest `by`, for each window and each value of `within`.
 
-    Sessions begin and end each at its own time, so those that are not final are ranked together:
-    the board is live.
+    Sessions do not share windows, so all open sessions are ranked together: the board is live.
     """
 
     of: Aggregation
@@ -53,17 +52,17 @@ class Top(Stream):
 
     @property
     def live(self) -> bool:
-        """Whether it ranks what is there now, and not each window by itself."""
+        """True if all open results are ranked together, instead of window by window."""
         return isinstance(self.of.window, Session)
 
     @property
     def group(self) -> tuple[str, ...]:
-        """What rows have in common that are ranked together."""
+        """The columns that identify a ranking."""
         return self.within if self.live else (*self.within, *self.of.window.key)
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What a place is known by."""
+        """The columns that identify a rank."""
         return (*self.group, RANK)
 
     @property
@@ -84,28 +83,28 @@ class Top(Stream):
         check_panes(output, self.columns, self.emit)
         if isinstance(output.early, int):
             raise InvalidPipeline(
-                f"A rank cannot wait for {output.early} rows: others may take it meanwhile",
+                f"A rank cannot be published every {output.early} rows: its row may change first",
                 hint=f"Use 'batch', 'never' or a timedelta. See {output.where}",
             )
 
 
 def top(aggregation: Aggregation, n: int, *, by: str, within: str | Sequence[str] = ()) -> Top:
-    """For each window the `n` rows with the highest value of the aggregate `by`, with their `rank`.
+    """The `n` rows of each window with the highest value of the aggregate `by`, with their `rank`.
 
-    `within` names keys of the aggregation, for each value of which there is a ranking of its own.
-    Rows with the same value are ranked by their key. Of sessions and running totals, those that
-    are not final are ranked together, whenever each of them began.
+    `within` names keys of the aggregation. Each of their values has a ranking of its own.
+    Rows with the same value are ranked by their key. All open sessions and running totals are
+    ranked together, whenever they began.
     """
     where = caller()
     if not isinstance(aggregation, Aggregation):
         raise InvalidPipeline(
-            "Only what is aggregated can be ranked",
-            hint=f"Give top() what aggregate() returns. See {where}",
+            "Only an aggregation can be ranked",
+            hint=f"Pass the result of aggregate() to top(). See {where}",
         )
     if type(n) is not int or n < 1:
-        raise InvalidPipeline(f"There is no top {n!r}", hint=f"Use a whole number. See {where}")
+        raise InvalidPipeline(f"There is no top {n!r}", hint=f"Use an integer from 1. See {where}")
     names = tuple(name for name, _ in aggregation.aggregates)
-    _check_known(by, names, "no aggregate", where)
+    _check_known(by, names, "not an aggregate", where)
     chosen = (within,) if isinstance(within, str) else tuple(within)
     for name in chosen:
         _check_known(name, aggregation.by, "not among the keys", where)
@@ -122,18 +121,18 @@ def top(aggregation: Aggregation, n: int, *, by: str, within: str | Sequence[str
 
 def _check_known(name: str, names: Sequence[str], what: str, where: Where) -> None:
     if name not in names:
-        raise not_there(f"{name!r} is {what} of what is to be ranked", name, names, where)
+        raise not_there(f"{name!r} is {what} of the ranked aggregation", name, names, where)
 
 
 def _check_window(aggregation: Aggregation, where: Where) -> None:
     if isinstance(aggregation.window, Sliding):
         raise InvalidPipeline(
-            "Sliding windows cannot be ranked: each belongs to one event, so that there is nothing "
-            "to compare it with",
-            hint=f"Use hopping(size, every=...): the last while, every so often. See {where}",
+            "Sliding windows cannot be ranked: each belongs to one event, so there is nothing to "
+            "compare it with",
+            hint=f"Use hopping(size, every=...). See {where}",
         )
     if Top((), where, aggregation, 1, "", ()).live and aggregation.emit == "final":
         raise InvalidPipeline(
-            "Sessions are ranked while they are not final, so a ranking of them is never final",
-            hint=f"Let emit be 'updates'. See {where}",
+            "Only open sessions are ranked, so a ranking of sessions is never final",
+            hint=f"Use emit='updates'. See {where}",
         )

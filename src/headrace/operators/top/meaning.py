@@ -1,4 +1,4 @@
-"""The highest of each window, from the panes of an aggregation."""
+"""Reference semantics of the top N, from the panes of an aggregation."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from headrace.operators.top.declare import Top
 from headrace.operators.window.meaning import Meaning, Pane, PaneKey
 
 Place = tuple[Any, ...]
-"""The values of `within`, the window's start if each window is ranked by itself, and the rank."""
+"""The values of `within`, the window's start unless the board is live, and the rank."""
 
 
 def ranking(top: Top, found: Meaning, frontier: int | None) -> dict[Place, tuple[PaneKey, Pane]]:
-    """Which pane has which rank, once the frontier has come so far.
+    """The pane at each rank, at a frontier.
 
-    Of a live board, what is final has left. Of one that is emitted when it is final, only what is
-    final is there.
+    Final panes leave a live board. With emit="final", only final panes are ranked.
     """
     final = found.final(top.of, frontier)
     panes: Mapping[PaneKey, Pane] = found.panes if top.emit == "updates" else final
@@ -35,7 +34,7 @@ def ranking(top: Top, found: Meaning, frontier: int | None) -> dict[Place, tuple
 
 
 def _highest(top: Top, rows: list[tuple[PaneKey, Pane]]) -> list[tuple[PaneKey, Pane]]:
-    """The first of a group. What is null comes last, among values as among keys."""
+    """The first `n` of a group. Nulls come last, among values as among keys."""
     by_key = sorted(rows, key=lambda row: [(1,) if part is None else (0, part) for part in row[0]])
     values = {key: pane.result(top.of.aggregates)[top.by] for key, pane in rows}
     some = [row for row in by_key if values[row[0]] is not None]

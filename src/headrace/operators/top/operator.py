@@ -1,4 +1,4 @@
-"""The top N in words. Everything but the ranking is that of its aggregation."""
+"""The top N explained. All but the ranking comes from its aggregation."""
 
 from __future__ import annotations
 

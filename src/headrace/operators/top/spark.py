@@ -1,4 +1,4 @@
-"""The top N as a Spark plan: that of its aggregation. The store ranks."""
+"""The Spark plan of the top N, which is that of its aggregation. The store ranks."""
 
 from headrace.operators.window.spark import WindowPlan
 

@@ -1,4 +1,4 @@
-"""The highest of what was counted: a table with a row for each rank, kept beside the panes."""
+"""State of the top N: a table with a row for each rank, beside the table of panes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from headrace.store.sqlite.database import PREFIX
 from headrace.store.sqlite.values import insert, ordered, quoted, table_from
 
 _ANY = "_any"
-"""A column that is the same everywhere: without others there is one ranking of everything."""
+"""A constant column, so that a single ranking of everything has a column too."""
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """The ranks whose row has changed, each as it was before, and those that nobody has any more.
+    """The ranks whose row has changed, their previous rows, and the ranks that are now empty.
 
-    Where nobody had a rank before, all columns are null.
+    The previous row of a new rank is all null.
     """
 
     rows: pa.Table
@@ -36,12 +36,12 @@ class Ranked:
 
 
 class RankTable(PaneTable):
-    """The rows that have a rank, by group and rank. A reader sees these, and not the panes."""
+    """The ranked rows by group and rank, which readers see instead of the panes."""
 
     def __init__(self, step: Step, panes: PaneTable) -> None:
         assert isinstance(step.stream, Top)
         self._top = step.stream
-        # No name has a space in it, so this is none of another step's tables.
+        # Step names have no spaces, so this cannot be a table of another step.
         super().__init__(
             step, _schema(self._top, panes.schema), name=f"slots {step.name}", key=self._top.key
         )
@@ -54,10 +54,9 @@ class RankTable(PaneTable):
         self._ranked = quoted(f"{PREFIX}ranked {step.name}")
 
     def create(self, db: apsw.Connection) -> None:
-        """Make the table, what a reader sees of it, and a way from a group to its first panes.
+        """Create the table, its view, and an index with the panes of each group in rank order.
 
-        The index has the panes of a group in the very order of their ranks, so that to find the
-        first of them takes as long among a million as among a thousand.
+        With the index, finding the first of a million panes takes as long as of a thousand.
         """
         super().create(db)
         columns = ", ".join([*self._group, *self._order("")])
@@ -65,11 +64,11 @@ class RankTable(PaneTable):
 
     @property
     def forgets(self) -> bool:
-        """False for a live board: a rank goes on with another row."""
+        """False for a live board, whose ranks outlive their rows."""
         return not self._top.live
 
     def touch(self, db: apsw.Connection, panes: pa.Table) -> None:
-        """Remember that panes have changed, or are no more: their groups are ranked anew."""
+        """Mark the groups of changed or removed panes to be ranked again."""
         self._prepare(db)
         if panes.num_rows:
             groups = panes.select(list(self._top.group))
@@ -77,7 +76,7 @@ class RankTable(PaneTable):
             insert(db, self._touched, groups.group_by(groups.column_names).aggregate([]))
 
     def rank(self, db: apsw.Connection, turn: Turn) -> Ranked:
-        """Rank the groups that were touched since the last time."""
+        """Rank the groups touched since the last call."""
         self._prepare(db)
         if self._top.live:
             self._touch_closed(db, turn)
@@ -106,7 +105,7 @@ class RankTable(PaneTable):
         return Ranked(rows, before, gone)
 
     def _touch_closed(self, db: apsw.Connection, turn: Turn) -> None:
-        """What is final now was ranked until now."""
+        """Touch the groups of newly final panes, which leave the board."""
         before, after = turn.closed.span
         if after is not None:
             group = ", ".join([*self._group, "1"])
@@ -117,13 +116,13 @@ class RankTable(PaneTable):
             )
 
     def _select_highest(self, db: apsw.Connection, turn: Turn) -> None:
-        """Put the first of each group that was touched where they can be compared."""
+        """Select the first rows of each touched group into the table of candidates."""
         top, panes = self._top, self._panes.name
         order = ", ".join(self._order("o."))
         group = ", ".join(f"o.{g}" for g in self._group) or "1"
         there = self._same_group
         if top.live and turn.closed.after is not None:
-            # What is final is not to be looked for by its end, which would be all of the rest.
+            # The `+` keeps SQLite from the index on the end, which would scan all open panes.
             there += f" AND +o.{WINDOW_END} > {turn.closed.after}"
         first = f"SELECT o.rowid FROM {panes} o WHERE {there} ORDER BY {order} LIMIT {top.n}"
         db.execute(
@@ -134,7 +133,7 @@ class RankTable(PaneTable):
         )
 
     def _order(self, prefix: str) -> list[str]:
-        """What panes are ranked by: the value, and then the key. What is null comes last."""
+        """The rank order of panes: the value and then the key, nulls last."""
         kinds = self._panes.schema
         found = [f"{ordered(prefix + quoted(self._top.by), kinds.field(self._top.by).type)} DESC"]
         for name in self._panes.key:
@@ -159,11 +158,11 @@ class RankTable(PaneTable):
 
 
 def _schema(top: Top, panes: pa.Schema) -> pa.Schema:
-    """The columns of a ranking of such panes."""
+    """The columns of a ranking of these panes."""
     if pa.types.is_nested(panes.field(top.by).type):
         raise InvalidPipeline(
-            f"{top.by!r} is {panes.field(top.by).type}, by which nothing can be ranked",
-            hint=f"Rank by a number, a time or a text. See {top.where}",
+            f"Rows cannot be ranked by {top.by!r}, which is {panes.field(top.by).type}",
+            hint=f"Rank by a number, a timestamp or a string. See {top.where}",
         )
     fields = [
         pa.field(RANK, pa.int64()) if name == RANK else panes.field(name) for name in top.columns
@@ -172,7 +171,7 @@ def _schema(top: Top, panes: pa.Schema) -> pa.Schema:
 
 
 class RankKeeper(PaneKeeper):
-    """Panes in a table that is hidden, and their ranks, which a reader sees."""
+    """Keeps the panes in a hidden table, and their ranks in the table that readers see."""
 
     def _show(self, stored: Stored) -> RankTable:
         self._ranks = RankTable(stored.step, self._table)
