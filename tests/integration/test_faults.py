@@ -155,7 +155,7 @@ def test_a_value_of_a_wrong_type_is_refused_by_name_of_column(
 
 @pytest.mark.parametrize("value", ["text", b"bytes", 5, [1], [("id", "a")]])
 def test_a_row_has_its_columns_by_name(log: FileLog, value: Any) -> None:
-    assert "by name" in str(refused(log, InvalidRecord, "typed", value))
+    assert "must be a dict of its columns" in str(refused(log, InvalidRecord, "typed", value))
 
 
 WRONG_ARROW: list[tuple[str, pa.Array]] = [

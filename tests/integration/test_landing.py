@@ -134,7 +134,7 @@ def test_what_is_no_row_is_a_dead_letter_and_the_rest_is_landed(url: str) -> Non
         once = [r.value["id"] for batch in log.read("garbage.once") for r in batch.records()]
     assert sorted(once) == ["a", "b"]
     assert {(x["reason"], x["row"]) for x in dead} == {
-        ("does not decode", "{garbage"), ("does not decode", "ff00"),
+        ("does not decode", '{"value":"{garbage"}'), ("does not decode", '{"bytes":"ff00"}'),
     }  # fmt: skip
 
 

@@ -231,7 +231,7 @@ def test_several_topics_without_their_checkpoint_may_not_do(stored: Stored) -> N
         (lambda path: shutil.rmtree(path / "state"), "the state of its 3 batches is missing"),
         (lambda path: (path / "state/0/0/3.delta").unlink(), "the state of its 3 batches"),
         (lambda path: (path / "offsets/2").unlink(), "the end of batch 2 cannot be read"),
-        (lambda path: (path / "offsets/2").write_text('v1\n{"topic'), "where batch 2 ends"),
+        (lambda path: (path / "offsets/2").write_text('v1\n{"topic'), "the end of batch 2"),
     ],
     ids=["no state", "old state", "no offsets", "torn offsets"],
 )

@@ -78,7 +78,7 @@ def test_a_job_that_fails_adds_nothing(log: ScriptedLog) -> None:
     [
         ({"topic": "nothing"}, "nothing"),
         ({"colour": "red"}, "no option 'colour'"),
-        ({"mode": "overwrite"}, "added to"),
+        ({"mode": "overwrite"}, "can be appended to"),
     ],
 )
 def test_what_cannot_be_is_refused(log: ScriptedLog, change: dict[str, str], message: str) -> None:

@@ -170,7 +170,10 @@ def test_the_watermark_is_the_latest_event_less_the_lateness_expected() -> None:
         minutes = [0, 1, 3, -1, 4, 5, -1]
         rows = [{"k": "x", "at": ten + timedelta(minutes=minute)} for minute in minutes]
         found = meaning(step, events_of(app.topics["events"], rows))
-        return [(clock(start), clock(watermark)) for _, _, start, watermark in found.late]
+        return [
+            (clock(step.window.start_of(end)), clock(watermark))
+            for _, _, end, watermark in found.late
+        ]
 
     # The first 09:59 meets the watermark 10:01, and its window, up to 10:00, has fired.
     assert late_with(0) == [("09:59", "10:01"), ("09:59", "10:03")]
