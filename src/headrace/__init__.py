@@ -118,7 +118,7 @@ _MODULES = (
     "headrace.application.drain",
     "headrace.application.rebuild.rebuild",
 )
-"""Where they are: first what is quick to load."""
+"""The modules of these names, the quickest to load first."""
 
 
 def __getattr__(name: str) -> Any:

@@ -25,7 +25,7 @@ _PAGE = 10_000
 
 @dataclass
 class Uncounted:
-    """What was found in one topic: rows that may be late, dead letters, and tombstones."""
+    """The uncounted rows of one topic: candidates for late rows, dead letters, tombstones."""
 
     candidates: list[pa.RecordBatch] = field(default_factory=list)
     dead: list[pa.Table] = field(default_factory=list)
@@ -44,7 +44,7 @@ def find_uncounted(
     end: Position,
     closing: Closing | None,
 ) -> Uncounted:
-    """What the rows of a topic between two positions hold beside those that count."""
+    """Find the uncounted rows of a topic between two positions."""
     found = Uncounted()
     commits = Commits(log, topic.name)
     for first, last in _suspects(log, topic.name, start.commit, end.commit, closing):

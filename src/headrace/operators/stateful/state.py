@@ -20,7 +20,7 @@ from headrace.store.outbox import put
 
 
 class OutcomeKeeper(Keeper):
-    """Where the outcome of a step with state goes."""
+    """Publishes the outcome of a step with state."""
 
     def __init__(self, stored: Stored) -> None:
         step = stored.step

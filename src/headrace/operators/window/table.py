@@ -34,7 +34,7 @@ _ROWS_AT_ONCE = 100_000
 
 @dataclass(frozen=True)
 class Merged:
-    """What a batch did to the table: for each of its rows the one before, and the rows counted.
+    """The effect of a batch: the row before each of its rows, and the rows counted.
 
     Where there was none before, all of its columns are null.
     """
