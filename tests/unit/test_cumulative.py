@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.clock import micros, to_micros
 from headrace.errors import InvalidWindow
+from headrace.operators.window.lateness import closing_of
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 MOMENTS = st.integers(to_micros(datetime(1, 1, 3, tzinfo=UTC)), 253_402_000_000_000_000)
@@ -39,6 +40,19 @@ def test_windows_of_one_beginning_hold_all_rows_from_it_on(
     assert (start - offset % size) % size == 0
     assert start <= moment < ends[0] <= moment + step
     assert ends == list(range(ends[0], start + size + 1, step))
+
+
+def test_a_row_may_be_late_exactly_if_the_shortest_of_its_windows_is_closed() -> None:
+    tick = timedelta(microseconds=1)
+    window = hr.cumulative(12 * tick, step=3 * tick, offset=5 * tick)
+    source = hr.App("a").topic("t", schema="k string, at timestamp", event_time="at")
+    lateness = hr.Lateness(tick, tick)
+    step = hr.aggregate(source, by="k", window=window, lateness=lateness, n=hr.count())
+    closing = closing_of(step)
+    for moment in range(-15, 15):
+        first, *_ = window.ends(moment)
+        for frontier in range(-40, 40):
+            assert (moment < closing.all_open_from(frontier)) == (first + 2 <= frontier)
 
 
 @pytest.mark.parametrize(
