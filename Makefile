@@ -60,7 +60,7 @@ check: $(STAMP) ## Check format, lint, types, import layers and the locks
 
 .PHONY: check-locks
 check-locks:
-	@if grep -n '://' requirements.lock requirements-java.lock src/headrace/servers/java/*.lock; then \
+	@if grep -n '://' requirements.lock requirements-docs.lock requirements-java.lock src/headrace/servers/java/*.lock; then \
 		echo "a lock names an address; see docs/decisions/0001-locked-without-addresses.md" >&2; \
 		exit 1; \
 	fi
@@ -74,6 +74,10 @@ format: $(STAMP) ## Format the code and fix what ruff can fix
 bench: $(STAMP) ## Measure the log; ARGS="--json" for numbers to keep
 	@$(BIN)/headrace bench log $(ARGS)
 
+.PHONY: docs
+docs: $(STAMP) ## Build the docs site into build/docs/site
+	@scripts/docs
+
 .PHONY: services
 services: $(WARM) ## Fetch what the tests marked `service` start
 	@scripts/services
@@ -81,10 +85,12 @@ services: $(WARM) ## Fetch what the tests marked `service` start
 .PHONY: lock
 lock: | $(BIN)/uv ## Renew the locks from pyproject.toml; ARGS="--upgrade" for newer versions
 	@$(COMPILE) $(ARGS) --group dev pyproject.toml --output-file requirements.lock
+	@$(COMPILE) $(ARGS) --group docs --output-file requirements-docs.lock
 	@$(COMPILE) $(ARGS) --group java --output-file requirements-java.lock
 	@if command -v mvn >/dev/null; then scripts/jars; else echo "lock: no Maven, so the locks of jars stay"; fi
 	@$(MAKE) check-locks
-	@echo "lock: wrote requirements.lock and requirements-java.lock; make setup installs them"
+	@echo "lock: wrote requirements.lock, requirements-docs.lock and requirements-java.lock"
+	@echo "lock: make setup installs the first and the last, make docs the second"
 
 # Made apart from the stamp: renewing a lock that is out of date must not install it first.
 $(BIN)/uv:

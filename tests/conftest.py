@@ -56,6 +56,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     waiting.begin(item)
+    # Only tests of Spark import it.
+    if (spark := sys.modules.get("tests.spark")) is not None:
+        spark.generate_code(item.get_closest_marker("slow") is not None)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,4 +1,8 @@
-"""One Spark session for all tests of a process: starting it takes longer than most of them."""
+"""One Spark session for all tests of a process: starting it takes longer than most of them.
+
+Quick tests run without generated code, which takes longer to compile than their few rows take.
+Slow tests run with it, as long runs of users do.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,26 @@ from pyspark.sql import SparkSession
 from headrace.runtime.session import SparkSettings, spark_session
 from headrace.servers.java import jars
 
+_generated = False
 
-@functools.cache
+
 def shared() -> SparkSession:
     """The session, which can read Kafka too. It ends with the process."""
+    spark = _session()
+    spark.conf.set("spark.sql.codegen.wholeStage", str(_generated).lower())
+    spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if _generated else "NO_CODEGEN")
+    return spark
+
+
+@functools.cache
+def _session() -> SparkSession:
     return spark_session(SparkSettings(shuffle_partitions=2, brief=True), jars=jars("spark-kafka"))
+
+
+def generate_code(wanted: bool) -> None:
+    """Let pipelines of the shared session run with generated code from now on, or without."""
+    global _generated
+    _generated = wanted
 
 
 def said() -> Path:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         Deduplicated,
         Disorder,
         Enriched,
+        GroupingSets,
         Join,
         Lateness,
         Remote,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
         approx_top,
         average,
         count,
+        cube,
         cumulative,
         deduplicate,
         derive,
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
         expression,
         filter,
         first,
+        grouping_sets,
         hopping,
         join,
         join_tables,
@@ -78,6 +81,7 @@ if TYPE_CHECKING:
         quantile,
         rekey,
         remote,
+        rollup,
         rule,
         running,
         select,
@@ -96,16 +100,16 @@ if TYPE_CHECKING:
 __all__ = [
     "EARLIEST", "FOREVER", "LATEST", "Aggregation", "Alerts", "App", "ArrivalTimeWarning",
     "Batch", "Capability", "Commit", "Consumer", "Cumulative", "Deduplicated", "Diff",
-    "Disorder", "Enriched", "Join", "Lateness", "Log", "Offset", "Preflight", "Producer",
-    "Rebuild", "Rebuilt", "Receipt", "Record", "Remote", "Rule", "Run", "Session", "Sliding",
-    "Stateful", "StepCheck", "Stream", "Table", "TableJoin", "Time", "Top", "Topic",
+    "Disorder", "Enriched", "GroupingSets", "Join", "Lateness", "Log", "Offset", "Preflight",
+    "Producer", "Rebuild", "Rebuilt", "Receipt", "Record", "Remote", "Rule", "Run", "Session",
+    "Sliding", "Stateful", "StepCheck", "Stream", "Table", "TableJoin", "Time", "Top", "Topic",
     "TopicSettings", "Transaction", "Views", "Window", "aggregate", "alerts", "approx_distinct",
-    "approx_top", "average", "count", "cumulative", "deduplicate", "derive", "distinct",
-    "drain", "enrich", "explode", "expression", "filter", "first", "hopping", "join",
-    "join_tables", "last", "load_sql", "max", "merge", "min", "once_by", "open_log",
-    "open_views", "pattern", "preflight", "quantile", "rebuild", "rekey", "remote", "rule",
-    "run", "running", "select", "session", "sliding", "split", "sql", "start", "stateful",
-    "suggest_lateness", "sum", "table", "top", "tumbling",
+    "approx_top", "average", "count", "cube", "cumulative", "deduplicate", "derive", "distinct",
+    "drain", "enrich", "explode", "expression", "filter", "first", "grouping_sets", "hopping",
+    "join", "join_tables", "last", "load_sql", "max", "merge", "min", "once_by", "open_log",
+    "open_views", "pattern", "preflight", "quantile", "rebuild", "rekey", "remote", "rollup",
+    "rule", "run", "running", "select", "session", "sliding", "split", "sql", "start",
+    "stateful", "suggest_lateness", "sum", "table", "top", "tumbling",
 ]  # fmt: skip
 
 _MODULES = (
@@ -130,3 +134,8 @@ def __getattr__(name: str) -> Any:
         if name in found.__all__:
             return getattr(found, name)
     raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, for tab completion. It loads none of them."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

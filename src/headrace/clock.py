@@ -10,7 +10,6 @@ import time
 from abc import ABC, abstractmethod
 from datetime import UTC, datetime, timedelta
 
-MICROSECOND = 1
 MILLISECOND = 1_000
 SECOND = 1_000_000
 

@@ -27,6 +27,7 @@
     │   ├── MissingExtra            an optional package is not installed; names the extra
     │   ├── PortTaken               the port of a broker is already in use
     │   ├── UnknownView             no view of that name
+    │   ├── AmbiguousView           several applications have a view of that name
     │   ├── InvalidQuery            a query that cannot run, or takes too long
     │   ├── MisusedHandle           a producer, consumer or transaction used after its end
     │   └── Unsupported             this kind of log lacks the named capability
@@ -196,6 +197,10 @@ class PortTaken(UserError):
 
 class UnknownView(UserError):
     """No view of that name."""
+
+
+class AmbiguousView(UserError):
+    """A view name that several applications use, without the application."""
 
 
 class InvalidQuery(UserError):

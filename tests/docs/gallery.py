@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
+from tests.docs import flow_picture, join_pictures, pictures, state_picture
 from tests.docs import how_to_pictures as how_to
-from tests.docs import join_pictures, pictures, state_picture
-from tests.docs.svg import Sheet
+from tests.docs.terminal import terminal
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
-PICTURES: dict[str, Callable[[], Sheet]] = {
+
+
+class Picture(Protocol):
+    """Something that is drawn as SVG."""
+
+    def svg(self) -> str: ...
+
+
+PICTURES: dict[str, Callable[[], Picture]] = {
     "arrival": pictures.arrival,
+    "flow": flow_picture.flow,
     "joins": join_pictures.joins,
     "lag": how_to.lag,
     "late": pictures.late,
@@ -20,6 +30,7 @@ PICTURES: dict[str, Callable[[], Sheet]] = {
     "rebuild": how_to.rebuild,
     "sql": how_to.sql,
     "state": state_picture.state,
+    "terminal": terminal,
     "watermark": pictures.watermark,
     "windows": pictures.windows,
 }

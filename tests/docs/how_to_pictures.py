@@ -9,7 +9,7 @@ from textwrap import dedent
 import headrace as hr
 from headrace.application.doctor.lag import growing_lag
 from headrace.operators.window.meaning import meaning
-from headrace.plan.timing import Timing
+from headrace.plan.batch import Timing
 from tests.docs.pictures import LATENESS, NOON, START, event
 from tests.docs.svg import BLUE, FAINT, GREEN, GREY, INK, ORANGE, RED, Sheet
 

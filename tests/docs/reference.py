@@ -1,12 +1,12 @@
-"""The pages of docs/reference that are made from the code: commands, settings, errors.
+"""The pages of docs/reference that are made from the code: commands, Python, settings, errors.
 
 `scripts/reference` writes them. A test fails when they are out of date.
 """
 
 from __future__ import annotations
 
-import ast
 import dataclasses
+import functools
 import inspect
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,27 @@ import typer.main
 from headrace import errors
 from headrace.cli.main import COMMANDS, app
 from headrace.log.settings import TopicSettings
+from tests.docs import api
+from tests.docs.signatures import code, field_texts, signature
+from tests.unit.mistakes import DECLARED, mistakes
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 _NOTE = "<!-- Made from the code by scripts/reference. -->\n\n"
 
 
+FILES = ("cli.md", "errors.md", "mistakes.md", "settings.md", *api.FILES)
+"""The generated pages."""
+
+
+@functools.cache
 def pages() -> dict[str, str]:
     """Every generated page by its file name."""
     return {
         "cli.md": _NOTE + _commands(),
         "errors.md": _NOTE + _errors(),
+        "mistakes.md": _NOTE + _mistakes(),
         "settings.md": _NOTE + _settings(),
+        **{file: _NOTE + text for file, text in api.pages().items()},
     }
 
 
@@ -64,15 +74,7 @@ def _describe(command: Any, name: str, lines: list[str]) -> None:
 
 def _settings() -> str:
     """A table of the topic settings; what each means is the text below it in the class."""
-    tree = ast.parse(inspect.getsource(TopicSettings)).body[0]
-    assert isinstance(tree, ast.ClassDef)
-    texts: dict[str, str] = {}
-    name = ""
-    for node in tree.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            name = node.target.id
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and name:
-            texts[name] = " ".join(str(node.value.value).split())
+    texts = field_texts(TopicSettings)
     default = TopicSettings().to_text()
     lines = [
         "# Topic settings\n",
@@ -91,9 +93,39 @@ def _errors() -> str:
     tree = inspect.cleandoc(errors.__doc__ or "")
     body = tree.split("\n\n")
     lines = ["# Errors\n", body[0] + "\n", "```text", inspect.cleandoc(body[1]), "```\n", *body[2:]]
+    base = errors.HeadraceError
+    lines += [
+        "\n## class `HeadraceError`\n",
+        code(
+            "from headrace.errors import HeadraceError\n",
+            signature("class HeadraceError", base.__init__, method=True),
+        ),
+        f"{inspect.getdoc(base)}\n",
+        "## Every error\n",
+        "| in `headrace.errors` | |",
+        "|---|---|",
+    ]
+    for name, kind in vars(errors).items():
+        if inspect.isclass(kind) and issubclass(kind, base) and kind is not base:
+            lines.append(f"| `{name}` | {' '.join((inspect.getdoc(kind) or '').split())} |")
     return "\n".join([*lines, ""])
+
+
+def _mistakes() -> str:
+    """The table of mistakes, each with its error as the command line prints it."""
+    lines = [
+        "# Mistakes and their errors\n",
+        "A mistake in a declaration is found when Python runs that line, before Spark starts. The "
+        "error names the line, what was given, and the nearest fix. Each error below is that of "
+        "the line above it, after these declarations. A test compares them.\n",
+        code(DECLARED.strip()),
+    ]
+    for mistake in mistakes():
+        lines += [code(mistake.code), f"```text\n{mistake.error}: {mistake.text}\n```\n"]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
     for file, text in pages().items():
+        (FOLDER / file).parent.mkdir(exist_ok=True)
         (FOLDER / file).write_text(text)

@@ -24,8 +24,10 @@ PAGES = [
 
 _LONG = {
     "docs/concepts/joins.md",
+    "docs/concepts/log-and-queue.md",
     "docs/concepts/panes.md",
     "docs/concepts/windows.md",
+    "docs/how-to/back-up-and-restore.md",
     "docs/how-to/change-a-pipeline.md",
     "docs/how-to/drop-duplicates.md",
     "docs/how-to/exactly-once-to-kafka.md",
@@ -38,7 +40,9 @@ _LONG = {
     "docs/how-to/run-on-a-cluster.md",
     "docs/how-to/run-on-kafka.md",
     "docs/how-to/test-a-pipeline.md",
+    "docs/how-to/use-the-log-from-spark.md",
     "docs/how-to/write-a-pipeline-in-sql.md",
+    "docs/tutorial.md",
 }
 """Pages that start Spark again and again, or several brokers."""
 

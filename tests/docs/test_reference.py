@@ -9,18 +9,46 @@ from pathlib import Path
 import apsw
 import pytest
 
+import headrace
+import headrace.testing
 from headrace import errors
 from headrace.errors import HeadraceError
 from headrace.log.file.catalog import FORMAT
 from headrace.log.file.tables import SCHEMA
-from tests.docs.reference import FOLDER, pages
+from tests.docs.api import THEMES
+from tests.docs.reference import FILES, FOLDER, pages
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("file", sorted(pages()))
+@pytest.mark.parametrize("file", FILES)
 def test_a_generated_page_is_what_the_code_says(file: str) -> None:
     assert (FOLDER / file).read_text() == pages()[file], "run scripts/reference"
+
+
+def test_no_page_of_python_names_is_left_over() -> None:
+    assert set(pages()) == set(FILES)
+    there = {str(path.relative_to(FOLDER)) for path in (FOLDER / "python").iterdir()}
+    assert there == {file for file in FILES if file.startswith("python/")}
+
+
+def test_every_public_name_has_one_place_in_the_reference() -> None:
+    names = [name for theme in THEMES.values() for name in theme.all()]
+    assert sorted(name for name in names if "." not in name) == sorted(headrace.__all__), (
+        "add the name to a theme in tests/docs/api.py, and run scripts/reference"
+    )
+    of_testing = [name.rpartition(".")[2] for name in names if name.startswith("headrace.testing.")]
+    assert sorted(of_testing) == sorted(headrace.testing.__all__)
+
+
+def test_every_public_name_has_a_text() -> None:
+    empty = [
+        (file, entry[0])
+        for file, text in pages().items()
+        if file.startswith("python/") and file != "python/README.md"
+        for entry in re.findall(r"^(## .+\n\n```py\n(?:.*\n)*?```\n\n)(?=#|\Z|\n)", text, re.M)
+    ]
+    assert empty == []
 
 
 def test_every_error_is_drawn_in_the_tree() -> None:

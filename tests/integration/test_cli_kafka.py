@@ -104,7 +104,8 @@ def ended_tool(cli: Kafka, *words: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("locale", ["C", pytest.param("C.UTF-8", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
 def test_a_folder_may_have_any_letters_in_its_name(
     cli: Kafka, monkeypatch: pytest.MonkeyPatch, locale: str
 ) -> None:

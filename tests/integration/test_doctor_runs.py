@@ -257,6 +257,7 @@ def held_up(database: Path, clock: Clock) -> CrashPoint:
     return crash_point
 
 
+@pytest.mark.slow
 def test_slow_checkpoints_are_told_from_batches_with_many_rows() -> None:
     slow, large = hr.App("slow"), hr.App("large")
     with scripted_log(start=NOON + timedelta(hours=1)) as log:

@@ -20,7 +20,7 @@ from headrace.errors import (
 from headrace.log.file.catalog import FILE_NAME, FORMAT
 from headrace.log.file.checksums import checked_vfs
 from headrace.log.file.log import FileLog
-from headrace.log.file.upgrade import OLDEST
+from headrace.log.file.tables import OLDEST
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from headrace.errors import AlreadyRunning, PipelineError
 from headrace.pipeline.stream import Source
 from headrace.plan.crash_points import nothing
 from headrace.plan.steps import steps_of
-from headrace.runtime.checkpoint import Checkpoint
-from headrace.runtime.realtime.query import RealTimeQuery, live_owner
+from headrace.runtime.checkpoint import Checkpoint, live_owner
+from headrace.runtime.realtime.query import RealTimeQuery
 from headrace.runtime.realtime.settings import RealTime
 from headrace.runtime.session import SparkSettings
 from headrace.servers.kafka.state import ClusterState

@@ -26,7 +26,7 @@ from headrace.log import open_log
 from headrace.pipeline.app import Latency
 from headrace.servers.java.ports import HOST, free
 from headrace.servers.kafka import starting
-from headrace.servers.kafka.properties import properties
+from headrace.servers.kafka.starting import properties
 from headrace.testing import Results
 from tests import kafka
 from tests.spark import said, shared

@@ -82,6 +82,7 @@ def judged(app: hr.App, log: Log, progress: tuple[StepProgress, ...]) -> dict[st
         return judge(app, Results(landed, app.name, progress))
 
 
+@pytest.mark.slow
 def test_joins_and_lookups_on_kafka_are_the_oracles(url: str) -> None:
     with open_log(url) as log:
         app = declare("landed")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 import headrace as hr
+from headrace.clock import to_micros
 from headrace.testing import scripted_log
 from tests.property.distinct import check_distinct
 from tests.property.joining import check_join
@@ -18,10 +22,16 @@ TICK = timedelta(microseconds=1)
 HOUR = timedelta(hours=1)
 
 
-def test_a_row_at_the_watermark_is_late_and_one_just_after_it_is_not() -> None:
+@pytest.mark.parametrize(
+    ("column", "event_time", "given"),
+    [("timestamp", "at", lambda moment: moment), ("bigint", "timestamp_micros(at)", to_micros)],
+)
+def test_a_row_at_the_watermark_is_late_and_one_just_after_it_is_not(
+    column: str, event_time: str, given: Callable[[datetime], Any]
+) -> None:
     app = hr.App("edges")
-    events = app.topic("events", schema="k string, n int, at timestamp", event_time="at")
-    others = app.topic("others", schema="k string, at timestamp", event_time="at")
+    events = app.topic("events", schema=f"k string, n int, at {column}", event_time=event_time)
+    others = app.topic("others", schema=f"k string, at {column}", event_time=event_time)
     kind: dict[str, Any] = {"by": "k", "window": hr.tumbling(10 * SECOND), "rows": hr.count()}
     lateness = hr.Lateness(2 * SECOND, 3 * SECOND)
     counts = {
@@ -54,9 +64,9 @@ def test_a_row_at_the_watermark_is_late_and_one_just_after_it_is_not() -> None:
     with scripted_log(start=NOON) as log:
         log.log.ensure_topic(app.topics["others"])
         for number, commit in enumerate(script):
-            rows = [{"k": "a", "n": number, "at": NOON + moment} for moment in commit]
+            rows = [{"k": "a", "n": number, "at": given(NOON + moment)} for moment in commit]
             log.write(events, *rows)
-            log.write(others, {"k": "a", "at": NOON + commit[0]})
+            log.write(others, {"k": "a", "at": given(NOON + commit[0])})
         results = log.run(app, spark=shuffling(2), max_commits=6)
         late = {}
         for name, step in counts.items():

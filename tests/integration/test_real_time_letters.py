@@ -15,7 +15,7 @@ from headrace.log import Topic
 from headrace.log.dead_letter import DEAD_LETTER
 from headrace.pipeline.stream import Source
 from headrace.plan.steps import steps_of
-from headrace.runtime.realtime.letters import TableLetters
+from headrace.runtime.realtime.query import TableLetters
 from headrace.servers.kafka.state import ClusterState
 from tests.kafka_runs import Runs, runs
 from tests.live import rows_in

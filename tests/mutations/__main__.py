@@ -64,7 +64,8 @@ class Tree:
 
     def pytest(self, tests: Iterable[str], *words: str, timeout: float) -> tuple[int, str]:
         """The exit code and the output of tests; 124 if they take too long."""
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words, *tests]
+        # Slow tests too.
+        pytest = [sys.executable, "-m", "pytest", "-q", "-m", "", "-p", "no:cacheprovider"]
         environment = {
             **os.environ,
             "PYTHONPATH": f"{self.folder / 'src'}:{self.folder}",
@@ -72,7 +73,7 @@ class Tree:
             "HYPOTHESIS_SEED": "",
         }
         with subprocess.Popen(
-            command, cwd=self.folder, env=environment, text=True, process_group=0,
+            [*pytest, *words, *tests], cwd=self.folder, env=environment, text=True, process_group=0,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         ) as process:  # fmt: skip
             try:

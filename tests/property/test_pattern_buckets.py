@@ -17,8 +17,9 @@ from headrace.log.state import Topic
 from headrace.operators.pattern import matching
 from headrace.operators.pattern.meaning import matched
 from headrace.operators.stateful.declare import Stateful
-from headrace.operators.stateful.meaning import judged, watermark_of
+from headrace.operators.stateful.meaning import judged
 from headrace.oracle.events import Event
+from headrace.oracle.rows import watermark_of
 from headrace.schema.ddl import parse_schema
 from tests.property.folding import counted
 from tests.property.test_buckets import SECOND, cuts, logs, visited
@@ -47,7 +48,7 @@ def check(made: Stateful, commits: list[list[Event]], cut: list[bool]) -> list[A
     """The bucket's matches are the oracle's."""
     events = [event for commit in commits for event in commit]
     times = [event.event_time for event in events if event.event_time is not None]
-    now = watermark_of(made, {"events": max(times, default=None)})
+    now = watermark_of(made, {"events": max(times, default=None)}, made.delay)
     expected = matched(made, judged(made, events), now)
     output, _, _ = visited(made, commits, cut, COLUMNS)
     assert counted(output) == counted(expected)

@@ -225,6 +225,18 @@ def test_what_is_looked_up_is_the_oracles() -> None:
     explore(3, fresh=True)
 
 
+@pytest.mark.parametrize("amend", [0, 1])
+def test_a_deletion_before_the_table_has_a_time_amends_as_any_other(amend: int) -> None:
+    app, step = declare("left", 0, 1, "id", amend)
+    with scripted_log(start=NOW) as log:
+        for topic in app.topics.values():
+            log.log.ensure_topic(topic)
+        write(log, app, [[{"k": "b", "n": 1, "tags": ["x"], "at": BEGIN}]])
+        change(log, app, [{"key": "b"}])
+        found, _ = check(step, log.run(app, spark=shuffling(1)))
+    assert [row["revision"] for row in found.rows] == [1 + amend]
+
+
 @pytest.mark.slow
 def test_what_is_looked_up_is_the_oracles_at_length() -> None:
     seen = explore(150)

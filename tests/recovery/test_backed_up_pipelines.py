@@ -24,13 +24,10 @@ def log() -> Iterator[ScriptedLog]:
         yield log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("which", "moments"),
-    [
-        ("small", ("computed", "committed")),
-        pytest.param("grid", MOMENTS, marks=pytest.mark.slow),
-        pytest.param("state", MOMENTS, marks=pytest.mark.slow),
-    ],
+    [("small", ("computed", "committed")), ("grid", MOMENTS), ("state", MOMENTS)],
 )
 def test_a_backup_made_at_any_point_of_a_batch_goes_on_to_the_same_results(
     log: ScriptedLog, tmp_path: Path, which: Which, moments: tuple[str, ...]

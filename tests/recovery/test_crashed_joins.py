@@ -26,6 +26,7 @@ def run_through(points: dict[str, int], commits: int, cut: int) -> None:
         assert all(found.values())
 
 
+@pytest.mark.slow
 def test_a_join_that_crashed_tells_the_same() -> None:
     run_through({"stored panes": 2, "committed": 1}, commits=20, cut=6)
 

@@ -86,6 +86,7 @@ def stored(cluster: Cluster, topic: str) -> list[str]:
     return values
 
 
+@pytest.mark.slow
 def test_what_all_in_sync_replicas_acknowledged_survives_the_loss_of_the_leader(
     cluster: Cluster,
 ) -> None:

@@ -78,6 +78,7 @@ def _cut(checkpoint: Path, synced: set[Path], choose: random.Random, *, state: b
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
+@pytest.mark.slow
 def test_a_step_goes_on_where_a_power_cut_took_what_spark_notes_of_its_batches(
     log: ScriptedLog, synced: set[Path]
 ) -> None:

@@ -17,9 +17,9 @@ from headrace.errors import InvalidPipeline
 from headrace.language.differences import differences
 from headrace.operators.alerts.meaning import Flagged, Seen, Verdict, flagged
 from headrace.oracle.events import Event
+from headrace.pipeline.row_steps import needed_columns
 from headrace.pipeline.stream import Source
 from headrace.plan.law import Law
-from headrace.plan.reads import needed_columns
 from headrace.plan.steps import definition_of, fingerprint, steps_of
 
 SECOND = timedelta(seconds=1)

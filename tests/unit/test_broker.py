@@ -18,8 +18,7 @@ from headrace.servers.java.ports import HOST, answers, free, require
 from headrace.servers.java.process import Process, start, started_at
 from headrace.servers.kafka import Cluster
 from headrace.servers.kafka.layout import Folder, Layout, Node
-from headrace.servers.kafka.properties import properties
-from headrace.servers.kafka.reasons import reason
+from headrace.servers.kafka.starting import properties, reason
 from tests.waiting import wait_until
 
 STUBBORN = (

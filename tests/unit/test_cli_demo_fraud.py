@@ -23,7 +23,7 @@ from headrace.cli.demonstration.fraud.account import (
     picture,
     rule_scores,
 )
-from headrace.cli.demonstration.fraud.play import Results, Scene
+from headrace.cli.demonstration.fraud.play import Results
 from headrace.cli.demonstration.fraud.recount import (
     FAST,
     MANY,
@@ -35,6 +35,7 @@ from headrace.cli.demonstration.fraud.recount import (
 )
 from headrace.cli.demonstration.fraud.screen import draw, plain_line, summary
 from headrace.cli.demonstration.fraud.traffic import SCENARIOS, Incident, distance, traffic
+from headrace.cli.demonstration.play import Scene
 from headrace.cli.demonstration.stage import pipeline_file
 from headrace.cli.loading import load_app
 from headrace.clock import SECOND, VirtualClock, micros, to_datetime
@@ -244,7 +245,7 @@ def drawn(thing: RenderableType) -> str:
 
 
 def test_alerts_are_drawn_with_the_newest_first_and_told_in_a_line() -> None:
-    waiting = Scene("file:./x", 3.0, 20, START, False, None)
+    waiting: Scene[Results] = Scene("file:./x", 3.0, 20, START, False, None)
     assert "starting Spark" in drawn(draw(waiting))
     assert plain_line(waiting) == "00:03  20 written; starting Spark ..."
     rows = [

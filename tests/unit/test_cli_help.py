@@ -37,7 +37,7 @@ def test_every_command_of_the_design_is_there() -> None:
     assert set(LEAVES) == {
         *(f"topics {verb}" for verb in topics),
         *(f"groups {verb}" for verb in groups),
-        *(f"views {verb}" for verb in ("list", "show", "query")),
+        *(f"views {verb}" for verb in ("list", "show", "query", "export")),
         "log check",
         "backup",
         "restore",

@@ -108,9 +108,7 @@ def test_what_a_package_raises_is_told_with_its_line(folder: Path) -> None:
 def test_a_declaration_that_is_wrong_keeps_its_kind_and_gets_its_line(folder: Path) -> None:
     (folder / "wrong.py").write_text("import headrace as hr\napp = hr.App('no blanks')\n")
     error = refused("wrong:app")
-    assert error.hint.splitlines()[-1] == (
-        f"See {folder / 'wrong.py'}:2: app = hr.App('no blanks')"
-    )
+    assert error.hint.endswith(f"See {folder / 'wrong.py'}:2: app = hr.App('no blanks')")
     (folder / "wrong2.py").write_text(
         "import headrace as hr\n"
         "app = hr.App('shop')\n"

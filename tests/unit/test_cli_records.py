@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.printing import Printer
+from headrace.cli.consuming import Printer
 from headrace.cli.records import RecordFormat, line_reader, text_or_base64, zulu
 from headrace.errors import InvalidRecord
 from headrace.log import Record, Topic

@@ -48,7 +48,7 @@ def test_a_row_may_be_late_exactly_if_the_shortest_of_its_windows_is_closed() ->
     source = hr.App("a").topic("t", schema="k string, at timestamp", event_time="at")
     lateness = hr.Lateness(tick, tick)
     step = hr.aggregate(source, by="k", window=window, lateness=lateness, n=hr.count())
-    closing = closing_of(step)
+    closing = closing_of(step.window, step.patience)
     for moment in range(-15, 15):
         first, *_ = window.ends(moment)
         for frontier in range(-40, 40):

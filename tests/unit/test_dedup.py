@@ -20,12 +20,12 @@ from headrace.log import Log
 from headrace.operators.dedup.declare import Keep
 from headrace.operators.dedup.payload import Distinct, GroupShapes
 from headrace.operators.dedup.state import GroupKeeper, GroupTable
+from headrace.pipeline.row_steps import needed_columns
 from headrace.pipeline.stream import Source
 from headrace.plan.batch import StepBatch
 from headrace.plan.crash_points import nothing
 from headrace.plan.law import Law
 from headrace.plan.metadata import OPENED
-from headrace.plan.reads import needed_columns
 from headrace.plan.steps import definition_of, fingerprint, steps_of
 from headrace.store.keeper import Passage, Stored
 from headrace.store.sqlite.database import Database
@@ -51,7 +51,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "no time": (lambda: once(ttl=timedelta(0)), "must be positive"),
     "less than none": (lambda: once(ttl=-HOUR), "must be positive"),
     "delay": (lambda: once(delay=-HOUR), "delay cannot be negative"),
-    "keep": (lambda: once(keep="newest"), "Use first or last"),
+    "keep": (lambda: once(keep="newest"), "Use 'first' or 'last'"),
     "again": (lambda: once(once()), "no event time of their own"),
     "name": (lambda: once(source(more=", watermark timestamp")), "'watermark' is reserved"),
     "view": (lambda: hr.App("notes").view("notes", once()), "publish"),

@@ -10,8 +10,8 @@ from headrace.application.doctor.checkpoints import slow_checkpoints
 from headrace.application.doctor.lag import Skew, growing_lag, skew_of
 from headrace.application.doctor.sample import Sample
 from headrace.log import Topic
+from headrace.plan.batch import Timing
 from headrace.plan.position import Position
-from headrace.plan.timing import Timing
 
 
 def batches(lags: Sequence[int], rows: int = 10) -> list[Timing]:

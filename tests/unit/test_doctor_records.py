@@ -7,10 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from headrace.application.doctor.records import Records
+from headrace.plan.batch import Timing
 from headrace.plan.law import Law
-from headrace.plan.timing import Timing
 from headrace.store.sqlite.database import Database
-from headrace.store.sqlite.timings import Timings
+from headrace.store.sqlite.sink import Timings
 
 
 def timing(batch: int) -> Timing:

@@ -17,10 +17,8 @@ import pytest
 import headrace
 from headrace.errors import InvalidSetting, JarRefused, JarUnavailable, Retryable, ServerError
 from headrace.servers.java import Fetching, Jar, locked
-from headrace.servers.java.jars import cache, fetch
-from headrace.servers.java.lock import FOLDER
+from headrace.servers.java.jars import CENTRAL, FOLDER, cache, fetch, repository
 from headrace.servers.java.ports import free
-from headrace.servers.java.repository import CENTRAL, repository
 from tests.waiting import left
 
 SECRET = "hunter2-is-the-secret"

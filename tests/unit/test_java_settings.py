@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from headrace.errors import InvalidSetting, Unsupported
-from headrace.plan.kafka.java_settings import java_settings
+from headrace.plan.kafka.connection import java_settings
 
 CANARY = "c4n4ry7f3ac4n4ry"
 CHAIN = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from headrace.clock import LAST_MOMENT
 from headrace.errors import InvalidSchema
 from headrace.log import Topic, TopicSettings
-from headrace.log.kafka.garbage import Garbage
 from headrace.log.kafka.rows_avro import AvroRows
-from headrace.log.kafka.rows_bytes import BytesRows
+from headrace.log.kafka.rows_bytes import BytesRows, Garbage
 from headrace.log.kafka.rows_json import JsonRows
 from headrace.log.kafka.wire import check_columns
 from headrace.log.partitioner import key_bytes, key_of_bytes

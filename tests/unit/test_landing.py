@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headrace.log import Topic
 from headrace.plan.kafka.decode import ROW
-from headrace.runtime.landing.landed import Landed, LandingTable
+from headrace.runtime.landing.landing import Landed, LandingTable
 from headrace.runtime.landing.parting import Parted, part
 from headrace.store.sqlite.database import Database
 

@@ -53,7 +53,7 @@ def test_a_row_is_late_for_the_windows_that_the_frontier_has_closed(
 ) -> None:
     step, frontier = counting(window, delay, grace), moment + ahead
     late = [end for end in window.ends(moment) if end + delay + grace <= frontier]
-    closing = closing_of(step)
+    closing = closing_of(step.window, step.patience)
     assert (moment < closing.all_open_from(frontier)) == bool(late)
     assert closing.touches(commit(moment, frontier)) == bool(late)
     if not isinstance(window, Cumulative):  # of which the source leaves out nothing
@@ -91,7 +91,7 @@ def test_a_row_without_windows_is_late_when_the_frontier_is_a_delay_past_it(
 
 
 def test_nothing_is_late_before_there_is_a_frontier_or_a_row() -> None:
-    closing = closing_of(counting(WINDOWS[0], 0, 0))
+    closing = closing_of(WINDOWS[0], 0 * TICK)
     assert not closing.touches(commit(None, 5))
     assert not closing.touches(commit(5, None))
     assert not np.any([closing.touches(commit(0, 0))])

@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 from headrace.clock import SECOND, Clock, VirtualClock
-from headrace.errors import InvalidQuery
+from headrace.errors import AmbiguousView, InvalidQuery
 from headrace.store import Views, open_views
 from headrace.store.location import views_folder
 from headrace.store.sqlite.database import FORMAT, Database
@@ -85,18 +85,53 @@ def test_applications_whose_names_differ_by_case_are_two(tmp_path: Path) -> None
     with open_views(f"file:{tmp_path}") as views:
         assert views.query("SELECT url FROM shop.hits").rows == [("shop",)]
         assert views.query("SELECT url FROM Shop.hits").rows == [("Shop",)]
-        assert views.state("hits").app == "Shop"
+        with pytest.raises(AmbiguousView, match=r"'hits': Shop, shop\. Write Shop\.hits or shop"):
+            views.state("hits")
+        assert views.state("Shop.hits").app == "Shop"
 
 
-def test_a_view_that_two_applications_have_is_the_first_ones(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT url FROM hits",
+        "SELECT count(*) FROM HITS",
+        "SELECT s.url FROM second.hits s, hits",
+        "WITH t AS (SELECT * FROM hits) SELECT 1 FROM t",
+        "SELECT 1 WHERE EXISTS (SELECT 1 FROM 'hits')",
+    ],
+)
+def test_a_view_that_two_applications_have_is_asked_for_by_both_names(
+    tmp_path: Path, sql: str
+) -> None:
     make(tmp_path, "second")
     make(tmp_path, "first")
     with open_views(f"file:{tmp_path}") as views:
-        assert views.query("SELECT url FROM hits").rows == [("first",)]
-        both = views.query("SELECT hits.url, s.url FROM hits, second.hits s")
-        assert both.rows == [("first", "second")]
-        assert views.query('SELECT url FROM "second"."hits"').rows == [("second",)]
-        assert views.state("hits").app == "first"
+        with pytest.raises(AmbiguousView, match=r"'hits': first, second\. Write \"first\"\.\"hits"):
+            views.query(sql)
+        with pytest.raises(AmbiguousView, match=r"'hits': first, second\. Write first\.hits or se"):
+            views.rows("hits")
+    with open_views(f"file:{tmp_path}", app="second") as views:
+        assert views.query("SELECT url FROM hits").rows == [("second",)]
+        assert views.rows("hits") == [{"url": "second"}]
+
+
+@pytest.mark.parametrize(
+    ("sql", "found"),
+    [
+        ("SELECT hits.url, s.url FROM first.hits, second.hits s", ("first", "second")),
+        ('SELECT url FROM "second"."hits"', ("second",)),
+        ("WITH hits AS (SELECT 7) SELECT count(*) FROM hits", (1,)),
+        ("WITH hits(n) AS (SELECT 7) SELECT n FROM hits", (7,)),
+    ],
+)
+def test_a_query_that_says_which_view_is_answered(
+    tmp_path: Path, sql: str, found: tuple[object, ...]
+) -> None:
+    make(tmp_path, "second")
+    make(tmp_path, "first")
+    with open_views(f"file:{tmp_path}") as views:
+        assert views.query(sql).rows == [found]
+        assert views.rows("second.hits") == [{"url": "second"}]
 
 
 def test_more_applications_than_sqlite_attaches_are_read(tmp_path: Path) -> None:
@@ -105,7 +140,8 @@ def test_more_applications_than_sqlite_attaches_are_read(tmp_path: Path) -> None
         shutil.copy(made, made.with_name(f"app{number:03}.db"))
     with open_views(f"file:{tmp_path}") as views:
         assert len(views.list()) == 130
-        assert views.query("SELECT count(*) FROM hits").rows == [(1,)]
+        with pytest.raises(AmbiguousView, match=r"app000, .*, app004, \.\.\.\. Write"):
+            views.query("SELECT count(*) FROM hits")
         assert views.query("SELECT count(*) FROM app129.hits, app003.hits").rows == [(1,)]
 
 

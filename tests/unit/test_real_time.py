@@ -144,7 +144,7 @@ def test_a_run_in_real_time_does_not_catch_up_and_end() -> None:
 
 
 def test_a_latency_that_there_is_not_is_refused() -> None:
-    with pytest.raises(InvalidPipeline, match="Use micro-batch or real-time"):
+    with pytest.raises(InvalidPipeline, match="Use 'micro-batch' or 'real-time'"):
         hr.App("cards", latency="soon")  # type: ignore[arg-type]
 
 
@@ -208,7 +208,7 @@ PROGRESS: dict[str, Any] = {
 def counting() -> Counting:
     made = Counting()
     made._read.append("read-0")
-    made.counters.name(made.counters.filtered, "filtered")
+    made.counters.filtered.append("filtered-0")
     return made
 
 

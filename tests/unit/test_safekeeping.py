@@ -15,9 +15,8 @@ import apsw
 import pytest
 
 from headrace.application.safekeeping import backup as backups
-from headrace.application.safekeeping.backup import MANIFEST, backup, restore
+from headrace.application.safekeeping.backup import MANIFEST, backup, copy_checkpoint, restore
 from headrace.application.safekeeping.check import check
-from headrace.application.safekeeping.checkpoints import copy_checkpoint
 from headrace.errors import (
     CorruptSegment,
     HeadraceError,

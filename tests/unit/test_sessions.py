@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.operators.window.session.spark import GROUP, grouped
-from headrace.operators.window.session.state import OpenSessions
+from headrace.operators.window.sessions import GROUP, grouped
+from headrace.operators.window.state import OpenSessions
 from headrace.pipeline.time import WINDOW_END, WINDOW_START
 from headrace.plan.steps import steps_of
 from headrace.store.sqlite.database import Database

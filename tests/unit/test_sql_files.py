@@ -114,7 +114,7 @@ def test_what_spark_may_refuse_later_has_its_place_in_the_file(folder: Path) -> 
 
 REFUSED = [
     ("CREATE TOPIC v (url STRIN, at TIMESTAMP) WITH (event_time = 'at')", "'STRIN'", "1:17"),
-    ("CREATE TOPIC v (at TIMESTAMP) WITH (event_time = 'att')", "'att' is not in", "1:1"),
+    ("CREATE TOPIC v (at TIMESTAMP) WITH (event_time = 'att')", "'att' that is not in", "1:1"),
     ("CREATE TOPIC v (at TIMESTAMP)", "which column is the event time", "1:1"),
     ("CREATE TOPIC v WITH (event_time = 'at')", "no columns", "1:16"),
     ("CREATE TOPIC v (at TIMESTAMP) WITH (event_time = 'at', skwe = '1h')", "'skwe'", "1:63"),
@@ -189,3 +189,224 @@ def test_a_file_of_sql_has_one_application(folder: Path) -> None:
     with pytest.raises(UserError) as caught:
         load_app("shop.sql:app")
     assert caught.value.hint == "An SQL file is one application: write shop.sql"
+
+
+SEED_004 = """\
+    CREATE TABLE clicks (
+        user_id STRING,
+        url STRING,
+        click_time TIMESTAMP(3),
+        WATERMARK FOR click_time AS click_time - INTERVAL '5' SECOND
+    ) WITH (
+        'connector' = 'kafka',
+        'topic' = 'user-clicks',
+        'properties.bootstrap.servers' = 'broker:9092',
+        'format' = 'json'
+    );
+"""
+CLICKS = """\
+CREATE VIEW clicks_per_user AS
+SELECT user_id, window_start, window_end, COUNT(url) AS click_count
+FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(click_time), INTERVAL '5' MINUTES))
+GROUP BY user_id, window_start, window_end;
+"""
+
+
+def clicks_app(**lateness: timedelta) -> hr.App:
+    app = hr.App("shop", log="kafka://broker:9092")
+    clicks = app.topic(
+        "user-clicks",
+        schema="user_id string, url string, click_time timestamp",
+        event_time="click_time",
+    )
+    given = {"delay": timedelta(seconds=5), "grace": timedelta(0), **lateness}
+    counted = hr.aggregate(
+        clicks,
+        by="user_id",
+        window=hr.tumbling(timedelta(minutes=5)),
+        lateness=hr.Lateness(**given),
+        click_count=hr.count("url"),
+    )
+    app.view("clicks_per_user", counted)
+    return app
+
+
+def check_same(made: hr.App, other: hr.App) -> None:
+    """Both applications are the same: their topics, their log, and all of their steps."""
+    assert (made.name, made.log, made.topics) == (other.name, other.log, other.topics)
+    for one, same in zip(steps_of(made), steps_of(other), strict=True):
+        assert one.stream == same.stream
+        assert definition_of(one) == definition_of(same)
+
+
+def test_the_source_of_seed_004_is_declared_as_it_is_written(folder: Path) -> None:
+    check_same(loaded(SEED_004 + CLICKS), clicks_app())
+
+
+def test_a_view_may_have_another_lateness_than_the_watermark(folder: Path) -> None:
+    minute = timedelta(minutes=1)
+    graced = CLICKS.replace(" AS\n", " WITH (grace = '1 minute') AS\n")
+    check_same(loaded(SEED_004 + graced), clicks_app(grace=minute))
+    both = CLICKS.replace(" AS\n", " WITH (delay = '1 minute', grace = '1 minute') AS\n")
+    check_same(loaded(SEED_004 + both), clicks_app(delay=minute, grace=minute))
+
+
+def test_a_table_has_the_types_and_properties_of_flink(folder: Path) -> None:
+    made = loaded(
+        "CREATE TABLE a (id BIGINT NOT NULL, raw BYTES, name VARCHAR, b ROW<at TIMESTAMP_LTZ(3), "
+        "m MAP<STRING, INT>>, paid DECIMAL(10, 2), at TIMESTAMP_LTZ(6), WATERMARK FOR at AS at)\n"
+        "WITH ('connector' = 'kafka', 'key.fields' = 'id', 'value.format' = 'avro', "
+        "'scan.startup.mode' = 'earliest-offset', 'properties.group.id' = 'g', partitions = 3);"
+    )
+    same = hr.App("shop")
+    same.topic(
+        "a",
+        schema="id bigint not null, raw binary, name string, b struct<at: timestamp, "
+        "m: map<string, int>>, paid decimal(10, 2), at timestamp",
+        event_time="at",
+        key="id",
+        partitions=3,
+        settings={"format": "avro"},
+    )
+    assert (made.topics, made.log) == (same.topics, None)
+
+
+JOINS = """\
+CREATE TABLE orders (id STRING, currency STRING, price INT, at TIMESTAMP(3),
+    WATERMARK FOR at AS at - INTERVAL '5' SECOND) WITH ('connector' = 'kafka');
+CREATE TABLE sent (order_id STRING, sent_at TIMESTAMP(3),
+    WATERMARK FOR sent_at AS sent_at - INTERVAL '1' MINUTE) WITH ('connector' = 'kafka');
+CREATE TABLE rates (currency STRING, rate DOUBLE, since TIMESTAMP(3),
+    WATERMARK FOR since AS since - INTERVAL '5' SECOND,
+    PRIMARY KEY (currency) NOT ENFORCED) WITH ('connector' = 'upsert-kafka');
+CREATE TABLE names (code STRING PRIMARY KEY NOT ENFORCED, name STRING, added TIMESTAMP(3),
+    WATERMARK FOR added AS added - INTERVAL '5' SECOND) WITH ('connector' = 'upsert-kafka');
+
+CREATE STREAM shipped AS
+SELECT * FROM orders o, sent s
+WHERE o.id = s.order_id AND sent_at BETWEEN at AND at + INTERVAL '4' HOUR;
+CREATE STREAM converted WITH (wait = '1 minute') AS
+SELECT * FROM orders o LEFT JOIN rates FOR SYSTEM_TIME AS OF o.at AS r ON o.currency = r.currency;
+CREATE STREAM once WITH (ttl = '1 day') AS
+SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY id ORDER BY at) AS n FROM orders)
+WHERE n = 1;
+CREATE VIEW currencies AS SELECT * FROM rates JOIN names ON rates.currency = names.code;
+CREATE VIEW best AS
+SELECT * FROM (
+    SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY paid DESC) AS n
+    FROM (SELECT currency, SUM(price) AS paid FROM TABLE(TUMBLE(TABLE orders, INTERVAL '1' HOUR))
+          GROUP BY window_start, window_end, currency))
+WHERE n <= 3;
+PUBLISH shipped TO 'shipped';
+PUBLISH LATE OF shipped TO 'shipped.late';
+PUBLISH converted TO 'converted';
+PUBLISH once TO 'once';
+PUBLISH LATE OF best TO 'best.late';
+"""
+
+
+def test_a_watermark_is_the_delay_of_joins_and_duplicates_too(folder: Path) -> None:
+    second, minute, hour = (timedelta(seconds=n) for n in (1, 60, 3600))
+    app = hr.App("shop")
+    orders = app.topic(
+        "orders", schema="id string, currency string, price int, at timestamp", event_time="at"
+    )
+    sent = app.topic("sent", schema="order_id string, sent_at timestamp", event_time="sent_at")
+    rates = app.topic(
+        "rates",
+        schema="currency string, rate double, since timestamp",
+        event_time="since",
+        key="currency",
+    )
+    names = app.topic(
+        "names", schema="code string, name string, added timestamp", event_time="added", key="code"
+    )
+    shipped = hr.join(orders, sent, on={"id": "order_id"}, after=4 * hour, delay=minute)
+    known = hr.table(rates, key="currency")
+    paid = hr.aggregate(
+        orders,
+        by="currency",
+        window=hr.tumbling(hour),
+        lateness=hr.Lateness(delay=5 * second, grace=timedelta(0)),
+        paid=hr.sum("price"),
+    )
+    best = hr.top(paid, 3, by="paid")
+    app.view(
+        "currencies", hr.join_tables(known, hr.table(names, key="code"), on={"currency": "code"})
+    )
+    app.view("best", best)
+    app.publish("shipped", shipped)
+    app.publish("shipped.late", shipped.late)
+    app.publish("converted", hr.enrich(orders, known, on="currency", wait=minute))
+    app.publish("once", hr.deduplicate(orders, by="id", ttl=24 * hour, delay=5 * second))
+    app.publish("best.late", paid.late)
+    check_same(loaded(JOINS), app)
+
+
+FLINK_BID = """\
+CREATE TABLE Bid (bidtime TIMESTAMP(3), price DECIMAL(10, 2), item STRING, supplier_id STRING,
+    WATERMARK FOR bidtime AS bidtime - INTERVAL '1' SECOND) WITH ('connector' = 'kafka');
+"""
+TABLE = "CREATE TABLE v (at TIMESTAMP(3), WATERMARK FOR at AS at) WITH ("
+FLINK_REFUSED = [
+    ("CREATE TABLE v (at TIMESTAMP(3)) WITH ('connector' = 'kafka')", "is the event time", "1:1"),
+    ("CREATE TABLE v (at TIMESTAMP(3), WATERMARK FOR at AS now()) WITH ('format' = 'json')",
+     "its column less a delay", "1:34"),
+    ("CREATE TABLE v (at TIMESTAMP(3), WATERMARK FOR at AS at + INTERVAL '1' DAY)",
+     "its column less a delay", "1:34"),
+    ("CREATE TABLE v (at TIMESTAMP(3), WATERMARK FOR at AS at - 5)", "not an interval", "1:59"),
+    ("CREATE TABLE v (at TIMESTAMP(3), WATERMARK FOR att AS att)", "'att' that is not in", "1:1"),
+    ("CREATE TABLE v (at TIMESTAMP(3), p AS PROCTIME(), WATERMARK FOR at AS at)",
+     "not in the rows of the topic", "1:34"),
+    ("CREATE TABLE v (at TIMESTAMP(3) METADATA FROM 'timestamp', WATERMARK FOR at AS at)",
+     "not in the rows of the topic", "1:17"),
+    ("CREATE TABLE v (at TIMESTAMP(3), PRIMARY KEY id, WATERMARK FOR at AS at)",
+     "not a primary key", "1:34"),
+    (f"{TABLE}'connector' = 'datagen')", "no connector 'datagen'", "1:78"),
+    (f"{TABLE}'format' = 'csv')", "'csv'", "1:75"),
+    (f"{TABLE}'scan.startup.mode' = 'latest-offset')", "from its beginning", "1:86"),
+    (f"{TABLE}'properties.security.protocol' = 'SSL')", "a setting of the log", "1:97"),
+    (f"{TABLE}event_time = 'at')", "event time already", "1:77"),
+    ("CREATE APPLICATION a WITH (log = 'file:./data');\n"
+     f"{TABLE}'properties.bootstrap.servers' = 'b:9092')", "one log", "2:97"),
+    (FLINK_BID + "SELECT * FROM Bid", "not a statement of a pipeline", "3:1"),
+    (FLINK_BID + "INSERT INTO x SELECT * FROM Bid", "not a statement of a pipeline", "3:1"),
+    (JOINS.replace("ttl = '1 day'", "wait = '1 day', ttl = '1 day'"), "use for 'wait'", "16:33"),
+    (JOINS.replace(" WITH (ttl = '1 day')", ""), "does not say its ttl", "17:45"),
+    (JOINS.replace("VIEW currencies AS", "VIEW currencies WITH (delay = '1 s') AS"),
+     "use for 'delay'", "19:38"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "says", "place"), FLINK_REFUSED)
+def test_a_declaration_of_flink_that_cannot_be_is_refused_at_its_place(
+    folder: Path, text: str, says: str, place: str
+) -> None:
+    test_a_file_is_refused_at_its_line_and_column(folder, text, says, place)
+
+
+CASCADE = """\
+CREATE VIEW window1 AS
+SELECT window_start, window_end, window_time as rowtime, SUM(price) as partial_price
+  FROM TABLE(
+    TUMBLE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '5' MINUTES))
+  GROUP BY supplier_id, window_start, window_end, window_time;
+
+CREATE VIEW window2 AS
+SELECT window_start, window_end, SUM(partial_price) as total_price
+  FROM TABLE(
+      TUMBLE(TABLE window1, DESCRIPTOR(rowtime), INTERVAL '10' MINUTES))
+  GROUP BY window_start, window_end;
+"""
+
+
+def test_flinks_cascade_of_windows_is_refused_with_the_way_through_a_topic(folder: Path) -> None:
+    error = refused(FLINK_BID + CASCADE)
+    assert "Results have no window_time" in error.message
+    assert "publish them to a topic, and read the topic" in error.hint
+    assert "shop.sql:4:34" in error.hint
+    selected = CASCADE.replace("window_time as rowtime", "supplier_id")
+    error = refused(FLINK_BID + selected)
+    assert error.message == "'window1' has results, which have no event time"
+    assert "Publish it to a topic, and read the topic" in error.hint
+    assert "shop.sql:12:20" in error.hint

@@ -44,15 +44,15 @@ ROWS = [
     ("SELECT url\nFROM views\nORDER BY url", "has no ORDER BY", "ORDER", "views query"),
     ("SELECT url FROM views LIMIT 3", "no LIMIT", "LIMIT", "views query"),
     ("SELECT DISTINCT url FROM views", "remember every row", "DISTINCT", "Group by"),
-    ("SELECT url FROM views JOIN more ON 1 = 1", "cannot be joined", "JOIN", "UNION ALL"),
-    ("SELECT url, ms FROM views, more", "cannot be joined", ", more", "UNION ALL"),
+    ("SELECT * FROM views JOIN more ON 1 = 1", "condition of this join", "1 = 1", "BETWEEN"),
+    ("SELECT * FROM views, more", "no columns that are equal", ", more", "a.key = b.key"),
     ("SELECT url FROM views UNION SELECT url FROM more", "every row", "UNION", "Write UNION ALL"),
     ("SELECT url FROM views EXCEPT SELECT url FROM more", "every row", "EXCEPT", "UNION ALL"),
     ("SELECT * FROM views UNION ALL SELECT url FROM more", "the same", "SELECT url", "one order"),
     ("SELECT url, ms FROM views UNION ALL SELECT ms, url FROM more", "in the same order",
      "SELECT ms", "BY NAME"),
     ("SELECT url FROM views WHERE url IN (SELECT url FROM more)", "part of an expression",
-     "SELECT url FROM more", "one stream"),
+     "SELECT url FROM more", "JOIN"),
     ("SELECT max(ms) OVER (ORDER BY at) AS m FROM views", "order of rows", "OVER", "SLIDE"),
     ("SELECT url FROM wiews", "no stream 'wiews'", "wiews", "Did you mean 'views'?"),
     ("SELECT url FROM hits", "has results", "hits", "Publish it to a topic"),
@@ -63,7 +63,7 @@ ROWS = [
     ("SELECT * EXCEPT (url) FROM views", "cannot be selected", "*", "name the columns"),
     ("SELECT url,\n  upper(usr) AS who\nFROM views", "no column 'usr'", "usr", "'user'?"),
     ("SELECT url FROM views\nWHERE ms > 1\n  AND mss < 9", "no column 'mss'", "mss", "'ms'?"),
-    ("SELECT url FROM views v WHERE v.ms > 1", "by its stream: 'v.ms'", "v.ms", "Write ms"),
+    ("SELECT url FROM views v WHERE v.mss > 1", "no column 'mss' in v", "v.mss", "'v.ms'?"),
     ("SELECT url FROM views TABLESAMPLE (10 ROWS)", "cannot follow", "TABLE", "Leave it out"),
     ("SELECT EXPLODE(tags) FROM views", "under one name", "EXPLODE", "AS name"),
     ("SELECT EXPLODE_OUTER(tags) AS tag FROM views", "under one name", "EXPLODE", "AS name"),
@@ -77,6 +77,8 @@ ROWS = [
     ("SELECT url\nFROM views WHERE", "missing after 'WHERE'", "WHERE", "Spark SQL"),
     ("SELECT url url url FROM views", "'url' is not expected", "url FROM", "Spark SQL"),
     ("SELECT lower(url FROM views", "not closed", "(", "Close it"),
+    ("SELECT url, , ms FROM views", "missing beside ','", ", , ms", "Add or remove"),
+    ("SELECT url FROM views WHERE ms >", "missing after '>'", ">", "Spark SQL"),
     ("SELECT url) FROM views", "closes none", ")", "Remove it"),
     ("SELECT url\nFROM views WHERE user = 'ann", "does not end", "FROM", "Close it"),
     ("WITH RECURSIVE a AS (SELECT * FROM views) SELECT * FROM a", "WITH", "RECURSIVE", "name AS"),
@@ -100,7 +102,7 @@ GROUPS = [
     (f"SELECT url, COUNT(*) AS n FROM views GROUP BY 1, {WINDOW}", "its name", "1,", "number"),
     (f"SELECT url, ms, COUNT(*) AS n FROM views GROUP BY url, {WINDOW}", "neither", "ms", "Add it"),
     (f"SELECT *, COUNT(*) AS n FROM views GROUP BY url, {WINDOW}", "not selected", "url", "key"),
-    (f"SELECT url, COUNT(*) FROM views GROUP BY url, {WINDOW}", "needs a name", "COUNT", "AS name"),
+    (f"SELECT url, 1 + COUNT(*) FROM views GROUP BY url, {WINDOW}", "a name", "1 +", "AS name"),
     (f"SELECT url FROM views GROUP BY url, {WINDOW}", "needs an aggregate", "SELECT", "COUNT(*)"),
     (f"SELECT url, SUM(mss) AS n FROM views GROUP BY url, {WINDOW}", "'mss'", "mss", "'ms'?"),
     (f"SELECT url, FIRST(ms, true) AS n FROM views GROUP BY url, {WINDOW}", "nulls", "FIRST", "BY"),
@@ -120,8 +122,12 @@ GROUPS = [
      "SUM", "different"),
     (f"SELECT url, COUNT(*) AS n FROM ({BY}, {WINDOW}) GROUP BY url, {WINDOW}", "outermost",
      "SELECT url, COUNT(*) AS n FROM views", "to a topic"),
-    (f"{BY}, {WINDOW} UNION ALL {BY}, {WINDOW}", "Only the outermost", None, "around it"),
-    (f"{BY}, {WINDOW} WITH ROLLUP", "never be final", "url, TUMBLE", "TUMBLE, HOP"),
+    (f"{BY}, {WINDOW} UNION ALL {BY}, {WINDOW}", "Only the outermost", None, "around the others"),
+    (f"{BY}, {WINDOW} WITH ROLLUP", "of which keys", "TUMBLE", "ROLLUP (key"),
+    (f"SELECT url, GROUPING(url) AS g, COUNT(*) AS n FROM views GROUP BY CUBE (url), {WINDOW}",
+     "a column of the result", "GROUPING", "Write grouping_id"),
+    (f"SELECT url, COUNT(url) AS n FROM views GROUP BY ROLLUP (url), {WINDOW}", "null outside",
+     None, "Copy the column"),
     ("SELECT url, EXPLODE(tags) AS t, COUNT(*) AS n FROM views GROUP BY url, " + WINDOW,
      "before rows are grouped", "EXPLODE", "LATERAL VIEW"),
     (f"SELECT url, SUM(n) AS n FROM hits GROUP BY url, {WINDOW}", "has results", "hits",
@@ -181,3 +187,21 @@ def test_there_is_one_query_in_a_call(text: str) -> None:
 
 def test_a_window_that_makes_no_sense_keeps_its_kind() -> None:
     assert isinstance(refused(f"{BY}, {MARK}SLIDE(at, INTERVAL 0 DAYS)", LATENESS), InvalidWindow)
+
+
+BROKEN = {
+    "ms >": "Something is missing after '>'",
+    "url = 'x": "a quote or a comment does not end",
+    "ms ms ms": "'ms' is not expected here",
+    "lower(url": "')' is missing before",
+    "": "There is no expression",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_an_expression_is_refused_in_our_words_and_not_in_those_of_a_parser(text: str) -> None:
+    with pytest.raises(InvalidPipeline) as caught:
+        hr.filter(views, text)
+    assert BROKEN[text] in caught.value.message
+    for word in ("sqlglot", "<class", "Required keyword", "Expecting", "Invalid expression"):
+        assert word not in str(caught.value)

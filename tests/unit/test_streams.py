@@ -139,7 +139,7 @@ def test_a_split_gives_a_stream_for_each_condition() -> None:
 
 def test_an_aggregation_of_an_aggregation_goes_through_a_topic() -> None:
     first = aggregate(views(), by="url", window=tumbling(MINUTE), lateness=LATENESS, n=count())
-    with pytest.raises(InvalidPipeline, match="already aggregated"):
+    with pytest.raises(InvalidPipeline, match="The rows of an aggregation have no event time"):
         aggregate(first, by="url", window=tumbling(MINUTE), lateness=LATENESS, n=count())
 
 

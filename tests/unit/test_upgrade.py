@@ -10,8 +10,7 @@ import pytest
 from headrace.clock import VirtualClock
 from headrace.log.file.catalog import APPLICATION, FILE_NAME, FORMAT
 from headrace.log.file.log import FileLog
-from headrace.log.file.tables import SCHEMA
-from headrace.log.file.upgrade import upgrade
+from headrace.log.file.tables import SCHEMA, upgrade
 
 FORMAT_2 = (Path(__file__).parent / "format_2.sql").read_text()
 

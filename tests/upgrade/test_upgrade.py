@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 from headrace.log.file.catalog import FORMAT
-from headrace.log.file.upgrade import OLDEST
+from headrace.log.file.tables import OLDEST
 from headrace.testing import ScriptedLog, scripted_log
 from tests.spark import shuffling
 from tests.upgrade.application import NOW, Feed, declare, judge

@@ -22,17 +22,15 @@ from headrace.log import Log, open_log
 from headrace.pipeline.app import App
 from headrace.pipeline.stream import sources
 from headrace.plan.gaps import TOPICS, check_known
-from headrace.plan.inputs import prepare_topics
 from headrace.plan.kafka.connection import cluster_of, group_of
 from headrace.plan.position import Position, total_lag
-from headrace.plan.steps import Step
+from headrace.plan.steps import Step, prepare_topics
 from headrace.runtime.cluster import is_cluster, require_shared
-from headrace.runtime.realtime.letters import TableLetters
 from headrace.runtime.realtime.qualify import check_real_time
-from headrace.runtime.realtime.query import RealTimeQuery
+from headrace.runtime.realtime.query import RealTimeQuery, TableLetters
 from headrace.runtime.realtime.settings import RealTime
 from headrace.runtime.session import SparkSettings, spark_session
-from headrace.runtime.task import StepProgress, Task
+from headrace.runtime.task import StepProgress, Task, wait_for
 from headrace.servers.java import jars
 from headrace.store.location import app_folder, share_folder
 from headrace.store.lock import only_run
@@ -122,11 +120,7 @@ class LiveRun(Closing):
 
     def wait(self, seconds: float | None = None) -> bool:
         """Return False after so many seconds. It does not end by itself. A failure is raised."""
-        until = None if seconds is None else self._clock.monotonic() + int(seconds * SECOND)
-        while [task for task in self._tasks if not task.poll(self._clock)]:
-            if until is not None and self._clock.monotonic() >= until:
-                return False
-        return True
+        return wait_for(self._tasks, self._clock, seconds)
 
     def progress(self) -> list[StepProgress]:
         """The progress of each step at the last checkpoint. Its law is that of this run."""

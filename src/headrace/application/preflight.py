@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from headrace.errors import ChangedPipeline, HeadraceError, NotALog
 from headrace.language.differences import differences
 from headrace.log import DEFAULT_LOG, Capability, Log, open_log
 from headrace.pipeline.app import App
 from headrace.plan.gaps import Gaps
-from headrace.plan.inputs import check_topics
-from headrace.plan.position import Position, beginning, behind
-from headrace.plan.steps import Step, definition_of, fingerprint, steps_of
+from headrace.plan.position import Position, Positions, beginning, behind
+from headrace.plan.steps import Step, check_topics, definition_of, fingerprint, steps_of
 from headrace.runtime.checkpoint import Checkpoint, owner_of
 from headrace.store.location import build_place, checkpoint_of, database_of
 from headrace.store.sqlite.stored import StoredStep, steps_in, switched_in
@@ -104,7 +102,8 @@ def _new(step: Step) -> StepCheck:
 
 def _check(log: Log, step: Step, stored: StoredStep | None, switched: bool) -> StepCheck:
     if stored is not None and stored.fingerprint != fingerprint(step):
-        changes = tuple(differences(stored.definition, _as_stored(step)))
+        declared = json.loads(json.dumps(definition_of(step)))  # as it would be stored
+        changes = tuple(differences(stored.definition, declared))
         saved = f"{_upto(stored.reached)}, incompatible"
         return StepCheck(step.name, "changed", saved, changes, _changed(step, changes))
     try:
@@ -146,7 +145,7 @@ def _used(step: Step, stored: StoredStep, checkpoint: Checkpoint) -> str:
 
 def _planned(checkpoint: Checkpoint, number: int, stored: StoredStep) -> bool:
     """True if the batch after the last one ends where the results do."""
-    there = (checkpoint.path / "offsets" / str(number)).exists()
+    there = number in checkpoint.planned()
     return there and not behind(checkpoint.end_of(number), stored.reached)
 
 
@@ -168,10 +167,5 @@ def _beginnings(log: Log, step: Step) -> dict[str, Position]:
     return {topic: beginning(log, topic) for topic in step.topics if topic in there}
 
 
-def _as_stored(step: Step) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(json.dumps(definition_of(step)))
-    return told
-
-
-def _upto(reached: Mapping[str, Position]) -> str:
+def _upto(reached: Positions) -> str:
     return f"up to commit {max((place.commit for place in reached.values()), default=0)}"

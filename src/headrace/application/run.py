@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from headrace.application.live import LiveRun
 from headrace.application.preflight import preflight
-from headrace.clock import SECOND, Clock, SystemClock
+from headrace.clock import Clock, SystemClock
 from headrace.closing import Closing
 from headrace.errors import LawBroken, PipelineError
 from headrace.log import DEFAULT_LOG, Capability, Log, open_log
@@ -27,12 +27,11 @@ from headrace.operators.registry import operator_of
 from headrace.pipeline.app import App, Latency
 from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.gaps import TOPICS, check_known
-from headrace.plan.inputs import prepare_topics, topics_of
 from headrace.plan.kafka.connection import cluster_of
+from headrace.plan.plans import Job
 from headrace.plan.position import lags_of, total_lag
 from headrace.plan.source_options import BatchLimits
-from headrace.plan.steps import Step, steps_of
-from headrace.plan.stream_plan import Job
+from headrace.plan.steps import Step, prepare_topics, steps_of, topics_of
 from headrace.runtime.cluster import is_cluster, require_local, require_shared
 from headrace.runtime.idle import IdleHeartbeat
 from headrace.runtime.landing.landings import Landings
@@ -40,7 +39,7 @@ from headrace.runtime.realtime.qualify import check_real_time
 from headrace.runtime.realtime.settings import RealTime
 from headrace.runtime.running import RunningStep, query_of, why_not_direct
 from headrace.runtime.session import SparkSettings, spark_session
-from headrace.runtime.task import StepProgress, Task, died
+from headrace.runtime.task import StepProgress, Task, died, wait_for
 from headrace.servers.java import jars
 from headrace.store.location import app_folder, checkpoint_of, database_of, share_folder
 from headrace.store.lock import only_run
@@ -203,13 +202,11 @@ class Run(Closing):
 
     def wait(self, seconds: float | None = None) -> bool:
         """True if all steps end by themselves within so many seconds. A failure is raised."""
-        until = None if seconds is None else self._clock.monotonic() + int(seconds * SECOND)
-        # Check every step, or the failure of a later one would wait for the first to end.
-        while [task for task in self._tasks if not task.poll(self._clock)]:
-            self._heartbeat.check()
-            if until is not None and self._clock.monotonic() >= until:
-                return False
-        return True
+        return wait_for(self._tasks, self._clock, seconds, self._check)
+
+    def _check(self) -> None:
+        self.log.check_there()
+        self._heartbeat.check()
 
     def progress(self) -> list[StepProgress]:
         """The progress of each step."""

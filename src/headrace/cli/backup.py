@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 
 from headrace.cli.failures import say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app
-from headrace.cli.output import count, many, show_json, size
+from headrace.cli.output import bytes_shown, count, many, show_json, size
 
 if TYPE_CHECKING:
     from headrace.application.safekeeping.backup import Copied
@@ -20,8 +21,7 @@ app = new_app()
 @app.command()
 def backup(
     target: Annotated[
-        Path,
-        typer.Argument(metavar="FOLDER", help="The target, a new folder.", show_default=False),
+        Path, typer.Argument(metavar="FOLDER", help="The target, a new folder.", show_default=False)
     ],
     *,
     log: LogUrl = DEFAULT_LOG,
@@ -33,7 +33,6 @@ def backup(
     name is a complete backup. It includes tiered segments. `headrace restore` reads it.
     """
     from headrace.application.safekeeping.backup import backup as make
-    from headrace.cli.progress import bytes_shown
 
     with bytes_shown() as progress:
         made = make(log, target, progress)
@@ -50,10 +49,4 @@ def backup(
 
 def copied_json(made: Copied) -> dict[str, Any]:
     """A copy as JSON."""
-    return {
-        "folder": str(made.folder),
-        "commit": made.commit,
-        "bytes": made.bytes,
-        "apps": list(made.apps),
-        "left_out": list(made.left_out),
-    }
+    return asdict(made) | {"folder": str(made.folder)}

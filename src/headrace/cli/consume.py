@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from headrace.cli.consuming import Wanted, read_as_member, read_on, read_once
+from headrace.cli.consuming import Printer, Wanted, read_as_member, read_on, read_once
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app
-from headrace.cli.printing import Printer
 from headrace.errors import UserError
 from headrace.log import OnceBy, open_log, parse_position
 
@@ -48,8 +47,7 @@ def consume(
         ),
     ] = None,
     limit: Annotated[
-        int | None,
-        typer.Option("--max", "-n", metavar="N", min=1, help="Stop after N records."),
+        int | None, typer.Option("--max", "-n", metavar="N", min=1, help="Stop after N records.")
     ] = None,
     follow: Annotated[
         bool,

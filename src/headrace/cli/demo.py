@@ -30,8 +30,7 @@ _LIVE_EVENTS = {Which.PAGEVIEWS: 3_000_000, Which.FRAUD: 600_000}
 @app.command()
 def demo(
     which: Annotated[
-        Which,
-        typer.Argument(metavar="pageviews|fraud", help="The demo to run.", show_default=True),
+        Which, typer.Argument(metavar="pageviews|fraud", help="The demo to run.", show_default=True)
     ] = Which.PAGEVIEWS,
     once: Annotated[
         bool,
@@ -53,9 +52,7 @@ def demo(
     log: Annotated[
         str | None,
         typer.Option(
-            "--log",
-            metavar="URL",
-            help="Keep the log at this URL. Default: a temporary folder.",
+            "--log", metavar="URL", help="Keep the log at this URL. Default: a temporary folder."
         ),
     ] = None,
     json: AsJson = False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -234,26 +235,9 @@ def _as_json(state: ClusterState) -> dict[str, Any]:
         "url": state.url or None,
         "servers": state.servers,
         "folder": str(state.folder),
-        "brokers": [
-            {
-                "id": node.id,
-                "port": node.port,
-                "pid": node.pid,
-                "alive": node.alive,
-                "joined": node.joined,
-                "leads": node.leads,
-                "in_sync": node.in_sync,
-            }
-            for node in state.nodes
-        ],
+        "brokers": [asdict(node) for node in state.nodes],
         "partitions": [
-            {
-                "topic": one.topic,
-                "partition": one.partition,
-                "leader": one.leader if one.leader >= 0 else None,
-                "replicas": list(one.replicas),
-                "in_sync": list(one.in_sync),
-            }
+            asdict(one) | {"leader": one.leader if one.leader >= 0 else None}
             for one in state.partitions
         ],
     }

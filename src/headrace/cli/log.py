@@ -8,7 +8,7 @@ import typer
 
 from headrace.cli.failures import say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app, show_help
-from headrace.cli.output import many, plain, show, show_json, table
+from headrace.cli.output import bytes_shown, many, plain, show, show_json, table
 
 app = new_app()
 
@@ -29,7 +29,6 @@ def check(log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> None:
     """
     from headrace.application.safekeeping.backup import embedded
     from headrace.application.safekeeping.check import check as examine
-    from headrace.cli.progress import bytes_shown
 
     folder = embedded(log)
     with bytes_shown() as progress:

@@ -23,7 +23,7 @@ COMMANDS = {
     "run": "Run an application's pipelines on Spark and keep its views up to date.",
     "rebuild": "Recompute a view beside the live one, compare the two, and switch.",
     "drain": "Close all open windows of an application whose input has ended.",
-    "views": "List, show and query the views of a log.",
+    "views": "List, show, query and export the views of a log.",
     "log": "Check a log for damage.",
     "backup": "Copy a log with its views and checkpoints while applications run.",
     "restore": "Create a log from a backup.",

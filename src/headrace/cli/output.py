@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rich.console import Console
@@ -46,6 +48,23 @@ def show_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False))
 
 
+@contextlib.contextmanager
+def bytes_shown() -> Iterator[Callable[[str], Callable[[int, int], None]]]:
+    """Show a progress bar in bytes on stderr for each task that is started, if it is a terminal."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
+    with Progress(
+        *columns, console=err(), transient=True, disable=not sys.stderr.isatty()
+    ) as shown:
+
+        def begin(what: str) -> Callable[[int, int], None]:
+            task = shown.add_task(what)
+            return lambda done, total: shown.update(task, completed=done, total=total)
+
+        yield begin
+
+
 def table(*columns: str, title: str | None = None) -> Table:
     """An empty table. Columns whose names start with `>` are right-aligned."""
     made = Table(
@@ -65,6 +84,14 @@ def table(*columns: str, title: str | None = None) -> Table:
             no_wrap=right,
             overflow="fold",
         )
+    return made
+
+
+def facts() -> Table:
+    """An empty table of names and their values, without a header."""
+    made = Table.grid(padding=(0, 2, 0, 0))
+    made.add_column(style="dim", no_wrap=True)
+    made.add_column(overflow="fold")
     return made
 
 

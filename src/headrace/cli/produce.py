@@ -18,12 +18,11 @@ from rich.table import Table
 from headrace.cli.failures import INTERRUPTED, say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app
 from headrace.cli.output import count, err, many, show_json, size, span
-from headrace.cli.producing import Acks, Source, send_all, send_in_chunks
+from headrace.cli.producing import BadLines, Source, Tally, send_all, send_in_chunks
 from headrace.cli.records import line_reader
-from headrace.cli.tally import BadLines, Tally
 from headrace.clock import SECOND, SystemClock
 from headrace.errors import HeadraceError, UserError
-from headrace.log import open_log
+from headrace.log import Acks, open_log
 
 app = new_app()
 
@@ -86,7 +85,8 @@ def produce(
     tally = Tally()
     with open_log(log, create=False) as opened, _lines(file) as lines:
         state = opened.topic(topic)
-        source = Source(_name(file), topic, lines, line_reader(state.topic))
+        name = "standard input" if file == "-" else file
+        source = Source(name, topic, lines, line_reader(state.topic))
         with BadLines(skip_bad) as bad, _watching(tally, file, quiet=json):
             try:
                 if producer_id is None:
@@ -134,9 +134,7 @@ def _watching(tally: Tally, file: str, *, quiet: bool) -> Iterator[None]:
             cells.append(f"{count(tally.skipped)} bad")
         if total:
             line.add_row(
-                *cells,
-                ProgressBar(total, tally.bytes, width=20),
-                f"{tally.bytes / total:.0%}",
+                *cells, ProgressBar(total, tally.bytes, width=20), f"{tally.bytes / total:.0%}"
             )
         else:
             line.add_row(*cells, size(tally.bytes))
@@ -159,10 +157,6 @@ def _lines(file: str) -> Iterator[BinaryIO]:
             yield stream
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
-
-
-def _name(file: str) -> str:
-    return "standard input" if file == "-" else file
 
 
 def _explained(error: HeadraceError, tally: Tally) -> HeadraceError:

@@ -1,25 +1,95 @@
-"""Send lines to a topic in commits, for `produce`."""
+"""Send lines to a topic in commits, and count their outcomes, for `produce`."""
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Self, TextIO
 
 from headrace.cli.records import Sent
-from headrace.cli.tally import BadLines, Tally
 from headrace.errors import HeadraceError, InvalidRecord, UnknownPartition, UserError
-from headrace.log import Delivery, Log, Producer
-
-Acks = Literal["none", "written", "synced"]
+from headrace.log import Acks, Delivery, Log, Producer, Receipt
 
 CHUNK_LINES = 1_000
 """Lines per commit of a producer with an id. A restart counts in chunks, so it is fixed."""
 _CHUNK_BYTES = 4 << 20
 
 _REFUSALS = (InvalidRecord, UnknownPartition)
+
+
+@dataclass
+class Offsets:
+    """Offsets written to a partition: from `first` to `end`, `records` of them by us."""
+
+    first: int
+    end: int
+    records: int
+
+
+@dataclass
+class Tally:
+    """The outcome of the lines so far."""
+
+    sent: int = 0
+    bytes: int = 0
+    records: int = 0
+    skipped: int = 0
+    already: int = 0
+    line_in_log: int = 0
+    refused: int = 0
+    advice: str = ""
+    partitions: dict[int, Offsets] = field(default_factory=dict)
+
+    def add(self, receipt: Receipt, line: int) -> None:
+        """Note that everything up to `line` is in the log."""
+        self.line_in_log = line
+        for ack in receipt.acks:
+            here = self.partitions.setdefault(ack.partition, Offsets(ack.first, ack.end, 0))
+            here.end = ack.end
+            here.records += ack.end - ack.first
+            self.records += ack.end - ack.first
+
+    def where(self) -> str:
+        """A sentence that says which lines are in the log."""
+        said = "No line is in the log"
+        if self.line_in_log:
+            lines = "Line 1 is" if self.line_in_log == 1 else f"Lines 1 to {self.line_in_log} are"
+            but = f" except {self.skipped} bad ones" if self.skipped else ""
+            said = f"{lines} in the log{but}"
+        return f"{said}; line {self.refused} was rejected" if self.refused else said
+
+
+class BadLines:
+    """The file for rejected lines, if the user wants to skip them."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._file: TextIO | None = None
+
+    def __enter__(self) -> Self:
+        if self._path is not None:
+            try:
+                self._file = self._path.open("w", buffering=1, encoding="utf-8")
+            except OSError as error:
+                raise UserError(f"{self._path} cannot be written: {error.strerror}") from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def take(self, number: int, line: bytes, error: HeadraceError) -> bool:
+        """True if bad lines are skipped; the line and its error are then in the file."""
+        if self._file is None:
+            return False
+        text = line.decode(errors="replace").rstrip("\r\n")
+        entry = {"line": number, "error": error.message, "text": text}
+        self._file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        return True
 
 
 @dataclass(frozen=True)
@@ -93,7 +163,12 @@ def send_in_chunks(
             if sequence < done:
                 transaction.abort()
                 if sequence == done - 1 and last not in (None, accepted):
-                    raise _changed(source, id, f"{numbers[0]} to {numbers[-1]}", last, accepted)
+                    raise UserError(
+                        f"Lines {numbers[0]} to {numbers[-1]} of {source.name} differ from what "
+                        f"producer {id!r} has sent: there were {last} records, and now there are "
+                        f"{accepted}",
+                        hint="Use the same lines as in the first run, or another --producer-id",
+                    )
                 tally.already += accepted
                 tally.line_in_log = numbers[-1]
             elif (receipt := transaction.commit()) is not None:
@@ -117,14 +192,6 @@ def _last_chunk(producer: Producer, topic: str, id: str) -> int | None:
             hint=f"Use another --producer-id for topic {topic!r}",
         )
     return receipt.records or None
-
-
-def _changed(source: Source, id: str, lines: str, last: int | None, now: int) -> UserError:
-    return UserError(
-        f"Lines {lines} of {source.name} differ from what producer {id!r} has sent: "
-        f"there were {last} records, and now there are {now}",
-        hint="Use the same lines as in the first run, or another --producer-id",
-    )
 
 
 def _chunks(lines: Iterable[bytes]) -> Iterator[list[tuple[int, bytes]]]:

@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.cli import spark_options as spark
 from headrace.cli.failures import say
 from headrace.cli.loading import load_app
 from headrace.cli.options import DEFAULT_LOG, AppLogUrl, AppReference, AsJson, Yes, confirm, new_app
-from headrace.cli.output import many, show_json
-from headrace.cli.spark_options import (
-    Brief,
-    Cores,
-    Master,
-    MaxCommits,
-    MaxRows,
-    Memory,
-    ShufflePartitions,
-    State,
-    batch_limits_of,
-    check_memory,
-    settings_of,
-)
+from headrace.cli.output import count, many, plain, show, show_json, table
+from headrace.cli.view_tables import row_json, show_rows
 from headrace.clock import to_datetime
 from headrace.errors import InvalidPosition, UserError
 from headrace.log import Commit, Offset, Time, parse_position
+from headrace.store import Result
+from headrace.store.sqlite.difference import KINDS, Change, Diff
 
 if TYPE_CHECKING:
     from headrace.application.rebuild.rebuild import Rebuild
-    from headrace.store.sqlite.difference import Diff
 
 app = new_app()
+
+_STYLES = {"changed": "yellow", "removed": "red", "added": "green"}
 
 
 @app.command()
@@ -54,8 +47,7 @@ def rebuild(
         ),
     ] = None,
     wait: Annotated[
-        bool,
-        typer.Option("--wait", help="Switch as soon as the application stops."),
+        bool, typer.Option("--wait", help="Switch as soon as the application stops.")
     ] = False,
     accept_loss: Annotated[
         bool,
@@ -72,14 +64,14 @@ def rebuild(
     ] = 20,
     yes: Yes = False,
     log: AppLogUrl = None,
-    max_rows: MaxRows = None,
-    max_commits: MaxCommits = None,
-    cores: Cores = 0,
-    memory: Memory = "2g",
-    state: State = "memory",
-    shuffle_partitions: ShufflePartitions = 0,
-    brief: Brief = False,
-    master: Master = "",
+    max_rows: spark.MaxRows = None,
+    max_commits: spark.MaxCommits = None,
+    cores: spark.Cores = 0,
+    memory: spark.Memory = "2g",
+    state: spark.State = "memory",
+    shuffle_partitions: spark.ShufflePartitions = 0,
+    brief: spark.Brief = False,
+    master: spark.Master = "",
     json: AsJson = False,
 ) -> None:
     """Recompute a view beside the live one, compare the two, and switch.
@@ -89,7 +81,7 @@ def rebuild(
     outputs are not published again. With --json, one object per changed row, and last one with
     their numbers; with --until alone, one per row of the view.
     """
-    check_memory(memory)
+    spark.check_memory(memory)
     moment = None if until is None else _moment(until)
     looks = diff or moment is not None
     if looks and yes:
@@ -132,8 +124,8 @@ def rebuild(
         log or declared.log or DEFAULT_LOG,
         act,
         until=moment,
-        settings=settings_of(cores, memory, shuffle_partitions, state, brief, master),
-        batch_limits=batch_limits_of(max_rows, max_commits),
+        settings=spark.settings_of(cores, memory, shuffle_partitions, state, brief, master),
+        batch_limits=spark.batch_limits_of(max_rows, max_commits),
     )
 
 
@@ -151,22 +143,17 @@ def _agreement(pause: Any, view: str, *, yes: bool, json: bool) -> Any:
 
 
 def _show(found: Diff, *, switched: bool, lost: int, json: bool) -> None:
-    from headrace.cli.diff_tables import change_json, diff_json, show_diff
-
     if json:
         for change in found.rows:
-            show_json(change_json(change))
-        show_json(diff_json(found, switched=switched, lost=lost))
+            show_json(_change_json(change))
+        show_json(_diff_json(found, switched=switched, lost=lost))
         return
-    show_diff(found)
+    _show_diff(found)
     if lost:
         say(f"The live view counts {many(lost, 'row')} that are no longer in the log")
 
 
 def _show_rows(building: Rebuild, limit: int, *, json: bool) -> None:
-    from headrace.cli.view_tables import row_json, show_rows
-    from headrace.store import Result
-
     rows = building.rows()
     if json:
         for row in rows:
@@ -189,3 +176,70 @@ def _moment(text: str) -> datetime | int:
                 f"{text!r} is neither a time nor a commit",
                 hint="Write 2026-01-31T12:00:00Z, or the number of a commit",
             )
+
+
+def _show_diff(diff: Diff) -> None:
+    """Print the number of changed rows, and the first ones before and after the change."""
+    counts = [(kind, getattr(diff, kind)) for kind in KINDS]
+    told = ", ".join(f"{count(number)} {kind}" for kind, number in counts)
+    show(plain(f"{diff.view}: {told}, {count(diff.same)} unchanged", "bold"))
+    for what, names in (("new", diff.new_columns), ("gone", diff.gone_columns)):
+        for name in names:
+            show(plain(f"column {name!r} is {what}"))
+    if not diff.rows:
+        return
+    keys = list(dict.fromkeys(name for change in diff.rows for name in change.key))
+    lines = table("", *keys, "before → after")
+    for change in diff.rows:
+        lines.add_row(
+            plain(change.kind, _STYLES[change.kind]),
+            *(plain(_text(change.key.get(name))) for name in keys),
+            plain(_changes(change)),
+        )
+    show(lines)
+    for kind, number in counts:
+        listed = sum(change.kind == kind for change in diff.rows)
+        if listed < number:
+            show(plain(f"and {many(number - listed, 'more row')} {kind}"))
+
+
+def _change_json(change: Change) -> dict[str, Any]:
+    """A changed row, by its key."""
+    return {
+        "change": change.kind,
+        "key": row_json(change.key),
+        "before": row_json(change.before) or None,
+        "after": row_json(change.after) or None,
+    }
+
+
+def _diff_json(diff: Diff, *, switched: bool, lost: int) -> dict[str, Any]:
+    """The numbers of changed rows."""
+    return {
+        "view": diff.view,
+        "added": diff.added,
+        "removed": diff.removed,
+        "changed": diff.changed,
+        "same": diff.same,
+        "new_columns": list(diff.new_columns),
+        "gone_columns": list(diff.gone_columns),
+        "switched": switched,
+        "lost": lost,
+    }
+
+
+def _changes(change: Change) -> str:
+    if change.kind == "changed":
+        return ", ".join(
+            f"{name} {_text(old)} → {_text(change.after[name])}"
+            for name, old in change.before.items()
+        )
+    return _row(change.before or change.after)
+
+
+def _row(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {_text(value)}" for name, value in values.items())
+
+
+def _text(value: Any) -> str:
+    return "null" if value is None else str(row_json({"": value})[""])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import difflib
 import json
-import math
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
@@ -15,6 +14,7 @@ import pyarrow as pa
 
 from headrace.errors import InvalidRecord
 from headrace.log import Header, Record, Topic
+from headrace.schema.json_text import finite
 
 Sent = tuple[Any, Any, list[Header] | None, int | None]
 """A record as `send` takes it: value, key, headers, partition."""
@@ -237,10 +237,3 @@ def _optional(convert: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
 
 def _map_key(key: Any) -> str:
     return key if isinstance(key, str) else _compact(key)
-
-
-def finite(value: float) -> float | str:
-    """The number, or as text what JSON lacks: NaN and infinities, as Spark writes them."""
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

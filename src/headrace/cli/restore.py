@@ -10,7 +10,7 @@ import typer
 from headrace.cli.backup import copied_json
 from headrace.cli.failures import say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app
-from headrace.cli.output import count, show_json, size
+from headrace.cli.output import bytes_shown, count, show_json, size
 
 app = new_app()
 
@@ -30,7 +30,6 @@ def restore(
     copy is verified before the log appears. The backup does not change.
     """
     from headrace.application.safekeeping.backup import restore as make
-    from headrace.cli.progress import bytes_shown
 
     with bytes_shown() as progress:
         made = make(source, log, progress)

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from headrace.cli.output import (
     count,
+    facts,
     many,
     moment,
     plain,
@@ -79,21 +80,19 @@ def show_topic(state: TopicState) -> None:
 
 def _facts(state: TopicState) -> Table:
     topic = state.topic
-    facts = Table.grid(padding=(0, 2, 0, 0))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column(overflow="fold")
-    facts.add_row("topic", plain(topic.name, "bold"))
+    lines = facts()
+    lines.add_row("topic", plain(topic.name, "bold"))
     if topic.schema is None:
-        facts.add_row("columns", "none: raw bytes as key and value")
+        lines.add_row("columns", "none: raw bytes as key and value")
     else:
-        facts.add_row("columns", plain(format_schema(topic.schema)))
-        facts.add_row("key", plain(topic.key or "none"))
-        facts.add_row("event time", plain(topic.event_time or "none"))
-    facts.add_row("records", count(state.records))
-    facts.add_row("bytes", size(state.bytes))
+        lines.add_row("columns", plain(format_schema(topic.schema)))
+        lines.add_row("key", plain(topic.key or "none"))
+        lines.add_row("event time", plain(topic.event_time or "none"))
+    lines.add_row("records", count(state.records))
+    lines.add_row("bytes", size(state.bytes))
     if state.frontier is not None:
-        facts.add_row("frontier", f"{moment(state.frontier)} (the highest event time)")
-    return facts
+        lines.add_row("frontier", f"{moment(state.frontier)} (the highest event time)")
+    return lines
 
 
 def _partitions(state: TopicState) -> Table:
@@ -142,12 +141,7 @@ def show_reports(reports: Sequence[UpkeepReport], *, json: bool) -> None:
             show_json(dataclasses.asdict(report))
         return
     lines = table(
-        "topic",
-        ">segments deleted",
-        ">compacted",
-        ">tiered",
-        ">records removed",
-        ">bytes freed",
+        "topic", ">segments deleted", ">compacted", ">tiered", ">records removed", ">bytes freed"
     )
     for report in reports:
         lines.add_row(

@@ -7,18 +7,10 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli import topic_tables as tables
 from headrace.cli.failures import say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, Yes, confirm, new_app, show_help
 from headrace.cli.output import many, moment, show_json
-from headrace.cli.topic_tables import (
-    disorder_json,
-    show_disorder,
-    show_reports,
-    show_topic,
-    show_topics,
-    state_json,
-    topic_json,
-)
 from headrace.clock import to_datetime
 from headrace.errors import InvalidPosition, InvalidSetting, TopicExists
 from headrace.log import Time, open_log, parse_position
@@ -87,8 +79,7 @@ def create(
         ),
     ] = None,
     event_time: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="The timestamp column with the event time."),
+        str | None, typer.Option(metavar="COLUMN", help="The timestamp column with the event time.")
     ] = None,
     settings: Settings = None,
     if_not_exists: Annotated[
@@ -121,7 +112,7 @@ def create(
             if not json:
                 say(f"Created topic {name!r} with {many(partitions, 'partition')} in {log}")
         if json:
-            show_json(topic_json(topic))
+            show_json(tables.topic_json(topic))
 
 
 @app.command("list")
@@ -131,11 +122,11 @@ def list_topics(log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> None:
         states = [opened.topic(topic.name) for topic in opened.topics()]
     if json:
         for state in states:
-            show_json(state_json(state, by_partition=False))
+            show_json(tables.state_json(state, by_partition=False))
     elif not states:
         say("There are no topics: 'headrace topics create NAME' creates one")
     else:
-        show_topics(states)
+        tables.show_topics(states)
 
 
 @app.command("describe")
@@ -144,9 +135,9 @@ def describe(name: Name, log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> Non
     with open_log(log, create=False) as opened:
         state = opened.topic(name)
     if json:
-        show_json(state_json(state, by_partition=True))
+        show_json(tables.state_json(state, by_partition=True))
     else:
-        show_topic(state)
+        tables.show_topic(state)
 
 
 @app.command("lateness")
@@ -167,9 +158,9 @@ def lateness(
     found = suggest_lateness(name, log)
     suggestion = found.suggestion(tolerated)
     if json:
-        show_json(disorder_json(found, suggestion))
+        show_json(tables.disorder_json(found, suggestion))
     else:
-        show_disorder(found, suggestion)
+        tables.show_disorder(found, suggestion)
 
 
 @app.command("advance")
@@ -230,7 +221,7 @@ def alter(
             name, settings=read_settings(settings), partitions=partitions, schema=schema
         )
     if json:
-        show_json(topic_json(topic))
+        show_json(tables.topic_json(topic))
     else:
         say(f"Changed topic {name!r}: 'headrace topics describe {name}' shows it")
 
@@ -256,7 +247,7 @@ def compact(name: Name, log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> None
     """
     with open_log(log, create=False) as opened:
         report = opened.compact(name)
-    show_reports([report], json=json)
+    tables.show_reports([report], json=json)
 
 
 @app.command("upkeep")
@@ -273,7 +264,7 @@ def upkeep(
     """
     with open_log(log, create=False) as opened:
         reports = opened.upkeep(name)
-    show_reports(reports, json=json)
+    tables.show_reports(reports, json=json)
 
 
 def read_settings(texts: Sequence[str] | None) -> dict[str, str]:

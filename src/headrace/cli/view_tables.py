@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.failures import say
-from headrace.cli.output import count, many, moment, plain, show, span, table, when
-from headrace.cli.records import finite, text_or_base64
+from headrace.cli.output import count, facts, many, moment, plain, show, span, table, when
+from headrace.cli.records import text_or_base64
 from headrace.clock import SECOND
+from headrace.schema.json_text import finite
 from headrace.store import Result, ViewState
 from headrace.store.sqlite.database import LIVE
 
@@ -60,29 +60,23 @@ def show_views(states: Sequence[ViewState]) -> None:
 
 def show_view(state: ViewState) -> None:
     """Print the facts about a view."""
-    facts = Table.grid(padding=(0, 2, 0, 0))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column(overflow="fold")
-    facts.add_row("view", plain(f"{state.name} of {state.app}", "bold"))
-    facts.add_row("rows", count(state.rows))
+    lines = facts()
+    lines.add_row("view", plain(f"{state.name} of {state.app}", "bold"))
+    lines.add_row("rows", count(state.rows))
     if state.emit == LIVE:
-        facts.add_row("emit", "live: rows follow the joined tables, and are never final")
+        lines.add_row("emit", "live: rows follow the joined tables, and are never final")
     else:
-        _add_watermark(facts, state)
-    facts.add_row("input", plain(str(state.law)))
-    show(facts, "")
+        lines.add_row(
+            "watermark",
+            f"{when(state.watermark)}  (a window fires {span(state.delay / SECOND)} after its end, "
+            f"and is final {span(state.grace / SECOND)} later)",
+        )
+    lines.add_row("input", plain(str(state.law)))
+    show(lines, "")
 
 
-def _add_watermark(facts: Table, state: ViewState) -> None:
-    facts.add_row(
-        "watermark",
-        f"{when(state.watermark)}  (a window fires {span(state.delay / SECOND)} after its end, "
-        f"and is final {span(state.grace / SECOND)} later)",
-    )
-
-
-def show_rows(found: Result) -> None:
-    """Print the rows of a view or a query."""
+def show_rows(found: Result, rest: str = "") -> None:
+    """Print the rows of a view or a query. `rest` says how else to see those that were cut."""
     numbers = {
         place
         for place in range(len(found.columns))
@@ -92,8 +86,13 @@ def show_rows(found: Result) -> None:
     for row in found.rows:
         lines.add_row(*(_cell(name, value) for name, value in zip(found.columns, row, strict=True)))
     show(lines)
+    tell_more(found, rest)
+
+
+def tell_more(found: Result, rest: str = "") -> None:
+    """Say on stderr that rows were cut, and how to see them."""
     if found.more:
-        say(f"There are more than {many(len(found.rows), 'row')}: --limit N shows up to N")
+        say(f"There are more than {many(len(found.rows), 'row')}: --limit N shows up to N{rest}")
 
 
 def _cell(name: str, value: Any) -> Text:

@@ -4,30 +4,48 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headrace.cli.failures import say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app, show_help
-from headrace.cli.output import show_json
-from headrace.cli.view_tables import row_json, show_rows, show_view, show_views, view_json
+from headrace.cli.output import many, show_json
+from headrace.cli.view_tables import (
+    row_json,
+    show_rows,
+    show_view,
+    show_views,
+    tell_more,
+    view_json,
+)
 from headrace.log import open_log
-from headrace.store import Views, open_views
+from headrace.store import Result, Views, open_views
+from headrace.store.location import DEFAULT_STATE, STATE, known_folder, views_folder
 
 app = new_app()
+
+_KAFKA = "kafka:"
 
 OfApp = Annotated[
     str | None, typer.Option("--app", metavar="APP", help="Only the views of this application.")
 ]
 Limit = Annotated[
-    int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of rows.")
+    int,
+    typer.Option("--limit", "-n", metavar="N", min=0, help="Maximum number of rows, 0 for all."),
+]
+View = Annotated[
+    str,
+    typer.Argument(
+        metavar="VIEW", help="The view, or APP.VIEW if several have it.", show_default=False
+    ),
 ]
 
 
 @app.callback(invoke_without_command=True)
 def views(ctx: typer.Context) -> None:
-    """List, show and query the views of a log."""
+    """List, show, query and export the views of a log."""
     show_help(ctx)
 
 
@@ -35,19 +53,20 @@ def views(ctx: typer.Context) -> None:
 def list_views(log: LogUrl = DEFAULT_LOG, of: OfApp = None, json: AsJson = False) -> None:
     """List the views of a log. With --json, one object per line."""
     with _opened(log, of) as opened:
-        states = opened.list()
+        states, folder = opened.list(), opened.folder
     if json:
         for state in states:
             show_json(view_json(state))
     elif not states:
-        say("There are no views: 'headrace run MODULE:APP' creates those of an application")
+        say(f"There are no views{f' of {of}' if of else ''} in {folder}")
+        say("  → 'headrace run MODULE:APP' creates those of an application" + _elsewhere(log))
     else:
         show_views(states)
 
 
 @app.command("show")
 def show(
-    view: Annotated[str, typer.Argument(metavar="VIEW", help="The view.", show_default=False)],
+    view: View,
     *,
     limit: Limit = 20,
     log: LogUrl = DEFAULT_LOG,
@@ -61,13 +80,10 @@ def show(
     """
     with _opened(log, of) as opened:
         state = opened.state(view)
-        found = opened.newest(view, limit)
-    if json:
-        for row in found.dicts():
-            show_json(row_json(row))
-    else:
+        found = opened.newest(view, limit or None)
+    if not json:
         show_view(state)
-        show_rows(found)
+    _show_rows(found, json, f"; headrace views export {view} --to FILE.parquet writes them all")
 
 
 @app.command("query")
@@ -93,18 +109,80 @@ def query(
     "application".view. With --json, one object per row.
     """
     with _opened(log, of) as opened:
-        found = opened.query(sql, limit=limit, seconds=seconds)
+        found = opened.query(sql, limit=limit or None, seconds=seconds)
+    _show_rows(found, json)
+
+
+@app.command("export")
+def export(
+    view: View,
+    *,
+    to: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="The file: .parquet, .arrow or .csv", show_default=False),
+    ],
+    log: LogUrl = DEFAULT_LOG,
+    of: OfApp = None,
+    json: AsJson = False,
+) -> None:
+    """Write every row of a view to a file, with the view's types.
+
+    The rows are those of one moment, by key. An existing file is replaced once all are written.
+    """
+    from headrace.cli.exporting import write
+
+    with _opened(log, of) as opened, opened.batches(view) as batches:
+        rows = write(batches, to)
     if json:
-        for row in found.dicts():
-            show_json(row_json(row))
+        show_json({"view": view, "file": str(to), "rows": rows})
     else:
-        show_rows(found)
+        say(f"Wrote {many(rows, 'row')} to {to}")
+
+
+def _show_rows(found: Result, json: bool, rest: str = "") -> None:
+    rest = f", --limit 0 all{rest}"
+    if not json:
+        show_rows(found, rest)
+        return
+    for row in found.dicts():
+        show_json(row_json(row))
+    tell_more(found, rest)
 
 
 @contextlib.contextmanager
 def _opened(log: str, of: str | None) -> Iterator[Views]:
     """The views of an existing log."""
-    with open_log(log, create=False) as opened, open_views(opened.url, app=of) as found:
+    with _views_of(log, of) as found:
         for path, reason in found.skipped().items():
             say(f"warning: skipped {path}: {reason}")
         yield found
+
+
+def _views_of(log: str, of: str | None) -> Views:
+    """Open the views of a log.
+
+    Those of a log on Kafka are on this machine. The cluster's id finds them if they were made
+    under another of its addresses, so only then a broker has to answer.
+    """
+    if not log.startswith(_KAFKA):
+        with open_log(log, create=False) as opened:
+            return open_views(opened.url, app=of)
+    from headrace.log.kafka.address import parse_address
+
+    url = str(parse_address(log))
+    if views_folder(url).exists():
+        return open_views(url, app=of)
+    from headrace.plan.kafka.connection import cluster_of
+
+    with open_log(log) as opened:
+        folder = known_folder(opened.url, cluster_of(opened))
+    return Views(url, of, folder=folder / "views")
+
+
+def _elsewhere(log: str) -> str:
+    if not log.startswith(_KAFKA):
+        return ""
+    return (
+        f". If it ran in another folder, run this there, or set {STATE} to the folder "
+        f"{DEFAULT_STATE} in it"
+    )

@@ -8,9 +8,8 @@ from headrace.log.address import DEFAULT_LOG, folder_of_log, open_log
 from headrace.log.file.checking import check_log, log_ends
 from headrace.log.file.copying import copy_log, part_ways
 from headrace.log.interface import Capability, Log
-from headrace.log.once import OnceBy, once_by
 from headrace.log.position import EARLIEST, LATEST, Commit, Offset, Position, Time, parse_position
-from headrace.log.record import Batch, Header, Record
+from headrace.log.record import Batch, Header, OnceBy, Record, once_by
 from headrace.log.roles import Acks, CommitMode, Consumer, Delivery, Producer, Transaction
 from headrace.log.settings import TopicSettings
 from headrace.log.state import (

@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from headrace.errors import OutOfOrderSequence, ProducerFenced, UnknownTopic, UserError
 from headrace.log.conform import conform
-from headrace.log.declared import TopicRow
-from headrace.log.group_offsets import GroupOffsets
-from headrace.log.names import check_name
+from headrace.log.declared import TopicRow, check_name
 from headrace.log.pending import Rows, Taken
+from headrace.log.positions import GroupOffsets
 from headrace.log.record import Header
 from headrace.log.roles import Flags
 from headrace.log.split import Piece, Rotation, split, with_tombstones
@@ -60,12 +59,7 @@ class Committer(ABC):
 
     @abstractmethod
     def commit(
-        self,
-        make: Make,
-        sequence: int,
-        offsets: GroupOffsets | None = None,
-        *,
-        whole: bool = False,
+        self, make: Make, sequence: int, offsets: GroupOffsets | None = None, *, whole: bool = False
     ) -> Receipt:
         """Commit; a sequence number that the log already has adds nothing.
 

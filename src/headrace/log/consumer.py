@@ -9,16 +9,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from types import TracebackType
 
 from headrace.clock import Clock, micros
 from headrace.errors import InvalidSetting, MemberFenced, MisusedHandle
 from headrace.forks import in_child
 from headrace.log.assignment import Partition
 from headrace.log.declared import TopicRow
-from headrace.log.group_offsets import GroupOffsets, Place
 from headrace.log.position import Position
-from headrace.log.positions import Assigned, Positions
+from headrace.log.positions import Assigned, GroupOffsets, Place, Positions
 from headrace.log.record import Batch, Record
 from headrace.log.roles import CommitMode, Consumer
 
@@ -158,7 +156,10 @@ class PlacedConsumer(Consumer):
         wait = micros(timeout)
         deadline = self._clock.monotonic() + wait
         if self._mode == "after":
-            self._commit_or_rejoin()
+            try:
+                self._commit(synced=False)
+            except MemberFenced:
+                self._rejoin()
         while True:
             self._look(max_records, wait)
             self._places.raise_news()
@@ -268,24 +269,13 @@ class PlacedConsumer(Consumer):
             self._store(offsets, synced=synced)
             self.offsets_committed(offsets)
 
-    def _commit_or_rejoin(self) -> None:
-        try:
-            self._commit(synced=False)
-        except MemberFenced:
-            self._rejoin()
-
     def _give_up(self, place: Place) -> None:
         mine = self._places.assigned.pop(place)
         self._lost |= self._mode == "manual" and mine.uncommitted
 
     # The end
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # After an error in the block, the last records may not have been handled.
         self._close(commit=kind is None)
 

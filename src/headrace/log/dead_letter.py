@@ -31,6 +31,10 @@ AHEAD = "ahead of the clock"
 OUTSIDE = "outside of the years 1 to 9999"
 NO_KEY = "no key"
 
+MILLIS = " read as seconds; milliseconds?"
+LIKELY_MILLIS = (10**12, 5 * 10**12 - 1)
+"""Seconds that are more likely milliseconds of the years 2001 to 2128."""
+
 
 def dead_letters(count: int, **columns: Any) -> pa.Table:
     """Build letters from the columns of the schema: an array each, or one value for all."""
@@ -46,6 +50,13 @@ def dead_letters(count: int, **columns: Any) -> pa.Table:
         else:
             made.append(pa.array([given] * count, field.type))
     return pa.Table.from_arrays(made, schema=DEAD_LETTER)
+
+
+def misread(reason: str, micros: int) -> str:
+    """The reason why an event time is not valid, and its likely cause."""
+    seconds = micros // 1_000_000
+    low, high = LIKELY_MILLIS
+    return f"{reason}: {seconds}{MILLIS}" if low <= seconds <= high else reason
 
 
 def row_text(row: Mapping[str, Any]) -> str:

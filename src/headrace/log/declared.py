@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
 import pyarrow as pa
 
 from headrace.errors import (
+    InvalidName,
     InvalidSchema,
     InvalidSetting,
     TopicExists,
     UnknownPartition,
     UnknownTopic,
 )
+from headrace.log.event_time import check_event_time
 from headrace.log.partitioner import key_bytes
 from headrace.log.record import RAW_SCHEMA
 from headrace.log.state import Topic
@@ -132,19 +135,15 @@ def columns_of(
                 )
         return None
     parsed = _parse(schema)
-    for what, name in (("key", key), ("event-time", event_time)):
-        if name is not None and name not in parsed.names:
+    if key is not None:
+        if key not in parsed.names:
             raise InvalidSchema(
-                f"The {what} column {name!r} is not in the schema",
+                f"The key column {key!r} is not in the schema",
                 hint=f"The schema has: {', '.join(parsed.names)}",
             )
-    if key is not None:
         key_bytes(pa.nulls(0, parsed.field(key).type))  # refuses a type that cannot be a key
-    if event_time is not None and not pa.types.is_timestamp(parsed.field(event_time).type):
-        raise InvalidSchema(
-            f"The event-time column {event_time!r} must be a timestamp, "
-            f"not {format_schema(pa.schema([parsed.field(event_time)]))!r}"
-        )
+    if event_time is not None:
+        check_event_time(event_time, parsed)
     return format_schema(parsed)
 
 
@@ -168,3 +167,18 @@ def widened(row: TopicRow, schema: str | pa.Schema) -> str:
 
 def _parse(schema: str | pa.Schema) -> pa.Schema:
     return check_arrow_schema(schema) if isinstance(schema, pa.Schema) else parse_schema(schema)
+
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def check_name(name: str, kind: str) -> str:
+    """Return the name, if it is valid. `kind` is the word for the error, such as topic."""
+    if not _NAME.fullmatch(name) or name in {".", ".."}:
+        raise InvalidName(
+            f"{name!r} is not a valid {kind} name",
+            hint="Use 1 to 249 letters, digits, dots, underscores and dashes, "
+            "and not just '.' or '..'",
+            name=name,
+        )
+    return name

@@ -46,6 +46,17 @@ def lacking(url: str, capability: Capability) -> Unsupported:
     )
 
 
+def require_embedded(url: str, command: str, instead: str) -> None:
+    """Raise `Unsupported` if a log is on Kafka, before anybody connects to it."""
+    if url.startswith("kafka:"):
+        raise Unsupported(
+            f"{command} needs an embedded log, and this one is on Kafka, which keeps no commits "
+            "and no frontiers",
+            hint=instead,
+            capability=Capability.COMMITS.name,
+        )
+
+
 class Log(Closing):
     """A durable, partitioned, replayable log of records.
 
@@ -69,6 +80,9 @@ class Log(Closing):
     def lacks(self, capability: Capability) -> Unsupported:
         """The error for a capability that this log lacks."""
         return lacking(self.url, capability)
+
+    def check_there(self) -> None:
+        """Raise if the log was removed while it is open, as far as that can be seen at once."""
 
     # Topics
 
@@ -97,6 +111,13 @@ class Log(Closing):
                 settings=declared.settings,
             )
         return self.topic(declared.name).topic
+
+    def foreign_topics(self, names: Iterable[str]) -> dict[str, int]:
+        """The partitions of those of the named topics that other programs made.
+
+        They have no declaration yet: `ensure_topic` gives them one.
+        """
+        return {}
 
     @abstractmethod
     def topics(self) -> list[Topic]:
@@ -179,32 +200,31 @@ class Log(Closing):
     def offset_at(self, topic: str, partition: int, position: Position) -> int:
         """The offset of the first record at or after a position."""
 
-    # Commits and frontiers
+    # Commits and frontiers, for logs with these capabilities
 
-    @abstractmethod
     def head(self) -> int:
         """The number of the last commit, 0 before the first."""
+        raise self.lacks(Capability.COMMITS)
 
-    @abstractmethod
     def rollbacks(self) -> dict[int, int]:
         """The log's rollbacks: the number of each, from 1, and the first commit it took back.
 
         Commits from before a rollback are gone from that commit on.
         """
+        raise self.lacks(Capability.COMMITS)
 
     @abstractmethod
     def sync(self, upto: int) -> None:
         """Sync the log, so that all commits up to a number survive a power cut."""
 
-    @abstractmethod
     def commit_time(self, commit: int) -> int:
         """The time of a commit, in microseconds since the epoch."""
+        raise self.lacks(Capability.COMMITS)
 
-    @abstractmethod
     def commits(self, topic: str, after: int, limit: int) -> list[TopicCommit]:
         """The next commits to a topic after a commit number, at most `limit`."""
+        raise self.lacks(Capability.COMMITS)
 
-    @abstractmethod
     def advance(self, topic: str, moment: datetime, *, ahead: bool = False) -> int | None:
         """Advance a topic's frontier without a row: all events up to then have arrived.
 
@@ -212,14 +232,15 @@ class Log(Closing):
         there already. A moment ahead of the clock by more than the topic's `skew` is refused,
         unless `ahead` is set.
         """
+        raise self.lacks(Capability.FRONTIERS)
 
-    @abstractmethod
     def frontier(self, topic: str, commit: int | None = None) -> int | None:
         """The highest event time in the topic up to and including a commit, by default the last.
 
         None if there is none yet. Event times ahead of the append time by more than the topic's
         `skew` do not count.
         """
+        raise self.lacks(Capability.FRONTIERS)
 
     # Groups
 
@@ -239,12 +260,12 @@ class Log(Closing):
     def delete_group(self, name: str) -> None:
         """Delete a group that has no members."""
 
-    # Upkeep
+    # Upkeep, for logs with this capability
 
-    @abstractmethod
     def upkeep(self, topic: str | None = None) -> list[UpkeepReport]:
         """Apply retention, compaction and tiering by each topic's settings."""
+        raise self.lacks(Capability.UPKEEP)
 
-    @abstractmethod
     def compact(self, topic: str) -> UpkeepReport:
         """Compact a topic now, including its newest segment."""
+        raise self.lacks(Capability.UPKEEP)

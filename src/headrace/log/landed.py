@@ -6,17 +6,14 @@ have. What it writes goes to the broker, where others look for it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Collection, Iterable, Iterator
+from datetime import datetime
 from typing import Any
 
-import pyarrow as pa
-
 from headrace.log.interface import Log
-from headrace.log.position import EARLIEST, LATEST, Position
+from headrace.log.position import Position
 from headrace.log.record import Batch
-from headrace.log.roles import Acks, CommitMode, Consumer, Producer
-from headrace.log.settings import TopicSettings
+from headrace.log.roles import Consumer, Producer
 from headrace.log.state import GroupState, Topic, TopicCommit, TopicState, UpkeepReport
 
 
@@ -42,24 +39,8 @@ class LandedLog(Log):
 
     # Topics
 
-    def create_topic(
-        self,
-        name: str,
-        *,
-        partitions: int = 1,
-        schema: str | pa.Schema | None = None,
-        key: str | None = None,
-        event_time: str | None = None,
-        settings: TopicSettings | Mapping[str, Any] | None = None,
-    ) -> Topic:
-        return self._of(name).create_topic(
-            name,
-            partitions=partitions,
-            schema=schema,
-            key=key,
-            event_time=event_time,
-            settings=settings,
-        )
+    def create_topic(self, name: str, **declared: Any) -> Topic:
+        return self._of(name).create_topic(name, **declared)
 
     def topics(self) -> list[Topic]:
         others = [topic for topic in self.outside.topics() if topic.name not in self._topics]
@@ -73,69 +54,24 @@ class LandedLog(Log):
         inside = self.inside.topic_ids(name for name in wanted if name in self._topics)
         return inside | self.outside.topic_ids(name for name in wanted if name not in self._topics)
 
-    def alter_topic(
-        self,
-        name: str,
-        *,
-        settings: Mapping[str, Any] | None = None,
-        partitions: int | None = None,
-        schema: str | pa.Schema | None = None,
-    ) -> Topic:
-        return self._of(name).alter_topic(
-            name, settings=settings, partitions=partitions, schema=schema
-        )
+    def alter_topic(self, name: str, **changes: Any) -> Topic:
+        return self._of(name).alter_topic(name, **changes)
 
     def delete_topic(self, name: str) -> None:
         self._of(name).delete_topic(name)
 
     # Writing
 
-    def producer(
-        self,
-        *,
-        id: str | None = None,
-        acks: Acks = "synced",
-        linger: timedelta = timedelta(milliseconds=10),
-        batch_bytes: int = 4 << 20,
-    ) -> Producer:
-        return self.outside.producer(id=id, acks=acks, linger=linger, batch_bytes=batch_bytes)
+    def producer(self, **settings: Any) -> Producer:
+        return self.outside.producer(**settings)
 
     # Reading
 
-    def read(
-        self,
-        topic: str,
-        *,
-        start: Position = EARLIEST,
-        stop: Position = LATEST,
-        partitions: Iterable[int] | None = None,
-        columns: Sequence[str] | None = None,
-    ) -> Iterator[Batch]:
-        return self._of(topic).read(
-            topic, start=start, stop=stop, partitions=partitions, columns=columns
-        )
+    def read(self, topic: str, **part: Any) -> Iterator[Batch]:
+        return self._of(topic).read(topic, **part)
 
-    def consumer(
-        self,
-        *topics: str,
-        group: str | None = None,
-        start: Position = EARLIEST,
-        commit: CommitMode = "after",
-        assignor: str = "sticky",
-        instance: str | None = None,
-        session: timedelta = timedelta(seconds=10),
-        max_poll_interval: timedelta = timedelta(minutes=5),
-    ) -> Consumer:
-        return self.outside.consumer(
-            *topics,
-            group=group,
-            start=start,
-            commit=commit,
-            assignor=assignor,
-            instance=instance,
-            session=session,
-            max_poll_interval=max_poll_interval,
-        )
+    def consumer(self, *topics: str, **settings: Any) -> Consumer:
+        return self.outside.consumer(*topics, **settings)
 
     def offset_at(self, topic: str, partition: int, position: Position) -> int:
         return self._of(topic).offset_at(topic, partition, position)

@@ -11,8 +11,7 @@ from typing import Any
 from headrace.errors import HeadraceError, MisusedHandle, Retryable, UserError
 from headrace.forks import in_child
 from headrace.log.committer import Committer
-from headrace.log.delivery import Either, Outcome, Sent
-from headrace.log.pending import Rows, Taken, take_all, waiting_rows
+from headrace.log.pending import Either, Outcome, Rows, Sent, Taken, take_all, waiting_rows
 from headrace.log.record import Header
 from headrace.log.roles import Delivery, Producer
 from headrace.log.split import MAX_COMMIT_BYTES, Piece

@@ -7,18 +7,20 @@ not interrupt, so it is either taken or still waiting afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import InvalidRecord
+from headrace.errors import HeadraceError, InvalidRecord
 from headrace.log.conform import null_key, too_large
 from headrace.log.declared import TopicRow, check_partition
 from headrace.log.record import HEADERS_TYPE, RAW_SCHEMA, Header
+from headrace.log.roles import Delivery
 from headrace.log.rows import RowReader, check_headers, raw_bytes
 from headrace.log.split import Piece, Rotation, split_by, targets_of, with_tombstones
+from headrace.log.state import Receipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +70,7 @@ class RawRows(_Gathering):
         self._topic = topic
 
     def add(
-        self,
-        value: Any,
-        key: Any,
-        headers: Sequence[Header] | None,
-        partition: int | None,
+        self, value: Any, key: Any, headers: Sequence[Header] | None, partition: int | None
     ) -> int:
         """Add a record, or refuse it; return its size."""
         # The hot path of `send`: plain bytes.
@@ -126,8 +124,7 @@ class RawRows(_Gathering):
                         chosen[index] = value.partition
             headers = pa.array(lists, HEADERS_TYPE)
         rows = pa.RecordBatch.from_arrays(
-            [pa.array(keys, pa.binary()), pa.array(values, pa.binary()), headers],
-            schema=RAW_SCHEMA,
+            [pa.array(keys, pa.binary()), pa.array(values, pa.binary()), headers], schema=RAW_SCHEMA
         )
         return _split(topic, rows, chosen, rotation)
 
@@ -152,11 +149,7 @@ class TypedRows(_Gathering):
             self._topic = topic
 
     def add(
-        self,
-        value: Any,
-        key: Any,
-        headers: Sequence[Header] | None,
-        partition: int | None,
+        self, value: Any, key: Any, headers: Sequence[Header] | None, partition: int | None
     ) -> int:
         """Add a row, or refuse it; return its size."""
         if headers:
@@ -225,3 +218,58 @@ def _split(
     for index, partition in chosen.items():
         targets[index] = check_partition(topic, partition)
     return split_by(topic, rows, targets)
+
+
+class Outcome(Delivery):
+    """A receipt or an error, once known. `wait` calls `hurry` to have the commit made now."""
+
+    def __init__(self, hurry: Callable[[], None]) -> None:
+        self._hurry = hurry
+        self.receipt: Receipt | None = None
+        self.error: HeadraceError | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.receipt is not None or self.error is not None
+
+    def wait(self) -> Receipt:
+        if not self.done:
+            self._hurry()
+        if self.error is not None:
+            raise self.error
+        return self.receipt or Receipt(None, 0, ())
+
+    def end(self, receipt: Receipt | None, error: HeadraceError | None) -> None:
+        """Set the outcome."""
+        self.receipt, self.error = receipt, error
+
+
+class Sent(Outcome):
+    """A batch of sent records of any topics. Every `send` into it returns it."""
+
+    def __init__(self, flush: Callable[[Outcome], None]) -> None:
+        super().__init__(lambda: flush(self))
+        self.taken: list[Taken] = []
+        self.size = 0
+        self.sequence: int | None = None
+        self.refused: HeadraceError | None = None
+        """The reason why some of its records cannot be committed. The others can."""
+
+    def end(self, receipt: Receipt | None, error: HeadraceError | None) -> None:
+        super().end(receipt, error)
+        self.taken = []
+
+
+class Either(Delivery):
+    """A record in one of two batches; it is unknown which, so both must be committed."""
+
+    def __init__(self, one: Sent, other: Sent) -> None:
+        self._one, self._other = one, other
+
+    @property
+    def done(self) -> bool:
+        return self._one.done and self._other.done
+
+    def wait(self) -> Receipt:
+        first, second = self._one.wait(), self._other.wait()
+        return second if second.acks else first

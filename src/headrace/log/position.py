@@ -35,6 +35,7 @@ class Time:
 
     @classmethod
     def at(cls, moment: datetime) -> Time:
+        """The position of a moment with a time zone."""
         return cls(to_micros(moment))
 
     def __str__(self) -> str:

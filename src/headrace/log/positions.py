@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from headrace.errors import (
     CorruptSegment,
@@ -18,8 +18,23 @@ from headrace.errors import (
 )
 from headrace.log.assignment import Partition
 from headrace.log.declared import TopicRow
-from headrace.log.group_offsets import Place
 from headrace.log.record import Batch, Record
+
+Place = tuple[int, int]
+"""A topic's id and a partition."""
+
+
+@dataclass(frozen=True)
+class GroupOffsets:
+    """A group's next offsets, by topic id and partition.
+
+    `group` and `member` are the log's own ids of them. `member` is None if no member has to own
+    the partitions, as when offsets are reset.
+    """
+
+    group: Any
+    member: Any
+    offsets: Mapping[Place, int]
 
 
 class Cursor(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,17 +11,18 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.clock import to_datetime
-from headrace.errors import UnreadableValue
+from headrace.errors import UnknownColumn, UnreadableValue
 from headrace.schema.python_rows import UNREADABLE, to_rows, unreadable_column
 
 Header = tuple[str, bytes | None]
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
-RAW_SCHEMA = pa.schema(
-    [("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS_TYPE)],
-)
+RAW_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS_TYPE)])
 """The columns of a topic of raw bytes."""
+
+REMEMBERED = 1_000_000
+"""Ids that a reader remembers to read each record once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +147,47 @@ class Batch:
             offset=offset,
             column=column,
         )
+
+
+class OnceBy:
+    """Finds the first record of each id. It remembers the newest `remembered` ids.
+
+    A step in real time writes some records again after a crash. Only the first of an id counts.
+    """
+
+    def __init__(self, column: str, remembered: int = REMEMBERED) -> None:
+        self._column = column
+        self._remembered = remembered
+        self._seen: dict[Hashable, None] = {}
+
+    def is_first(self, record: Record) -> bool:
+        """True if no record with the same id came before. A record without an id is first."""
+        row = record.value
+        if row is None:
+            return True
+        if not isinstance(row, dict) or self._column not in row:
+            raise UnknownColumn(
+                f"Records of topic {record.topic!r} have no column {self._column!r}",
+                hint=f"They have: {', '.join(row)}" if isinstance(row, dict) else "They are bytes",
+            )
+        known = row[self._column]
+        if known is None:
+            return True
+        if known in self._seen:
+            return False
+        self._seen[known] = None
+        if len(self._seen) > self._remembered:
+            del self._seen[next(iter(self._seen))]
+        return True
+
+
+def once_by(
+    records: Iterable[Record], column: str, *, remembered: int = REMEMBERED
+) -> Iterator[Record]:
+    """The first record of each value in a column, such as an alert's id.
+
+    This reader remembers the last `remembered` ids, in memory. A reader that has to know them after
+    its own crash stores them with its results, for example by an upsert on the id.
+    """
+    once = OnceBy(column, remembered)
+    return filter(once.is_first, records)

@@ -14,11 +14,13 @@ from headrace.errors import InvalidSetting
 
 MIB = 1 << 20
 
-_CLEANUPS = ("delete", "compact", "compact,delete")
-_COMPRESSIONS = ("none", "lz4", "zstd")
-_FRONTIERS = ("events", "punctuation", "arrival")
-_MISSING_TIMES = ("dead", "arrival")
-_FORMATS = ("json", "avro", "bytes")
+_CHOICES = {
+    "cleanup": ("delete", "compact", "compact,delete"),
+    "compression": ("none", "lz4", "zstd"),
+    "frontier": ("events", "punctuation", "arrival"),
+    "missing_time": ("dead", "arrival"),
+    "format": ("json", "avro", "bytes"),
+}
 
 _OPTIONAL = {"retention", "retention_bytes", "segment_age", "skew", "idle", "tier"}
 
@@ -93,14 +95,7 @@ class TopicSettings:
                     f"{field.name} cannot be {value:,}",
                     hint=f"Choose 1 to {_LARGEST.get(field.name, 1 << 60):,}",
                 )
-        choices = {
-            "cleanup": _CLEANUPS,
-            "compression": _COMPRESSIONS,
-            "frontier": _FRONTIERS,
-            "missing_time": _MISSING_TIMES,
-            "format": _FORMATS,
-        }
-        for name, known in choices.items():
+        for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise InvalidSetting(
                     f"{name} cannot be {getattr(self, name)!r}", hint=f"Use {' or '.join(known)}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, dataclass, field
 
 import pyarrow as pa
 
@@ -169,6 +169,12 @@ class UpkeepReport:
     segments_tiered: int = 0
     records_removed: int = 0
     bytes_freed: int = 0
+
+    @classmethod
+    def total(cls, topic: str, reports: Iterable[UpkeepReport]) -> UpkeepReport:
+        """The effect of several rounds, or of several partitions."""
+        _, *counts = zip(*map(astuple, reports), strict=True)
+        return cls(topic, *map(sum, counts))
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,8 @@ from headrace.errors import HeadraceError, MisusedHandle, Retryable, UserError
 from headrace.log.committer import Committer
 from headrace.log.consumer import PlacedConsumer
 from headrace.log.declared import check_partition
-from headrace.log.delivery import Outcome
-from headrace.log.group_offsets import GroupOffsets
-from headrace.log.pending import Rows, Taken, take_all, waiting_rows
+from headrace.log.pending import Outcome, Rows, Taken, take_all, waiting_rows
+from headrace.log.positions import GroupOffsets
 from headrace.log.record import Header
 from headrace.log.roles import Consumer, Delivery, Transaction
 from headrace.log.split import Piece, check_commit_size

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from headrace.log import Log
+from headrace.log.settings import format_span
 from headrace.pipeline.output import Output
 from headrace.pipeline.stream import Stream
+from headrace.plan.lateness import Closing
 
 S = TypeVar("S", bound=Stream)
 
@@ -25,7 +28,6 @@ Fact = tuple[str, str]
 """A label and a sentence."""
 
 IN_BATCHES = "Remove latency='real-time' to run in micro-batches"
-STATE_BY_COMMIT = "its state follows the commits of the log"
 USE_ALERTS = "hr.alerts(...) evaluates rules over recent events in real time"
 
 
@@ -34,6 +36,22 @@ class Refusal(NamedTuple):
 
     why: str
     instead: str
+
+
+@dataclass(frozen=True)
+class Panes:
+    """The windows of a step, and the event time that fires and closes each.
+
+    A pane fires `delay` after the end of its window, and can change for `grace` and `settles` more.
+    """
+
+    delay: timedelta
+    grace: timedelta
+    settles: timedelta
+    emitted_once: bool
+    """True if a pane is emitted once, when it can change no more."""
+    fires: Closing
+    closes: Closing
 
 
 class Term(NamedTuple):
@@ -50,6 +68,8 @@ class Operator(Generic[S]):
 
     package: ClassVar[str]
     """The package of its `spark` and `state` modules."""
+    state_by_commit: ClassVar[bool] = False
+    """True if its state depends on the commits of the log, which Kafka does not have."""
     terms: ClassVar[Mapping[str, Term]] = {}
     """Names for the parts of its definition, by their keys in `Stream.definition`."""
 
@@ -67,7 +87,7 @@ class Operator(Generic[S]):
 
     def needs_commits(self, stream: S) -> str | None:
         """The reason why it cannot read Kafka directly, which has no commit order, or None."""
-        return None
+        return "its state follows the commits of the log" if self.state_by_commit else None
 
     def refuses_real_time(self, stream: S) -> Refusal | None:
         """The reason why it cannot run in real time, or None."""
@@ -75,6 +95,10 @@ class Operator(Generic[S]):
 
     def final_after(self, stream: S) -> timedelta | None:
         """Time from the end of a result until it is final; None if results have no end."""
+        return None
+
+    def panes(self, stream: S) -> Panes | None:
+        """Its windows; None if it has none."""
         return None
 
     def plan(self, job: Any) -> Any:
@@ -87,6 +111,11 @@ class Operator(Generic[S]):
 
     def _module(self, name: str) -> Any:
         return importlib.import_module(f"{self.package}.{name}")
+
+
+def span_text(micros: int) -> str:
+    """A duration of a definition, which has microseconds, as text."""
+    return format_span(timedelta(microseconds=micros))
 
 
 def late_fact(delay: str) -> str:

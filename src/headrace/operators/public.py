@@ -24,6 +24,7 @@ from headrace.operators.window.aggregates import (
     sum,
 )
 from headrace.operators.window.declare import Aggregation, aggregate
+from headrace.operators.window.grouping_sets import GroupingSets, cube, grouping_sets, rollup
 from headrace.operators.window.windows import (
     FOREVER,
     Cumulative,
@@ -38,20 +39,20 @@ from headrace.operators.window.windows import (
     tumbling,
 )
 from headrace.pipeline.app import App
-from headrace.pipeline.arrival import ArrivalTimeWarning
 from headrace.pipeline.disorder import Disorder, suggest_lateness
 from headrace.pipeline.row_steps import derive, explode, filter, merge, rekey, select, split
 from headrace.pipeline.stream import Stream
 from headrace.pipeline.tables import Table, table
-from headrace.pipeline.time import Lateness
+from headrace.pipeline.time import ArrivalTimeWarning, Lateness
 
 __all__ = [
     "FOREVER", "Aggregation", "Alerts", "App", "ArrivalTimeWarning", "Cumulative",
-    "Deduplicated", "Disorder", "Enriched", "Join", "Lateness", "Remote", "Rule", "Session",
-    "Sliding", "Stateful", "Stream", "Table", "TableJoin", "Top", "Window", "aggregate",
-    "alerts", "approx_distinct", "approx_top", "average", "count", "cumulative", "deduplicate",
-    "derive", "distinct", "enrich", "explode", "expression", "filter", "first", "hopping",
-    "join", "join_tables", "last", "max", "merge", "min", "pattern", "quantile", "rekey",
-    "remote", "rule", "running", "select", "session", "sliding", "split", "stateful",
-    "suggest_lateness", "sum", "table", "top", "tumbling",
+    "Deduplicated", "Disorder", "Enriched", "GroupingSets", "Join", "Lateness", "Remote",
+    "Rule", "Session", "Sliding", "Stateful", "Stream", "Table", "TableJoin", "Top", "Window",
+    "aggregate", "alerts", "approx_distinct", "approx_top", "average", "count", "cube",
+    "cumulative", "deduplicate", "derive", "distinct", "enrich", "explode", "expression",
+    "filter", "first", "grouping_sets", "hopping", "join", "join_tables", "last", "max",
+    "merge", "min", "pattern", "quantile", "rekey", "remote", "rollup", "rule", "running",
+    "select", "session", "sliding", "split", "stateful", "suggest_lateness", "sum", "table",
+    "top", "tumbling",
 ]  # fmt: skip

@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from headrace.clock import micros, to_micros
+from headrace.log.event_time import time_column, times_of
 from headrace.log.record import Record
 from headrace.log.state import Topic
 
@@ -25,8 +28,11 @@ class Event:
 
     @property
     def event_time(self) -> int | None:
-        assert self.topic.event_time is not None
-        moment = self.row.get(self.topic.event_time)
+        if (column := time_column(self.topic)) is None:
+            row = pa.RecordBatch.from_pylist([self.row], self.topic.schema)
+            computed: int | None = times_of(self.topic, row).cast(pa.int64())[0].as_py()
+            return computed
+        moment = self.row.get(column)
         return None if moment is None else to_micros(moment)
 
     @property

@@ -74,6 +74,8 @@ def _compile(node: Any) -> Evaluate:
             return lambda row: None if (v := given(row)) == unwanted(row) else v
         case exp.And() | exp.Or():
             return _logic(_compile(node.left), _compile(node.right), stop=isinstance(node, exp.Or))
+    if isinstance(node, exp.Array | exp.In | exp.Case):
+        return _compile_choice(node)
     if type(node) in _BINARY:
         left, right, apply = _compile(node.left), _compile(node.right), _BINARY[type(node)]
         return lambda row: _strict(apply, left(row), right(row))
@@ -81,6 +83,21 @@ def _compile(node: Any) -> Evaluate:
         inner, change = _compile(node.this), _UNARY[type(node)]
         return lambda row: _strict(change, inner(row))
     raise ValueError(f"the oracle does not support {node.sql(dialect='spark')!r}")
+
+
+def _compile_choice(node: Any) -> Evaluate:
+    """An array, IN a list, or CASE WHEN."""
+    listed = [_compile(item) for item in node.expressions]
+    if isinstance(node, exp.Array):
+        return lambda row: [item(row) for item in listed]
+    if isinstance(node, exp.In):
+        given = _compile(node.this)
+        return lambda row: _strict(
+            lambda value, *ones: value in ones, given(row), *(one(row) for one in listed)
+        )
+    tests = [(_compile(one.this), _compile(one.args["true"])) for one in node.args["ifs"]]
+    other = _compile(node.args.get("default") or exp.Null())
+    return lambda row: next((made(row) for test, made in tests if test(row) is True), other(row))
 
 
 def _strict(apply: Callable[..., Any], *values: Any) -> Any:

@@ -9,15 +9,15 @@ from typing import Any
 from headrace.log.record import Record
 from headrace.oracle.events import Event
 from headrace.oracle.expressions import compile_sql
-from headrace.oracle.rows import rows_of
+from headrace.oracle.rows import Row, rows_of
 from headrace.pipeline.stream import sources
 from headrace.pipeline.tables import Table
 
-Row = dict[str, Any]
 Frontier = Callable[[str, int], int | None]
 """The frontier of a topic after a commit."""
 
-_LONG_AGO = -(1 << 62)
+LONG_AGO = -(1 << 62)
+"""The frontier of a topic that has none yet."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def changes_of(
                 found.tombstones += 1
                 continue
             before = frontier(source.topic.name, commit - 1)
-            valid = _LONG_AGO if before is None else before
+            valid = LONG_AGO if before is None else before
             found.versions.append(Version(key, valid, *place, None, before))
             continue
         event = rows[record.partition, record.offset]

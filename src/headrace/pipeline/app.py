@@ -6,14 +6,17 @@ import contextlib
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
-from headrace.errors import InvalidPipeline
+from headrace.errors import InvalidPipeline, InvalidSchema
 from headrace.log import Log, open_log
-from headrace.log.names import check_name
+from headrace.log.declared import check_compaction, check_name, check_partitions, columns_of
+from headrace.log.event_time import check_event_time
 from headrace.log.settings import TopicSettings
 from headrace.log.state import Topic
+from headrace.pipeline.arguments import declaration
 from headrace.pipeline.explanation import Explanation
+from headrace.pipeline.expressions import not_there
 from headrace.pipeline.output import Early, Output, check_output
 from headrace.pipeline.stream import Late, Source, Stream
 from headrace.pipeline.where import Where, caller
@@ -31,6 +34,8 @@ class View:
     stream: Stream
     key: tuple[str, ...]
     where: Where
+    noun: ClassVar[str] = "a view"
+    belongs: ClassVar[str] = "Pass the stream that the view is made of: VIEW.stream"
 
 
 class App:
@@ -39,6 +44,7 @@ class App:
     With `latency="real-time"`, it runs in Spark's Real-time Mode, which needs a broker.
     """
 
+    @declaration
     def __init__(
         self, name: str, *, log: str | None = None, latency: Latency = "micro-batch"
     ) -> None:
@@ -49,6 +55,7 @@ class App:
         self.views: dict[str, View] = {}
         self.outputs: dict[str, Output] = {}
 
+    @declaration
     def topic(
         self,
         name: str,
@@ -56,30 +63,43 @@ class App:
         schema: str,
         event_time: str,
         key: str | None = None,
-        partitions: int = 1,
+        partitions: int | None = None,
         settings: TopicSettings | Mapping[str, Any] | None = None,
     ) -> Source:
-        """Declare a topic and return its stream. The first run creates the topic if needed."""
+        """Declare a topic and return its stream. The first run creates the topic if needed.
+
+        `event_time` is a timestamp column, or an expression in Spark SQL over the record, such as
+        `timestamp_millis(ts)`. A new topic has one partition by default, and an existing one keeps
+        its partitions.
+        """
         where = caller()
         check_name(name, "topic")
         columns = parse_schema(schema)
-        for what, column in (("event-time", event_time), ("key", key)):
-            if column is not None and column not in columns.names:
-                raise InvalidPipeline(
-                    f"The {what} column {column!r} is not in the schema of topic {name!r}",
-                    hint=f"There are: {', '.join(columns.names)}. See {where}",
-                )
+        if key is not None and key not in columns.names:
+            message = f"The key column {key!r} is not in the schema of topic {name!r}"
+            raise not_there(message, key, columns.names, where)
+        try:
+            check_event_time(event_time, columns)
+        except InvalidSchema as error:
+            hint = f"{error.hint}. " if error.hint else ""
+            raise InvalidPipeline(
+                f"Topic {name!r}: {error.message}", hint=f"{hint}See {where}"
+            ) from None
         if not isinstance(settings, TopicSettings):
             settings = TopicSettings().change(settings or {})
-        topic = Topic(name, partitions, columns, key, event_time, settings)
+        count = 1 if partitions is None else partitions
+        topic = Topic(name, count, columns, key, event_time, settings)
+        check_partitions(count)
+        check_compaction(topic, columns_of(columns, key, event_time))
         if name in self.topics and self.topics[name] != topic:
             raise InvalidPipeline(
                 f"Topic {name!r} is declared twice, differently", hint=f"See {where}"
             )
         self.topics[name] = topic
-        return Source(tuple(columns.names), where, topic)
+        return Source(tuple(columns.names), where, topic, partitions)
 
-    def view(self, name: str, stream: Stream, *, key: Sequence[str] | None = None) -> View:
+    @declaration
+    def view(self, name: str, stream: Stream, *, key: str | Sequence[str] | None = None) -> View:
         """Keep an aggregation as a table by its key and window, or a ranking by its ranks.
 
         The key of joined tables is that of the first, or if that is not unique those of both.
@@ -93,13 +113,12 @@ class App:
                 hint="app.view() takes an aggregation or joined tables, app.publish() any stream. "
                 f"See {where}",
             )
+        key = (key,) if isinstance(key, str) else key
         unique, chosen = set(own), tuple(key) if key is not None else own
         for column in chosen:
             if column not in stream.columns:
-                raise InvalidPipeline(
-                    f"The key of view {name!r} names a column {column!r} that it does not have",
-                    hint=f"There are: {', '.join(stream.columns)}. See {where}",
-                )
+                message = f"The key of view {name!r} names a column {column!r} that it lacks"
+                raise not_there(message, column, stream.columns, where)
         if not unique <= set(chosen):
             raise InvalidPipeline(
                 f"The key of view {name!r}, {', '.join(chosen)}, is not unique",
@@ -115,6 +134,7 @@ class App:
         view = self.views[name] = View(name, stream, chosen, where)
         return view
 
+    @declaration
     def publish(
         self, topic: str, stream: Stream, *, early: Early = "batch", retractions: bool = False
     ) -> Output:

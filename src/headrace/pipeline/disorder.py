@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from headrace.clock import micros
 from headrace.errors import InvalidSetting
-from headrace.log import DEFAULT_LOG, Batch, Commit, Log, TopicCommit, open_log
+from headrace.log import DEFAULT_LOG, Batch, Commit, Log, Topic, TopicCommit, open_log
+from headrace.log.event_time import time_inputs, times_of
 from headrace.pipeline.time import Lateness
 
 _PAGE = 10_000
@@ -92,8 +93,8 @@ def _measured(log: Log, name: str) -> Disorder:
     rows = dead = 0
     behind: list[Micros] = []
     arrival: list[Micros] = []
-    for batch, commit in _batches(log, name, topic.event_time):
-        times, bad = _times(batch, topic.event_time, commit)
+    for batch, commit in _batches(log, topic):
+        times, bad = _times(batch, topic, commit)
         rows, dead = rows + len(times), dead + bad
         arrival.append(batch.timestamp - times)
         if commit.before is not None:
@@ -109,9 +110,9 @@ def _measured(log: Log, name: str) -> Disorder:
     )
 
 
-def _times(batch: Batch, event_time: str, commit: TopicCommit) -> tuple[Micros, int]:
+def _times(batch: Batch, topic: Topic, commit: TopicCommit) -> tuple[Micros, int]:
     """The plausible event times, and the number of rows without one."""
-    column = batch.data.column(event_time).cast(pa.int64())
+    column = times_of(topic, batch.data).cast(pa.int64())
     good = pc.is_valid(column)
     if commit.bound is not None:
         good = pc.and_(good, pc.fill_null(pc.less_equal(column, commit.bound), False))
@@ -120,13 +121,13 @@ def _times(batch: Batch, event_time: str, commit: TopicCommit) -> tuple[Micros, 
     return times, len(batch) - len(times) - deleted
 
 
-def _batches(log: Log, topic: str, column: str) -> Iterator[tuple[Batch, TopicCommit]]:
+def _batches(log: Log, topic: Topic) -> Iterator[tuple[Batch, TopicCommit]]:
     """The batches of a topic, each with its commit."""
-    after = 0
-    while page := log.commits(topic, after, _PAGE):
+    after, columns = 0, time_inputs(topic)
+    while page := log.commits(topic.name, after, _PAGE):
         known = {commit.number: commit for commit in page}
         upto = page[-1].number
-        for batch in log.read(topic, start=Commit(after), stop=Commit(upto), columns=[column]):
+        for batch in log.read(topic.name, start=Commit(after), stop=Commit(upto), columns=columns):
             assert batch.commit is not None
             yield batch, known[batch.commit]
         after = upto

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headrace.errors import InvalidPipeline
+from headrace.log.event_time import time_column
 from headrace.pipeline.expressions import not_there
 from headrace.pipeline.stream import Source
 from headrace.pipeline.where import Where
@@ -49,8 +50,9 @@ def check_times(read: Sequence[Source], where: Where) -> None:
     kinds = {}
     for topic in (source.topic for source in read):
         assert topic.schema is not None
-        assert topic.event_time is not None
-        kinds[topic.name] = format_type(topic.schema.field(topic.event_time).type)
+        column = time_column(topic)  # an expression is a timestamp
+        kind = "timestamp" if column is None else format_type(topic.schema.field(column).type)
+        kinds[topic.name] = kind
     if len(set(kinds.values())) > 1:
         types = ", ".join(f"{name!r} has {kind}" for name, kind in kinds.items())
         raise InvalidPipeline(

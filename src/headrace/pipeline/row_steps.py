@@ -1,30 +1,33 @@
-"""Steps that change rows one by one: filter, select, derive, explode, merge, split."""
+"""Steps that change rows one by one, the columns they read, and the paths that rows take."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from headrace.errors import InvalidPipeline
+from headrace.pipeline.arguments import declaration
 from headrace.pipeline.expressions import Expression, check_columns, columns_in, names_column
-from headrace.pipeline.stream import Source, Stream, Text, Wanted
-from headrace.pipeline.where import Where, caller
+from headrace.pipeline.stream import Source, Stream, Text, Unary, Wanted, all_sources, contains
+from headrace.pipeline.types import check_condition, check_types, type_of
+from headrace.pipeline.where import Where, caller, declared_at
+from headrace.schema.ddl import format_type
 
 
 @dataclass(frozen=True)
-class Filter(Stream):
+class Filter(Unary):
     """The rows for which a condition is true."""
 
-    input: Stream
     condition: Expression
-
-    @property
-    def upstream(self) -> tuple[Stream, ...]:
-        return (self.input,)
 
     def reads(self, wanted: Wanted) -> Iterator[tuple[Stream, Wanted]]:
         yield self.input, _with(wanted, self.condition, self.where)
+
+    def type_of(self, column: str) -> pa.DataType | None:
+        return self.input.type_of(column)
 
     def uses(self, column: str) -> list[str]:
         said = names_column(self.condition, column, self.where)
@@ -36,15 +39,10 @@ class Filter(Stream):
 
 
 @dataclass(frozen=True)
-class Project(Stream):
+class Project(Unary):
     """Rows with other columns: an expression for each."""
 
-    input: Stream
     expressions: tuple[tuple[str, Expression], ...]
-
-    @property
-    def upstream(self) -> tuple[Stream, ...]:
-        return (self.input,)
 
     def reads(self, wanted: Wanted) -> Iterator[tuple[Stream, Wanted]]:
         needed: Wanted = set()
@@ -53,6 +51,10 @@ class Project(Stream):
             if lower is None or name.lower() in lower:
                 needed = _with(needed, made, self.where)
         yield self.input, needed
+
+    def type_of(self, column: str) -> pa.DataType | None:
+        made = {name.lower(): made for name, made in self.expressions}.get(column.lower())
+        return type_of(made, self.input.type_of, self.where)
 
     def uses(self, column: str) -> list[str]:
         made = [
@@ -68,20 +70,21 @@ class Project(Stream):
 
 
 @dataclass(frozen=True)
-class Explode(Stream):
+class Explode(Unary):
     """A row for each element of an array."""
 
-    input: Stream
     array: Expression
     into: str
-
-    @property
-    def upstream(self) -> tuple[Stream, ...]:
-        return (self.input,)
 
     def reads(self, wanted: Wanted) -> Iterator[tuple[Stream, Wanted]]:
         rest = None if wanted is None else wanted - {self.into}
         yield self.input, _with(rest, self.array, self.where)
+
+    def type_of(self, column: str) -> pa.DataType | None:
+        if column.lower() != self.into.lower():
+            return self.input.type_of(column)
+        array = type_of(self.array, self.input.type_of, self.where)
+        return array.value_type if array is not None else None
 
     def definition(self, text: Text) -> dict[str, Any]:
         return {"explode": [text(self.array), self.into], "of": self.input.definition(text)}
@@ -100,17 +103,25 @@ class Merge(Stream):
     def reads(self, wanted: Wanted) -> Iterator[tuple[Stream, Wanted]]:
         return ((part, wanted) for part in self.inputs)
 
+    def type_of(self, column: str) -> pa.DataType | None:
+        types = {part.type_of(column) for part in self.inputs}
+        return types.pop() if len(types) == 1 else None
+
     def definition(self, text: Text) -> dict[str, Any]:
         return {"merge": [part.definition(text) for part in self.inputs]}
 
 
+@declaration
 def filter(stream: Stream, condition: Expression) -> Filter:
     """The rows for which the condition is true, as SQL's WHERE."""
     where = caller()
     check_columns(condition, stream.columns, where)
+    check_types(condition, stream.type_of, where)
+    check_condition(condition, stream.type_of, where)
     return Filter(stream.columns, where, stream, condition)
 
 
+@declaration
 def select(stream: Stream, *columns: str, **derived: Expression) -> Project:
     """Rows with only the columns named, and those derived from them."""
     where = caller()
@@ -118,6 +129,7 @@ def select(stream: Stream, *columns: str, **derived: Expression) -> Project:
     return project(stream, [*chosen, *derived.items()], where)
 
 
+@declaration
 def derive(stream: Stream, **derived: Expression) -> Project:
     """The same rows with more columns, or with some replaced."""
     kept = [(name, derived.get(name, f"`{name}`")) for name in stream.columns]
@@ -125,15 +137,23 @@ def derive(stream: Stream, **derived: Expression) -> Project:
     return project(stream, [*kept, *new], caller())
 
 
+@declaration
 def explode(stream: Stream, array: Expression, *, into: str) -> Explode:
     """A row for each element of an array, in the column `into`. An empty array gives none."""
     where = caller()
     check_columns(array, stream.columns, where)
+    kind = type_of(array, stream.type_of, where)
+    if kind is not None and not pa.types.is_list(kind):
+        raise InvalidPipeline(
+            f"{array!r} is {format_type(kind)}, not an array",
+            hint=f"Make one with split(...) or array(...). See {where}",
+        )
     check_new_names([into], where)
     columns = tuple(name for name in stream.columns if name != into)
     return Explode((*columns, into), where, stream, array, into)
 
 
+@declaration
 def merge(*streams: Stream) -> Merge:
     """The rows of all the streams, which need the same columns."""
     where = caller()
@@ -149,20 +169,49 @@ def merge(*streams: Stream) -> Merge:
     return Merge(streams[0].columns, where, streams)
 
 
+@declaration
 def split(stream: Stream, **conditions: Expression) -> dict[str, Filter]:
     """Several streams by name, each with the rows for which its condition is true."""
     return {name: filter(stream, condition) for name, condition in conditions.items()}
 
 
+@declaration
 def rekey(stream: Stream, **key: Expression) -> Project:
     """The same rows with a new key column, for `by=`."""
     return derive(stream, **key)
+
+
+def with_keys(
+    stream: Stream, by: str | Sequence[str], where: Where
+) -> tuple[Stream, tuple[str, ...]]:
+    """A stream and its key columns. The path `user.country` becomes a column `country`."""
+    names = (by,) if isinstance(by, str) else tuple(by)
+    there = {name.lower() for name in stream.columns}
+    made: dict[str, Expression] = {}
+    keys = []
+    for name in names:
+        root, last = name.partition(".")[0], name.rpartition(".")[2]
+        if name in stream.columns or root == name or root.lower() not in there:
+            keys.append(name)
+            continue
+        if last.lower() in {*there, *(one.lower() for one in made)}:
+            raise InvalidPipeline(
+                f"The key {name!r} would be another column {last!r}",
+                hint=f"Give it a name first: derive(stream, {root}_{last}='{name}'). See {where}",
+            )
+        made[last] = name
+        keys.append(last)
+    if not made:
+        return stream, names
+    with declared_at(where):
+        return derive(stream, **made), tuple(keys)
 
 
 def project(stream: Stream, expressions: Sequence[tuple[str, Expression]], where: Where) -> Project:
     """Rows with these columns, in this order, each made by an expression."""
     for _, expression in expressions:
         check_columns(expression, stream.columns, where)
+        check_types(expression, stream.type_of, where)
     names = tuple(name for name, _ in expressions)
     check_new_names(list(names), where)
     if len(set(names)) != len(names):
@@ -184,20 +233,26 @@ def check_new_names(names: Sequence[str], where: Where) -> None:
 
 def time_column(stream: Stream) -> str | None:
     """The column with the topic's event time, unchanged, if there is one."""
+    time = _event_time(stream)
+    return time if time in stream.columns else None
+
+
+def _event_time(stream: Stream) -> str | None:
+    """The event time of a stream's rows: a column, or the expression of the topic."""
     match stream:
         case Source():
             return stream.topic.event_time
         case Filter():
-            return time_column(stream.input)
+            return _event_time(stream.input)
         case Project():
-            time = time_column(stream.input)
+            time = _event_time(stream.input)
             kept = [name for name, made in stream.expressions if made in (time, f"`{time}`")]
             return kept[0] if kept and time is not None else None
         case Explode():
-            time = time_column(stream.input)
+            time = _event_time(stream.input)
             return None if time == stream.into else time
         case Merge():
-            times = {time_column(part) for part in stream.inputs}
+            times = {_event_time(part) for part in stream.inputs}
             return times.pop() if len(times) == 1 else None
         case _:
             return None
@@ -207,3 +262,39 @@ def _with(wanted: Wanted, expression: Expression, where: Where) -> Wanted:
     if wanted is None or not isinstance(expression, str):
         return None
     return wanted | columns_in(expression, where)
+
+
+def needed_columns(stream: Stream) -> dict[str, Wanted]:
+    """The columns that a stream uses, by topic; None if unknown.
+
+    A streaming source reads every column it is asked for, so it is asked only for these.
+    """
+    found: dict[str, Wanted] = {}
+    _need(stream, set(stream.columns), found)
+    return found
+
+
+def _need(stream: Stream, wanted: Wanted, found: dict[str, Wanted]) -> None:
+    if not isinstance(stream, Source):
+        for part, needed in stream.reads(wanted):
+            _need(part, needed, found)
+        return
+    name, known = stream.topic.name, found.get(stream.topic.name, set())
+    columns = {column.lower(): column for column in stream.columns}
+    if wanted is None or known is None:
+        found[name] = None
+    else:
+        found[name] = known | {columns[column.lower()] for column in wanted}
+
+
+def branches(stream: Stream) -> Mapping[str, int]:
+    """The number of paths from each topic to a stream: what was split may be merged again."""
+    found: dict[str, int] = {}
+    for source in all_sources(stream):
+        found[source.topic.name] = found.get(source.topic.name, 0) + 1
+    return found
+
+
+def splits(stream: Stream) -> bool:
+    """True if one row of a topic may become several."""
+    return contains(stream, Explode, Merge)

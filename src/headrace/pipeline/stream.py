@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pyarrow as pa
+
 from headrace.errors import InvalidPipeline
 from headrace.log.state import Topic
 from headrace.pipeline.expressions import Expression
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 Wanted = set[str] | None
 """Columns that a step uses; None if unknown."""
+
+OF_LATE = ("watermark", "late_by")
+"""The columns that a late row has beside its own."""
 
 Text = Callable[[Expression], str]
 """The text of an expression, which may be a Spark Column."""
@@ -37,6 +42,10 @@ class Stream:
     columns: tuple[str, ...]
     where: Where = field(repr=False, compare=False)
 
+    noun: ClassVar[str] = "a stream"
+    example: ClassVar[str] = "app.topic(...) or a step such as hr.filter(...)"
+    stands_for_stream: ClassVar[bool] = True
+    """False if it is only for arguments that ask for its own class."""
     is_result: ClassVar[bool] = False
     """True if its rows are results, which have no event time of their own."""
     has_panes: ClassVar[bool] = False
@@ -90,6 +99,10 @@ class Stream:
         """The key columns of its state; empty if it has none."""
         return ()
 
+    def type_of(self, column: str) -> pa.DataType | None:
+        """The type of a column, if the schemas of topics tell; case does not matter."""
+        return None
+
     def output_time(self, columns: Sequence[str]) -> str | None:
         """The event-time column of the topic that it is published to, if it has one."""
         times = (source.topic.event_time for source in sources(self))
@@ -124,9 +137,14 @@ class Stream:
 
 @dataclass(frozen=True)
 class Source(Stream):
-    """The rows of a topic."""
+    """The rows of a topic. `partitions` is None if the declaration does not say how many."""
 
     topic: Topic
+    partitions: int | None = None
+
+    def type_of(self, column: str) -> pa.DataType | None:
+        fields = {field.name.lower(): field.type for field in self.topic.schema or ()}
+        return fields.get(column.lower())
 
     def definition(self, text: Text) -> dict[str, Any]:
         schema = format_schema(self.topic.schema) if self.topic.schema is not None else None
@@ -134,10 +152,22 @@ class Source(Stream):
 
 
 @dataclass(frozen=True)
+class Unary(Stream):
+    """A stream that is made of one other stream."""
+
+    input: Stream
+
+    @property
+    def upstream(self) -> tuple[Stream, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
 class Late(Stream):
     """The late rows of a step: its side output."""
 
     of: Stream
+    noun = "a side output of late rows"
     is_result = True
 
     @property
@@ -146,7 +176,42 @@ class Late(Stream):
 
 
 @dataclass(frozen=True)
-class RowStep(Stream):
+class Keyed(Unary):
+    """The results of rows that are compared by key, and late `delay` behind their topic."""
+
+    by: tuple[str, ...]
+    delay: timedelta
+    is_result = True
+
+    @property
+    def watermark_delay(self) -> timedelta:
+        return self.delay
+
+    @property
+    def late(self) -> Late:
+        """The rows that arrived too late, with the watermark at that time and their lateness."""
+        return Late((*self.input.columns, *OF_LATE), self.where, self)
+
+
+@dataclass(frozen=True)
+class KeyedState(Keyed):
+    """The results of rows in log order, and of the state that Spark keeps by key."""
+
+    @property
+    def in_order(self) -> bool:
+        return True
+
+    @property
+    def has_spark_state(self) -> bool:
+        return True
+
+    @property
+    def keyed_by(self) -> tuple[str, ...]:
+        return self.by
+
+
+@dataclass(frozen=True)
+class RowStep(Unary):
     """A step that changes rows one by one and has an operator's folder of its own.
 
     Its modules `spark` and `meaning` define `rows`. They are downstream, so found by name.
@@ -173,6 +238,23 @@ def contains(stream: Stream, *kinds: type[Stream]) -> bool:
     return isinstance(stream, kinds) or any(contains(part, *kinds) for part in stream.upstream)
 
 
+def check_has_time(stream: Stream, purpose: str, instead: str, where: Where) -> None:
+    """Check that the rows of a stream have an event time of their own, for a purpose."""
+    if (found := _first_result(stream)) is not None:
+        raise InvalidPipeline(
+            f"The rows of {found.noun} have no event time of their own {purpose}",
+            hint=f"Publish them with app.publish('results', ...), declare that topic with "
+            f"app.topic('results', ...), and {instead} that. See {where}",
+        )
+
+
 def has_results(stream: Stream) -> bool:
     """True if a stream is made of results, which have no event time of their own."""
-    return stream.is_result or any(map(has_results, stream.upstream))
+    return _first_result(stream) is not None
+
+
+def _first_result(stream: Stream) -> Stream | None:
+    """The nearest step whose rows are results, which have no event time of their own."""
+    if stream.is_result:
+        return stream
+    return next(filter(None, map(_first_result, stream.upstream)), None)

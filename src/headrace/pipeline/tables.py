@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import InvalidPipeline
+from headrace.pipeline.arguments import declaration
 from headrace.pipeline.expressions import Expression, check_columns
 from headrace.pipeline.row_steps import Project
-from headrace.pipeline.stream import Source, Stream, Text, sources
+from headrace.pipeline.stream import Source, Stream, Text, Unary, sources
 from headrace.pipeline.where import caller
 
 ROW, REVISION = "row", "revision"
@@ -21,16 +22,15 @@ ROW, REVISION = "row", "revision"
 
 
 @dataclass(frozen=True)
-class Table(Stream):
+class Table(Unary):
     """The versions of each key of a stream. Rows where `deleted` is true delete their key."""
 
-    input: Stream
     key: tuple[str, ...]
     deleted: Expression | None
-
-    @property
-    def upstream(self) -> tuple[Stream, ...]:
-        return (self.input,)
+    noun = "a table"
+    example = "hr.table(users, key='id')"
+    belongs = "A table comes second in hr.enrich(), and is for hr.join_tables()"
+    stands_for_stream = False
 
     @property
     def topic(self) -> str:
@@ -42,6 +42,7 @@ class Table(Stream):
         return {"table": [ended, *self.key], "of": self.input.definition(text)}
 
 
+@declaration
 def table(stream: Stream, *, key: str | Sequence[str], deleted: Expression | None = None) -> Table:
     """A table of a topic of changes: the versions of each key, by event time.
 

@@ -55,6 +55,11 @@ def declared_at(where: Where) -> Iterator[None]:
         _declared.reset(before)
 
 
+def in_python() -> bool:
+    """True if declarations are attributed to lines of Python."""
+    return _declared.get() is None
+
+
 def caller() -> Where:
     """The nearest line on the stack outside of headrace, or the place from `declared_at`."""
     if (declared := _declared.get()) is not None:

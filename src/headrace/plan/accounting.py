@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from headrace.pipeline.row_steps import branches
 from headrace.pipeline.stream import Stream
 from headrace.plan.counters import Counters
 from headrace.plan.law import Law
-from headrace.plan.reads import branches
 from headrace.plan.uncounted import Uncounted
 
 

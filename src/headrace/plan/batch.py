@@ -12,10 +12,35 @@ import pyarrow as pa
 from headrace.errors import PipelineError
 from headrace.log import Log
 from headrace.plan.law import Law
-from headrace.plan.position import Position, last_commit
+from headrace.plan.position import Positions, last_commit
 from headrace.plan.source_options import ANY
 from headrace.plan.staging import Staged
-from headrace.plan.timing import Timing
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One batch: its rows, how many more were waiting at its end, and its parts in milliseconds.
+
+    `results` counts its panes or rows. `files` is the time for Spark's offset and commit files,
+    `state` for updating and saving Spark's state, `stored` for views, outputs and the position. The
+    rest of `total` is reading and computing.
+    """
+
+    batch: int
+    rows: int
+    lag: int
+    results: int
+    total: int
+    files: int
+    state: int
+    stored: int
+    state_rows: int
+    state_bytes: int
+
+    @property
+    def saving(self) -> int:
+        """The time to save the batch."""
+        return self.files + self.state + self.stored
 
 
 @dataclass(frozen=True)
@@ -74,8 +99,8 @@ class StepBatch(Generic[P_co]):
     `law` has all terms except those that only the store knows, such as `counted`.
     """
 
-    start: Mapping[str, Position]
-    end: Mapping[str, Position]
+    start: Positions
+    end: Positions
     frontier: int | None
     late: pa.Table | None
     dead: pa.Table | None
@@ -98,25 +123,14 @@ class Sink(ABC):
     replay is cut, and the next batch begins at its position.
     """
 
-    @property
-    @abstractmethod
-    def begun(self) -> Mapping[str, Position]:
-        """The position in each topic where the step began."""
-
-    @property
-    @abstractmethod
-    def reached(self) -> Mapping[str, Position]:
-        """The position in each topic up to which everything is stored."""
-
-    @property
-    @abstractmethod
-    def frontier(self) -> int | None:
-        """The event time that all stored results have reached."""
-
-    @property
-    @abstractmethod
-    def generation(self) -> str:
-        """A name that changes whenever the sink starts from scratch."""
+    begun: Positions
+    """The position in each topic where the step began."""
+    reached: Positions
+    """The position in each topic up to which everything is stored."""
+    frontier: int | None
+    """The event time that all stored results have reached."""
+    generation: str
+    """A name that changes whenever the sink starts from scratch."""
 
     def limit(self, topic: str) -> int:
         """The last commit of a topic to read; no limit by default."""

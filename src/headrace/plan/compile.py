@@ -21,7 +21,7 @@ from headrace.pipeline.row_steps import Explode, Filter, Merge, Project
 from headrace.pipeline.stream import RowStep, Source, Stream
 from headrace.pipeline.where import Where
 from headrace.plan import metadata
-from headrace.plan.counters import Counters
+from headrace.plan.counters import Counters, counted
 
 Load = Callable[[Source], DataFrame]
 """Loads the rows of a topic, with their metadata."""
@@ -67,9 +67,8 @@ class Compiler:
             case Explode():
                 return self._explode(stream)
             case RowStep():
-                (given,) = stream.upstream
                 spark = importlib.import_module(f"{stream.package}.spark")
-                changed: DataFrame = spark.rows(stream, self.rows(given), self.counters)
+                changed: DataFrame = spark.rows(stream, self.rows(stream.input), self.counters)
                 return changed
             case Merge():
                 parts = [self._branch(n, part) for n, part in enumerate(stream.inputs)]
@@ -95,10 +94,8 @@ class Compiler:
         condition = column(stream.condition, stream.where)
         if self.beside:
             condition = F.col(metadata.BESIDE).isNotNull() | condition
-        if self.counters is not None:
-            name = self.counters.name(self.counters.filtered, "filtered")
-            refused = F.count_if(~F.coalesce(condition, F.lit(False))).alias("n")
-            rows = checked(stream.where, rows.observe, name, refused)
+        refused = F.count_if(~F.coalesce(condition, F.lit(False)))
+        rows = checked(stream.where, counted, rows, self.counters, "filtered", refused)
         return checked(stream.where, rows.where, condition)
 
     def _explode(self, stream: Explode) -> DataFrame:
@@ -108,10 +105,8 @@ class Compiler:
             one = checked(stream.where, rows.select, array).schema[0].dataType
             passing = F.array(F.lit(None)).cast(one)
             array = F.when(F.col(metadata.BESIDE).isNotNull(), passing).otherwise(array)
-        if self.counters is not None:
-            name = self.counters.name(self.counters.exploded, "exploded")
-            added = F.sum(F.coalesce(F.size(array), F.lit(0)) - F.lit(1)).alias("n")
-            rows = checked(stream.where, rows.observe, name, added)
+        added = F.sum(F.coalesce(F.size(array), F.lit(0)) - F.lit(1))
+        rows = checked(stream.where, counted, rows, self.counters, "exploded", added)
         kept = [F.col(f"`{name}`") for name in rows.columns if name != stream.into]
         items = F.posexplode(array).alias("_at", "_item")
         rows = checked(stream.where, rows.select, *kept, items)
@@ -141,7 +136,8 @@ def column(expression: Expression, where: Where) -> Column:
 
 def placed(rows: DataFrame, source: Source, *, ordered: bool) -> DataFrame:
     """Add the event time and, if order matters, the topic's name to rows of a topic."""
-    rows = rows.withColumn(metadata.TIME, F.col(f"`{source.topic.event_time}`"))
+    time = metadata.time_of(source.topic)
+    rows = rows if time == metadata.TIME else rows.withColumn(metadata.TIME, F.col(f"`{time}`"))
     return rows.withColumn(metadata.TOPIC, F.lit(source.topic.name)) if ordered else rows
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+Kind = Literal["filtered", "exploded", "paired", "taken", "late"]
 
 
 @dataclass
@@ -25,12 +28,19 @@ class Counters:
     def all(self) -> tuple[str, ...]:
         return (*self.filtered, *self.exploded, *self.paired, *self.taken, *self.late)
 
-    def name(self, kind: list[str], what: str) -> str:
-        kind.append(f"{what}-{len(kind)}")
-        return kind[-1]
-
     def __bool__(self) -> bool:
         return bool(self.all)
+
+
+def counted(
+    rows: DataFrame, counters: Counters | None, kind: Kind, number: Column | None = None
+) -> DataFrame:
+    """Let Spark count rows, or some `number` over them, in a new counter of a kind."""
+    if counters is None:
+        return rows
+    names: list[str] = getattr(counters, kind)
+    names.append(f"{kind}-{len(names)}")
+    return rows.observe(names[-1], (F.count(F.lit(1)) if number is None else number).alias("n"))
 
 
 def observed(frame: DataFrame, names: Sequence[str]) -> dict[str, int]:

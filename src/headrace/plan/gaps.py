@@ -7,15 +7,14 @@ its name, or after commits that a power cut rolled back.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from headrace.errors import LogUnavailable, PipelineError, UnknownTopic
 from headrace.files import write_note
 from headrace.log import Capability, Log
-from headrace.plan.inputs import topics_of
-from headrace.plan.position import Position, last_kept
-from headrace.plan.steps import Step
+from headrace.plan.position import Positions, last_kept
+from headrace.plan.steps import Step, topics_of
 
 TOPICS = "topics.json"
 """The file with the ids of the topics of a broker that an application reads."""
@@ -37,7 +36,7 @@ class Gaps:
         self._ids = log.topic_ids(topics)
         self._fresh = fresh
 
-    def found(self, reached: Mapping[str, Position]) -> PipelineError | None:
+    def found(self, reached: Positions) -> PipelineError | None:
         """The error for a gap after a position; None if there is no gap."""
         try:
             self.check_topics(reached)
@@ -60,12 +59,12 @@ class Gaps:
             return None  # the log reports that failure itself
         return None
 
-    def check(self, reached: Mapping[str, Position]) -> None:
+    def check(self, reached: Positions) -> None:
         """Check that there is no gap after a position."""
         if (gap := self.found(reached)) is not None:
             raise gap
 
-    def check_topics(self, *places: Mapping[str, Position]) -> None:
+    def check_topics(self, *places: Positions) -> None:
         """Check that the topics are the same ones, and have the commits of these positions."""
         now = self._log.topic_ids(self._ids)
         for topic, id in self._ids.items():

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import InputPartition
 
 from headrace.errors import OffsetOutOfRange
 from headrace.log import Batch, Log, Offset, Topic, open_log
+from headrace.log.event_time import time_inputs, times_of
 from headrace.log.state import believed
 from headrace.plan import metadata
 from headrace.plan.lateness import Closing, Mask, Moments
@@ -66,22 +67,25 @@ def read_rows(wish: SourceOptions, span: Span) -> Iterator[pa.RecordBatch]:
     topic = log.topic(wish.topic).topic
     schema = wish.schema(topic)
     names = schema.names[: len(schema) - len(wish.places)]
-    time = topic.event_time
-    extra = [time] if wish.clean and time is not None and time not in names else []
+    timed = wish.clean or metadata.TIME in wish.places
+    extra = [name for name in time_inputs(topic) if timed and name not in names]
     commits = Commits(log, wish.topic)
     deleted = metadata.DELETED in wish.places
     ready = Ready(log, wish.waiting) if wish.waiting is not None else None
     waiting: list[Batch] = []
 
+    def column(name: str, batches: Sequence[Batch]) -> pa.Array:
+        if name == metadata.TIME:
+            return pa.concat_arrays([times_of(topic, batch.data) for batch in batches])
+        if name == metadata.READY and ready is not None:
+            moments = ((batch.commit or 0, event_times(batch, topic)) for batch in batches)
+            return ready.column(moments)
+        return place_column(name, batches, commits)
+
     def merged(batches: Sequence[Batch]) -> pa.RecordBatch:
         parts = [batch.data.select(names) for batch in batches]
         data = pa.concat_batches(parts) if len(parts) > 1 else parts[0]
-        beside = [
-            place_column(name, batches, commits)
-            if name != metadata.READY or ready is None
-            else ready.column((batch.commit or 0, event_times(batch, topic)) for batch in batches)
-            for name in wish.places
-        ]
+        beside = [column(name, batches) for name in wish.places]
         return pa.RecordBatch.from_arrays([*data.columns, *beside], schema=schema)
 
     for batch in read_span(log, wish.topic, span, [*names, *extra]):
@@ -169,7 +173,7 @@ def _filtered(data: pa.RecordBatch, rows: Mask) -> pa.RecordBatch:
 
 def event_times(batch: Batch, topic: Topic) -> Moments:
     """The event time of each row; 0 where there is none."""
-    times = batch.data.column(topic.event_time).cast(pa.int64())
+    times = times_of(topic, batch.data).cast(pa.int64())
     moments: Moments = (pc.fill_null(times, 0) if times.null_count else times).to_numpy()
     return moments
 
@@ -179,7 +183,7 @@ def in_time(batch: Batch, topic: Topic, commits: Commits) -> Mask:
     assert batch.commit is not None
     if batch.tombstones is None and not commits[batch.commit].misplaced:
         return np.ones(len(batch), np.bool_)
-    times = batch.data.column(topic.event_time).cast(pa.int64())
+    times = times_of(topic, batch.data).cast(pa.int64())
     first, last = believed(commits[batch.commit].bound)
     good = pc.and_(pc.less_equal(first, times), pc.less_equal(times, last))
     mask: Mask = pc.fill_null(good, False).to_numpy(zero_copy_only=False)

@@ -8,6 +8,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from headrace.log import Topic
+from headrace.log.event_time import time_column
+
 TIME = "_time"
 """The event time, whatever steps do to the column it came from."""
 
@@ -59,8 +62,18 @@ TYPES = {
 }
 """The metadata that the log has, in the order of a source's columns."""
 
-MORE_TYPES = {DELETED: pa.bool_(), READY: pa.int64()}
+MORE_TYPES = {DELETED: pa.bool_(), READY: pa.int64(), TIME: pa.timestamp("us", tz="UTC")}
 """The metadata that a source adds on request."""
+
+
+def times_beside(topic: Topic) -> tuple[str, ...]:
+    """TIME if a source has to compute it, else nothing: the event time is a column already."""
+    return (TIME,) if time_column(topic) is None else ()
+
+
+def time_of(topic: Topic) -> str:
+    """The column of a source's rows that has the event time."""
+    return time_column(topic) or TIME
 
 
 def type_of(place: str) -> pa.DataType:

@@ -61,6 +61,10 @@ class Position:
         return Position(data["commit"], offsets, data.get("id"), data.get("epoch", 0))
 
 
+Positions = Mapping[str, Position]
+"""A position in each of some topics, by name."""
+
+
 def beginning(log: Log, topic: str) -> Position:
     """The position before the oldest row that the topic still has."""
     identity = identity_of(log, topic)
@@ -89,12 +93,12 @@ def last_kept(log: Log, place: Position) -> int:
     return min([log.head(), *later])
 
 
-def lag_of(log: Log, reached: Mapping[str, Position]) -> int:
+def lag_of(log: Log, reached: Positions) -> int:
     """The number of rows in the log after a position."""
     return total_lag(lags_of(log, reached))
 
 
-def lags_of(log: Log, reached: Mapping[str, Position]) -> dict[str, tuple[int, ...]]:
+def lags_of(log: Log, reached: Positions) -> dict[str, tuple[int, ...]]:
     """The number of rows in each partition after a position, by topic."""
     return {topic: _lags(log, topic, place) for topic, place in reached.items()}
 
@@ -146,7 +150,7 @@ def _made(log: Log, commit: int) -> int:
         return 0
 
 
-def last_commit(positions: Mapping[str, Position]) -> int:
+def last_commit(positions: Positions) -> int:
     """The last commit that was read of any topic; 0 before the first."""
     return max(position.commit for position in positions.values())
 
@@ -178,18 +182,18 @@ def started_at(checkpoint: Path) -> int:
     return int(start.read_text()) if start.exists() else 0
 
 
-def lowest_frontier(log: Log, end: Mapping[str, Position]) -> int | None:
+def lowest_frontier(log: Log, end: Positions) -> int | None:
     """The lowest frontier of all topics; None until each has one."""
     found = [log.frontier(topic, position.commit) for topic, position in end.items()]
     return min((f for f in found if f is not None), default=None) if None not in found else None
 
 
-def behind(one: Mapping[str, Position], other: Mapping[str, Position]) -> bool:
+def behind(one: Positions, other: Positions) -> bool:
     """True if a position is before another in any topic."""
     return any(one[topic].commit < other[topic].commit for topic in one if topic in other)
 
 
-def commits_told(positions: Mapping[str, Position]) -> str:
+def commits_told(positions: Positions) -> str:
     """Format positions for people."""
     return ", ".join(f"commit {position.commit} of {t}" for t, position in positions.items())
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.log import Commit, Log, Topic
-from headrace.pipeline.stream import Source, Stream, sources
+from headrace.log.event_time import time_column
+from headrace.pipeline.stream import Source
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import frame_of
 from headrace.plan.compile import Compiler, placed
 from headrace.plan.counters import Counters
-from headrace.plan.position import Position, lowest_frontier
+from headrace.plan.plans import with_metadata
+from headrace.plan.position import Position, Positions
 from headrace.plan.source_options import FORMAT, SourceOptions
-from headrace.plan.uncounted import Uncounted, find_uncounted
 from headrace.plan.waiting import Waiting
 
 PLACES = (metadata.COMMIT, metadata.FRONTIER, metadata.PARTITION, metadata.OFFSET)
@@ -31,8 +31,8 @@ class RangeRead:
 
     def compiler(
         self,
-        start: Mapping[str, Position],
-        end: Mapping[str, Position],
+        start: Positions,
+        end: Positions,
         *extra: str,
         beside: tuple[str, ...] = PLACES,
         ordered: bool = False,
@@ -52,7 +52,7 @@ class RangeRead:
                 self.log.url,
                 topic,
                 _columns(source, None if needed is None else needed[topic]),
-                (*beside, *extra),
+                (*beside, *extra, *metadata.times_beside(source.topic)),
                 clean=True,
                 start=start[topic],
                 tasks=self.spark.sparkContext.defaultParallelism,
@@ -68,33 +68,10 @@ class RangeRead:
         """Return a compiler for no rows, to learn the columns of streams."""
 
         def load(source: Source) -> DataFrame:
-            assert source.topic.schema is not None
-            columns = [field.with_nullable(True) for field in source.topic.schema]
-            beside = [(name, metadata.type_of(name)) for name in (*PLACES, *extra)]
-            empty = pa.schema([*columns, *beside]).empty_table()
+            empty = with_metadata(source, *PLACES, *extra).empty_table()
             return placed(frame_of(self.spark, empty), source, ordered=ordered)
 
         return Compiler(load, ordered)
-
-    def uncounted(
-        self,
-        step: str,
-        stream: Stream,
-        start: Mapping[str, Position],
-        end: Mapping[str, Position],
-    ) -> dict[str, Uncounted]:
-        """Dead letters and tombstones, by topic."""
-        return {
-            source.topic.name: find_uncounted(
-                self.log,
-                step,
-                source.topic,
-                start[source.topic.name],
-                end[source.topic.name],
-                None,
-            )
-            for source in sources(stream)
-        }
 
     def compacted(self, topic: Topic, start: Position, end: Position) -> int:
         """The number of rows of a topic that compaction removed."""
@@ -112,13 +89,9 @@ class RangeRead:
         """The number of rows that compaction left of a topic."""
         return end.rows_after(start) - self.compacted(topic, start, end)
 
-    def frontier(self, end: Mapping[str, Position]) -> int | None:
-        """The lowest frontier of all topics; None until each has one."""
-        return lowest_frontier(self.log, end)
-
 
 def _columns(source: Source, needed: set[str] | None) -> tuple[str, ...] | None:
     """The columns to read of a topic; None means all."""
     if needed is None:
         return None
-    return tuple(name for name in source.columns if name in {*needed, source.topic.event_time})
+    return tuple(name for name in source.columns if name in {*needed, time_column(source.topic)})

@@ -1,21 +1,28 @@
-"""The steps of an application: each is one query, and its name identifies its state."""
+"""The steps of an application: each is one query, and its name identifies its state.
+
+A step reads topics, which are created if missing, else compared with their declaration.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from headrace.errors import InvalidPipeline
+from headrace.log import Log, Topic
 from headrace.pipeline.app import App, View
 from headrace.pipeline.expressions import Expression
 from headrace.pipeline.output import Output
 from headrace.pipeline.stream import Late, Source, Stream, sources
 from headrace.pipeline.tables import Table
+from headrace.pipeline.where import Where
 from headrace.plan.compile import column
+from headrace.plan.kafka.connection import OnKafka, connection_of
+from headrace.schema.ddl import format_schema
 
 
 @dataclass(frozen=True)
@@ -137,3 +144,53 @@ def definition_of(step: Step) -> dict[str, Any]:
         return str(made)
 
     return {**step.stream.definition(text), "key": step.view.key if step.view else None}
+
+
+def prepare_topics(log: Log, step: Step) -> None:
+    """Create the topics that a step reads, and compare those that exist."""
+    if isinstance(log, OnKafka):
+        connection_of(log)  # before anything is created: Spark may not support the settings
+    _check_foreign(log, step)
+    for source in inputs_of(step):
+        _check_topic(log.ensure_topic(source.topic), source.topic, source.where)
+
+
+def topics_of(step: Step) -> list[Topic]:
+    """The topics that a step reads, as declared."""
+    return [source.topic for source in inputs_of(step)]
+
+
+def check_topics(log: Log, step: Step) -> None:
+    """Compare the existing topics that a step reads with their declaration."""
+    there = {topic.name: topic for topic in log.topics()}
+    foreign = _check_foreign(log, step)
+    for source in inputs_of(step):
+        if source.topic.name in there and source.topic.name not in foreign:
+            _check_topic(there[source.topic.name], source.topic, source.where)
+
+
+def _check_foreign(log: Log, step: Step) -> Collection[str]:
+    """Return the topics of a step that a run will adopt, after checking their partitions."""
+    found = log.foreign_topics(source.topic.name for source in inputs_of(step))
+    for source in inputs_of(step):
+        name, wanted = source.topic.name, source.partitions
+        if name in found and wanted not in (None, found[name]):
+            raise InvalidPipeline(
+                f"Topic {name!r} has {found[name]} partitions, and not the {wanted} declared",
+                hint="Another program made it: leave out `partitions` to read all of them. "
+                f"See {source.where}",
+            )
+    return found
+
+
+def _check_topic(there: Topic, wanted: Topic, where: Where) -> None:
+    assert wanted.schema is not None
+    fields = {} if there.schema is None else {field.name: field.type for field in there.schema}
+    wrong = [f.name for f in wanted.schema if fields.get(f.name) != f.type]
+    if wrong or there.event_time != wanted.event_time:
+        schema = "raw bytes" if there.schema is None else format_schema(there.schema)
+        raise InvalidPipeline(
+            f"Topic {there.name!r} is not as declared: it has {schema}, with the event time "
+            f"{there.event_time!r}",
+            hint=f"Change the declaration to match, or use another topic. See {where}",
+        )

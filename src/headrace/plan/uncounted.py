@@ -13,11 +13,13 @@ import pyarrow as pa
 
 from headrace.clock import to_datetime
 from headrace.log import Batch, Commit, Log, Topic, TopicCommit
-from headrace.log.dead_letter import AHEAD, NO_TIME, OUTSIDE, dead_letters, row_text
+from headrace.log.dead_letter import AHEAD, NO_TIME, OUTSIDE, dead_letters, misread, row_text
+from headrace.log.event_time import time_column, times_of
+from headrace.pipeline.stream import Stream, sources
 from headrace.plan import metadata
 from headrace.plan.lateness import Closing, Mask
 from headrace.plan.log_rows import chosen, event_times, in_time, place_column
-from headrace.plan.position import Commits, Position
+from headrace.plan.position import Commits, Position, Positions
 from headrace.schema.python_rows import to_rows
 
 _PAGE = 10_000
@@ -34,6 +36,22 @@ class Uncounted:
     @property
     def dead_rows(self) -> int:
         return sum(letters.num_rows for letters in self.dead)
+
+
+def all_uncounted(
+    log: Log,
+    step: str,
+    stream: Stream,
+    start: Positions,
+    end: Positions,
+    closing: Closing | None = None,
+) -> dict[str, Uncounted]:
+    """Find the uncounted rows of each topic of a stream between two positions."""
+    topics = [source.topic for source in sources(stream)]
+    return {
+        topic.name: find_uncounted(log, step, topic, start[topic.name], end[topic.name], closing)
+        for topic in topics
+    }
 
 
 def find_uncounted(
@@ -104,9 +122,10 @@ def _candidates(
     before = commits[batch.commit].before
     assert before is not None
     rows = chosen(batch, good & (times < closing.all_open_from(before)))
+    beside = {name: place_column(name, [rows], commits) for name in metadata.TYPES}
+    beside |= {name: times_of(topic, rows.data) for name in metadata.times_beside(topic)}
     return pa.RecordBatch.from_arrays(
-        [*rows.data.columns, *(place_column(name, [rows], commits) for name in metadata.TYPES)],
-        names=[*rows.data.schema.names, *metadata.TYPES],
+        [*rows.data.columns, *beside.values()], names=[*rows.data.schema.names, *beside]
     )
 
 
@@ -125,13 +144,15 @@ def _dead_letters(step: str, topic: Topic, batch: Batch, good: Mask, bound: int 
         offset=letters.offsets,
         commit_number=batch.commit,
         appended=to_datetime(batch.timestamp),
-        reason=[_reason(t, bound) for t in data.column(topic.event_time).cast(pa.int64())],
+        reason=[_reason(t, bound, topic) for t in times_of(topic, data).cast(pa.int64())],
         row=[row_text(row) for row in rows],
     )
 
 
-def _reason(time: pa.Scalar, bound: int | None) -> str:
+def _reason(time: pa.Scalar, bound: int | None, topic: Topic) -> str:
     """Why a row with this event time is a dead letter."""
     if not time.is_valid:
         return NO_TIME
-    return AHEAD if bound is not None and time.as_py() > bound else OUTSIDE
+    micros: int = time.as_py()
+    reason = AHEAD if bound is not None and micros > bound else OUTSIDE
+    return reason if time_column(topic) is None else misread(reason, micros)

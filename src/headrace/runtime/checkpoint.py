@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.errors import ForeignCheckpoint, PipelineError
 from headrace.files import sync_path, write_note
-from headrace.plan.position import Position, batch_end, behind, commits_told
+from headrace.plan.position import Position, Positions, batch_end, behind, commits_told
 from headrace.plan.steps import Step, fingerprint
 
 _IDENTITY = "headrace.json"
@@ -23,14 +23,19 @@ SHIFT = 63_113_904_000_000_000
 """2,000 years in microseconds, which move the year 1 past 1970 and keep 9999 within limits."""
 
 
-def owner_of(step: Step, begun: Mapping[str, Position]) -> dict[str, Any]:
+def owner_of(step: Step, begun: Positions) -> dict[str, Any]:
     """The owner of a checkpoint: a step, its definition, and its first position."""
-    return {
-        "app": step.app,
-        "step": step.name,
-        "fingerprint": fingerprint(step),
-        "begun": {topic: position.to_json() for topic, position in begun.items()},
-    }
+    places = {topic: position.to_json() for topic, position in begun.items()}
+    return {**_definition(step), "begun": places}
+
+
+def live_owner(step: Step) -> dict[str, Any]:
+    """The owner of a checkpoint in real time: a step and its definition."""
+    return {**_definition(step), "latency": "real-time"}
+
+
+def _definition(step: Step) -> dict[str, Any]:
+    return {"app": step.app, "step": step.name, "fingerprint": fingerprint(step)}
 
 
 class Checkpoint:
@@ -60,6 +65,13 @@ class Checkpoint:
         It is 0 for a checkpoint of an older version, whose state and watermark have true times.
         """
         return int(self._identity().get(_SHIFT, 0)) if self.exists else SHIFT
+
+    @property
+    def query_id(self) -> str | None:
+        """The id of Spark's query, which ends with the checkpoint; None before its first start."""
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            return str(json.loads((self.path / "metadata").read_text())["id"])
+        return None
 
     def check_owner(self, owner: Mapping[str, Any]) -> None:
         """Raise unless the checkpoint belongs to this owner."""
@@ -100,9 +112,7 @@ class Checkpoint:
                 file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
                 write_note(file, moved)
 
-    def check(
-        self, step: Step, begun: Mapping[str, Position], reached: Mapping[str, Position]
-    ) -> None:
+    def check(self, step: Step, begun: Positions, reached: Positions) -> None:
         """Raise unless Spark can resume from it and every batch in it has stored results."""
         last = self.last_done()
         done = begun if last < 0 else self.end_of(last)
@@ -117,8 +127,15 @@ class Checkpoint:
 
     def last_done(self) -> int:
         """The number of the last batch that Spark committed; -1 if there is none."""
-        names = [path.name for path in (self.path / "commits").glob("[0-9]*")]
-        return max((int(name) for name in names if name.isdigit()), default=-1)
+        return max(self._numbers("commits"), default=-1)
+
+    def planned(self) -> list[int]:
+        """The numbers of the batches whose end Spark has written."""
+        return self._numbers("offsets")
+
+    def _numbers(self, folder: str) -> list[int]:
+        names = [path.name for path in (self.path / folder).glob("[0-9]*")]
+        return sorted(int(name) for name in names if name.isdigit())
 
     def end_of(self, number: int) -> dict[str, Position]:
         """The end of a batch, which Spark writes before the batch begins."""

@@ -9,7 +9,6 @@ a crash the batch comes again under the same number, so it is written exactly on
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -155,7 +154,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return stage(self._target, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        tables, query = staged_rows(messages), self._query()
+        tables, query = staged_rows(messages), Checkpoint(self._path).query_id
+        if query is None:
+            _needs_checkpoint()
         Checkpoint(self._path).sync_plan(batchId)
         with self._target.opened() as log, log.producer(id=f"spark-{query}") as producer:
             schema = log.topic(self._target.topic).topic.schema
@@ -172,13 +173,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         forget(self._target, messages)
-
-    def _query(self) -> str:
-        """The stream's id. Batch numbers count within one checkpoint, and so does the id in it."""
-        try:
-            return str(json.loads((self._path / "metadata").read_text())["id"])
-        except OSError:
-            _needs_checkpoint()
 
 
 def _needs_checkpoint() -> NoReturn:

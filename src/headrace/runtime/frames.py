@@ -10,15 +10,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headrace.clock import FIRST_MOMENT
+from headrace.log.event_time import time_column
+from headrace.pipeline.row_steps import needed_columns
 from headrace.pipeline.stream import Source
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import frame_of
-from headrace.plan.batch import Payload, Shapes, Sink
+from headrace.plan.batch import Sink
 from headrace.plan.compile import Compiler, Load
 from headrace.plan.counters import Counters
-from headrace.plan.reads import needed_columns
+from headrace.plan.plans import Job, StreamPlan, with_metadata
 from headrace.plan.source_options import FORMAT, BatchLimits, SourceOptions
-from headrace.plan.stream_plan import Job, StreamPlan, with_metadata
 from headrace.plan.uncounted import Uncounted
 from headrace.plan.watermark import milliseconds, watermarked
 
@@ -39,11 +40,6 @@ class Frames:
             job.log.topic(topic).topic.settings.frontier != "events" for topic in job.step.topics
         )
         """True if the watermark follows the log's frontier, not the newest event time."""
-
-    @property
-    def shapes(self) -> Shapes:
-        """The schemas of the step's outputs."""
-        return self.plan.shapes
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -70,10 +66,6 @@ class Frames:
         counters = Counters()
         return self._streamed(self._compiler(load, counters)), counters
 
-    def results(self, batch: DataFrame, sink: Sink, revision: int | None = None) -> Payload:
-        """The results of a batch. The sink has the results of earlier batches."""
-        return self.plan.results(batch, sink, revision)
-
     def clear(self) -> None:
         """Remove the staged results of a batch that was not stored."""
         shutil.rmtree(self._job.staging, ignore_errors=True)
@@ -99,7 +91,7 @@ class Frames:
             return self._job.placed(frame_of(self._spark, table), source)
 
         made = self.plan.late(Compiler(load, self._ordered))
-        return made.toArrow().cast(self.shapes.late)
+        return made.toArrow().cast(self.plan.shapes.late)
 
     def _compiler(self, load: Load, counters: Counters) -> Compiler:
         return Compiler(load, self._ordered, self.plan.clears_source, counters, shift=self._shift)
@@ -111,13 +103,13 @@ class Frames:
         topic = source.topic.name
         needed, columns = self._needed[topic], None
         if needed is not None:
-            wanted = {*needed, source.topic.event_time}
+            wanted = {*needed, time_column(source.topic)}
             columns = tuple(name for name in source.columns if name in wanted)
         options = SourceOptions(
             self._log.url,
             topic,
             columns,
-            self._metadata(),
+            (*self._metadata(), *metadata.times_beside(source.topic)),
             clean=True,
             start=sink.begun[topic],
             max_rows=batch_limits.max_rows,

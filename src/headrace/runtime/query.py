@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headrace.clock import SECOND, Clock
 from headrace.errors import HeadraceError, LawBroken, PipelineError
-from headrace.pipeline.stream import sources
 from headrace.plan.accounting import Account, terms
 from headrace.plan.batch import Payload, Shapes, Sink, StepBatch
 from headrace.plan.counters import Counters
 from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.law import NOT_STORED, Law
-from headrace.plan.position import Position, behind, commits_told, lowest_frontier
+from headrace.plan.plans import Job, StreamPlan
+from headrace.plan.position import Positions, behind, commits_told, lowest_frontier
 from headrace.plan.source_options import BatchLimits
-from headrace.plan.stream_plan import Job, StreamPlan
-from headrace.plan.uncounted import Uncounted, find_uncounted
-from headrace.runtime.checkpoint import Checkpoint, owner_of
-from headrace.runtime.failures import answering, failure_of, java_is_gone
+from headrace.plan.uncounted import Uncounted, all_uncounted
+from headrace.runtime.checkpoint import owner_of
 from headrace.runtime.frames import Frames
-from headrace.runtime.session import set_meanwhile
-from headrace.runtime.spark_internals import await_end, dropped_rows, observed_counters
+from headrace.runtime.spark_internals import dropped_rows, observed_counters
 from headrace.runtime.stopwatch import Stopwatch
+from headrace.runtime.streaming import Streaming
 
 _STARTING = "Initializing"
 _SOURCE_STARTS = 10 * SECOND
 
 
-class Query:
+class Query(Streaming):
     """Runs one step. The checkpoint has Spark's position, the sink what is stored."""
 
     def __init__(
@@ -50,20 +46,17 @@ class Query:
         crash_point: CrashPoint = nothing,
         name: str | None = None,
     ) -> None:
-        self._spark = job.spark
+        step = job.step
+        super().__init__(job.spark, step.name, name or f"{step.app}.{step.name}", job.checkpoint)
         self._log = job.log
-        self.step = job.step
-        self._name = name or f"{job.step.app}.{job.step.name}"
-        self._checkpoint = Checkpoint(job.checkpoint)
+        self.step = step
         self._batch_limits = batch_limits or BatchLimits()
         self._crash_point = crash_point
         self.frames = self._frames(job, plan)
         self._counters = Counters()
-        self._query: StreamingQuery | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="headrace-uncounted")
         self._started = threading.Event()
         self._sink: Sink | None = None
-        self._error: BaseException | None = None
         self._stopwatch = Stopwatch(job.log)
 
     def _frames(self, job: Job, plan: StreamPlan) -> Frames:
@@ -72,34 +65,26 @@ class Query:
     @property
     def shapes(self) -> Shapes:
         """The schemas of the step's outputs."""
-        return self.frames.shapes
+        return self.frames.plan.shapes
 
     # Running
 
     def start(self, sink: Sink, *, until_caught_up: bool) -> None:
         """Start in the background, to run until stopped or until caught up with the log."""
         self._sink = sink
-        self._error = None
         self._stopwatch.reset()
         if (gap := sink.gap()) is not None:
             raise gap
         self._claim_checkpoint(sink)
         self._shift = self._checkpoint.shift
         self._started.clear()
-        try:
+
+        def write() -> DataStreamWriter:
             streamed, self._counters = self.frames.stream(sink, self._batch_limits, self._shift)
-            writer = (
-                streamed.writeStream.outputMode(self.frames.plan.mode)
-                .queryName(self._name)
-                .option("checkpointLocation", str(self._checkpoint.path))
-                .foreachBatch(self._batch)
-            )
-            if until_caught_up:
-                writer = writer.trigger(availableNow=True)
-            with set_meanwhile(self._spark, self.frames.settings):
-                self._query = writer.start()
-        except (Py4JError, PySparkException) as error:
-            raise self._failure(error) from None
+            writer = self._in_batches(streamed, self._batch, until_caught_up=until_caught_up)
+            return writer.outputMode(self.frames.plan.mode)
+
+        self._start(write, self.frames.settings)
         self._started.set()
 
     def wait_for_source(self, clock: Clock) -> None:
@@ -115,44 +100,19 @@ class Query:
                     return
                 clock.sleep(SECOND // 50)
 
-    def wait(self, seconds: float) -> bool:
-        """True if it ends by itself within so many seconds. Its failure is raised."""
-        try:
-            ended = await_end(self._started_query, seconds)
-        except StreamingQueryException as error:
-            raise self._failure(error) from self._error
-        except (Py4JError, OSError) as error:
-            raise java_is_gone(self.step.name) from error
+    def _observe(self, *, ended: bool) -> None:
         if ended:
             self._stopwatch.report(self._sink, self.progress, last=True)
-        return ended
-
-    def stop(self) -> None:
-        """Stop, when the current batch is done or aborted."""
-        if self._query is not None:
-            with contextlib.suppress(PySparkException, Py4JError, OSError):
-                self._query.stop()
-                self._stopwatch.report(self._sink, self.progress, last=True)
-
-    @property
-    def progress(self) -> Mapping[str, Any]:
-        """Spark's progress report on the last batch."""
-        last = self._query.lastProgress if self._query is not None else None
-        return json.loads(last.json) if last is not None else {}
 
     # A batch
 
     def _batch(self, frame: DataFrame, number: int) -> None:
-        with answering(self._note):
-            self._crash_point("batch began")
-            self._started.wait()
-            assert self._sink is not None
-            begin, end = self._end_of(number - 1), self._end_of(number)
-            self._store(self._sink, number, frame, begin, end)
-            self._crash_point("batch ended")
-
-    def _note(self, error: BaseException) -> None:
-        self._error = error
+        self._crash_point("batch began")
+        self._started.wait()
+        assert self._sink is not None
+        begin, end = self._end_of(number - 1), self._end_of(number)
+        self._store(self._sink, number, frame, begin, end)
+        self._crash_point("batch ended")
 
     def _run_again(self, frame: DataFrame) -> None:
         """Compute a batch that is stored already: Spark has not written its state yet."""
@@ -161,12 +121,7 @@ class Query:
         self.frames.clear()
 
     def _store(
-        self,
-        sink: Sink,
-        number: int,
-        frame: DataFrame,
-        begin: Mapping[str, Position],
-        end: Mapping[str, Position],
+        self, sink: Sink, number: int, frame: DataFrame, begin: Positions, end: Positions
     ) -> None:
         reached = sink.reached
         if not behind(reached, end):
@@ -207,11 +162,11 @@ class Query:
         self._stored(end)
         payload.remove()
 
-    def _stored(self, end: Mapping[str, Position]) -> None:
+    def _stored(self, end: Positions) -> None:
         """Called when a batch up to these positions is stored."""
 
     def _results(self, number: int, frame: DataFrame, sink: Sink) -> Payload:
-        return self.frames.results(frame, sink)
+        return self.frames.plan.results(frame, sink, None)
 
     def _law(self, account: Account, observed: Mapping[str, int]) -> Law:
         """The terms of the row law that are known before the batch is stored."""
@@ -222,29 +177,14 @@ class Query:
             return law + Law(pairs=sum(observed[name] for name in self._counters.paired))
         return law + Law(pairs=law.passed * per_row)
 
-    def _find_uncounted(
-        self, start: Mapping[str, Position], end: Mapping[str, Position]
-    ) -> dict[str, Uncounted]:
+    def _find_uncounted(self, start: Positions, end: Positions) -> dict[str, Uncounted]:
         """The uncounted rows, read from the log while Spark computes the batch."""
         self._stopwatch.report(self._sink, self.progress, last=False)
-        return {
-            topic.name: find_uncounted(
-                self._log,
-                self.step.name,
-                topic,
-                start[topic.name],
-                end[topic.name],
-                self.frames.plan.closing,
-            )
-            for topic in (source.topic for source in sources(self.step.stream))
-        }
+        step, closing = self.step, self.frames.plan.closing
+        return all_uncounted(self._log, step.name, step.stream, start, end, closing)
 
     def _account(
-        self,
-        number: int,
-        start: Mapping[str, Position],
-        end: Mapping[str, Position],
-        uncounted: Mapping[str, Uncounted],
+        self, number: int, start: Positions, end: Positions, uncounted: Mapping[str, Uncounted]
     ) -> Account:
         """The account of a computed batch, with the uncounted rows that were found."""
         rows = {topic: end[topic].rows_after(start[topic]) for topic in end}
@@ -253,11 +193,6 @@ class Query:
         )
 
     # What Spark knows
-
-    @property
-    def _started_query(self) -> StreamingQuery:
-        assert self._query is not None
-        return self._query
 
     def _observed(self) -> dict[str, int]:
         """The counters of the batch that was just computed."""
@@ -281,7 +216,7 @@ class Query:
             "is then computed again from the log, and stored results stay",
         )
 
-    def _end_of(self, number: int) -> Mapping[str, Position]:
+    def _end_of(self, number: int) -> Positions:
         """The end of a batch; before the first batch, the first position of the step."""
         assert self._sink is not None
         return self._checkpoint.end_of(number) if number >= 0 else self._sink.begun
@@ -291,10 +226,6 @@ class Query:
         self._checkpoint.claim(owner_of(self.step, sink.begun))
         self._checkpoint.check(self.step, sink.begun, sink.reached)
 
-    def _failure(self, error: Exception) -> HeadraceError:
-        """The failure, or the gap in the log that caused it."""
-        if self._error is not None and not isinstance(self._error, Exception):
-            raise self._error
-        found = failure_of(self.step.name, self._checkpoint.path, self._error, error)
+    def _gap(self) -> HeadraceError | None:
         assert self._sink is not None
-        return self._sink.gap() or found
+        return self._sink.gap()

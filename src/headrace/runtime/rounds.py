@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -22,16 +20,15 @@ from headrace.clock import SECOND, Clock, SystemClock
 from headrace.errors import HeadraceError, PipelineFailed
 from headrace.plan.batch import Payload, Shapes, Sink, StepBatch
 from headrace.plan.crash_points import CrashPoint, nothing
-from headrace.plan.position import Position, next_cut, position_at
-from headrace.plan.round_plan import RoundPlan
+from headrace.plan.plans import Job, RoundPlan
+from headrace.plan.position import Positions, next_cut, position_at
 from headrace.plan.source_options import BatchLimits
-from headrace.plan.stream_plan import Job
-from headrace.runtime.failures import failure_of
+from headrace.runtime.streaming import Runner, failure_of
 
 _POLL = SECOND // 20
 
 
-class Rounds:
+class Rounds(Runner):
     """Runs one step. Its sink holds all state."""
 
     def __init__(
@@ -44,7 +41,7 @@ class Rounds:
         clock: Clock | None = None,
         name: str | None = None,
     ) -> None:
-        self._spark = job.spark
+        super().__init__(job.spark, job.step.name)
         self._log = job.log
         self.step = step = job.step
         self._plan = plan
@@ -54,10 +51,9 @@ class Rounds:
         self._batch_limits = batch_limits
         self._crash_point = crash_point
         self._clock = clock or SystemClock()
-        self._name = f"headrace-{name or f'{step.app}.{step.name}'}"
+        self._group = f"headrace-{name or f'{step.app}.{step.name}'}"
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
 
     @property
     def shapes(self) -> Shapes:
@@ -72,7 +68,7 @@ class Rounds:
         self._sink = sink
         self._error = None
         self._stopping.clear()
-        run = threading.Thread(target=self._run, args=(sink, until), name=self._name, daemon=True)
+        run = threading.Thread(target=self._run, args=(sink, until), name=self._group, daemon=True)
         self._thread = run
         run.start()
 
@@ -80,31 +76,24 @@ class Rounds:
         """Return at once: there is no source to wait for."""
 
     def wait(self, seconds: float) -> bool:
-        """True if it ends by itself within so many seconds. Its failure is raised."""
         assert self._thread is not None
         self._thread.join(seconds)
         if self._error is not None:
-            raise self._failure() from self._error
+            raise self._failure(self._error) from self._error
         return not self._thread.is_alive()
 
     def stop(self) -> None:
-        """Stop, when the current round is done or aborted."""
         self._stopping.set()
         if self._thread is not None and self._thread.is_alive():
             with contextlib.suppress(PySparkException, Py4JError, OSError):
-                self._spark.sparkContext.cancelJobGroup(self._name)
+                self._spark.sparkContext.cancelJobGroup(self._group)
             self._thread.join()
-
-    @property
-    def progress(self) -> Mapping[str, Any]:
-        """Empty: rounds have no progress report of Spark."""
-        return {}
 
     def _run(self, sink: Sink, until: int | None) -> None:
         try:
-            self._spark.sparkContext.setJobGroup(self._name, self._name, interruptOnCancel=True)
+            self._spark.sparkContext.setJobGroup(self._group, self._group, interruptOnCancel=True)
             self._plan.begin(sink)
-            with ThreadPoolExecutor(1, thread_name_prefix=f"{self._name}-storing") as storing:
+            with ThreadPoolExecutor(1, thread_name_prefix=f"{self._group}-storing") as storing:
                 self._loop(sink, until, storing)
         except BaseException as error:
             # A job that was cancelled by `stop` is no failure.
@@ -131,7 +120,7 @@ class Rounds:
                 self._clock.sleep(_POLL)
         stored.result()
 
-    def _round(self, sink: Sink, start: Mapping[str, Position], cut: int) -> StepBatch[Payload]:
+    def _round(self, sink: Sink, start: Positions, cut: int) -> StepBatch[Payload]:
         self._crash_point("batch began")
         end = {topic: position_at(self._log, topic, cut) for topic in self.step.topics}
         batch = self._plan.batch(sink, start, end, self._crash_point)
@@ -143,7 +132,7 @@ class Rounds:
         batch.payload.remove()
         self._crash_point("batch ended")
 
-    def _cut(self, sink: Sink, start: Mapping[str, Position], until: int | None) -> int | None:
+    def _cut(self, sink: Sink, start: Positions, until: int | None) -> int | None:
         """The last commit of the next round; None if there is nothing new."""
         head = self._log.head() if until is None else until
         head = min(head, *map(sink.limit, self.step.topics))
@@ -164,16 +153,10 @@ class Rounds:
         rows, commits = self._batch_limits.max_rows, self._batch_limits.max_commits
         return next_cut(self._log, topic, reached, rows=rows, commits=commits, upto=upto)
 
-    def _failure(self) -> BaseException:
-        """The failure, or the gap in the log that caused it."""
-        error = self._error
-        assert error is not None
-        if not isinstance(error, Exception):
-            return error
-        if (gap := self._sink.gap()) is not None:
-            return gap
-        if isinstance(error, HeadraceError):
-            return error
-        if isinstance(error, Py4JError | PySparkException):
-            return failure_of(self.step.name, None, error, error)
-        return PipelineFailed(f"Step {self.step.name!r} failed: {error!r}")
+    def _gap(self) -> HeadraceError | None:
+        return self._sink.gap()
+
+    def _translated(self, error: BaseException) -> HeadraceError:
+        if isinstance(error, HeadraceError | Py4JError | PySparkException):
+            return failure_of(self.name, None, error, error)
+        return PipelineFailed(f"Step {self.name!r} failed: {error!r}")

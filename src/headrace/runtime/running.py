@@ -10,10 +10,9 @@ from headrace.log import Capability
 from headrace.operators.registry import operator_of
 from headrace.pipeline.stream import Stream, sources
 from headrace.plan.crash_points import CrashPoint
-from headrace.plan.round_plan import RoundPlan
+from headrace.plan.plans import Job, RoundPlan
 from headrace.plan.source_options import BatchLimits
 from headrace.plan.steps import Step
-from headrace.plan.stream_plan import Job
 from headrace.runtime.query import Query
 from headrace.runtime.rounds import Rounds
 

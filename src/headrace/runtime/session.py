@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Literal
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.find_spark_home import _find_spark_home
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from headrace.errors import InvalidSetting, NoJava
@@ -33,6 +35,12 @@ STATE_STORES = {
     "memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
     "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
 }
+
+_INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Spark without generated code. Compiling it costs more than it saves in a short run."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +111,7 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
         # Spark would record the source line of each column, at half the cost of making it. The
         # errors of headrace name the user's line already.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
+        **(_INTERPRETED if settings.brief else {}),
     }
 
 
@@ -137,7 +146,7 @@ def spark_session(
         java += "".join(f' "{option}"' for option in options("spark", spark_class_path()))
         builder = builder.config("spark.driver.extraJavaOptions", java)
         try:
-            with _stderr_to(log_file):
+            with _stderr_to(log_file), _ended_with_us():
                 spark = builder.appName("headrace").getOrCreate()
         except PySparkRuntimeError as error:
             raise NoJava(
@@ -146,6 +155,9 @@ def spark_session(
             ) from None
         # These would print a traceback if Java is killed, which a pipeline reports itself.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        # These print JSON for errors that a pipeline reports with the user's line.
+        for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
         silence_accumulators(spark)
     if is_cluster(spark):
         ship(spark)
@@ -198,6 +210,33 @@ def _stderr_to(file: Path) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+@contextlib.contextmanager
+def _ended_with_us() -> Iterator[None]:
+    """Kill the JVM that starts in the block if the block is left by an error or by Ctrl-C.
+
+    It could not report back any more, and would wait forever.
+    """
+    before = _java_children()
+    try:
+        yield
+    except BaseException:
+        for process in _java_children() - before:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        raise
+
+
+def _java_children() -> set[int]:
+    """The child processes that run Spark's launcher or its JVM, where /proc shows them."""
+    found = set()
+    for children in Path("/proc/self/task").glob("*/children"):
+        for child in map(int, children.read_text().split()):
+            with contextlib.suppress(OSError):
+                if b"spark" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    found.add(child)
+    return found
 
 
 def _find_java() -> None:

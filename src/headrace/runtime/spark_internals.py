@@ -1,7 +1,7 @@
 """Spark's private API, in one place: an upgrade of Spark has to be checked here.
 
-`headrace.plan` has two more such places, which operators need: `counters.observed_by` and
-`python_operators`.
+`headrace.plan` has three more such places: `counters.observed_by`, `python_operators` and
+`kafka.event_time.or_null`.
 """
 
 from __future__ import annotations

@@ -14,9 +14,8 @@ from typing import Any
 
 from headrace.errors import HeadraceError
 from headrace.log import Log
-from headrace.plan.batch import Payload, Sink, StepBatch
+from headrace.plan.batch import Payload, Sink, StepBatch, Timing
 from headrace.plan.position import lag_of
-from headrace.plan.timing import Timing
 
 
 @dataclass(frozen=True)

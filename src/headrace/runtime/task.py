@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.clock import SECOND, Clock
-from headrace.errors import LawBroken, PipelineError, PipelineFailed
+from headrace.errors import HeadraceError, LawBroken, PipelineError, PipelineFailed
 from headrace.plan.law import Law
 
 _RESTARTS = 3
@@ -29,6 +29,29 @@ class StepProgress:
 def died(failure: PipelineError) -> bool:
     """True if a step failed because a Spark worker died."""
     return bool(failure.details.get("by_chance"))
+
+
+def wait_for(
+    tasks: Sequence[Task],
+    clock: Clock,
+    seconds: float | None,
+    check: Callable[[], None] = lambda: None,
+) -> bool:
+    """True if all tasks end by themselves within so many seconds. A failure is raised.
+
+    `check` raises what ends all of them. If a task fails by it first, `check` still says why.
+    """
+    until = None if seconds is None else clock.monotonic() + int(seconds * SECOND)
+    try:
+        # Poll every task, or the failure of a later one would wait for the first to end.
+        while [task for task in tasks if not task.poll(clock)]:
+            check()
+            if until is not None and clock.monotonic() >= until:
+                return False
+    except HeadraceError:
+        check()
+        raise
+    return True
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,13 @@ Write = Callable[[pa.Array], list[str]]
 
 _CONTROL = r"[\x00-\x1f]"
 """Control characters, which JSON escapes in a special way."""
+
+
+def finite(value: float) -> float | str:
+    """The number, or as text what JSON lacks: NaN and infinities, as Spark writes them."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def objects(

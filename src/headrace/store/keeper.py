@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 import apsw
@@ -16,6 +15,7 @@ from headrace.plan.batch import StepBatch
 from headrace.plan.crash_points import CrashPoint
 from headrace.plan.law import Law
 from headrace.plan.steps import Step
+from headrace.store.sqlite.database import LIVE
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,6 @@ class Passage:
         return Passage(*(None if f is None else f - span for f in (self.before, self.after)))
 
 
-class ViewTerms(NamedTuple):
-    """The emission and the lateness of a view, which decide when its rows are final."""
-
-    emit: str
-    delay: timedelta
-    grace: timedelta
-
-
 class Stored(NamedTuple):
     """The parts that a keeper is made of: a step, its columns, its log and its changelog."""
 
@@ -57,8 +49,8 @@ class Keeper(ABC):
 
     schema: pa.Schema
     """The columns of its view, or of its output."""
-    view_terms: ViewTerms | None = None
-    """The terms of its view; None for one whose rows are never final."""
+    view_terms: tuple[str, int, int] = (LIVE, 0, 0)
+    """The emission of its view, and its delay and grace in microseconds."""
 
     def create(self, db: apsw.Connection) -> None:  # noqa: B027 - some keep nothing
         """Create its tables, when the step is new."""

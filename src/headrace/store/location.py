@@ -44,6 +44,12 @@ def share_folder(url: str, cluster: str) -> None:
             mine.symlink_to(name, target_is_directory=True)
 
 
+def known_folder(url: str, cluster: str) -> Path:
+    """The folder of a broker's applications, under whichever address of the cluster they ran."""
+    mine, first = folder_of(url), _state() / "clusters" / cluster
+    return mine if mine.exists() or not first.exists() else mine.with_name(first.read_text())
+
+
 def _state() -> Path:
     return Path(os.environ.get(STATE) or DEFAULT_STATE)
 

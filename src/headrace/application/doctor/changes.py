@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.application.doctor.finding import Finding
+from headrace.application.doctor.finding import Finding, many, percent, when
 from headrace.application.doctor.records import Record
 from headrace.application.doctor.sample import Sample
-from headrace.application.doctor.words import many, percent, when
-from headrace.plan.reads import needed_columns
+from headrace.log.event_time import time_inputs
+from headrace.pipeline.row_steps import needed_columns
 from headrace.plan.steps import Step
 
 _BEFORE, _AFTER = 0.05, 0.9
@@ -107,7 +107,7 @@ def missing_events(
     back = {name: _turn(rows - bad, rows, sample, moment) for name, bad in nulls.items()}
     found = []
     for name, turn in turns.items():
-        used = needed is None or name in needed or name == topic.event_time
+        used = needed is None or name in needed or name in time_inputs(topic)
         if turn is None or not used:
             continue
         instead = next((n for n, t in back.items() if t and t.commit == turn.commit), None)

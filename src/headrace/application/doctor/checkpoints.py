@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from headrace.application.doctor.finding import Finding
-from headrace.application.doctor.words import percent
-from headrace.plan.timing import Timing
+from headrace.application.doctor.finding import Finding, percent
+from headrace.plan.batch import Timing
 
 _BATCHES = 20
 _ENOUGH = 3

@@ -15,16 +15,16 @@ from headrace.application.doctor.changes import missing_events
 from headrace.application.doctor.checkpoints import slow_checkpoints
 from headrace.application.doctor.disorder import out_of_order
 from headrace.application.doctor.duplicates import duplicates
-from headrace.application.doctor.finding import Finding
+from headrace.application.doctor.finding import Finding, LostPlace
 from headrace.application.doctor.lag import Skew, growing_lag, skew_of
-from headrace.application.doctor.positions import LostPlace
 from headrace.application.doctor.records import Held, Record, Records
 from headrace.application.doctor.sample import ROWS, Sample, newest
 from headrace.application.doctor.waiting import Backlog, Wait, waits
 from headrace.clock import micros
 from headrace.errors import UnknownTopic
-from headrace.log import Capability, Log, TopicState, open_log
-from headrace.operators.window.declare import Aggregation
+from headrace.log import DEFAULT_LOG, Capability, Log, TopicState, open_log
+from headrace.log.interface import require_embedded
+from headrace.operators.registry import operator_of
 from headrace.pipeline.app import App
 from headrace.plan.gaps import Gaps
 from headrace.plan.law import Law
@@ -77,7 +77,10 @@ def examine(app: App, log: str | Log | None = None, *, rows: int = ROWS) -> Chec
     steps = steps_of(app)
     with contextlib.ExitStack() as stack:
         if not isinstance(log, Log):
-            log = stack.enter_context(open_log(log or app.log, create=False))
+            url = log or app.log or DEFAULT_LOG
+            instead = "'headrace topics describe' shows a topic, 'headrace run' the lag of steps"
+            require_embedded(url, "headrace doctor", instead)
+            log = stack.enter_context(open_log(url, create=False))
         log.require(Capability.COMMITS)
         records = stack.enter_context(Records(log.home, app.name))
         names = list(dict.fromkeys(topic for step in steps for topic in step.topics))
@@ -130,8 +133,8 @@ def _findings(log: Log, step: Step, record: Record | None, samples: list[Sample]
     elif record is not None:
         found.append(growing_lag(step.name, record.timings, _skew(log, step, record, samples)))
         found.append(slow_checkpoints(step.name, record.timings))
-    if isinstance(step.computed, Aggregation):
-        found.append(out_of_order(step.name, step.computed, samples))
+    if (panes := operator_of(step.computed).panes(step.computed)) is not None:
+        found.append(out_of_order(step.name, panes, samples))
     for sample in samples:
         found += missing_events(step, sample, record, log.commit_time)
     return [finding for finding in found if finding is not None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,12 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.application.doctor.finding import Finding
+from headrace.application.doctor.finding import Finding, code, percent, span
 from headrace.application.doctor.sample import Sample
-from headrace.application.doctor.words import code, percent, span
 from headrace.clock import micros
-from headrace.operators.window.declare import Aggregation
-from headrace.operators.window.lateness import closing_of
+from headrace.log.event_time import times_of
+from headrace.operators.contract import Panes
 from headrace.pipeline.disorder import Disorder
 from headrace.pipeline.time import Lateness
 
@@ -65,36 +63,29 @@ class OutOfOrder(Finding):
         )
 
 
-def out_of_order(step: str, made: Aggregation, samples: Sequence[Sample]) -> OutOfOrder | None:
+def out_of_order(step: str, panes: Panes, samples: Sequence[Sample]) -> OutOfOrder | None:
     """Find the first topic whose rows arrive after their windows have fired."""
-    for sample in samples:
-        found = _judged(step, made, sample)
-        if found is not None:
-            return found
-    return None
+    found = (_judged(step, panes, sample) for sample in samples)
+    return next(filter(None, found), None)
 
 
-def _judged(step: str, made: Aggregation, sample: Sample) -> OutOfOrder | None:
-    time = sample.topic.event_time
-    if time is None:
+def _judged(step: str, panes: Panes, sample: Sample) -> OutOfOrder | None:
+    if sample.topic.event_time is None:
         return None
-    delay = made.lateness.delay
-    fires = closing_of(dataclasses.replace(made, lateness=Lateness(delay, timedelta(0))))
-    closes = closing_of(made)
     known = {commit.number: commit for commit in sample.commits}
     rows = fired = late = 0
     behind = [np.empty(0, np.int64)]
     for batch in sample.batches:
         commit = known[batch.commit or 0]
-        column = batch.data.column(time).cast(pa.int64())
+        column = times_of(sample.topic, batch.data).cast(pa.int64())
         good = pc.is_valid(column)
         if commit.bound is not None:
             good = pc.and_(good, pc.fill_null(pc.less_equal(column, commit.bound), False))
         times = column.filter(good).to_numpy()
         rows += len(times)
         if commit.before is not None:
-            fired += int((times < fires.all_open_from(commit.before)).sum())
-            late += int((times < closes.all_open_from(commit.before)).sum())
+            fired += int((times < panes.fires.all_open_from(commit.before)).sum())
+            late += int((times < panes.closes.all_open_from(commit.before)).sum())
             behind.append(commit.before - times[times < commit.before])
     if rows < _ENOUGH or fired < _SHARE * rows:
         return None
@@ -106,7 +97,7 @@ def _judged(step: str, made: Aggregation, sample: Sample) -> OutOfOrder | None:
         fired - late,
         late,
         found.most,
-        delay,
+        panes.delay,
         found.suggestion(_TOLERATED),
         sample.text,
     )

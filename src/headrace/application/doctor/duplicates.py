@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.application.doctor.finding import Finding
+from headrace.application.doctor.finding import Finding, many, percent, printable
 from headrace.application.doctor.sample import Sample, hashable
-from headrace.application.doctor.words import many, percent, printable
 from headrace.clock import SECOND
 from headrace.log.dead_letter import row_text
+from headrace.log.event_time import times_of
 from headrace.schema.python_rows import to_rows
 
 _COMMIT = "_commit"
@@ -77,11 +77,10 @@ def duplicates(sample: Sample, steps: Sequence[str]) -> Duplicates | None:
 
     Equal keys are no duplicates, nor are repeated appends that the log has dropped.
     """
-    time = sample.topic.event_time
     table = sample.table()
-    if time is None or not table.num_rows:
+    if sample.topic.event_time is None or not table.num_rows:
         return None
-    table = table.filter(pc.is_valid(table.column(time)))
+    table = table.filter(pc.is_valid(times_of(sample.topic, table)))
     columns = [name for name in table.column_names if name != _COMMIT]
     groups = (
         hashable(table)
@@ -91,7 +90,7 @@ def duplicates(sample: Sample, steps: Sequence[str]) -> Duplicates | None:
     times = groups.column(f"{_COMMIT}_count_distinct")
     again = groups.filter(pc.greater(times, 1))
     copies = (pc.sum(again.column(f"{_COMMIT}_count_distinct")).as_py() or 0) - again.num_rows
-    if copies <= max(1, _tolerated(table, time) * table.num_rows):
+    if copies <= max(1, _tolerated(times_of(sample.topic, table)) * table.num_rows):
         return None
     worst = again.sort_by(
         [(f"{_COMMIT}_count_distinct", "descending"), (f"{_COMMIT}_min", "ascending")]
@@ -116,8 +115,8 @@ def duplicates(sample: Sample, steps: Sequence[str]) -> Duplicates | None:
     )
 
 
-def _tolerated(table: pa.Table, time: str) -> float:
+def _tolerated(times: pa.Array) -> float:
     """The tolerated share: distinct events may be equal if times are whole seconds."""
-    moments = table.column(time).cast(pa.int64())
+    moments = times.cast(pa.int64())
     whole = pc.equal(pc.multiply(pc.divide(moments, SECOND), SECOND), moments)
     return _COARSE_SHARE if pc.all(whole).as_py() else _SHARE

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from headrace.application.doctor.finding import Finding
+from headrace.application.doctor.finding import Finding, percent, printable
 from headrace.application.doctor.sample import Sample, hashable
-from headrace.application.doctor.words import percent, printable
+from headrace.plan.batch import Timing
 from headrace.plan.position import Position
-from headrace.plan.timing import Timing
 from headrace.schema.python_rows import to_rows
 
 _BATCHES = 30

@@ -12,17 +12,18 @@ from typing import Any
 import apsw
 
 from headrace.clock import micros
+from headrace.closing import Closing
 from headrace.errors import ViewError
-from headrace.operators.window.declare import Aggregation
+from headrace.operators.registry import operator_of
 from headrace.pipeline.time import WINDOW_END
 from headrace.plan import metadata
+from headrace.plan.batch import Timing
 from headrace.plan.law import Law
-from headrace.plan.position import Position
+from headrace.plan.position import Position, positions_from_json
 from headrace.plan.steps import Step
-from headrace.plan.timing import Timing
 from headrace.sqlite import Link, connect
 from headrace.store.location import app_folder, views_folder
-from headrace.store.sqlite.database import APPLICATION, PREFIX, failures, rows_of
+from headrace.store.sqlite.database import APPLICATION, PREFIX, failures, panes_of, rows_of
 from headrace.store.sqlite.stored import read_only
 from headrace.store.sqlite.values import quoted
 
@@ -70,7 +71,7 @@ class Held:
     """The size of Spark's state, in its checkpoint."""
 
 
-class Records:
+class Records(Closing):
     """The database of one application, read-only."""
 
     def __init__(self, url: str, app: str) -> None:
@@ -87,10 +88,7 @@ class Records:
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         return connect(read_only(self._path), _PATIENCE, flags=flags)
 
-    def __enter__(self) -> Records:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
         self._link.close()
 
     def of(self, step: str) -> Record | None:
@@ -102,7 +100,7 @@ class Records:
             return None
         ((reached, frontier, law, fingerprint),) = found
         return Record(
-            {t: Position.from_json(data) for t, data in json.loads(reached).items()},
+            positions_from_json(reached),
             frontier,
             Law(**json.loads(law)),
             fingerprint,
@@ -114,20 +112,20 @@ class Records:
         """The state of a step at a frontier."""
         if step.stream.changes_rows:
             return self._tables(step)
-        table, aggregation = f"{PREFIX}panes_{step.name}", step.computed
+        table, panes = panes_of(step.name), operator_of(step.computed).panes(step.computed)
         state = _bytes_in(self._checkpoints / step.name / "state")
-        if not isinstance(aggregation, Aggregation) or not self._has(table):
+        if panes is None or not self._has(table):
             return Held(state_bytes=state)
-        delay = micros(aggregation.lateness.delay)
-        patience = micros(aggregation.patience + aggregation.window.settles)
+        patience = micros(panes.delay + panes.grace + panes.settles)
         past = -(1 << 62) if frontier is None else frontier
-        ((panes, rows, oldest),) = self._rows(
+        ((open_panes, rows, oldest),) = self._rows(
             f"SELECT count(*), coalesce(sum({metadata.ROWS}), 0), min({WINDOW_END}) "
             f"FROM {quoted(table)} WHERE {WINDOW_END} > ?",
             past - patience,
         )
         ((fires,),) = self._rows(
-            f"SELECT min({WINDOW_END}) FROM {quoted(table)} WHERE {WINDOW_END} > ?", past - delay
+            f"SELECT min({WINDOW_END}) FROM {quoted(table)} WHERE {WINDOW_END} > ?",
+            past - micros(panes.delay),
         )
         ((every,),) = self._rows(f"SELECT count(*) FROM {quoted(table)}")
         ((size,),) = self._rows(
@@ -136,8 +134,8 @@ class Records:
             f"{PREFIX}open_{step.name}",
         )
         closes = None if oldest is None else oldest + patience
-        shown = every - panes if aggregation.emit == "final" else every
-        return Held(panes, rows, oldest, closes, fires, shown, size, state)
+        shown = every - open_panes if panes.emitted_once else every
+        return Held(open_panes, rows, oldest, closes, fires, shown, size, state)
 
     def _tables(self, step: Step) -> Held:
         """The state of joined tables, which never close."""

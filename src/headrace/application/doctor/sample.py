@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.application.doctor.words import many
+from headrace.application.doctor.finding import many
 from headrace.log import Batch, Commit, Log, Topic, TopicCommit
 from headrace.schema.python_rows import to_values
 

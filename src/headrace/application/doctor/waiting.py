@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headrace.application.doctor.finding import many, span, when
 from headrace.application.doctor.records import Held, Record
-from headrace.application.doctor.words import many, span, when
 from headrace.clock import micros
 from headrace.log import TopicState
-from headrace.operators.window.declare import Aggregation
+from headrace.operators.contract import Panes
+from headrace.operators.registry import operator_of
 from headrace.plan.steps import Step
 
 
@@ -58,8 +59,9 @@ def waits(
                 _why_not(step, law.filtered, law.late, law.dead),
             )
         )
-    if isinstance(step.computed, Aggregation) and held.oldest is not None:
-        found += _open(step.computed, held, record.frontier, _idle(topics))
+    panes = operator_of(step.computed).panes(step.computed)
+    if panes is not None and held.oldest is not None:
+        found += _open(panes, held, record.frontier, _idle(topics))
     return found
 
 
@@ -108,10 +110,10 @@ def _held_back(topics: Mapping[str, TopicState | None]) -> list[Wait]:
     ]
 
 
-def _open(made: Aggregation, held: Held, frontier: int | None, idle: bool) -> list[Wait]:
+def _open(panes: Panes, held: Held, frontier: int | None, idle: bool) -> list[Wait]:
     """The reason why the oldest open window waits."""
-    final = made.emit == "final"
-    delay, grace = micros(made.lateness.delay), micros(made.lateness.grace)
+    final = panes.emitted_once
+    delay, grace = micros(panes.delay), micros(panes.grace)
     end = held.oldest if final else held.fires
     if end is None or (final and held.closes is None):
         return []

@@ -18,10 +18,10 @@ from headrace.plan.batch import Payload, Shapes, StepBatch
 from headrace.plan.crash_points import CrashPoint
 from headrace.plan.gaps import Gaps
 from headrace.plan.law import Law
-from headrace.plan.position import Position, position_at
+from headrace.plan.plans import Job
+from headrace.plan.position import Positions, position_at
 from headrace.plan.source_options import ANY, BatchLimits
 from headrace.plan.steps import Step, fingerprint
-from headrace.plan.stream_plan import Job
 from headrace.runtime.running import query_of
 from headrace.store import changelog
 from headrace.store.location import BuildPlace
@@ -167,7 +167,7 @@ def make_room(log: Log, place: BuildPlace, step: Step, limits: Mapping[str, int]
         shutil.rmtree(place.folder, ignore_errors=True)
 
 
-def _is_ahead(reached: Mapping[str, Position], limits: Mapping[str, int]) -> bool:
+def _is_ahead(reached: Positions, limits: Mapping[str, int]) -> bool:
     return any(place.commit > limits.get(topic, 0) for topic, place in reached.items())
 
 

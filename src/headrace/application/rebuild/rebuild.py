@@ -24,10 +24,9 @@ from headrace.log import DEFAULT_LOG, Capability, Log, open_log
 from headrace.pipeline.app import App
 from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.gaps import Gaps
-from headrace.plan.inputs import prepare_topics
 from headrace.plan.position import commit_by
 from headrace.plan.source_options import BatchLimits
-from headrace.plan.steps import Step, steps_of
+from headrace.plan.steps import Step, prepare_topics, steps_of
 from headrace.runtime.cluster import require_local
 from headrace.runtime.session import SparkSettings, spark_session
 from headrace.store.location import app_folder, build_place, database_of

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -20,16 +21,16 @@ from pathlib import Path
 import xxhash
 
 from headrace.application.safekeeping.check import check
-from headrace.application.safekeeping.checkpoints import copy_checkpoint
 from headrace.clock import SystemClock, to_datetime
 from headrace.errors import DiskFull, HeadraceError, LogError, NotALog, Unsupported, UserError
 from headrace.files import sync_path
 from headrace.log import copy_log, folder_of_log, open_log, part_ways
 from headrace.log.state import Tell
-from headrace.plan.position import positions_from_json
+from headrace.plan.position import Positions, positions_from_json
+from headrace.runtime.checkpoint import Checkpoint
 from headrace.store import open_views
 from headrace.store.location import checkpoint_of, database_of
-from headrace.store.sqlite.reading import reading
+from headrace.store.sqlite.stored import reading
 
 MANIFEST = "backup.json"
 _SEGMENTS = "segments"
@@ -208,3 +209,50 @@ def _files(folder: Path) -> list[Path]:
 
 def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in _files(folder))
+
+
+_VERSION = re.compile(r"(\d+)([._].*)?")
+
+
+def copy_checkpoint(source: Path, target: Path, reached: Positions) -> bool:
+    """True if a checkpoint that matches the stored results was copied, while Spark may run.
+
+    Spark writes a batch's end into `offsets` before the batch, new versions of its state during it,
+    and its number into `commits` after it. Files do not change, and Spark keeps those of the last
+    hundred batches. So this copies the checkpoint of the batch whose results were stored last. In
+    the copy that batch is not committed: Spark runs it again for its own state, and the views,
+    which already have it, store nothing.
+    """
+    batch = _last_batch(Checkpoint(source), reached)
+    if batch is None:
+        return False
+    for path in source.rglob("*"):
+        inside = path.relative_to(source)
+        if path.is_file() and not path.name.startswith(".") and _wanted(inside, batch):
+            (target / inside).parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # old files, which Spark deletes
+                shutil.copyfile(path, target / inside)
+    copy = Checkpoint(target)
+    stateful = any(target.glob("state/*/[0-9]*"))
+    if copy.last_done() == batch - 1 and (not batch or not stateful or copy.has_state(batch)):
+        return True
+    shutil.rmtree(target)
+    return False
+
+
+def _last_batch(checkpoint: Checkpoint, reached: Positions) -> int | None:
+    """The number of the batch that the stored results end with."""
+    for number in reversed(checkpoint.planned()):
+        if checkpoint.end_of(number) == reached:
+            return number
+    return None
+
+
+def _wanted(inside: Path, batch: int) -> bool:
+    """True if a file is older than a batch, or describes the batch."""
+    found = _VERSION.fullmatch(inside.name)
+    last = {"offsets": batch, "commits": batch - 1, "state": batch}.get(inside.parts[0])
+    # Versions of the state are named 7.delta or 7_id.zip; a bare number is something else there.
+    if last is None or found is None or (inside.parts[0] == "state" and not found[2]):
+        return True
+    return int(found[1]) <= last

@@ -15,7 +15,7 @@ from headrace.plan.law import Law
 from headrace.plan.position import positions_from_json
 from headrace.store import open_views
 from headrace.store.location import database_of
-from headrace.store.sqlite.reading import reading
+from headrace.store.sqlite.stored import reading
 
 _AGAIN = "Recompute it from the log: headrace run --fresh"
 

@@ -86,7 +86,10 @@ def rule_of(app: App) -> Rule:
 
 def panes_of(views: Views) -> dict[Pane, int]:
     """The counts in the view."""
-    return {(row["url"], _micros(row["window_start"])): row["hits"] for row in views.rows(VIEW)}
+    return {
+        (row["url"], to_micros(datetime.fromisoformat(row["window_start"]))): row["hits"]
+        for row in views.rows(VIEW)
+    }
 
 
 def all_read(law: Law, again: Recount, written: int) -> Finding:
@@ -141,7 +144,3 @@ def same_dead(law: Law, published: int, again: Recount) -> Finding:
         published,
         f"{again.dead:,} in the recount",
     )
-
-
-def _micros(shown: str) -> int:
-    return to_micros(datetime.fromisoformat(shown))

@@ -1,10 +1,10 @@
-"""Run the demo: the generator and the pipeline, until both are done."""
+"""Run a demo: the generator and the pipeline, until both are done."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from headrace.application.run import Run, StepProgress
 from headrace.cli.demonstration.check import DEAD, LATE, VIEW
@@ -36,62 +36,83 @@ SELECT url, sum(hits) AS hits FROM {VIEW} GROUP BY url ORDER BY hits DESC, url L
 
 
 @dataclass(frozen=True)
-class Results:
-    """The visible results of the pipeline at one moment."""
+class Progress:
+    """The progress of the pipeline at one moment."""
 
     step: StepProgress
     watermark: int | None
     rate: float
-    minutes: Sequence[Mapping[str, Any]] = ()
-    top: Sequence[Mapping[str, Any]] = ()
-    late: Sequence[Mapping[str, Any]] = ()
-    dead: Sequence[Mapping[str, Any]] = ()
+
+
+R = TypeVar("R", bound=Progress)
 
 
 @dataclass(frozen=True)
-class Scene:
+class Scene(Generic[R]):
     """The whole demo at one moment."""
 
     url: str
     seconds: float
     written: int
-    events: int
     event_time: int
     writing: bool
-    results: Results | None
+    results: R | None
 
 
-class Play:
-    """A run of the demo. A screen may ask for the scene at any time, from another thread."""
+class Performance(Generic[R]):
+    """A run of a demo. A screen may ask for the scene at any time, from another thread."""
 
     def __init__(self, log: Log, app: App, generator: Generator) -> None:
-        self.first_result: float | None = None
-        """Seconds until the first result."""
         self._log = log
         self._app = app
         self._generator = generator
         self._clock = SystemClock()
         self._began = self._clock.monotonic()
         self._rates = Rates(self._clock)
-        self._results: Results | None = None
+        self._results: R | None = None
         self._asked = Asked()
 
     @property
     def seconds(self) -> float:
         return (self._clock.monotonic() - self._began) / SECOND
 
-    def scene(self) -> Scene:
+    @property
+    def writing(self) -> bool:
+        return not self._generator.ended
+
+    @property
+    def written(self) -> int:
+        return self._generator.written
+
+    def scene(self) -> Scene[R]:
         """The current scene."""
-        generator = self._generator
+        event_time = self._generator.event_time
         return Scene(
-            self._log.url,
-            self.seconds,
-            generator.written,
-            generator.plan.events,
-            generator.event_time,
-            not generator.ended,
-            self._results,
+            self._log.url, self.seconds, self.written, event_time, self.writing, self._results
         )
+
+    def _progress(self, running: Run) -> tuple[StepProgress, int | None, float]:
+        """The progress of the only step, its watermark, and its rows per second."""
+        (step,) = running.progress()
+        self._rates.note([step])
+        return step, watermark(self._app, step), self._rates.of(step.step)
+
+
+@dataclass(frozen=True)
+class Results(Progress):
+    """The visible results of the pipeline at one moment."""
+
+    minutes: Sequence[Mapping[str, Any]] = ()
+    top: Sequence[Mapping[str, Any]] = ()
+    late: Sequence[Mapping[str, Any]] = ()
+    dead: Sequence[Mapping[str, Any]] = ()
+
+
+class Play(Performance[Results]):
+    """A run of the demo of page views."""
+
+    first_result: float | None = None
+    """Seconds until the first result."""
 
     def run(self) -> None:
         """Run until every page view is written and counted. Ctrl-C stops the generator."""
@@ -125,14 +146,10 @@ class Play:
         )
 
     def _look(self, running: Run, views: Views) -> Results:
-        (step,) = running.progress()
-        self._rates.note([step])
         minutes = views.query(_LATEST_MINUTES).dicts()[::-1]
         top = views.query(_TOP_NOW, (minutes[0]["window_start"],)).dicts() if minutes else []
         return Results(
-            step,
-            watermark(self._app, step),
-            self._rates.of(step.step),
+            *self._progress(running),
             minutes,
             top,
             last_rows(self._log, LATE, _LAST),

@@ -114,8 +114,7 @@ def stored_rows(folder: Path, topic: str) -> pa.Table:
         content, schema = files[path]
         message = pa.ipc.read_message(content.slice(position, length))
         rows = pa.Table.from_batches([pa.ipc.read_record_batch(message, schema)])
-        place = {"number": number, "time": time}
-        for name, value in place.items():
+        for name, value in (("number", number), ("time", time)):
             rows = rows.append_column(name, pa.array([value] * rows.num_rows, pa.int64()))
         tables.append(rows)
     return pa.concat_tables(tables) if tables else pa.table({})

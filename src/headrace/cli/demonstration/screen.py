@@ -12,16 +12,18 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.demonstration.check import DEAD, LATE, VIEW, Account, Finding
-from headrace.cli.demonstration.play import Results, Scene
+from headrace.cli.demonstration.play import R, Results, Scene
 from headrace.cli.output import plain, span, table
 from headrace.clock import to_datetime
 
 _STATES = {"open": "yellow", "fired": "cyan", "final": "green"}
 
 
-def draw(scene: Scene) -> RenderableType:
+def draw(scene: Scene[Results]) -> RenderableType:
     """The whole screen."""
-    parts: list[RenderableType] = [_heading(scene), "", _sides(scene), ""]
+    pace = "writing" if scene.writing else "all written"
+    progress = sides(scene, "generator", pace, "page views", "counting")
+    parts: list[RenderableType] = [heading(scene, "headrace demo"), "", progress, ""]
     if scene.results is None:
         parts.append(Text("starting Spark: the first counts appear in a few seconds ...", "dim"))
     elif not scene.results.minutes:
@@ -31,7 +33,7 @@ def draw(scene: Scene) -> RenderableType:
     return Group(*parts)
 
 
-def plain_line(scene: Scene) -> str:
+def plain_line(scene: Scene[Results]) -> str:
     """The state in one line, for use without a terminal."""
     said = f"{clock(scene.seconds)}  {scene.written:,} written"
     if scene.results is None:
@@ -69,20 +71,18 @@ def findings_table(findings: Sequence[Finding]) -> Table:
     return lines
 
 
-def _heading(scene: Scene) -> Text:
-    return Text.assemble(
-        ("headrace demo", "bold"), f"  {clock(scene.seconds)}  ", (scene.url, "dim")
-    )
+def heading(scene: Scene[R], command: str) -> Text:
+    """The command, the time since its start, and the log."""
+    return Text.assemble((command, "bold"), f"  {clock(scene.seconds)}  ", (scene.url, "dim"))
 
 
-def _sides(scene: Scene) -> Table:
-    """The progress of the generator and of the pipeline."""
+def sides(scene: Scene[R], writer: str, pace: str, events: str, works: str) -> Table:
+    """The progress of the generator and of the pipeline, in the words of a demo."""
     lines = Table.grid(padding=(0, 2, 0, 0))
-    pace = "writing" if scene.writing else "all written"
     lines.add_row(
-        Text("generator", "bold"),
+        Text(writer, "bold"),
         Text(f"● {pace}", "green" if scene.writing else "dim"),
-        f"{scene.written:,} page views",
+        f"{scene.written:,} {events}",
         f"event time {time_of(scene.event_time)}",
     )
     results = scene.results
@@ -90,7 +90,7 @@ def _sides(scene: Scene) -> Table:
         lag = results.step.lag
         lines.add_row(
             Text("pipeline", "bold"),
-            Text("● counting" if lag else "● caught up", "green"),
+            Text(f"● {works}" if lag else "● caught up", "green"),
             f"{results.rate:,.0f} rows/s",
             f"watermark  {time_of(results.watermark)}",
             Text(f"lag {lag:,} rows", "yellow" if lag else ""),

@@ -1,74 +1,65 @@
-"""GROUP BY as the keys, window and aggregates of `aggregate`."""
+"""GROUP BY as the keys, grouping sets, window and aggregates of `aggregate`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import TokenType, exp
 
 from headrace.errors import InvalidPipeline
+from headrace.language.sql.aggregates import aggregate_of
 from headrace.language.sql.clauses import Item, Select
+from headrace.language.sql.terms import Terms
 from headrace.language.sql.tokens import Piece
-from headrace.language.sql.windows import is_window, window_of
-from headrace.operators.window import aggregates
+from headrace.language.sql.windows import WINDOW_COLUMNS, TableWindow, is_window, window_of
 from headrace.operators.window.aggregates import Aggregate
-from headrace.operators.window.declare import Aggregation, Emit, aggregate
-from headrace.operators.window.windows import SQL_FORMS
+from headrace.operators.window.declare import Aggregation, aggregate
+from headrace.operators.window.grouping_sets import (
+    GROUPING_ID,
+    GroupingSets,
+    cube,
+    grouping_sets,
+    rollup,
+)
+from headrace.operators.window.windows import SQL_FORMS, AnyWindow, Cumulative
 from headrace.pipeline.row_steps import project
 from headrace.pipeline.stream import Stream
-from headrace.pipeline.time import WINDOW_END, WINDOW_START, Lateness
+from headrace.pipeline.time import WINDOW_END, WINDOW_START
 from headrace.pipeline.where import Where, declared_at
 
-_OF_ONE: dict[str, Callable[[str], Aggregate]] = {
-    "COUNT": aggregates.count,
-    "SUM": aggregates.sum,
-    "AVG": aggregates.average,
-    "MEAN": aggregates.average,
-    "MIN": aggregates.min,
-    "MAX": aggregates.max,
-    "APPROX_COUNT_DISTINCT": aggregates.approx_distinct,
-    "FIRST": aggregates.first,
-    "FIRST_VALUE": aggregates.first,
-    "LAST": aggregates.last,
-    "LAST_VALUE": aggregates.last,
-}
-_QUANTILES = ("APPROX_PERCENTILE", "PERCENTILE_APPROX", "QUANTILE")
-_OWN_ORDER = ("FIRST", "FIRST_VALUE", "LAST", "LAST_VALUE")
 _TAKEN = ("by", "emit", "lateness", "stream", "window")
 _WINDOW = f"{WINDOW_START} and {WINDOW_END} are always there"
+_AUXILIARY = re.compile(r"(TUMBLE|HOP|SESSION)_(START|END|ROWTIME|PROCTIME)", re.IGNORECASE)
+_IN_FROM = "GROUP BY window_start, window_end"
 
 
-@dataclass(frozen=True)
-class Terms:
-    """The settings of a window besides its shape; `advice` says where to set them."""
-
-    lateness: Lateness | None
-    emit: Emit
-    advice: str
-
-
-def aggregated(select: Select, stream: Stream, terms: Terms) -> Aggregation:
+def aggregated(
+    select: Select, stream: Stream, table: TableWindow | None, terms: Terms
+) -> Aggregation:
     """The aggregation of a stream that a SELECT with GROUP BY describes."""
-    windows = [piece for piece in select.group if is_window(piece)]
-    if not windows:
-        select.group[0].refuse(
-            "Without a window, a result would never be final",
-            f"Add one to GROUP BY: {', '.join(SQL_FORMS)}, as in {SQL_FORMS['TUMBLE'].text}",
-        )
-    for piece in windows[1:]:
-        piece.refuse("There are two windows", "Group by one of them")
-    window = window_of(windows[0], stream)
-    if terms.lateness is None:
-        windows[0].refuse("The query does not say how late a row may be", terms.advice)
-    keys = [_key(piece, select, stream) for piece in select.group if not is_window(piece)]
+    of_window = [item for item in select.items if _is_of_window(item)]
+    last = select.group[-1]
+    if last.is_word(len(last) - 1, "ROLLUP", "CUBE"):
+        word = last.tokens[-1].text.upper()
+        last.refuse(f"WITH {word} does not say of which keys", f"Write {word} (key, ...)")
+    at, window = _window(select, stream, table)
+    lateness = terms.lateness(at, stream)
+    grouped = [piece for piece in select.group if not is_window(piece) and not _of(piece, table)]
+    by = [_by(piece, select, stream) for piece in grouped]
+    keys = [key for one in by for group in one.sets for key in group]
+    if table is not None:
+        _check_sessions(table, by)
     made = {name: item.piece.text for name, item in keys if item.piece.name != name}
-    listed = [item for _, item in keys]
+    listed = [*of_window, *(item for _, item in keys)]
+    if any(one.several for one in by):
+        listed += [item for item in select.items if item.name == GROUPING_ID and not item.alias]
     named: dict[str, Aggregate] = {}
     for item in select.items:
-        if item in listed or (item.alias is None and item.name in (WINDOW_START, WINDOW_END)):
+        if item in listed:
             continue
-        name, one = _named(item, stream, select)
+        name, one = _named(item, stream)
         if name in _TAKEN:
             item.piece.refuse(f"An aggregate cannot be called {name!r}", "Give it another name")
         if name in named:
@@ -79,12 +70,113 @@ def aggregated(select: Select, stream: Stream, terms: Terms) -> Aggregation:
     with declared_at(select.whole.where):
         return aggregate(
             _with_keys(stream, made, select.whole.where) if made else stream,
-            by=[name for name, _ in keys],
+            by=[one.of_python for one in by],
             window=window,
-            lateness=terms.lateness,
+            lateness=lateness,
             emit=terms.emit,
             **named,
         )
+
+
+def _window(select: Select, stream: Stream, table: TableWindow | None) -> tuple[Piece, AnyWindow]:
+    """The window of a query: a function in GROUP BY, or one in FROM that GROUP BY names."""
+    windows = [piece for piece in select.group if is_window(piece)]
+    named = [piece for piece in select.group if _of(piece, table)]
+    if table is not None and not windows:
+        names = {(piece.name or "").lower() for piece in named}
+        enough = names - {WINDOW_START} if isinstance(table.window, Cumulative) else names
+        if not enough:
+            piece = select.group[0]
+            piece.refuse("The windows in FROM are not grouped by", f"Write {_IN_FROM}, ...")
+        return table.piece, table.window
+    if not windows:
+        select.group[0].refuse(
+            "Without a window, a result would never be final",
+            f"Add one to GROUP BY: {', '.join(SQL_FORMS)}, as in {SQL_FORMS['TUMBLE'].text}",
+        )
+    for piece in windows if table is not None else windows[1:]:
+        piece.refuse("There are two windows", "Group by one of them")
+    return windows[0], window_of(windows[0], stream)
+
+
+def _of(piece: Piece, table: TableWindow | None) -> bool:
+    """True if a piece is a column of the window in FROM."""
+    return table is not None and (piece.name or "").lower() in WINDOW_COLUMNS
+
+
+@dataclass(frozen=True)
+class _By:
+    """An element of GROUP BY: a key, or the `several` sets of keys of ROLLUP, CUBE and the like."""
+
+    sets: list[list[tuple[str, Item]]]
+    several: bool = False
+
+    @property
+    def of_python(self) -> str | GroupingSets:
+        named = [[name for name, _ in one] for one in self.sets]
+        return grouping_sets(*named) if self.several else named[0][0]
+
+
+def _by(piece: Piece, select: Select, stream: Stream) -> _By:
+    """The keys of an element of GROUP BY, which may be grouping sets."""
+    kind, inside = piece.tokens[0].token_type, piece.brackets(1)
+    if kind not in (TokenType.ROLLUP, TokenType.CUBE, TokenType.GROUPING_SETS) or inside is None:
+        return _By([[_key(piece, select, stream)]])
+    parts = inside.listed()
+    if kind == TokenType.GROUPING_SETS:
+        inner = [(part, part.brackets(0)) for part in parts]
+        groups = [part if group is None else group for part, group in inner]
+        listed = [group.listed() for group in groups]
+        return _By([[_key(one, select, stream) for one in group] for group in listed], True)
+    keys = [_key(part, select, stream) for part in parts]
+    found = {name: (name, item) for name, item in keys}
+    made = (rollup if kind == TokenType.ROLLUP else cube)(*found)
+    return _By([[found[name] for name in one] for one in made.sets], True)
+
+
+def _check_sessions(table: TableWindow, by: Sequence[_By]) -> None:
+    """Sessions are those of a key here, so they have to be partitioned by what is grouped by."""
+    name = table.piece.tokens[0].text.upper()
+    if name not in ("SESSION", "RUNNING"):
+        return
+    if any(one.several for one in by):
+        table.piece.refuse(
+            "Sessions of a table have one key, not grouping sets",
+            f"Write {SQL_FORMS[name].text} in GROUP BY: each set has its own sessions",
+        )
+    grouped = [item.piece.text.strip("`") for one in by for _, item in one.sets[0]]
+    if {one.lower() for one in grouped} != {one.lower() for one in table.keys}:
+        keys = f"PARTITION BY {', '.join(grouped)}" if grouped else "no PARTITION BY"
+        table.piece.refuse(
+            "Sessions are found for each key of GROUP BY, and these are of another",
+            f"Write {name}(TABLE stream {keys}, ...) for this GROUP BY",
+        )
+
+
+def _is_of_window(item: Item) -> bool:
+    """True if an item is a column of the window, which results have anyway."""
+    name = (item.piece.name or "").lower()
+    if name == "window_time":
+        item.piece.refuse(
+            "Results have no window_time",
+            f"Leave it out; {_WINDOW}. To aggregate results again, publish them to a topic, and "
+            f"read the topic: its event time is {WINDOW_START}",
+        )
+    if item.piece.is_word(0, "GROUPING", GROUPING_ID.upper()) and item.call is not None:
+        item.piece.refuse(
+            f"{item.piece.text} is a column of the result", f"Write {GROUPING_ID}, without brackets"
+        )
+    if _AUXILIARY.fullmatch(item.piece.tokens[0].text) and item.call is not None:
+        end = "START" not in item.piece.tokens[0].text.upper()
+        item.piece.refuse(
+            f"{item.piece.text} is a column of the result",
+            f"Write {WINDOW_END if end else WINDOW_START}",
+        )
+    if name not in WINDOW_COLUMNS:
+        return False
+    if item.alias is not None and item.alias.lower() != name:
+        item.piece.refuse(f"Results name it {name}", f"Leave out AS {item.alias}")
+    return True
 
 
 def _with_keys(stream: Stream, made: Mapping[str, str], where: Where) -> Stream:
@@ -104,12 +196,12 @@ def _key(piece: Piece, select: Select, stream: Stream) -> tuple[str, Item]:
                 f"{piece.text!r} is in GROUP BY and has no name",
                 f"Select it under one: SELECT {piece.text} AS name",
             )
-        piece.check_columns(stream.columns, select.prefixes)
+        piece.check_columns(stream.columns)
         piece.refuse(
             f"{piece.name!r} is in GROUP BY and not selected",
             "Results are kept by their key, so select all of it",
         )
-    item.piece.check_columns(stream.columns, select.prefixes)
+    item.piece.check_columns(stream.columns)
     assert item.name is not None
     if item.made.find(exp.AggFunc):
         piece.refuse(f"{item.piece.text} cannot be in GROUP BY", "It is known when a window ends")
@@ -135,9 +227,14 @@ def _words(piece: Piece) -> list[str]:
     return [t.text if t.token_type in quotes else t.text.lower() for t in piece.tokens]
 
 
-def _named(item: Item, stream: Stream, select: Select) -> tuple[str, Aggregate]:
-    """The name of a column, and the aggregate in it."""
-    item.piece.check_columns(stream.columns, select.prefixes)
+def _named(item: Item, stream: Stream) -> tuple[str, Aggregate]:
+    """The name of a column, and the aggregate in it. Without AS it is that of the function."""
+    if item.over is not None:
+        item.piece.refuse(
+            "Results are ranked by a query around them",
+            "Write SELECT *, ROW_NUMBER() OVER (...) AS n FROM (SELECT ... GROUP BY ...)",
+        )
+    item.piece.check_columns(stream.columns)
     functions = (exp.AggFunc, exp.Anonymous)
     if item.made.find(exp.Explode):
         item.piece.refuse(
@@ -148,42 +245,13 @@ def _named(item: Item, stream: Stream, select: Select) -> tuple[str, Aggregate]:
             f"{item.piece.text!r} is neither in GROUP BY nor an aggregate",
             f"Add it to GROUP BY, or remove it. {_WINDOW}",
         )
-    if item.alias is None:
+    name = item.alias or (item.call[0].lower() if item.call is not None else None)
+    if name is None:
         item.piece.refuse(f"{item.piece.text} needs a name", f"Write {item.piece.text} AS name")
     try:
-        made = _aggregate(item)
+        made = aggregate_of(item)
     except InvalidPipeline as error:
         if str(item.piece.where) in error.hint:
             raise
         item.piece.refuse(error.message, error.hint or "Choose another")
-    return item.alias, made
-
-
-def _aggregate(item: Item) -> Aggregate:
-    """The aggregate of that name; otherwise an expression of Spark."""
-    function, arguments = item.call or ("", [])
-    first, *more = arguments or [item.piece]
-    if function == "COUNT" and first.text == "*":
-        return aggregates.count()
-    if function == "COUNT" and first.is_word(0, "DISTINCT") and not more:
-        return aggregates.distinct(first.part(1).text)
-    numbers = [_number(piece) for piece in more]
-    plain = not first.is_word(0, "DISTINCT", "ALL") and first.find(TokenType.IGNORE) is None
-    match function, numbers:
-        case _, [] if function in _OF_ONE and plain:
-            return _OF_ONE[function](first.text)
-        case "APPROX_COUNT_DISTINCT", [float(error)] if plain:
-            return aggregates.approx_distinct(first.text, error=error)
-        case _, [float(fraction)] if function in _QUANTILES and plain:
-            return aggregates.quantile(first.text, fraction)
-    if item.piece.is_word(0, *_OWN_ORDER):
-        item.piece.refuse(
-            f"{item.piece.text} cannot ignore nulls",
-            "Filter them with WHERE, or use MIN_BY or MAX_BY",
-        )
-    return aggregates.expression(item.piece.text)
-
-
-def _number(piece: Piece) -> float | None:
-    (token, *more) = piece.tokens
-    return float(token.text) if token.token_type == TokenType.NUMBER and not more else None
+    return name, made

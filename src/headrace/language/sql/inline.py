@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import overload
 
 from headrace.errors import InvalidPipeline
-from headrace.language.sql.grouping import Terms
-from headrace.language.sql.query import Scope, stream_of
+from headrace.language.sql.query import stream_of
+from headrace.language.sql.relations import Scope
+from headrace.language.sql.terms import Terms, unused
 from headrace.language.sql.tokens import Script
 from headrace.operators.window.declare import Aggregation, Emit
 from headrace.pipeline.stream import Stream
 from headrace.pipeline.time import Lateness
 from headrace.pipeline.where import caller
 
-_ADVICE = "Add lateness=Lateness(delay=..., grace=...) to the call"
+_ADVICE = {
+    "lateness": "Add lateness=Lateness(delay=..., grace=...) to the call",
+    "delay": "Add delay=timedelta(...) to the call",
+    "ttl": "Add ttl=timedelta(...) to the call",
+    "wait": "Add wait=timedelta(...) to the call",
+}
 
 
 @overload
 def sql(
-    query: str, /, *, lateness: Lateness, emit: Emit = "updates", **streams: Stream
+    query: str,
+    /,
+    *,
+    lateness: Lateness,
+    emit: Emit = "updates",
+    delay: None = None,
+    ttl: None = None,
+    wait: None = None,
+    **streams: Stream,
 ) -> Aggregation: ...
 @overload
 def sql(
-    query: str, /, *, lateness: None = None, emit: Emit = "updates", **streams: Stream
+    query: str,
+    /,
+    *,
+    lateness: None = None,
+    emit: Emit = "updates",
+    delay: timedelta | None = None,
+    ttl: timedelta | None = None,
+    wait: timedelta | None = None,
+    **streams: Stream,
 ) -> Stream: ...
 def sql(
     query: str,
@@ -30,12 +53,16 @@ def sql(
     *,
     lateness: Lateness | None = None,
     emit: Emit = "updates",
+    delay: timedelta | None = None,
+    ttl: timedelta | None = None,
+    wait: timedelta | None = None,
     **streams: Stream,
 ) -> Stream:
     """Make the stream that a query describes, from streams that are passed by name.
 
     It is the same pipeline that `select`, `filter`, `aggregate` and the others make of the same
-    expressions. A query with GROUP BY needs a window there, and `lateness` here.
+    expressions. A window needs `lateness`, a join of streams `delay`, ROW_NUMBER() = 1 `ttl` and
+    `delay`, and FOR SYSTEM_TIME AS OF `wait`, as in Python.
     """
     where = caller()
     script = Script(query, where, is_file=False)
@@ -44,10 +71,18 @@ def sql(
         raise InvalidPipeline(
             f"sql() takes one query, and was given {len(statements)}", hint=f"See {where}"
         )
-    made = stream_of(statements[0], Scope(streams, Terms(lateness, emit, _ADVICE)))
-    if isinstance(made, Aggregation) or lateness is None:
-        return made
-    raise InvalidPipeline(
-        "Lateness is about windows, and the query has none",
-        hint=f"Add GROUP BY with a window, or leave lateness out. See {where}",
-    )
+    given = {"delay": delay, "ttl": ttl, "wait": wait}
+    if lateness is not None:
+        given |= {"delay": lateness.delay, "grace": lateness.grace}
+    spans = {name: span for name, span in given.items() if span is not None}
+    made = stream_of(statements[0], Scope(streams, Terms(spans, emit, _ADVICE)))
+    if lateness is not None and unused(made, ["grace"]):
+        raise InvalidPipeline(
+            "Lateness is about windows, and the query has none",
+            hint=f"Add GROUP BY with a window, or leave lateness out. See {where}",
+        )
+    for name in unused(made, spans):
+        raise InvalidPipeline(
+            f"The query has no use for {name!r}", hint=f"Leave it out of the call. See {where}"
+        )
+    return made

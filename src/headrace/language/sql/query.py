@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 from sqlglot import TokenType, exp
 
-from headrace.language.sql.clauses import Item, Select, cut, refuse_nested
-from headrace.language.sql.grouping import Terms, aggregated
+from headrace.language.sql.clauses import Item, Select, around_from, cut, refuse_nested
+from headrace.language.sql.grouping import aggregated
+from headrace.language.sql.joins import joined
+from headrace.language.sql.ranking import Ranked, chosen, ranked
+from headrace.language.sql.relations import Scope, read_from, refuse_results
 from headrace.language.sql.tokens import Piece
+from headrace.operators.window.declare import Aggregation
 from headrace.pipeline.row_steps import explode, filter, merge, project
-from headrace.pipeline.stream import Stream, has_results
+from headrace.pipeline.stream import Stream
+from headrace.pipeline.tables import Table
 from headrace.pipeline.where import declared_at
-
-Streams = Mapping[str, Stream]
-"""The streams that queries may read, by name."""
-
-
-@dataclass(frozen=True)
-class Scope:
-    """The names that a query can use. Only the outermost query has `terms`, and aggregates."""
-
-    streams: Streams
-    terms: Terms | None
-
-    def inner(self, **more: Stream) -> Scope:
-        return Scope({**self.streams, **more}, None)
 
 
 def stream_of(query: Piece, scope: Scope) -> Stream:
     """The stream that a query describes."""
-    query.tree()
-    return _query(query, scope)
+    made = _query(query, scope)
+    if isinstance(made, Ranked):
+        made.refuse_alone()
+    return made
 
 
 def _query(query: Piece, scope: Scope) -> Stream:
@@ -45,7 +36,7 @@ def _query(query: Piece, scope: Scope) -> Stream:
     _refuse_other_sets(query)
     parts = query.split(TokenType.UNION)
     if len(parts) == 1:
-        return _select(cut(query), scope)
+        return _select(query, scope)
     return _union(query, parts, scope)
 
 
@@ -58,7 +49,7 @@ def _with(query: Piece, scope: Scope) -> tuple[Piece, Scope]:
         name = query.part(at, at + 1).name
         if name is None or not query.is_word(at + 1, "AS") or inside is None:
             query.part(at).refuse("This WITH cannot be read", "Write WITH name AS (SELECT ...)")
-        streams[name] = _query(inside, Scope(streams, None))
+        streams[name] = _query(inside, Scope(streams, scope.terms))
         at += len(inside) + 4
         if at >= len(query) or query.tokens[at].token_type != TokenType.COMMA:
             return query.part(at), Scope(streams, scope.terms)
@@ -76,7 +67,7 @@ def _refuse_other_sets(query: Piece) -> None:
 
 def _union(query: Piece, parts: list[Piece], scope: Scope) -> Stream:
     first, *rest = parts
-    streams = [_query(first, scope.inner())]
+    streams = [_part(first, scope)]
     for part in rest:
         if not part.is_word(0, "ALL"):
             Piece(part.script, part.start - 1, part.stop).refuse(
@@ -84,7 +75,7 @@ def _union(query: Piece, parts: list[Piece], scope: Scope) -> Stream:
             )
         by_name = part.is_word(1, "BY") and part.is_word(2, "NAME")
         branch = part.part(3 if by_name else 1)
-        made = _query(branch, scope.inner())
+        made = _part(branch, scope)
         names = [name.lower() for name in made.columns]
         if not by_name and names != [name.lower() for name in streams[0].columns]:
             branch.refuse(
@@ -97,51 +88,57 @@ def _union(query: Piece, parts: list[Piece], scope: Scope) -> Stream:
         return merge(*streams)
 
 
-def _select(select: Select, scope: Scope) -> Stream:
-    stream = _source(select, scope)
+def _part(query: Piece, scope: Scope) -> Stream:
+    """A part of a UNION, which cannot have results."""
+    made = _query(query, scope)
+    refuse_results(made, query, "")
+    return made
+
+
+def _select(query: Piece, scope: Scope) -> Stream:
+    first, joins = read_from(around_from(query)[1], scope, _query)
+    if joins:
+        for relation in (first, *(join.right for join in joins)):
+            refuse_results(relation.stream, relation.piece, relation.alias)
+        return joined(query, first, joins, scope.terms)
+    select = cut(query, [first.side])
+    stream = first.stream
+    if isinstance(stream, Ranked):
+        return chosen(select, stream, scope.terms, _projected)
+    orders = [item for item in select.items if item.over is not None]
+    if orders and isinstance(stream, Aggregation):
+        return ranked(select, orders[0], stream, stream)
+    refuse_results(stream, first.piece, first.alias)
+    if isinstance(stream, Table):
+        first.piece.refuse(
+            f"{first.piece.text!r} is a table, which changes with every row of its topic",
+            "Join it: JOIN ... FOR SYSTEM_TIME AS OF the event time, or JOIN with another table",
+        )
     for array, into in select.laterals:
-        stream = _exploded(stream, array, into, select)
+        stream = _exploded(stream, array, into)
     if select.where is not None:
         refuse_nested(select.where)
-        select.where.check_columns(stream.columns, select.prefixes)
+        select.where.check_columns(stream.columns)
         with declared_at(select.where.where):
             stream = filter(stream, select.where.text)
+    if orders and not select.group:
+        rest = [item for item in select.items if item is not orders[0]]
+        rows = _projected(replace(select, items=rest), stream) if rest else stream
+        return ranked(select, orders[0], stream, rows)
     found = [item for item in select.items if item.made.find(exp.AggFunc)]
-    if not select.group and not found:
-        return _projected(select, stream)
-    if scope.terms is None:
-        select.whole.refuse(
-            "Only the outermost query can aggregate",
-            "Aggregate around it; to read results, publish them to a topic",
+    if select.group:
+        return aggregated(select, stream, first.window, scope.terms)
+    if first.window is not None:
+        first.window.piece.refuse(
+            "A window without GROUP BY only adds columns to the rows",
+            "Add GROUP BY window_start, window_end and an aggregate",
         )
-    if not select.group:
+    if found:
         found[0].piece.refuse(
             f"{found[0].piece.text} of a whole stream would never be final",
             "Group by a window: GROUP BY TUMBLE(event_time, INTERVAL '1 minute')",
         )
-    return aggregated(select, stream, scope.terms)
-
-
-def _source(select: Select, scope: Scope) -> Stream:
-    if select.source.is_word(0, "SELECT", "WITH") or select.source.brackets(0) is not None:
-        return _query(select.source, scope.inner())
-    name = "".join(token.text for token in select.source.tokens)
-    known = {one.lower(): stream for one, stream in scope.streams.items()}
-    stream = known.get(name.lower())
-    if stream is None:
-        near = difflib.get_close_matches(name, scope.streams, 1)
-        select.source.refuse(
-            f"There is no stream {name!r}",
-            f"Did you mean {near[0]!r}?"
-            if near
-            else f"There are: {', '.join(scope.streams) or 'none'}",
-        )
-    if has_results(stream):
-        select.source.refuse(
-            f"{name!r} has results, which have no event time",
-            "Publish it to a topic, and read the topic",
-        )
-    return stream
+    return _projected(select, stream)
 
 
 def _projected(select: Select, stream: Stream) -> Stream:
@@ -152,7 +149,7 @@ def _projected(select: Select, stream: Stream) -> Stream:
     stars = [item for item in select.items if item.piece.text == "*"]
     others = [item for item in select.items if item not in (*arrays, *stars)]
     for item in others:
-        _check_item(item, stream, select)
+        _check_item(item, stream)
     before = stream.columns
     for item in arrays:
         call = item.call
@@ -161,7 +158,7 @@ def _projected(select: Select, stream: Stream) -> Stream:
                 f"{item.piece.text} does not put the elements of an array under one name",
                 "Write EXPLODE(array) AS name",
             )
-        stream = _exploded(stream, call[1][0], item.alias, select)
+        stream = _exploded(stream, call[1][0], item.alias)
     where = select.whole.where
     if not stars:
         return project(stream, [_column(item) for item in select.items], where)
@@ -174,12 +171,12 @@ def _projected(select: Select, stream: Stream) -> Stream:
     return project(stream, [*kept, *map(_column, select.items[1:])], where) if others else stream
 
 
-def _check_item(item: Item, stream: Stream, select: Select) -> None:
+def _check_item(item: Item, stream: Stream) -> None:
     if item.made.find(exp.Star):
         item.piece.refuse(f"{item.piece.text!r} cannot be selected", "Use *, or name the columns")
     if item.name is None:
         item.piece.refuse(f"{item.piece.text!r} needs a name", f"Write {item.piece.text} AS name")
-    item.piece.check_columns(stream.columns, select.prefixes)
+    item.piece.check_columns(stream.columns)
 
 
 def _column(item: Item) -> tuple[str, str]:
@@ -189,8 +186,8 @@ def _column(item: Item) -> tuple[str, str]:
     return item.name, f"`{item.name}`" if kept else item.piece.text
 
 
-def _exploded(stream: Stream, array: Piece, into: str, select: Select) -> Stream:
-    array.check_columns(stream.columns, select.prefixes)
+def _exploded(stream: Stream, array: Piece, into: str) -> Stream:
+    array.check_columns(stream.columns)
     if into in stream.columns:
         array.refuse(f"There is a column {into!r} already", "Give the elements another name")
     with declared_at(array.where):

@@ -6,7 +6,8 @@ text as from a pipeline in Python.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import copy
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise, zip_longest
@@ -17,7 +18,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 
 from headrace.errors import InvalidPipeline
-from headrace.pipeline.expressions import bound_names, check_columns
+from headrace.pipeline.expressions import bound_names, check_columns, syntax_problem
 from headrace.pipeline.where import Where, WhereInText
 
 _OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
@@ -37,6 +38,7 @@ class Script:
         self.text = text
         self._where = where
         self._is_file = is_file
+        self.renamed: Mapping[int, str] = {}
         try:
             self.tokens = _with_session_as_function(_spark().tokenize(text))
         except TokenError:
@@ -45,6 +47,15 @@ class Script:
                 "A quote or a comment that begins here does not end",
                 hint=f"Close it. See {self.place_in(line, 1)}",
             ) from None
+
+    def rewritten(self, tokens: Sequence[Token], renamed: Mapping[int, str]) -> Piece:
+        """Other tokens of the same text. Those that start at a key of `renamed` read as its value.
+
+        Positions stay those of the text, so errors point at what the user wrote.
+        """
+        made = copy.copy(self)
+        made.tokens, made.renamed = list(tokens), {**self.renamed, **renamed}
+        return Piece(made, 0, len(tokens))
 
     @property
     def statements(self) -> list[Piece]:
@@ -102,17 +113,18 @@ class Piece:
             if token.start <= end:  # sqlglot turns 10L into a cast of several tokens
                 continue
             gap = " " if token.start > end + 1 else ""
-            parts.append(gap + self.script.text[token.start : token.end + 1])
+            written = self.script.text[token.start : token.end + 1]
+            parts.append(gap + self.script.renamed.get(token.start, written))
             end = token.end
         return "".join(parts)
 
     @property
     def name(self) -> str | None:
         """The name of a column, if the piece is just that."""
-        if len(self) != 1 or self.tokens[0].token_type in (TokenType.STRING, TokenType.NUMBER):
+        if len(self) != 1:
             return None
         token = self.tokens[0]
-        return token.text if token.token_type == TokenType.IDENTIFIER or _word(token) else None
+        return token.text if is_name(token) else None
 
     def part(self, start: int, stop: int | None = None) -> Piece:
         """A part of its tokens, by index."""
@@ -121,7 +133,7 @@ class Piece:
 
     def is_word(self, at: int, *words: str) -> bool:
         """True if the token at an index is one of these words, unquoted."""
-        if at >= len(self):
+        if not 0 <= at < len(self):
             return False
         token = self.tokens[at]
         quoted = token.token_type in (TokenType.STRING, TokenType.IDENTIFIER)
@@ -144,6 +156,17 @@ class Piece:
         """The pieces between tokens of these kinds outside of brackets."""
         cuts = [-1, *(at for at, _ in self.outside(kinds)), len(self)]
         return [self.part(a + 1, b) for a, b in pairwise(cuts)]
+
+    def listed(self) -> list[Piece]:
+        """The pieces between commas outside of brackets. None of them is empty."""
+        return self._filled(self.split(TokenType.COMMA)) if len(self) else []
+
+    def _filled(self, pieces: list[Piece]) -> list[Piece]:
+        for piece in pieces:
+            if not len(piece):
+                before = Piece(self.script, max(piece.start - 1, 0), piece.stop)
+                before.refuse(f"Something is missing beside {before.text!r}", "Add or remove it")
+        return pieces
 
     def brackets(self, at: int) -> Piece | None:
         """The contents of the parentheses that open at an index."""
@@ -173,7 +196,24 @@ class Piece:
             self._refuse_syntax(error)
         return made
 
-    def check_columns(self, columns: Collection[str], prefixes: Collection[str] = ()) -> None:
+    def conditions(self) -> list[Piece]:
+        """The conditions that AND joins, outside of brackets, CASE and BETWEEN."""
+        if self.find(TokenType.OR) is not None:
+            return [self]
+        cuts, depth, between = [-1], 0, 0
+        kinds = (TokenType.AND, TokenType.BETWEEN, TokenType.CASE, TokenType.END)
+        for at, token in self.outside(kinds):
+            depth += (token.token_type == TokenType.CASE) - (token.token_type == TokenType.END)
+            if depth:
+                continue
+            if token.token_type == TokenType.AND and not between:
+                cuts.append(at)
+            between += (token.token_type == TokenType.BETWEEN) - (
+                token.token_type == TokenType.AND and between > 0
+            )
+        return self._filled([self.part(a + 1, b) for a, b in pairwise([*cuts, len(self)])])
+
+    def check_columns(self, columns: Collection[str]) -> None:
         """Refuse the first column that does not exist."""
         known = {name.lower() for name in columns}
         tree = self.tree()
@@ -184,11 +224,6 @@ class Piece:
                 continue
             start = part.meta.get("start")
             where = self.where if start is None else self.script.place(start)
-            if part.name.lower() in prefixes:
-                raise InvalidPipeline(
-                    f"A column cannot be qualified by its stream: {column.sql()!r}",
-                    hint=f"Write {column.name}. See {where}",
-                )
             check_columns(self.text, list(columns), where)
 
     def refuse(self, message: str, hint: str) -> NoReturn:
@@ -206,13 +241,7 @@ class Piece:
         said = error.errors[0] if error.errors else {}
         at = (said.get("line"), said.get("col"))
         (found, *_) = [n for n, t in enumerate(self.tokens) if (t.line, t.col) == at] or [0]
-        token, what = self.tokens[found], str(said.get("description"))
-        if what.startswith("Expecting "):
-            message = f"{what.removeprefix('Expecting ')!r} is missing before {token.text!r}"
-        elif what.startswith("Required"):
-            message = f"Something is missing after {token.text!r}"
-        else:
-            message = f"{token.text!r} is not expected here"
+        message = syntax_problem(said.get("description"), self.tokens[found].text)
         self.part(found).refuse(message, "It has to be Spark SQL")
 
 
@@ -231,8 +260,11 @@ def _with_session_as_function(tokens: list[Token]) -> list[Token]:
     return found
 
 
-def _word(token: Token) -> bool:
-    return token.text.replace("_", "a").isalnum()
+def is_name(token: Token) -> bool:
+    """True if a token can be a name: a word, or anything in backticks."""
+    if token.token_type in (TokenType.STRING, TokenType.NUMBER):
+        return False
+    return token.token_type == TokenType.IDENTIFIER or token.text.replace("_", "a").isalnum()
 
 
 def _last_line(text: str) -> int:

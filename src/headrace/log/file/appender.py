@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from headrace.clock import Clock, micros
 from headrace.errors import InvalidPosition
 from headrace.log.declared import TOMBSTONE, TopicRow
+from headrace.log.event_time import time_column, times_of
 from headrace.log.file.catalog import Catalog, one
 from headrace.log.file.clock_watch import ClockWatch, trusted_now
 from headrace.log.file.disk import Disk
@@ -30,7 +31,7 @@ from headrace.log.file.layout import Checksum, Message, encode
 from headrace.log.file.offsets import store_offsets
 from headrace.log.file.segments import Segments
 from headrace.log.file.topics import frontier_at
-from headrace.log.group_offsets import GroupOffsets
+from headrace.log.positions import GroupOffsets
 from headrace.log.split import Piece
 from headrace.log.state import Ack, Receipt, believed
 
@@ -177,12 +178,13 @@ class Appender:
 def _timed(piece: Piece, now: int) -> Piece:
     """Set missing event times to the arrival time, if the topic's settings say so."""
     topic = piece.topic.topic
-    if topic.event_time is None or topic.settings.missing_time != "arrival":
+    column = time_column(topic)
+    if column is None or topic.settings.missing_time != "arrival":
         return piece
-    times = piece.rows.column(topic.event_time)
+    times = piece.rows.column(column)
     if not times.null_count:
         return piece
-    place = piece.rows.schema.get_field_index(topic.event_time)
+    place = piece.rows.schema.get_field_index(column)
     deleted = piece.rows.column(TOMBSTONE.name)
     moment = pa.scalar(now, pa.int64()).cast(times.type)
     filled = pc.if_else(deleted, times, pc.fill_null(times, moment))
@@ -204,7 +206,7 @@ def _record(commit: _Commit, pieces: Sequence[Piece], identity: Identity | None)
         skew, oldest, misplaced = topic.settings.skew, None, 0
         bound = None if skew is None else now + micros(skew)
         if topic.event_time is not None:
-            seen = [_event_times(piece.rows.column(topic.event_time), bound) for piece in mine]
+            seen = [_event_times(times_of(topic, piece.rows), bound) for piece in mine]
             misplaced = sum(times.misplaced for times in seen)
             oldest = min((t.oldest for t in seen if t.oldest is not None), default=None)
             match topic.settings.frontier:

@@ -29,8 +29,7 @@ from headrace.errors import (
 from headrace.log.file.checksums import checked_vfs, enable_checksums, has_checksums
 from headrace.log.file.disk import Disk
 from headrace.log.file.high_water import NAME, note_commit, noted_commit
-from headrace.log.file.tables import SCHEMA
-from headrace.log.file.upgrade import OLDEST, upgrade
+from headrace.log.file.tables import OLDEST, SCHEMA, upgrade
 from headrace.sqlite import Failures, Link, connect
 
 log = logging.getLogger(__name__)

@@ -19,13 +19,7 @@ from headrace.log.file.checksums import checked_vfs
 from headrace.log.file.disk import Disk
 from headrace.log.file.high_water import noted_commit
 from headrace.log.file.layout import Checksum, header
-from headrace.log.file.segment import (
-    SEGMENTS,
-    LocalSegment,
-    SegmentFile,
-    TieredSegment,
-    segment_path,
-)
+from headrace.log.file.storage import SEGMENTS, segment_file, segment_path
 from headrace.log.state import Flaw, Tell
 from headrace.sqlite import Link, connect
 
@@ -105,11 +99,9 @@ def _segments(db: apsw.Connection, folder: Path, tell: Tell) -> Iterator[Flaw]:
     )
     done, total = 0, sum(row[6] for row in rows)
     for id, topic, number, partition, columns, sparse, length, location in rows:
-        where = f"{segment_path(folder, number, partition, id).name} (topic {topic!r}, "
-        where += f"partition {partition})"
-        for problem in _segment(
-            db, folder, id, number, partition, location, header(columns, sparse).to_pybytes()
-        ):
+        path = segment_path(folder, number, partition, id)
+        where = f"{path.name} (topic {topic!r}, partition {partition})"
+        for problem in _segment(db, id, path, location, header(columns, sparse).to_pybytes()):
             if _still_there(folder, id, location):
                 yield Flaw(where, problem, _RESTORE)
         done += length
@@ -117,21 +109,11 @@ def _segments(db: apsw.Connection, folder: Path, tell: Tell) -> Iterator[Flaw]:
 
 
 def _segment(
-    db: apsw.Connection,
-    folder: Path,
-    id: int,
-    topic: int,
-    partition: int,
-    location: str | None,
-    head: bytes,
+    db: apsw.Connection, id: int, path: Path, location: str | None, head: bytes
 ) -> Iterator[str]:
     """The flaws of a segment: a wrong header, or records that cannot be read."""
     disk = Disk()
-    file: SegmentFile
-    if location is None:
-        file = LocalSegment(disk, segment_path(folder, topic, partition, id))
-    else:
-        file = TieredSegment(disk, location)
+    file = segment_file(disk, path, location)
     with contextlib.closing(disk):
         try:
             if Checksum().read(file, 0, len(head)).to_pybytes() != head:

@@ -10,7 +10,7 @@ from headrace.log.file.appender import Appender, StaleTopic
 from headrace.log.file.catalog import Catalog, one
 from headrace.log.file.identity import Identity, earlier_receipt
 from headrace.log.file.topics import find_topic
-from headrace.log.group_offsets import GroupOffsets
+from headrace.log.positions import GroupOffsets
 from headrace.log.state import Receipt
 
 
@@ -58,12 +58,7 @@ class FileCommitter(Committer):
         self._sequence = None
 
     def commit(
-        self,
-        make: Make,
-        sequence: int,
-        offsets: GroupOffsets | None = None,
-        *,
-        whole: bool = False,
+        self, make: Make, sequence: int, offsets: GroupOffsets | None = None, *, whole: bool = False
     ) -> Receipt:
         identity = Identity(self.id, self._epoch, sequence)
         while True:

@@ -6,6 +6,7 @@ lock; the swap is one transaction, which detects that another process was faster
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,41 +65,29 @@ class Compactor:
                 f"Topic {topic.name!r} does not use compaction",
                 hint=f"Turn it on: headrace topics alter {topic.name} --set cleanup=compact",
             )
-        segments = records = freed = 0
-        reader = Reader(self._folder, self._catalog, self._disk)
-        try:
+        reports = []
+        with contextlib.closing(Reader(self._folder, self._catalog, self._disk)) as reader:
             for partition in range(topic.topic.partitions):
                 if all_segments:
                     self._close_open(topic, partition)
-                done = self._compact_partition(reader, topic, partition, force=all_segments)
-                segments, records, freed = (
-                    segments + done[0],
-                    records + done[1],
-                    freed + done[2],
+                reports.append(
+                    self._compact_partition(reader, topic, partition, force=all_segments)
                 )
-        finally:
-            reader.close()
-        return UpkeepReport(
-            topic.name, segments_compacted=segments, records_removed=records, bytes_freed=freed
-        )
+        return UpkeepReport.total(topic.name, reports)
 
     def _close_open(self, topic: TopicRow, partition: int) -> None:
+        sql = "SELECT segment FROM partition WHERE topic = ? AND partition = ?"
         with self._catalog.writing() as db:
-            found = one(
-                db,
-                "SELECT segment FROM partition WHERE topic = ? AND partition = ?",
-                topic.id,
-                partition,
-            )
+            found = one(db, sql, topic.id, partition)
             if found and found[0] is not None:
                 self._segments.close(db, found[0], self._clock.now())
 
     def _compact_partition(
         self, reader: Reader, topic: TopicRow, partition: int, *, force: bool
-    ) -> tuple[int, int, int]:
+    ) -> UpkeepReport:
         segments = self._closed(topic, partition)
         if not force and all(compacted for _, compacted in segments):
-            return 0, 0, 0
+            return UpkeepReport(topic.name)
         last = self._last_offsets(reader, topic, partition, [id for id, _ in segments])
         count = records = freed = 0
         for segment, _ in segments:
@@ -110,7 +99,9 @@ class Compactor:
             if size is not None:
                 removed = sum(piece.removed for piece in rewritten)
                 count, records, freed = count + 1, records + removed, freed + size
-        return count, records, freed
+        return UpkeepReport(
+            topic.name, segments_compacted=count, records_removed=records, bytes_freed=freed
+        )
 
     def _closed(self, topic: TopicRow, partition: int) -> list[tuple[int, bool]]:
         """The closed segments in order, each with True if it is fully compacted."""
@@ -184,11 +175,7 @@ class Compactor:
         finished = not any(piece.tombstones for piece in rewritten)
         with self._catalog.writing(synced=True) as db:
             check_unchanged(db, topic)  # or columns added since would be lost
-            old = one(
-                db,
-                "SELECT length, created, closed FROM segment WHERE id = ?",
-                segment,
-            )
+            old = one(db, "SELECT length, created, closed FROM segment WHERE id = ?", segment)
             if old is None:
                 # Another process has rewritten it, and may have kept records that this one
                 # considers superseded: start again from the current segments.

@@ -21,12 +21,10 @@ import apsw
 from headrace.clock import Clock
 from headrace.errors import InvalidSetting, MemberFenced, UnknownGroup
 from headrace.log.assignment import ASSIGNORS
-from headrace.log.declared import TopicRow
+from headrace.log.declared import TopicRow, check_name
 from headrace.log.file.catalog import Catalog, many, one
-from headrace.log.file.offsets import store_offsets
 from headrace.log.file.rebalance import partitions_changed, rebalance
-from headrace.log.group_offsets import GroupOffsets, Place
-from headrace.log.names import check_name
+from headrace.log.positions import Place
 
 
 @dataclass(frozen=True)
@@ -87,12 +85,8 @@ class Coordinator:
         names = json.dumps(sorted(topic.name for topic in topics))
         with self._catalog.writing() as db:
             group = ensure_group(db, name, assignor)
-            previous = instance and one(
-                db,
-                "SELECT id, topics FROM member WHERE consumer_group = ? AND instance = ?",
-                group,
-                instance,
-            )
+            sql = "SELECT id, topics FROM member WHERE consumer_group = ? AND instance = ?"
+            previous = instance and one(db, sql, group, instance)
             if previous:
                 db.execute("DELETE FROM member WHERE id = ?", (previous[0],))
                 for role in ("owner", "target"):
@@ -113,20 +107,12 @@ class Coordinator:
 
     def has_successor(self, member: MemberId, instance: str) -> bool:
         """True if another member has taken over this one's instance name."""
+        sql = "SELECT 1 FROM member WHERE consumer_group = ? AND instance = ? AND id <> ?"
         with self._catalog.reading() as db:
-            found = one(
-                db,
-                "SELECT 1 FROM member WHERE consumer_group = ? AND instance = ? AND id <> ?",
-                member.group,
-                instance,
-                member.id,
-            )
-        return found is not None
+            return one(db, sql, member.group, instance, member.id) is not None
 
-    def leave(self, member: MemberId, *, static: bool) -> None:
-        """Leave the group; a static member stays in it until its session expires."""
-        if static:
-            return
+    def leave(self, member: MemberId) -> None:
+        """Leave the group, and give up its partitions."""
         with self._catalog.writing() as db:
             if _remove(db, member.group, member.id):
                 rebalance(db, member.group)
@@ -141,13 +127,11 @@ class Coordinator:
         with self._catalog.reading() as db:
             found = one(
                 db,
-                "SELECT g.generation <> ? OR NOT EXISTS (SELECT 1 FROM member WHERE id = ?) "
-                "OR EXISTS (SELECT 1 FROM claim c WHERE c.consumer_group = g.id AND ((c.target = ? "
-                "AND c.owner IS NULL) OR (c.owner = ? AND c.target IS NOT c.owner))) "
-                "FROM consumer_group g WHERE g.id = ?",
+                "SELECT g.generation <> ?1 OR NOT EXISTS (SELECT 1 FROM member WHERE id = ?2) OR "
+                "EXISTS (SELECT 1 FROM claim c WHERE c.consumer_group = g.id AND ((c.target = ?2 "
+                "AND c.owner IS NULL) OR (c.owner = ?2 AND c.target IS NOT c.owner))) "
+                "FROM consumer_group g WHERE g.id = ?3",
                 generation,
-                member.id,
-                member.id,
                 member.id,
                 member.group,
             )
@@ -199,25 +183,10 @@ class Coordinator:
                 "instance name. Poll again to rejoin",
             )
 
-    # Offsets
-
-    def committed(self, group: int, topic: int, partition: int) -> int | None:
-        """The group's committed offset in a partition."""
-        with self._catalog.reading() as db:
-            return committed_offset(db, group, topic, partition)
-
-    def commit(self, offsets: GroupOffsets, *, synced: bool) -> None:
-        """Commit a group's offsets."""
-        with self._catalog.writing(synced=synced) as db:
-            store_offsets(db, offsets)
-
 
 def find_group(db: apsw.Connection, name: str) -> tuple[int, int, str]:
-    found = one(
-        db,
-        "SELECT id, generation, assignor FROM consumer_group WHERE name = ?",
-        check_name(name, "group"),
-    )
+    sql = "SELECT id, generation, assignor FROM consumer_group WHERE name = ?"
+    found = one(db, sql, check_name(name, "group"))
     if found is None:
         raise UnknownGroup(
             f"There is no group {name!r}", hint="'headrace groups list' shows them", group=name
@@ -261,13 +230,8 @@ beat in the future comes from another boot."""
 
 def expire_members(db: apsw.Connection, group: int, now: Pulse) -> bool:
     """Remove members whose session has expired; True if there were any."""
-    gone = many(
-        db,
-        f"SELECT id FROM member WHERE consumer_group = ? AND NOT ({ALIVE})",
-        group,
-        now.boot,
-        now.beat,
-    )
+    sql = f"SELECT id FROM member WHERE consumer_group = ? AND NOT ({ALIVE})"
+    gone = many(db, sql, group, now.boot, now.beat)
     for (member,) in gone:
         _remove(db, group, member)
     return bool(gone)
@@ -283,27 +247,3 @@ def _remove(db: apsw.Connection, group: int, member: str) -> bool:
             (group, member),
         )
     return there
-
-
-def owned_by(db: apsw.Connection, group: int, member: str) -> list[Place]:
-    return [
-        (topic, partition)
-        for topic, partition in many(
-            db,
-            "SELECT topic, partition FROM claim WHERE consumer_group = ? AND owner = ? "
-            "ORDER BY topic, partition",
-            group,
-            member,
-        )
-    ]
-
-
-def committed_offset(db: apsw.Connection, group: int, topic: int, partition: int) -> int | None:
-    found = one(
-        db,
-        "SELECT offset FROM group_offset WHERE consumer_group = ? AND topic = ? AND partition = ?",
-        group,
-        topic,
-        partition,
-    )
-    return None if found is None else int(found[0])

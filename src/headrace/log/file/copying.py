@@ -22,13 +22,7 @@ from headrace.errors import CorruptSegment, LogBusy
 from headrace.log.file.catalog import FILE_NAME, failures, many, one
 from headrace.log.file.checksums import checked_vfs
 from headrace.log.file.disk import Disk
-from headrace.log.file.segment import (
-    SEGMENTS,
-    LocalSegment,
-    SegmentFile,
-    TieredSegment,
-    segment_path,
-)
+from headrace.log.file.storage import SEGMENTS, segment_file, segment_path
 from headrace.log.state import Tell
 from headrace.sqlite import Link, connect
 
@@ -129,9 +123,7 @@ def _copy_segments(catalog: apsw.Connection, folder: Path, target: Path, tell: T
 
 def _copy_segment(path: Path, location: str | None, place: Path, length: int) -> None:
     disk = Disk()
-    source: SegmentFile = (
-        LocalSegment(disk, path) if location is None else TieredSegment(disk, location)
-    )
+    source = segment_file(disk, path, location)
     piece = memoryview(bytearray(_PIECE_BYTES))
     with contextlib.closing(disk), place.open("wb") as file, source.reading() as read_into:
         position = 0

@@ -8,22 +8,20 @@ import apsw
 
 from headrace.clock import SECOND, Clock
 from headrace.errors import GroupActive
+from headrace.log.declared import check_name
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.coordinator import (
     ALIVE,
     Coordinator,
-    committed_offset,
     ensure_group,
     expire_members,
     find_group,
-    owned_by,
 )
 from headrace.log.file.lookup import find_offset, partition_range
-from headrace.log.file.offsets import store_offsets
+from headrace.log.file.offsets import committed_offset, owner_of, store_offsets
 from headrace.log.file.topics import find_topic, topic_by_id
-from headrace.log.group_offsets import GroupOffsets, Place
-from headrace.log.names import check_name
 from headrace.log.position import Position
+from headrace.log.positions import GroupOffsets, Place
 from headrace.log.state import GroupState, Lag, Member
 
 
@@ -59,7 +57,6 @@ class Groups:
             group, generation, assignor = find_group(db, name)
             now = self._coordinator.pulse()
             members = []
-            wanted: set[Place] = set()
             for id, instance, names, heartbeat in many(
                 db,
                 "SELECT id, instance, topics, heartbeat FROM member "
@@ -68,19 +65,23 @@ class Groups:
                 now.boot,
                 now.beat,
             ):
-                owned = owned_by(db, group, id)
-                named = [(row.name, p) for t, p in owned if (row := topic_by_id(db, t))]
+                owned = many(
+                    db,
+                    "SELECT t.name, c.partition FROM claim c JOIN topic t ON t.id = c.topic "
+                    "WHERE c.consumer_group = ? AND c.owner = ? ORDER BY t.name, c.partition",
+                    group,
+                    id,
+                )
                 topics = tuple(json.loads(names))
-                members.append(Member(id, instance, topics, tuple(sorted(named)), heartbeat))
-            for topic, partition in many(
+                partitions = tuple((name, partition) for name, partition in owned)
+                members.append(Member(id, instance, topics, partitions, heartbeat))
+            places = many(
                 db,
-                "SELECT topic, partition FROM group_offset WHERE consumer_group = ? "
-                "UNION SELECT topic, partition FROM claim WHERE consumer_group = ?",
+                "SELECT topic, partition FROM group_offset WHERE consumer_group = ?1 "
+                "UNION SELECT topic, partition FROM claim WHERE consumer_group = ?1",
                 group,
-                group,
-            ):
-                wanted.add((topic, partition))
-            lags = [lag for p in sorted(wanted) if (lag := self._lag(db, group, p)) is not None]
+            )
+            lags = [lag for topic, p in places if (lag := self._lag(db, group, (topic, p)))]
         lags.sort(key=lambda lag: (lag.topic, lag.partition))
         return GroupState(name, generation, assignor, tuple(members), tuple(lags))
 
@@ -110,12 +111,7 @@ class Groups:
         first, end = partition_range(db, row, partition)
         committed = committed_offset(db, group, *place)
         at = first if committed is None else max(committed, first)
-        owner = one(
-            db,
-            "SELECT owner FROM claim WHERE consumer_group = ? AND topic = ? AND partition = ?",
-            group,
-            *place,
-        )
+        owner = owner_of(db, group, *place)
         oldest = None
         if at < end:
             oldest = one(
@@ -128,6 +124,4 @@ class Groups:
                 at,
             )
         seconds = 0.0 if oldest is None else max(0, self._clock.now() - oldest[0]) / SECOND
-        return Lag(
-            row.name, partition, committed, end, end - at, seconds, owner[0] if owner else None
-        )
+        return Lag(row.name, partition, committed, end, end - at, seconds, owner)

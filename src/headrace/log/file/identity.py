@@ -35,12 +35,8 @@ def earlier_receipt(db: apsw.Connection, identity: Identity) -> Receipt | None:
         raise out_of_order(identity.producer, identity.sequence, sequence + 1)
     if identity.sequence == sequence + 1:
         return None
-    made = one(
-        db,
-        "SELECT number, time FROM commits WHERE producer = ? AND sequence = ?",
-        identity.producer,
-        identity.sequence,
-    )
+    sql = "SELECT number, time FROM commits WHERE producer = ? AND sequence = ?"
+    made = one(db, sql, identity.producer, identity.sequence)
     if made is None:  # retention has removed it
         return Receipt(None, 0, (), duplicate=True)
     acks = tuple(

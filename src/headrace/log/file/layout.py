@@ -15,7 +15,7 @@ import xxhash
 
 from headrace.log import declared
 from headrace.log.declared import TOMBSTONE
-from headrace.log.file.segment import SegmentFile
+from headrace.log.file.storage import SegmentFile
 
 _COPIED_BYTES = 1 << 18
 """Below this size a copy is cheaper than collecting the parts."""

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.clock import Clock, SystemClock, to_micros
-from headrace.errors import InvalidPosition, InvalidSetting
+from headrace.errors import InvalidPosition, InvalidSetting, NotALog
 from headrace.log.conform import unknown_column
 from headrace.log.declared import TopicRow, check_partition
 from headrace.log.file import storage, topics
@@ -29,8 +29,8 @@ from headrace.log.file.lookup import find_offset
 from headrace.log.file.membership import MemberSettings, Membership
 from headrace.log.file.reader import Reader
 from headrace.log.file.recovery import recover
-from headrace.log.file.segment import SEGMENTS
 from headrace.log.file.segments import Segments
+from headrace.log.file.storage import SEGMENTS
 from headrace.log.file.topics import find_topic
 from headrace.log.file.upkeep import Upkeep
 from headrace.log.interface import Capability, Log
@@ -91,6 +91,14 @@ class FileLog(Log):
                 # Polled records may not have been handled, so their offsets are not committed.
                 ends = handle.abandon if isinstance(handle, FileConsumer) else handle.close
                 stack.callback(ends)
+
+    def check_there(self) -> None:
+        if not self._catalog.path.exists():
+            raise NotALog(
+                f"The folder of the log, {self.folder.absolute()}, was removed or renamed while it "
+                "was in use",
+                hint="Move it back, or create it from a backup with 'headrace restore'",
+            )
 
     # Topics
 
@@ -191,12 +199,9 @@ class FileLog(Log):
     def _scan(
         self, row: TopicRow, ranges: list[tuple[int, int, int]], columns: Sequence[str] | None
     ) -> Iterator[Batch]:
-        reader = Reader(self.folder, self._catalog, self._disk)
-        try:
+        with contextlib.closing(Reader(self.folder, self._catalog, self._disk)) as reader:
             for partition, first, end in ranges:
                 yield from reader.scan(row, partition, first, end, columns)
-        finally:
-            reader.close()
 
     def consumer(
         self,
@@ -318,7 +323,7 @@ class FileLog(Log):
                 done.append(self._compacted(name, all_segments=False))
             done.append(self._upkeep.tier(row))
             self._upkeep.prune(row)
-            reports.append(_sum(name, done))
+            reports.append(UpkeepReport.total(name, done))
         self._upkeep.collect_garbage()
         return reports
 
@@ -337,14 +342,3 @@ class FileLog(Log):
     def _row(self, name: str) -> TopicRow:
         with self._catalog.reading() as db:
             return find_topic(db, name)
-
-
-def _sum(topic: str, reports: list[UpkeepReport]) -> UpkeepReport:
-    return UpkeepReport(
-        topic,
-        sum(r.segments_deleted for r in reports),
-        sum(r.segments_compacted for r in reports),
-        sum(r.segments_tiered for r in reports),
-        sum(r.records_removed for r in reports),
-        sum(r.bytes_freed for r in reports),
-    )

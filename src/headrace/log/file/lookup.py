@@ -15,12 +15,8 @@ _ENDLESS = 1 << 62
 def partition_range(db: apsw.Connection, row: TopicRow, partition: int) -> tuple[int, int]:
     """The first offset of a partition, and the one after its last."""
     check_partition(row, partition)
-    found = one(
-        db,
-        "SELECT first, end FROM partition WHERE topic = ? AND partition = ?",
-        row.id,
-        partition,
-    )
+    sql = "SELECT first, end FROM partition WHERE topic = ? AND partition = ?"
+    found = one(db, sql, row.id, partition)
     if found is None:
         raise UnknownTopic(f"Topic {row.name!r} has been deleted", topic=row.name)
     return found[0], found[1]
@@ -48,11 +44,8 @@ def find_offset(db: apsw.Connection, row: TopicRow, partition: int, position: Po
                 min(number, _ENDLESS),
             )
         case Time(micros):
-            after = one(
-                db,
-                "SELECT number FROM commits WHERE time >= ? ORDER BY time, number LIMIT 1",
-                max(-_ENDLESS, min(micros, _ENDLESS)),
-            )
+            sql = "SELECT number FROM commits WHERE time >= ? ORDER BY time, number LIMIT 1"
+            after = one(db, sql, max(-_ENDLESS, min(micros, _ENDLESS)))
             if after is None:
                 return end
             return find_offset(db, row, partition, Commit(after[0] - 1))

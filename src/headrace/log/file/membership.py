@@ -11,7 +11,7 @@ from headrace.clock import SECOND, Clock, micros
 from headrace.errors import InvalidSetting, LogError, MemberFenced, MisusedHandle
 from headrace.log.declared import TopicRow
 from headrace.log.file.coordinator import Coordinator, MemberId, Share
-from headrace.log.group_offsets import GroupOffsets, Place
+from headrace.log.positions import GroupOffsets, Place
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,11 @@ class Membership:
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
+    @property
+    def group(self) -> int:
+        """The id of the group."""
+        return self._member.group
+
     def polled(self) -> None:
         """Note that the caller has polled."""
         self._polled_at = self._clock.monotonic()
@@ -92,20 +97,12 @@ class Membership:
                 f"Another consumer has taken the instance name {instance!r}",
                 hint="Each running consumer needs an instance name of its own",
             )
-        self._coordinator.leave(self._member, static=False)
+        self._coordinator.leave(self._member)
         self._member = self._join()
-
-    def committed(self, place: Place) -> int | None:
-        """The group's committed offset in a partition."""
-        return self._coordinator.committed(self._member.group, *place)
 
     def offsets(self, offsets: dict[Place, int]) -> GroupOffsets:
         """Offsets that this member wants to commit."""
         return GroupOffsets(self._member.group, self._member.id, offsets)
-
-    def commit(self, offsets: GroupOffsets, *, synced: bool) -> None:
-        """Commit the group's offsets, if this member still owns the partitions."""
-        self._coordinator.commit(offsets, synced=synced)
 
     def stop(self) -> None:
         """Stop the heartbeats."""
@@ -115,7 +112,8 @@ class Membership:
 
     def leave(self) -> None:
         """Leave the group; a static member stays in it until its session expires."""
-        self._coordinator.leave(self._member, static=self._settings.instance is not None)
+        if self._settings.instance is None:
+            self._coordinator.leave(self._member)
 
     def _join(self) -> MemberId:
         settings = self._settings

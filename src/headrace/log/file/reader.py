@@ -20,7 +20,7 @@ from headrace.log.file.catalog import Catalog, one
 from headrace.log.file.disk import Disk, unreadable
 from headrace.log.file.layout import OFFSET, Checksum, decode, stored_schema, tombstones
 from headrace.log.file.lookup import out_of_range, partition_range
-from headrace.log.file.segment import LocalSegment, SegmentFile, TieredSegment, segment_path
+from headrace.log.file.storage import segment_file, segment_path
 from headrace.log.record import Batch
 
 _PAGE = 256
@@ -151,12 +151,8 @@ class Reader:
                 (topic.id, partition, topic.id, partition, offset, limit + 1),
             )
             found = [Chunk(*row) for row in rows]
-            gaps = one(
-                db,
-                "SELECT gaps FROM partition WHERE topic = ? AND partition = ?",
-                topic.id,
-                partition,
-            )
+            sql = "SELECT gaps FROM partition WHERE topic = ? AND partition = ?"
+            gaps = one(db, sql, topic.id, partition)
         chunks = [chunk for chunk in found if chunk.end > offset][:limit]
         if gaps == (0,):
             upto = chunks[-1].end if len(chunks) == limit else end
@@ -165,15 +161,10 @@ class Reader:
 
     def past_gap(self, topic: TopicRow, partition: int, offset: int) -> int:
         """The partition's end if compaction removed everything after `offset`, else `offset`."""
+        sql = "SELECT 1 FROM chunk WHERE topic = ? AND partition = ? AND end > ? LIMIT 1"
         with self._catalog.reading() as db:
             _, end = partition_range(db, topic, partition)
-            more = one(
-                db,
-                "SELECT 1 FROM chunk WHERE topic = ? AND partition = ? AND end > ? LIMIT 1",
-                topic.id,
-                partition,
-                offset,
-            )
+            more = one(db, sql, topic.id, partition, offset)
         return offset if more else max(offset, end)
 
     def chunks_of(self, topic: TopicRow, partition: int, segment: int) -> list[Chunk]:
@@ -224,11 +215,7 @@ class Reader:
     def _read(self, topic: TopicRow, partition: int, chunk: Chunk) -> pa.Buffer | None:
         """The chunk's bytes; None if they do not match their checksum."""
         path = segment_path(self._folder, topic.id, partition, chunk.segment)
-        file: SegmentFile = (
-            LocalSegment(self._disk, path)
-            if chunk.location is None
-            else TieredSegment(self._disk, chunk.location)
-        )
+        file = segment_file(self._disk, path, chunk.location)
         checksum = Checksum()
         try:
             message = checksum.read(file, chunk.position, chunk.length)

@@ -22,14 +22,10 @@ def _subscriptions(db: apsw.Connection, group: int) -> dict[str, list[str]]:
 
 def _partitions(db: apsw.Connection, names: Collection[str]) -> dict[str, tuple[int, int]]:
     """Topic id and partition count by name, for topics that exist."""
+    count = "SELECT count(*) FROM partition p WHERE p.topic = t.id"
     found = {}
     for name in names:
-        row = one(
-            db,
-            "SELECT t.id, (SELECT count(*) FROM partition p WHERE p.topic = t.id) "
-            "FROM topic t WHERE t.name = ?",
-            name,
-        )
+        row = one(db, f"SELECT t.id, ({count}) FROM topic t WHERE t.name = ?", name)
         if row is not None:
             found[name] = (row[0], row[1])
     return found
@@ -39,15 +35,8 @@ def partitions_changed(db: apsw.Connection, group: int) -> bool:
     """True if partitions were added, deleted or lost their member since the last rebalance."""
     names = {name for topics in _subscriptions(db, group).values() for name in topics}
     now = {(id, p) for id, count in _partitions(db, names).values() for p in range(count)}
-    then = {
-        (topic, partition)
-        for topic, partition in many(
-            db,
-            "SELECT topic, partition FROM claim WHERE consumer_group = ? AND target IS NOT NULL",
-            group,
-        )
-    }
-    return now != then
+    sql = "SELECT topic, partition FROM claim WHERE consumer_group = ? AND target IS NOT NULL"
+    return now != set(many(db, sql, group))
 
 
 def rebalance(db: apsw.Connection, group: int) -> None:
@@ -56,11 +45,8 @@ def rebalance(db: apsw.Connection, group: int) -> None:
     known = _partitions(db, {name for topics in members.values() for name in topics})
     names = {id: name for name, (id, _) in known.items()}
     previous: dict[str, list[tuple[str, int]]] = {member: [] for member in members}
-    for topic, partition, target in many(
-        db,
-        "SELECT topic, partition, coalesce(target, owner) FROM claim WHERE consumer_group = ?",
-        group,
-    ):
+    sql = "SELECT topic, partition, coalesce(target, owner) FROM claim WHERE consumer_group = ?"
+    for topic, partition, target in many(db, sql, group):
         if target in previous and topic in names:
             previous[target].append((names[topic], partition))
     assignor = one(db, "SELECT assignor FROM consumer_group WHERE id = ?", group)

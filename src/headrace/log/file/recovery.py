@@ -20,8 +20,8 @@ from headrace.clock import Clock
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.disk import Disk, unreadable
 from headrace.log.file.layout import Checksum
-from headrace.log.file.segment import LocalSegment
 from headrace.log.file.segments import Segments
+from headrace.log.file.storage import LocalSegment
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from headrace.errors import LogError
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.disk import Disk, unreadable
 from headrace.log.file.layout import Checksum, header
-from headrace.log.file.segment import SEGMENTS, LocalSegment, segment_path
+from headrace.log.file.storage import SEGMENTS, LocalSegment, segment_path
 
 log = logging.getLogger(__name__)
 

@@ -1,22 +1,74 @@
-"""Storage of tiered segments: any filesystem that pyarrow can open, named by a URL."""
+"""Segment files: on the local disk, or tiered to any filesystem that pyarrow can open by URL."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
 from headrace.errors import InvalidSetting, StorageUnavailable
+from headrace.log.file.disk import Disk, ReadInto
+
+SEGMENTS = "segments"
 
 _SECRETS = {"access_key", "secret_key", "session_token", "password"}
 
 CONNECT_TIMEOUT = 3.0
 REQUEST_TIMEOUT = 10.0
 """Timeouts for an S3 server, in seconds. After two attempts it counts as unavailable."""
+
+
+def segment_path(folder: Path, topic: int, partition: int, segment: int) -> Path:
+    """The path of a segment; made of numbers only, so no name can lead out of the folder."""
+    return folder / SEGMENTS / f"{topic:06d}-{partition:05d}-{segment:010d}.arrows"
+
+
+class SegmentFile(Protocol):
+    """A segment to read from."""
+
+    def reading(self) -> contextlib.AbstractContextManager[ReadInto]:
+        """The open file, for any number of reads."""
+
+
+@dataclass(frozen=True)
+class LocalSegment:
+    """A segment on this machine's disk."""
+
+    disk: Disk
+    path: Path
+
+    def reading(self) -> contextlib.AbstractContextManager[ReadInto]:
+        return self.disk.reading(self.path)
+
+
+@dataclass(frozen=True)
+class TieredSegment:
+    """A segment on another filesystem."""
+
+    disk: Disk
+    url: str
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[ReadInto]:
+        with self.disk.lent(self.url, lambda: open_file(self.url)) as file:
+
+            def read_into(target: memoryview, position: int) -> int:
+                file.seek(position)
+                return int(file.readinto(target))
+
+            yield read_into
+
+
+def segment_file(disk: Disk, path: Path, location: str | None) -> SegmentFile:
+    """The segment at its location, or at its local path if it was not tiered."""
+    return LocalSegment(disk, path) if location is None else TieredSegment(disk, location)
 
 
 def tier_url(base: str, name: str) -> str:

@@ -16,6 +16,7 @@ from headrace.log.declared import (
     TopicRow,
     check_compaction,
     check_more_partitions,
+    check_name,
     check_partitions,
     columns_of,
     topic_exists,
@@ -23,8 +24,8 @@ from headrace.log.declared import (
     unknown_topic,
     widened,
 )
+from headrace.log.event_time import check_embedded
 from headrace.log.file.catalog import Catalog, many, one
-from headrace.log.names import check_name
 from headrace.log.settings import TopicSettings
 from headrace.log.state import PartitionState, Topic, TopicState
 
@@ -74,6 +75,7 @@ def create_topic(catalog: Catalog, topic: Topic, schema: str | pa.Schema | None)
     check_partitions(topic.partitions)
     columns = columns_of(schema, topic.key, topic.event_time)
     check_compaction(topic, columns)
+    check_embedded(topic, topic_schema(columns))
     with catalog.writing(synced=True) as db:
         if one(db, "SELECT 1 FROM topic WHERE name = ?", name):
             raise topic_exists(name)

@@ -45,10 +45,7 @@ def _record(name: str, fields: Any) -> dict[str, Any]:
         "type": "record",
         "name": name,
         "fields": [
-            {
-                "name": field.name,
-                "type": _type(f"{name}.{field.name}", field.type, field.nullable),
-            }
+            {"name": field.name, "type": _type(f"{name}.{field.name}", field.type, field.nullable)}
             for field in fields
         ],
     }

@@ -13,6 +13,7 @@ from confluent_kafka import (
     Consumer,
     KafkaError,
     KafkaException,
+    Message,
     Producer,
     TopicCollection,
     TopicPartition,
@@ -106,23 +107,27 @@ class Client:
             continue  # the client reports its errors only when polled
         return found if self._last is None else translated(self._last, self.address, **about)
 
+    @contextlib.contextmanager
+    def translating(self) -> Iterator[None]:
+        """Raise Kafka's errors in the block as headrace's."""
+        try:
+            yield
+        except KafkaException as error:
+            raise self.failure(error) from None
+
     def producer(self, **settings: Any) -> Producer:
         """A producer with these settings."""
         own = {"message.max.bytes": _MESSAGE_BYTES, "linger.ms": 5, "compression.type": "lz4"}
-        try:
+        with self.translating():
             return Producer(self._settings(own | _dotted(settings)))
-        except KafkaException as error:
-            raise self.failure(error) from None
 
     def transactional(self, id: str, **settings: Any) -> Producer:
         """A producer that owns a transactional id; it fences any earlier owner."""
         producer = self.producer(transactional_id=id, **settings)
-        try:
+        with self.translating():
             # Connect first: else the producer retries its coordinator only after half a second.
             producer.list_topics(timeout=self.seconds)
             producer.init_transactions(self.seconds)
-        except KafkaException as error:
-            raise self.failure(error) from None
         return producer
 
     def consumer(self, **settings: Any) -> Consumer:
@@ -139,18 +144,14 @@ class Client:
             "fetch.error.backoff.ms": 50,
             "receive.message.max.bytes": 2 * _MESSAGE_BYTES,
         }
-        try:
+        with self.translating():
             return Consumer(self._settings(own | _dotted(settings)))
-        except KafkaException as error:
-            raise self.failure(error) from None
 
     def introduce(self, handle: Consumer | Producer, *topics: str) -> None:
         """Make a client look up topics now; otherwise it does so at the next full second."""
-        try:
+        with self.translating():
             for topic in topics:
                 handle.list_topics(topic, timeout=self.seconds)
-        except KafkaException as error:
-            raise self.failure(error) from None
 
     @contextlib.contextmanager
     def reader(self, *places: TopicPartition) -> Iterator[Consumer]:
@@ -213,10 +214,8 @@ class Client:
 
     def check(self) -> str:
         """Return the id of the cluster; raise if it does not answer."""
-        try:
+        with self.translating():
             found = self.admin.list_topics(timeout=self.seconds)
-        except KafkaException as error:
-            raise self.failure(error) from None
         self._last = None
         return str(found.cluster_id)
 
@@ -235,11 +234,7 @@ class Client:
         return True
 
     def offsets(
-        self,
-        places: Iterable[tuple[str, int]],
-        spec: OffsetSpec,
-        *,
-        uncommitted: bool = False,
+        self, places: Iterable[tuple[str, int]], spec: OffsetSpec, *, uncommitted: bool = False
     ) -> dict[tuple[str, int], tuple[int, int]]:
         """The offset and its timestamp in each partition; -1 where there is none.
 
@@ -252,21 +247,16 @@ class Client:
         return {place: o for place, o in found.items() if not isinstance(o, HeadraceError)}
 
     def some_offsets(
-        self,
-        places: Iterable[tuple[str, int]],
-        spec: OffsetSpec,
-        *,
-        uncommitted: bool = False,
+        self, places: Iterable[tuple[str, int]], spec: OffsetSpec, *, uncommitted: bool = False
     ) -> dict[tuple[str, int], tuple[int, int] | HeadraceError]:
         """As `offsets`, but with an error as the value of a partition that failed."""
         left = list(places)
+        level = Isolation.READ_UNCOMMITTED if uncommitted else Isolation.READ_COMMITTED
         found: dict[tuple[str, int], tuple[int, int] | HeadraceError] = {}
         for _ in self.moments() if left else ():
             answers = self.admin.list_offsets(
                 {TopicPartition(topic, partition): spec for topic, partition in left},
-                isolation_level=Isolation.READ_UNCOMMITTED
-                if uncommitted
-                else Isolation.READ_COMMITTED,
+                isolation_level=level,
                 request_timeout=self.seconds,
             )
             left = []
@@ -292,3 +282,11 @@ class Client:
 
 def _dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name.replace("_", "."): value for name, value in settings.items()}
+
+
+def fetch(consumer: Consumer, most: int, seconds: float) -> list[Message]:
+    """Messages as soon as there is one; Kafka's own call waits until it has `most` of them."""
+    found: list[Message] = consumer.consume(1, seconds)
+    if found and most > 1:
+        found += consumer.consume(most - 1, 0)
+    return found

@@ -18,14 +18,14 @@ from headrace.clock import SECOND
 from headrace.errors import HeadraceError, LogError, LogUnavailable
 from headrace.log.committer import Committer, Make, fenced, out_of_order
 from headrace.log.declared import TopicRow
-from headrace.log.group_offsets import GroupOffsets
 from headrace.log.kafka.client import HOME, Client
 from headrace.log.kafka.failures import FENCED, code_of
 from headrace.log.kafka.fences import Fence, fence_message, read_fence
+from headrace.log.kafka.lookup import KafkaOffsets
 from headrace.log.kafka.messages import Outgoing, outgoing
-from headrace.log.kafka.offsets import KafkaOffsets
 from headrace.log.kafka.sending import Sender, receipt_of
 from headrace.log.kafka.topics import Topics, number_of
+from headrace.log.positions import GroupOffsets
 from headrace.log.roles import Acks
 from headrace.log.state import Ack, Receipt
 
@@ -122,12 +122,7 @@ class KafkaCommitter(Committer):
     # Committing
 
     def commit(
-        self,
-        make: Make,
-        sequence: int,
-        offsets: GroupOffsets | None = None,
-        *,
-        whole: bool = False,
+        self, make: Make, sequence: int, offsets: GroupOffsets | None = None, *, whole: bool = False
     ) -> Receipt:
         if self._fenced:
             raise fenced(self.id)

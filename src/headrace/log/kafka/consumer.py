@@ -13,15 +13,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from headrace.clock import SECOND
 from headrace.errors import HeadraceError, InvalidSetting, MemberFenced, Retryable, UnknownTopic
 from headrace.log.declared import TopicRow
-from headrace.log.group_offsets import GroupOffsets, Place
-from headrace.log.kafka.client import HOME, Client
+from headrace.log.kafka.client import HOME, Client, fetch
 from headrace.log.kafka.failures import GONE_ON, UNKNOWN
 from headrace.log.kafka.feed import Feed
-from headrace.log.kafka.fetching import fetch
-from headrace.log.kafka.lookup import find_offsets
-from headrace.log.kafka.offsets import KafkaOffsets, committed, kafka_offsets
+from headrace.log.kafka.lookup import KafkaOffsets, at, committed, find_offsets
 from headrace.log.kafka.topics import Topics
 from headrace.log.position import Position
+from headrace.log.positions import GroupOffsets, Place
 from headrace.log.roles import CommitMode
 
 _FIRST_ASSIGNMENT = 30 * SECOND
@@ -188,7 +186,7 @@ class KafkaConsumer(Feed):
                 self._move(old, row)
         self._replace(row)
         found = consumer.committed(partitions, self._client.seconds)
-        done = {at.partition: committed(row, at) for at in found}
+        done = {place.partition: committed(row, place) for place in found}
         fresh = [number for number, offset in done.items() if offset is None]
         offsets = {number: offset for number, offset in done.items() if offset is not None}
         offsets |= find_offsets(self._client, row, fresh, self._start)
@@ -226,17 +224,16 @@ class KafkaConsumer(Feed):
 
     def _committed(self, place: Place) -> int | None:
         row = self._rows[place[0]]
-        try:
+        with self._client.translating():
             (found,) = self._consumer.committed(
                 [TopicPartition(row.name, place[1])], self._client.seconds
             )
-        except KafkaException as error:
-            raise self._client.failure(error) from None
         return committed(row, found)
 
     def _offsets(self, moved: dict[Place, int]) -> GroupOffsets:
         assert self._terms is not None
-        return kafka_offsets(self._terms.group, self._member, moved, self._rows)
+        places = [at(self._rows[topic], number, done) for (topic, number), done in moved.items()]
+        return KafkaOffsets(self._terms.group, self._member, moved, places)
 
     def _store(self, offsets: GroupOffsets, *, synced: bool) -> None:
         assert isinstance(offsets, KafkaOffsets)

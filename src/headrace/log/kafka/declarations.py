@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic, OffsetSpec
 
 from headrace.errors import LogError, LogUnavailable, UnknownTopic
-from headrace.log.kafka.client import Client
+from headrace.log.kafka.client import Client, fetch
 from headrace.log.kafka.failures import code_of
-from headrace.log.kafka.fetching import fetch
 
 TOPIC = "_headrace.topics"
 PREFIX = "_headrace."
@@ -32,15 +31,7 @@ class Declaration:
     settings: Mapping[str, str] | None = None
 
     def to_json(self) -> bytes:
-        return json.dumps(
-            {
-                "topic_id": self.topic_id,
-                "columns": self.columns,
-                "key": self.key,
-                "event_time": self.event_time,
-                "settings": dict(self.settings or {}),
-            }
-        ).encode()
+        return json.dumps(asdict(self) | {"settings": dict(self.settings or {})}).encode()
 
 
 class Declarations:
@@ -94,13 +85,7 @@ class Declarations:
             return
         try:
             found = json.loads(value)
-            self._known[name] = Declaration(
-                found["topic_id"],
-                found["columns"],
-                found["key"],
-                found["event_time"],
-                found["settings"],
-            )
+            self._known[name] = Declaration(*(found[field.name] for field in fields(Declaration)))
         except (ValueError, KeyError, TypeError) as error:
             raise LogError(
                 f"The declaration of topic {name!r} in {TOPIC!r} cannot be parsed: {error!r}",

@@ -74,11 +74,7 @@ _REFUSED = {
     KafkaError.INVALID_REQUEST,
     KafkaError.POLICY_VIOLATION,
 }
-FENCED = {
-    KafkaError._FENCED,
-    KafkaError.PRODUCER_FENCED,
-    KafkaError.INVALID_PRODUCER_EPOCH,
-}
+FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 GONE_ON = {
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.ILLEGAL_GENERATION,
@@ -89,11 +85,7 @@ GONE_ON = {
     KafkaError._MAX_POLL_EXCEEDED,
 }
 """The group has moved on without the member."""
-UNKNOWN = {
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError.UNKNOWN_TOPIC_ID,
-}
+UNKNOWN = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_ID}
 
 
 _KINDS: tuple[tuple[set[int], type[HeadraceError], str, str], ...] = (
@@ -206,7 +198,5 @@ def group_active(group: str) -> GroupActive:
 def unknown_group(group: str) -> UnknownGroup:
     """The error for a name that no group has."""
     return UnknownGroup(
-        f"There is no group {group!r}",
-        hint="'headrace groups list' lists all groups",
-        group=group,
+        f"There is no group {group!r}", hint="'headrace groups list' lists all groups", group=group
     )

@@ -14,9 +14,9 @@ from headrace.errors import HeadraceError
 from headrace.log.consumer import PlacedConsumer
 from headrace.log.declared import TopicRow, unknown_topic
 from headrace.log.kafka.client import Client
-from headrace.log.kafka.cursor import KafkaCursor
 from headrace.log.kafka.failures import UNKNOWN
 from headrace.log.kafka.lookup import find_offsets, out_of_range, ranges
+from headrace.log.kafka.messages import KafkaCursor
 from headrace.log.kafka.topics import Topics, number_of
 from headrace.log.position import EARLIEST, Position
 from headrace.log.positions import Assigned, Positions

@@ -12,9 +12,8 @@ from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from headrace.errors import LogBusy, LogError, LogUnavailable
-from headrace.log.kafka.client import Client
+from headrace.log.kafka.client import Client, fetch
 from headrace.log.kafka.declarations import make_own_topic
-from headrace.log.kafka.fetching import fetch
 from headrace.log.kafka.messages import Outgoing
 from headrace.log.partitioner import partition_of
 from headrace.log.state import Ack, Receipt

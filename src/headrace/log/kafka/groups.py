@@ -17,22 +17,15 @@ from confluent_kafka.admin import ConsumerGroupDescription, OffsetSpec
 
 from headrace.clock import SECOND
 from headrace.errors import HeadraceError
-from headrace.log.declared import TopicRow
-from headrace.log.kafka.client import Client
+from headrace.log.declared import check_name
+from headrace.log.kafka.client import Client, fetch
 from headrace.log.kafka.failures import code_of, group_active, unknown_group
-from headrace.log.kafka.fetching import fetch
-from headrace.log.kafka.lookup import find_offsets
-from headrace.log.kafka.offsets import at, committed
+from headrace.log.kafka.lookup import at, committed, find_offsets
 from headrace.log.kafka.topics import Topics
-from headrace.log.names import check_name
 from headrace.log.position import Position
 from headrace.log.state import GroupState, Lag, Member
 
-_BUSY = {
-    KafkaError.NON_EMPTY_GROUP,
-    KafkaError.UNKNOWN_MEMBER_ID,
-    KafkaError.REBALANCE_IN_PROGRESS,
-}
+_BUSY = {KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS}
 _SETTLES = SECOND
 """The longest wait for a group to settle: for members to join, or a transaction to end."""
 
@@ -54,11 +47,10 @@ class Groups:
     def find(self, name: str) -> ConsumerGroupDescription | None:
         """Kafka's description of a group, or None if there is no such group."""
         check_name(name, "group")
-        seconds = self._client.seconds
         try:
             found = self._client.ask(
                 lambda: self._client.admin.describe_consumer_groups(
-                    [name], request_timeout=seconds
+                    [name], request_timeout=self._client.seconds
                 )[name]
             )
         except (KafkaException, TimeoutError) as error:
@@ -69,13 +61,11 @@ class Groups:
 
     def find_settled(self, name: str) -> ConsumerGroupDescription | None:
         """As `find`, but waits while members join and their assignor is not known yet."""
-        found = None
         end = self._client.clock.monotonic() + _SETTLES
         for _ in self._client.moments():
             found = self.find(name)
-            if found is None or not found.members or found.partition_assignor:
-                break
-            if self._client.clock.monotonic() > end:
+            settled = found is None or not found.members or found.partition_assignor
+            if settled or self._client.clock.monotonic() > end:
                 break
         return found
 
@@ -194,10 +184,6 @@ class Groups:
         known = self.find(name)
         if known is not None and known.members:
             raise group_active(name)
-        self._alter(name, row, offsets)
-        return offsets
-
-    def _alter(self, name: str, row: TopicRow, offsets: dict[int, int]) -> None:
         places = [at(row, partition, offset) for partition, offset in offsets.items()]
         self._change(
             name,
@@ -205,6 +191,7 @@ class Groups:
                 [ConsumerGroupTopicPartitions(name, places)], request_timeout=self._client.seconds
             )[name],
         )
+        return offsets
 
     def delete(self, name: str) -> None:
         if self.find(name) is None:

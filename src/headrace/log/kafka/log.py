@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow as pa
 from headrace.clock import Clock
 from headrace.errors import InvalidPosition, InvalidSetting
 from headrace.log.conform import unknown_column
-from headrace.log.declared import TopicRow
+from headrace.log.declared import TopicRow, check_name
 from headrace.log.interface import Capability, Log
 from headrace.log.kafka.address import KafkaAddress, parse_address
 from headrace.log.kafka.client import Client
@@ -23,13 +23,12 @@ from headrace.log.kafka.groups import Groups
 from headrace.log.kafka.lookup import find_offsets
 from headrace.log.kafka.reader import scan
 from headrace.log.kafka.topics import Topics, number_of
-from headrace.log.names import check_name
 from headrace.log.position import EARLIEST, LATEST, Position
 from headrace.log.producer import LogProducer
 from headrace.log.record import Batch
 from headrace.log.roles import Acks, CommitMode, Consumer, Producer
 from headrace.log.settings import TopicSettings
-from headrace.log.state import GroupState, Topic, TopicCommit, TopicState, UpkeepReport
+from headrace.log.state import GroupState, Topic, TopicState
 
 _LONGEST_SESSION = timedelta(minutes=30)
 """Kafka's default maximum, and near the limit of its client."""
@@ -85,6 +84,9 @@ class KafkaLog(Log):
         """As for any log; an existing Kafka topic without a declaration gets this one."""
         super().ensure_topic(declared)
         return self._topics.adopt(declared)
+
+    def foreign_topics(self, names: Iterable[str]) -> dict[str, int]:
+        return self._topics.undeclared(names)
 
     def topics(self) -> list[Topic]:
         return [row.topic for row in self._topics.find_all(self._topics.names())]
@@ -225,34 +227,8 @@ class KafkaLog(Log):
         row = self._topics.find(topic)
         return find_offsets(self._client, row, [partition], position)[partition]
 
-    # Unsupported on Kafka
-
-    def head(self) -> int:
-        raise self.lacks(Capability.COMMITS)
-
-    def rollbacks(self) -> dict[int, int]:
-        raise self.lacks(Capability.COMMITS)
-
     def sync(self, upto: int) -> None:
         """Do nothing: all replicas have every record that a broker acknowledged."""
-
-    def commit_time(self, commit: int) -> int:
-        raise self.lacks(Capability.COMMITS)
-
-    def commits(self, topic: str, after: int, limit: int) -> list[TopicCommit]:
-        raise self.lacks(Capability.COMMITS)
-
-    def advance(self, topic: str, moment: datetime, *, ahead: bool = False) -> int | None:
-        raise self.lacks(Capability.FRONTIERS)
-
-    def frontier(self, topic: str, commit: int | None = None) -> int | None:
-        raise self.lacks(Capability.FRONTIERS)
-
-    def upkeep(self, topic: str | None = None) -> list[UpkeepReport]:
-        raise self.lacks(Capability.UPKEEP)
-
-    def compact(self, topic: str) -> UpkeepReport:
-        raise self.lacks(Capability.UPKEEP)
 
     # Groups
 

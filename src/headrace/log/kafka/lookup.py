@@ -1,9 +1,15 @@
-"""The translation of positions to offsets on Kafka."""
+"""Offsets on Kafka: those of positions, and those that groups have committed.
+
+A committed offset has its topic's id as metadata, so that a group does not read a recreated topic
+from its offset in the old one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from headrace.errors import InvalidPosition, OffsetOutOfRange
@@ -11,8 +17,10 @@ from headrace.log.declared import TopicRow, check_partition
 from headrace.log.interface import Capability, lacking
 from headrace.log.kafka.client import Client
 from headrace.log.position import Commit, Earliest, Latest, Offset, Position, Time
+from headrace.log.positions import GroupOffsets
 
 _LATEST_MILLIS = (1 << 62) // 1000
+_MARK = "headrace:"
 
 
 def find_offsets(
@@ -79,3 +87,23 @@ def out_of_range(topic: str, partition: int, offset: int, first: int, end: int) 
         first=first,
         end=end,
     )
+
+
+@dataclass(frozen=True)
+class KafkaOffsets(GroupOffsets):
+    """A group's offsets in the form of Kafka's client."""
+
+    partitions: Sequence[TopicPartition]
+
+
+def at(topic: TopicRow, partition: int, offset: int) -> TopicPartition:
+    """An offset in a partition, with the topic's id as metadata."""
+    return TopicPartition(topic.name, partition, offset, f"{_MARK}{topic.id:x}")
+
+
+def committed(topic: TopicRow, found: TopicPartition) -> int | None:
+    """The offset that a group has committed, unless it is of an earlier topic of this name."""
+    mark = found.metadata or ""
+    if found.offset < 0 or (mark.startswith(_MARK) and mark != f"{_MARK}{topic.id:x}"):
+        return None
+    return int(found.offset)

@@ -1,8 +1,10 @@
-"""Conversion of records to Kafka's messages, and of messages to Arrow."""
+"""Conversion of records to Kafka's messages, and of fetched messages to Arrow."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +14,8 @@ from confluent_kafka import Message
 
 from headrace.errors import UnreadableRecord, WrongType
 from headrace.log.declared import TOMBSTONE, TopicRow
-from headrace.log.kafka.garbage import Garbage
+from headrace.log.event_time import time_column
+from headrace.log.kafka.rows_bytes import Garbage
 from headrace.log.kafka.wire import rows_of
 from headrace.log.partitioner import key_bytes, key_of_bytes
 from headrace.log.record import HEADERS_TYPE, RAW_SCHEMA, Batch, Header
@@ -184,9 +187,10 @@ def _typed(
 def _give_times(topic: TopicRow, columns: list[pa.Array], messages: Sequence[Message]) -> None:
     """Use the arrival time for rows without an event time, if the topic says so."""
     declared = topic.topic
-    if declared.event_time is None or declared.settings.missing_time != "arrival":
+    column = time_column(declared)
+    if column is None or declared.settings.missing_time != "arrival":
         return
-    index = topic.schema.names.index(declared.event_time)
+    index = topic.schema.names.index(column)
     kind = topic.schema.field(index).type
     times = pa.array(map(_micros, messages), pa.int64()).cast(kind)
     columns[index] = pc.coalesce(columns[index], times)
@@ -211,3 +215,63 @@ def _unreadable(topic: TopicRow, message: Message, reason: str) -> UnreadableRec
         partition=partition,
         offset=offset,
     )
+
+
+class KafkaCursor:
+    """A buffer of the messages fetched from a partition, handed out in batches of any size."""
+
+    def __init__(self, topic: TopicRow, partition: int, position: int, again: Again) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.position = position
+        self.fetched = position
+        """The next offset to fetch."""
+        self.sought = False
+        """True if Kafka's client still has to seek to `fetched`."""
+        self.paused = False
+        """True if Kafka's client has paused the partition."""
+        self.waiting: deque[Message] = deque()
+        self._again = again
+
+    def seek(self, position: int) -> None:
+        self.position = self.fetched = position
+        self.waiting.clear()
+        self.sought = True
+
+    def put(self, message: Message) -> None:
+        """Add a fetched message, unless it was fetched before a seek."""
+        offset = message.offset() or 0
+        if not self.sought and offset >= self.fetched:
+            self.waiting.append(message)
+            self.fetched = offset + 1
+
+    def crash_point(self, offset: int) -> None:
+        """Record that the partition has nothing more before this offset."""
+        if not self.sought:
+            self.fetched = max(self.fetched, offset)
+            if not self.waiting:
+                self.position = max(self.position, self.fetched)
+
+    def take(self, rows: int) -> Batch | None:
+        some = list(islice(self.waiting, rows))
+        some = some[: fitting(some)]
+        if not some:
+            return None
+        try:
+            batch = batch_of(self.topic, some, again=self._look_again)
+        except UnreadableRecord as error:
+            # Return the records before it; the next call raises the error.
+            some = [m for m in some if (m.offset() or 0) < error.details["offset"]]
+            if not some:
+                raise
+            batch = batch_of(self.topic, some, again=self._look_again)
+        for _ in some:
+            self.waiting.popleft()
+        self.position = int(batch.offsets[-1]) + 1 if self.waiting else self.fetched
+        return batch
+
+    def _look_again(self, odd: set[str]) -> TopicRow | None:
+        new = self._again(odd)
+        if new is not None:
+            self.topic = new
+        return new

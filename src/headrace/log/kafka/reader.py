@@ -9,8 +9,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from headrace.clock import SECOND
 from headrace.errors import LogUnavailable
 from headrace.log.declared import TopicRow
-from headrace.log.kafka.client import Client
-from headrace.log.kafka.fetching import fetch
+from headrace.log.kafka.client import Client, fetch
 from headrace.log.kafka.lookup import out_of_range, ranges
 from headrace.log.kafka.messages import Again, batches
 from headrace.log.record import Batch

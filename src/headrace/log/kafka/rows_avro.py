@@ -11,7 +11,7 @@ import fastavro
 import pyarrow as pa
 
 from headrace.log.kafka.avro import avro_schema
-from headrace.log.kafka.garbage import Garbage
+from headrace.log.kafka.rows_bytes import Garbage
 from headrace.log.rows import check_of
 
 

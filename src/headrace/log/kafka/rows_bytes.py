@@ -1,4 +1,7 @@
-"""Rows that are a record's raw bytes: one column, and times of arrival."""
+"""Rows that are a record's raw bytes: one column, and times of arrival.
+
+Also the error of every format for bytes that are not a row.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,15 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from headrace.errors import InvalidSchema
-from headrace.log.kafka.garbage import Garbage
+
+
+class Garbage(Exception):
+    """The value at `index` is not a row of the schema; `reason` says why."""
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(reason)
+        self.index = index
+        self.reason = reason
 
 
 class BytesRows:

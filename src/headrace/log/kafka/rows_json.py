@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from headrace.log.kafka.garbage import Garbage
+from headrace.log.kafka.rows_bytes import Garbage
 from headrace.log.rows import check_of
 from headrace.schema import json_text
 
@@ -96,7 +96,7 @@ def _written(column: pa.Array) -> list[str]:
 def _writer(kind: pa.DataType) -> Convert | None:
     """The conversion of a value before it is written, or None if there is none."""
     if pa.types.is_floating(kind):
-        return _finite
+        return json_text.finite
     if pa.types.is_list(kind):
         item = _writer(kind.value_type) or _same
         return lambda value: [_or_none(item, x) for x in value]
@@ -115,12 +115,6 @@ def _same(value: Any) -> Any:
 
 def _or_none(convert: Convert, value: Any) -> Any:
     return None if value is None else convert(value)
-
-
-def _finite(value: float) -> float | str:
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def _column(field: pa.Field, values: list[Any]) -> pa.Array:

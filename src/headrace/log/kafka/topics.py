@@ -25,6 +25,7 @@ from headrace.log.declared import (
     TopicRow,
     check_compaction,
     check_more_partitions,
+    check_name,
     check_partitions,
     columns_of,
     topic_exists,
@@ -37,7 +38,6 @@ from headrace.log.kafka.configs import from_configs, to_configs
 from headrace.log.kafka.declarations import PREFIX, Declaration, Declarations
 from headrace.log.kafka.failures import code_of
 from headrace.log.kafka.wire import check_columns
-from headrace.log.names import check_name
 from headrace.log.settings import TopicSettings
 from headrace.log.state import PartitionState, Topic, TopicState
 
@@ -53,10 +53,8 @@ class Topics:
 
     def names(self) -> list[str]:
         """All topics except internal ones."""
-        try:
+        with self._client.translating():
             found = self._client.admin.list_topics(timeout=self._client.seconds)
-        except KafkaException as error:
-            raise self._client.failure(error) from None
         return sorted(n for n in found.topics if not n.startswith(("__", PREFIX)))
 
     def find(self, name: str) -> TopicRow:
@@ -78,6 +76,16 @@ class Topics:
             for name, description in described.items()
             if name in configs
         ]
+
+    def undeclared(self, names: Iterable[str]) -> dict[str, int]:
+        """The partitions of those of the named topics that exist without a declaration."""
+        described = self.described(names)
+        declared = self._declarations.read() if described else {}
+        return {
+            name: len(found.partitions)
+            for name, found in described.items()
+            if not _is_of(declared.get(name), found)
+        }
 
     def described(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         """Kafka's descriptions of those of the named topics that exist."""
@@ -114,8 +122,8 @@ class Topics:
     def _row(
         self, found: TopicDescription, declared: Declaration | None, configs: Mapping[str, str]
     ) -> TopicRow:
-        if declared is not None and declared.topic_id != str(found.topic_id):
-            declared = None  # a declaration of a deleted topic of this name
+        if not _is_of(declared, found):
+            declared = None
         columns = None if declared is None else declared.columns
         topic = Topic(
             found.name,
@@ -136,20 +144,11 @@ class Topics:
         end = self._client.offsets(places, OffsetSpec.latest())
         filled = [place for place in places if first[place][0] < end[place][0]]
         last = self._client.offsets(filled, OffsetSpec.max_timestamp()) if filled else {}
-        states = []
-        for place in places:
-            at = last.get(place, (-1, -1))[1]
-            states.append(
-                PartitionState(
-                    place[1],
-                    first[place][0],
-                    end[place][0],
-                    None,
-                    0,
-                    None,
-                    at * 1000 if at >= 0 else None,
-                )
-            )
+        times = {place: millis * 1000 for place, (_, millis) in last.items() if millis >= 0}
+        states = [
+            PartitionState(p[1], first[p][0], end[p][0], None, 0, None, times.get(p))
+            for p in places
+        ]
         return TopicState(row.topic, tuple(states), None)
 
     # Changing
@@ -180,8 +179,7 @@ class Topics:
         described = self.described([check_name(topic.name, "topic")]).get(topic.name)
         if described is None:
             raise unknown_topic(topic.name)
-        known = self._declarations.read().get(topic.name)
-        if known is None or known.topic_id != str(described.topic_id):
+        if not _is_of(self._declarations.read().get(topic.name), described):
             columns = columns_of(topic.schema, topic.key, topic.event_time)
             check_columns(topic, columns)
             self._declare(described, topic, columns)
@@ -210,7 +208,11 @@ class Topics:
                 )
         check_columns(replace(topic, settings=changed), columns)
         if partitions is not None and partitions > topic.partitions:
-            self._grow(name, partitions)
+            answer = self._client.admin.create_partitions(
+                [NewPartitions(name, partitions)], request_timeout=self._client.seconds
+            )
+            self._client.wait(answer[name], topic=name)
+            self._visible(name, partitions)
         if changed != topic.settings:
             self._configure(name, to_configs(changed))
         made = self._visible(name, topic.partitions)
@@ -231,20 +233,9 @@ class Topics:
         self._declarations.write(
             topic.name,
             Declaration(
-                str(found.topic_id),
-                columns,
-                topic.key,
-                topic.event_time,
-                topic.settings.to_text(),
+                str(found.topic_id), columns, topic.key, topic.event_time, topic.settings.to_text()
             ),
         )
-
-    def _grow(self, name: str, partitions: int) -> None:
-        answer = self._client.admin.create_partitions(
-            [NewPartitions(name, partitions)], request_timeout=self._client.seconds
-        )
-        self._client.wait(answer[name], topic=name)
-        self._visible(name, partitions)
 
     def _configure(self, name: str, configs: Mapping[str, str]) -> None:
         entries = [
@@ -276,6 +267,11 @@ def number_of(found: TopicDescription) -> int:
     high = int(found.topic_id.get_most_significant_bits())
     low = int(found.topic_id.get_least_significant_bits())
     return (high & (1 << 64) - 1) << 64 | low & (1 << 64) - 1
+
+
+def _is_of(declared: Declaration | None, found: TopicDescription) -> bool:
+    """True for a declaration of this topic, and not of a deleted one of its name."""
+    return declared is not None and declared.topic_id == str(found.topic_id)
 
 
 def _settings(declared: Declaration | None, configs: Mapping[str, str]) -> TopicSettings:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from headrace.clock import micros
 from headrace.errors import InvalidPipeline
+from headrace.log.settings import format_span
 from headrace.operators.table_lookup.declare import Enriched
+from headrace.pipeline.arguments import declaration
 from headrace.pipeline.expressions import Expression, check_columns, names_column
-from headrace.pipeline.stream import Late, Stream, Text, has_results, sources
+from headrace.pipeline.stream import OF_LATE, KeyedState, Stream, Text, check_has_time, sources
 from headrace.pipeline.where import Where, caller
 
 RECENT = "recent"
@@ -21,7 +23,6 @@ ALERT, RULE, AT, VALUE = "alert", "rule", "at", "value"
 EVIDENCE, SINCE, CUT, APPENDED = "evidence", "since", "cut", "appended"
 
 _AFTER_EVENT = (AT, VALUE, EVIDENCE, SINCE, CUT, APPENDED)
-_OF_LATE = ("watermark", "late_by")
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Rule:
     condition: Expression
     evidence: Expression
     value: Expression | None
+    noun: ClassVar[str] = "a rule"
+    example: ClassVar[str] = "hr.rule('size(recent) > 5')"
 
     @property
     def parts(self) -> tuple[Expression | None, ...]:
@@ -38,47 +41,24 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Alerts(Stream):
+class Alerts(KeyedState):
     """Alerts, one for each event and rule that flags it. `late` has the late events.
 
     A rule sees an event and the events of its key up to `within` before it. `known` is a lookup of
     the event in a table.
     """
 
-    input: Stream
     known: Enriched | None
-    by: tuple[str, ...]
     event: str
     within: timedelta
-    delay: timedelta
     limit: int
     rules: tuple[tuple[str, Rule], ...]
-    is_result = True
-
-    @property
-    def upstream(self) -> tuple[Stream, ...]:
-        # The table is looked up, and its rows are not counted as events.
-        return (self.input,)
+    noun = "alerts"
 
     @property
     def looked_up(self) -> tuple[Stream, ...]:
+        # The rows of a table are not counted as events.
         return () if self.known is None else (self.known.table,)
-
-    @property
-    def watermark_delay(self) -> timedelta:
-        return self.delay
-
-    @property
-    def in_order(self) -> bool:
-        return True
-
-    @property
-    def has_spark_state(self) -> bool:
-        return True
-
-    @property
-    def keyed_by(self) -> tuple[str, ...]:
-        return self.by
 
     def output_time(self, columns: Sequence[str]) -> str:
         return AT
@@ -107,12 +87,8 @@ class Alerts(Stream):
             "of": self.input.definition(text),
         }
 
-    @property
-    def late(self) -> Late:
-        """The events that arrived too late to be evaluated, with the watermark and lateness."""
-        return Late((*self.input.columns, *_OF_LATE), self.where, self)
 
-
+@declaration
 def rule(
     condition: Expression, *, evidence: Expression = RECENT, value: Expression | None = None
 ) -> Rule:
@@ -125,6 +101,7 @@ def rule(
     return Rule(condition, evidence, value)
 
 
+@declaration
 def alerts(
     stream: Stream,
     *,
@@ -151,11 +128,7 @@ def alerts(
     keys = (by,) if isinstance(by, str) else tuple(by)
     known = _known(stream, where)
     given = stream if known is None else known.input
-    if has_results(given):
-        raise InvalidPipeline(
-            "Results have no event time of their own for rules to look back from",
-            hint=f"Publish them to a topic and read that. See {where}",
-        )
+    check_has_time(given, "for rules to look back from", "read", where)
     if len(sources(given)) > 1:
         raise InvalidPipeline(
             "Rules need the events of a single topic, which are in one order",
@@ -173,7 +146,8 @@ def alerts(
         )
     if within <= timedelta(0) or delay < timedelta(0):
         raise InvalidPipeline(
-            f"within must be positive and delay not negative: {within}, {delay}",
+            f"within must be positive and delay not negative: {format_span(within)}, "
+            f"{format_span(delay)}",
             hint=f"See {where}",
         )
     if limit < 1:
@@ -183,7 +157,7 @@ def alerts(
     _check_rules(made, (*stream.columns, RECENT), where)
     columns = (ALERT, RULE, *keys, event, *_AFTER_EVENT)
     return Alerts(
-        columns, where, given, known, keys, event, within, delay, limit, tuple(made.items())
+        columns, where, given, keys, delay, known, event, within, limit, tuple(made.items())
     )
 
 
@@ -202,7 +176,7 @@ def _known(stream: Stream, where: Where) -> Enriched | None:
 def _check_names(stream: Stream, own: Sequence[str], where: Where) -> None:
     """Raise if a column has a name that alerts reserve."""
     taken = [name for name in own if name.lower() in (ALERT, RULE, *_AFTER_EVENT)]
-    taken += [name for name in stream.columns if name.lower() in (RECENT, *_OF_LATE)]
+    taken += [name for name in stream.columns if name.lower() in (RECENT, *OF_LATE)]
     if taken:
         raise InvalidPipeline(
             f"The column name {taken[0]!r} is reserved for alerts",

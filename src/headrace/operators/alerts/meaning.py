@@ -20,9 +20,7 @@ from headrace.operators.alerts.declare import (
     Alerts,
 )
 from headrace.oracle.events import Event
-from headrace.oracle.rows import rows_of
-
-Row = dict[str, Any]
+from headrace.oracle.rows import Fates, Row, rows_of
 
 
 @dataclass(frozen=True)
@@ -54,14 +52,12 @@ Judge = Callable[[Seen, Sequence[Seen]], Verdict | None]
 
 
 @dataclass
-class Flagged:
+class Flagged(Fates):
     """The alerts in the order of their emission, and the fate of every row."""
 
     alerts: list[Row] = field(default_factory=list)
     late: list[tuple[Event, Row, int]] = field(default_factory=list)
     """Late rows with the watermark at their arrival."""
-    dead: list[tuple[Event, str]] = field(default_factory=list)
-    rows_in: int = 0
     counted: int = 0
     again: int = 0
     """The number of repeated evaluations, caused by earlier events that arrived later."""
@@ -101,13 +97,7 @@ def flagged(step: Alerts, events: Iterable[Event], judges: Mapping[str, Judge]) 
 
 def _in_time(step: Alerts, events: Sequence[Event], found: Flagged) -> list[Seen]:
     arrived = []
-    for event in events:
-        found.rows_in += 1
-        if event.dead is not None:
-            found.dead.append((event, event.dead))
-            continue
-        moment = event.event_time
-        assert moment is not None
+    for event, moment in found.living(events):
         for number, row in enumerate(rows_of(step.input, event)):
             watermark = None if event.frontier is None else event.frontier - micros(step.delay)
             if watermark is not None and moment <= watermark:

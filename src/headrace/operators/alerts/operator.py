@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import ClassVar
 
 from headrace.log import Log
 from headrace.log.settings import format_span as span
 from headrace.operators.alerts.declare import Alerts
-from headrace.operators.contract import STATE_BY_COMMIT, Fact, Operator, Term, late_fact
+from headrace.operators.contract import Fact, Operator, Term, late_fact, span_text
 from headrace.pipeline.expressions import Expression
 
 
 def _look_back(value: tuple[str, int, int]) -> str:
     event, within, limit = value
-    return f"{span(timedelta(microseconds=within))} from each {event!r}, at most {limit:,} events,"
+    return f"{span_text(within)} from each {event!r}, at most {limit:,} events,"
 
 
 class AlertOperator(Operator[Alerts]):
     """Rules over the recent events of each key."""
 
     package = "headrace.operators.alerts"
+    state_by_commit = True
     terms: ClassVar[Mapping[str, Term]] = {
         "alerts": Term("lookback", _look_back),
         "rules": Term("rules", one="rule"),
@@ -40,9 +40,6 @@ class AlertOperator(Operator[Alerts]):
             ("late", late_fact(delay)),
             ("emits", f"an alert for each {stream.event} and rule, once, on arrival"),
         ]
-
-    def needs_commits(self, stream: Alerts) -> str | None:
-        return STATE_BY_COMMIT
 
 
 def _text(expression: Expression) -> str:

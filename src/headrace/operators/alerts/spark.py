@@ -11,12 +11,12 @@ commits are in one batch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from pyspark.sql import Column, DataFrame
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.clock import micros
+from headrace.log import Log
 from headrace.operators.alerts.declare import (
     ALERT,
     AT,
@@ -29,16 +29,20 @@ from headrace.operators.alerts.declare import (
     Alerts,
     Rule,
 )
+from headrace.pipeline.row_steps import splits
+from headrace.pipeline.tables import Table
 from headrace.plan import metadata
-from headrace.plan.arrow_frames import arrow_schema
+from headrace.plan.arrow_frames import arrow_schema, frame_of
 from headrace.plan.batch import Rows, Shapes, Sink
 from headrace.plan.compile import Compiler, checked, column
+from headrace.plan.counters import counted
 from headrace.plan.late_rows import late_rows, too_late
 from headrace.plan.lateness import Closing
-from headrace.plan.latest_table import LatestTable
-from headrace.plan.panes import HELD, PANE, hold
-from headrace.plan.reads import splits
-from headrace.plan.stream_plan import Job, StreamPlan
+from headrace.plan.plans import Job, StreamPlan
+from headrace.plan.position import beginning, position_at
+from headrace.plan.range_read import RangeRead
+from headrace.plan.table_changes import ORDER, TOMBSTONE, change_rows
+from headrace.plan.watermark import HELD, PANE, hold
 
 TURN = "_turn"
 """The arrival that causes an evaluation: that of the event, or of one earlier in event time."""
@@ -182,34 +186,47 @@ def _flag(name: str, rule: Rule, step: Alerts) -> Column:
     return F.when(column(rule.condition, step.where), flag)
 
 
-@dataclass(frozen=True)
-class AlertFrames:
-    """The frames of alerts, made by a compiler."""
+class LatestTable:
+    """The newest version of each key. `frame` brings it up to date."""
 
-    step: Alerts
-    compiler: Compiler
+    def __init__(self, spark: SparkSession, log: Log, table: Table) -> None:
+        self._spark = spark
+        self._log = log
+        self._table = table
+        self._range = RangeRead(spark, log)
+        nothing = change_rows(table, self._range.nothing(metadata.DELETED))
+        self._schema = nothing.drop(TOMBSTONE).schema
+        self._versions: pa.Table | None = None
+        self._upto: int | None = None
+        self._frame = self._shown(nothing.drop(TOMBSTONE))
 
-    def streamed(self) -> DataFrame:
-        """The panes that hold the events."""
-        rows, counters = self._rows().where(~too_late(self.step.delay)), self.compiler.counters
-        if counters is not None:
-            name = counters.name(counters.taken, "taken")
-            rows = rows.observe(name, F.count(F.lit(1)).alias("n"))
-        return held(rows, self.step, self.compiler.shift)
+    def frame(self) -> DataFrame:
+        """The columns of the table, with a row for each key."""
+        topic = self._table.topic
+        after = beginning(self._log, topic).commit if self._upto is None else self._upto
+        if self._log.commits(topic, after, 1):
+            head = self._log.head()
+            self._add(after, head)
+            self._upto = head
+        return self._frame
 
-    def results(self, panes: DataFrame, since: int, table: DataFrame | None) -> DataFrame:
-        """The alerts of a batch, each with its turn and the position of its event."""
-        return flagged(
-            panes, self.step, since=F.lit(since), table=table, carried=metadata.ORDER[1:4]
-        )
+    def _add(self, after: int, upto: int) -> None:
+        """Add the changes between two commits."""
+        topic = self._table.topic
+        start, end = (position_at(self._log, topic, commit) for commit in (after, upto))
+        compiler = self._range.compiler({topic: start}, {topic: end}, metadata.DELETED)
+        found = change_rows(self._table, compiler).drop(TOMBSTONE)
+        if self._versions is not None:
+            found = found.unionByName(frame_of(self._spark, self._versions, self._schema))
+        keys = [F.col(f"`{name}`") for name in self._table.key]
+        newest = F.max_by(F.struct(*(F.col(f"`{n}`") for n in found.columns)), F.struct(*ORDER))
+        every = found.groupBy(*keys).agg(newest.alias("_newest")).select("_newest.*")
+        self._versions = every.toArrow()
+        self._frame = self._shown(frame_of(self._spark, self._versions, self._schema))
 
-    def late(self) -> DataFrame:
-        """The late events, with the watermark at their arrival."""
-        return late_rows(self._rows(), self.step.input.columns, self.step.delay)
-
-    def _rows(self) -> DataFrame:
-        rows = self.compiler.rows(self.step.input).drop(metadata.TOPIC)
-        return rows if splits(self.step.input) else rows.drop(metadata.INDEX)
+    def _shown(self, versions: DataFrame) -> DataFrame:
+        there = versions.where(~F.col(metadata.DELETED))
+        return there.select(*(F.col(f"`{name}`") for name in self._table.columns))
 
 
 class AlertPlan(StreamPlan):
@@ -225,25 +242,31 @@ class AlertPlan(StreamPlan):
         self.closing = Closing.after(micros(step.delay))
         known = step.known
         self._table = None if known is None else LatestTable(job.spark, job.log, known.table)
-        sketch = AlertFrames(step, job.sketch())
-        found = sketch.results(sketch.streamed(), 0, self._known())
-        self.shapes = Shapes(arrow_schema(found), arrow_schema(sketch.late()))
+        sketch = job.sketch()
+        found = self._alerts(self.streamed(sketch), 0)
+        self.shapes = Shapes(arrow_schema(found), arrow_schema(self.late(sketch)))
 
     def streamed(self, compiler: Compiler) -> DataFrame:
-        return AlertFrames(self._step, compiler).streamed()
+        """The panes that hold the events."""
+        rows = self._rows(compiler).where(~too_late(self._step.delay))
+        return held(counted(rows, compiler.counters, "taken"), self._step, compiler.shift)
 
     def results(self, batch: DataFrame, sink: Sink, revision: int | None) -> Rows:
         (reached,) = sink.reached.values()
-        alerting = AlertFrames(self._step, self.job.sketch())
-        found = alerting.results(batch, reached.commit, self._known())
-        return Rows(found.toArrow().cast(self.shapes.rows))
+        return Rows(self._alerts(batch, reached.commit).toArrow().cast(self.shapes.rows))
 
     def late(self, compiler: Compiler) -> DataFrame:
-        return AlertFrames(self._step, compiler).late()
+        return late_rows(self._rows(compiler), self._step.input.columns, self._step.delay)
 
-    def _known(self) -> DataFrame | None:
-        """The current lookup table of the rules."""
-        return self._table.frame() if self._table is not None else None
+    def _alerts(self, panes: DataFrame, since: int) -> DataFrame:
+        """The alerts of a batch, each with its turn and the position of its event."""
+        table = self._table.frame() if self._table is not None else None
+        carried = metadata.ORDER[1:4]
+        return flagged(panes, self._step, since=F.lit(since), table=table, carried=carried)
+
+    def _rows(self, compiler: Compiler) -> DataFrame:
+        rows = compiler.rows(self._step.input).drop(metadata.TOPIC)
+        return rows if splits(self._step.input) else rows.drop(metadata.INDEX)
 
 
 plan = AlertPlan

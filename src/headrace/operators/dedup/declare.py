@@ -5,53 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from headrace.clock import micros
 from headrace.errors import InvalidPipeline
+from headrace.log.settings import format_span
+from headrace.pipeline.arguments import declaration
 from headrace.pipeline.expressions import check_columns
-from headrace.pipeline.stream import Late, Stream, Text, has_results
+from headrace.pipeline.row_steps import with_keys
+from headrace.pipeline.stream import OF_LATE, Keyed, Stream, Text, check_has_time
 from headrace.pipeline.where import Where, caller
 
 Keep = Literal["first", "last"]
 
-_OF_LATE = ("watermark", "late_by")
-
 
 @dataclass(frozen=True)
-class Deduplicated(Stream):
+class Deduplicated(Keyed):
     """The rows of a stream without duplicates. `late` has the rows that arrived too late.
 
     A row with a new key opens a group. The group takes in all rows of the key with an event time
     less than `ttl` before or after that row. One row of each group is kept.
     """
 
-    input: Stream
-    by: tuple[str, ...]
     ttl: timedelta
     keep: Keep
-    delay: timedelta
-    is_result = True
+    noun = "a deduplication"
     has_checkpoint = False
-
-    @property
-    def upstream(self) -> tuple[Stream, ...]:
-        return (self.input,)
-
-    @property
-    def watermark_delay(self) -> timedelta:
-        return self.delay
 
     def definition(self, text: Text) -> dict[str, Any]:
         spans = [self.keep, micros(self.ttl), micros(self.delay)]
         return {"distinct": spans, "by": self.by, "of": self.input.definition(text)}
 
-    @property
-    def late(self) -> Late:
-        """The rows that arrived too late to be checked, with the watermark and their lateness."""
-        return Late((*self.columns, *_OF_LATE), self.where, self)
 
-
+@declaration
 def deduplicate(
     stream: Stream,
     *,
@@ -69,7 +55,7 @@ def deduplicate(
     row with a null in its key is never a duplicate, and is emitted at once.
     """
     where = caller()
-    keys = (by,) if isinstance(by, str) else tuple(by)
+    stream, keys = with_keys(stream, by, where)
     if not keys:
         raise InvalidPipeline(
             "Duplicates need a key", hint=f"by='id', or by=['user', 'event']. See {where}"
@@ -81,14 +67,8 @@ def deduplicate(
             f"A column is named twice in by: {', '.join(keys)}", hint=f"See {where}"
         )
     _check_spans(ttl, delay, where)
-    if keep not in get_args(Keep):
-        raise InvalidPipeline(f"keep cannot be {keep!r}", hint=f"Use first or last. See {where}")
-    if has_results(stream):
-        raise InvalidPipeline(
-            "Results have no event time of their own for a time to live to run from",
-            hint=f"Publish them to a topic and deduplicate that. See {where}",
-        )
-    taken = [name for name in _OF_LATE if name in stream.columns]
+    check_has_time(stream, "for a time to live to run from", "deduplicate", where)
+    taken = [name for name in OF_LATE if name in stream.columns]
     if taken:
         raise InvalidPipeline(
             f"The column name {taken[0]!r} is reserved for late rows",
@@ -97,14 +77,16 @@ def deduplicate(
     # Column names are case-insensitive in Spark, but not in the store.
     known = {name.lower(): name for name in stream.columns}
     exact = tuple(known[name.lower()] for name in keys)
-    return Deduplicated(stream.columns, where, stream, exact, ttl, keep, delay)
+    return Deduplicated(stream.columns, where, stream, exact, delay, ttl, keep)
 
 
 def _check_spans(ttl: timedelta, delay: timedelta, where: Where) -> None:
     if ttl <= timedelta(0):
         raise InvalidPipeline(
-            f"The time to live must be positive: {ttl}",
+            f"The time to live must be positive: {format_span(ttl)}",
             hint=f"ttl=timedelta(hours=24), in event time. See {where}",
         )
     if delay < timedelta(0):
-        raise InvalidPipeline(f"delay cannot be negative: {delay}", hint=f"See {where}")
+        raise InvalidPipeline(
+            f"delay cannot be negative: {format_span(delay)}", hint=f"See {where}"
+        )

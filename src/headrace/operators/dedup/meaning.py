@@ -9,10 +9,7 @@ from typing import Any
 from headrace.clock import micros
 from headrace.operators.dedup.declare import Deduplicated
 from headrace.oracle.events import Event
-from headrace.oracle.rows import rows_of
-from headrace.pipeline.stream import sources
-
-Row = dict[str, Any]
+from headrace.oracle.rows import Fates, Row, rows_of, watermark_of
 
 
 @dataclass
@@ -24,13 +21,12 @@ class Group:
 
 
 @dataclass
-class Distinct:
+class Distinct(Fates):
     """The emitted rows in order, and the fate of every other row."""
 
     rows: list[Row] = field(default_factory=list)
     late: list[tuple[Event, Row, int]] = field(default_factory=list)
     """Late rows with the watermark at their arrival."""
-    dead: list[tuple[Event, str]] = field(default_factory=list)
     duplicates: int = 0
     without_key: int = 0
     waiting: int = 0
@@ -50,12 +46,8 @@ def distinct(
     found = Distinct()
     ttl, delay = micros(step.ttl), micros(step.delay)
     groups: dict[tuple[Any, ...], list[Group]] = {}
-    for event in sorted(events, key=lambda e: (e.commit, e.topic.name, e.partition, e.offset)):
-        if event.dead is not None:
-            found.dead.append((event, event.dead))
-            continue
-        moment = event.event_time
-        assert moment is not None
+    ordered = sorted(events, key=lambda e: (e.commit, e.topic.name, e.partition, e.offset))
+    for event, moment in found.living(ordered):
         for row in rows_of(step.input, event):
             if event.frontier is not None and moment + delay <= event.frontier:
                 found.late.append((event, row, event.frontier - delay))
@@ -76,7 +68,7 @@ def distinct(
             if step.keep == "first":
                 found.rows.append(row)
     if step.keep == "last":
-        closed = _watermark(step, frontiers)
+        closed = watermark_of(step, frontiers, step.delay)
         every = [group for mine in groups.values() for group in mine]
         over = [g for g in every if closed is not None and g.opened + ttl <= closed]
         found.rows += [group.kept for group in over]
@@ -91,10 +83,3 @@ def _group_of(moment: int, groups: list[Group], ttl: int) -> Group | None:
     assert len(after) <= 1, "no two groups are so near"
     assert len(before) <= 1, "no two groups are so near"
     return next(iter(after + before), None)
-
-
-def _watermark(step: Deduplicated, frontiers: dict[str, int | None]) -> int | None:
-    reached = [frontiers[source.topic.name] for source in sources(step)]
-    if None in reached:
-        return None
-    return min(f for f in reached if f is not None) - micros(step.delay)

@@ -10,19 +10,19 @@ from headrace.log import Log
 from headrace.log.settings import format_span as span
 from headrace.operators.contract import (
     IN_BATCHES,
-    STATE_BY_COMMIT,
     Fact,
     Operator,
     Refusal,
     Term,
     late_fact,
+    span_text,
 )
 from headrace.operators.dedup.declare import Deduplicated
 
 
 def _rule(value: tuple[str, int, int]) -> str:
     keep, ttl, delay = value
-    ttl_text, delay_text = (span(timedelta(microseconds=part)) for part in (ttl, delay))
+    ttl_text, delay_text = map(span_text, (ttl, delay))
     return f"the {keep} within {ttl_text}, with a delay of {delay_text}"
 
 
@@ -30,6 +30,7 @@ class DedupOperator(Operator[Deduplicated]):
     """One of several rows of a key within a time to live."""
 
     package = "headrace.operators.dedup"
+    state_by_commit = True
     terms: ClassVar[Mapping[str, Term]] = {"distinct": Term("rule for duplicates", _rule)}
 
     def facts(self, stream: Deduplicated, log: Log | None) -> list[Fact]:
@@ -45,9 +46,6 @@ class DedupOperator(Operator[Deduplicated]):
             ("late", late_fact(delay)),
             ("emits", f"{emits[stream.keep]}; a row without {key} at once"),
         ]
-
-    def needs_commits(self, stream: Deduplicated) -> str | None:
-        return STATE_BY_COMMIT
 
     def refuses_real_time(self, stream: Deduplicated) -> Refusal | None:
         return Refusal(

@@ -6,8 +6,6 @@ each opens a group or joins an open one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,10 +27,10 @@ from headrace.plan.crash_points import CrashPoint
 from headrace.plan.lateness import Mask, Moments, too_late
 from headrace.plan.law import Law
 from headrace.plan.metadata import OPENED
-from headrace.plan.position import Position
+from headrace.plan.plans import Job, RoundPlan
+from headrace.plan.position import Positions, lowest_frontier
 from headrace.plan.range_read import RangeRead
-from headrace.plan.round_plan import RoundPlan
-from headrace.plan.stream_plan import Job
+from headrace.plan.uncounted import all_uncounted
 from headrace.schema.keys import Codes, as_spark_compares, coded
 
 _AT = "_at"
@@ -54,6 +52,7 @@ class DedupPlan(RoundPlan):
 
     def __init__(self, job: Job) -> None:
         assert isinstance(job.step.stream, Deduplicated)
+        self._log = job.log
         self._step = job.step
         self._made = job.step.stream
         self._range = RangeRead(job.spark, job.log)
@@ -72,11 +71,7 @@ class DedupPlan(RoundPlan):
         self.shapes = GroupShapes(rows, pa.schema([*rows, *late]), groups)
 
     def batch(
-        self,
-        sink: Sink,
-        start: Mapping[str, Position],
-        end: Mapping[str, Position],
-        crash_point: CrashPoint,
+        self, sink: Sink, start: Positions, end: Positions, crash_point: CrashPoint
     ) -> StepBatch[Distinct]:
         """The rows between two positions, without duplicates."""
         counters = Counters()
@@ -86,14 +81,14 @@ class DedupPlan(RoundPlan):
         late = self._too_late(rows)
         decided = self._decide(rows.filter(pa.array(~late)), sink)
         crash_point("computed")
-        uncounted = self._range.uncounted(self._step.name, self._made, start, end)
+        uncounted = all_uncounted(self._log, self._step.name, self._made, start, end)
         came = {topic: end[topic].rows_after(start[topic]) for topic in end}
         law = terms(self._made, came, uncounted, counters, observed(found, counters.all))
         law += Law(pairs=law.passed, late=int(late.sum()), duplicates=decided.duplicates)
         return StepBatch(
             start,
             end,
-            self._range.frontier(end),
+            lowest_frontier(self._log, end),
             self._late(rows.filter(pa.array(late))) if late.any() else None,
             all_dead(uncounted),
             law,

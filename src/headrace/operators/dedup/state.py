@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import apsw
@@ -19,14 +18,14 @@ from headrace.store.outbox import put
 from headrace.store.sqlite.database import PREFIX, groups_of
 from headrace.store.sqlite.values import (
     check_storable,
+    create_table,
+    fill_temporary,
     insert,
     quoted,
-    sql_type,
     table_from,
+    tables_from,
     to_sqlite,
 )
-
-_ROWS_AT_ONCE = 50_000
 
 
 class GroupTable:
@@ -42,25 +41,17 @@ class GroupTable:
         self._wanted = quoted(f"{PREFIX}groups_wanted_{step}")
 
     def create(self, db: apsw.Connection) -> None:
-        columns = ", ".join(f"{quoted(f.name)} {sql_type(f.type)}" for f in self._schema)
-        key = ", ".join(map(quoted, self._key))
-        db.execute(f"CREATE TABLE {self._name} ({columns}, PRIMARY KEY ({key})) WITHOUT ROWID")
+        create_table(db, self._name, self._schema, self._key)
         db.execute(f"CREATE INDEX {self._index} ON {self._name} ({OPENED})")
 
     def of(self, db: apsw.Connection, keys: pa.Table) -> pa.Table:
         """The keys and opening times of the groups of these keys."""
-        names = ", ".join(map(quoted, self._by))
-        db.execute(f"CREATE TEMP TABLE IF NOT EXISTS {self._wanted} ({names})")
-        db.execute(f"DELETE FROM {self._wanted}")
-        insert(db, self._wanted, keys)
+        fill_temporary(db, self._wanted, keys.select(list(self._by)))
         found = ", ".join(f"o.{quoted(name)}" for name in self._key)
         same = " AND ".join(f"o.{quoted(name)} = n.{quoted(name)}" for name in self._by)
-        rows = [
-            tuple(row)
-            for row in db.execute(
-                f"SELECT {found} FROM {self._wanted} n CROSS JOIN {self._name} o ON {same}"
-            )
-        ]
+        rows = list(
+            db.execute(f"SELECT {found} FROM {self._wanted} n CROSS JOIN {self._name} o ON {same}")
+        )
         db.execute(f"DELETE FROM {self._wanted}")
         return table_from(rows, pa.schema([self._schema.field(name) for name in self._key]))
 
@@ -80,8 +71,7 @@ class GroupTable:
         rows = db.execute(
             f"SELECT * FROM {self._name} WHERE {OPENED} <= ? ORDER BY {order}", (opened,)
         )
-        while some := [tuple(row) for row in itertools.islice(rows, _ROWS_AT_ONCE)]:
-            yield table_from(some, self._schema)
+        yield from tables_from(rows, self._schema)
 
     def forget(self, db: apsw.Connection, opened: int) -> int:
         """Remove the groups opened up to a time; return their number."""

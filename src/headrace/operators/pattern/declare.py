@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Several
 from datetime import timedelta
+from typing import Any
 
 from headrace.clock import micros
 from headrace.errors import InvalidPipeline
+from headrace.log.settings import format_span
 from headrace.operators.pattern.matching import ENDED, PLACES, STARTED, Sequence
 from headrace.operators.stateful.declare import Stateful, stateful
+from headrace.pipeline.arguments import declaration
 from headrace.pipeline.expressions import Expression, check_columns, not_there
-from headrace.pipeline.row_steps import check_new_names, project, time_column
+from headrace.pipeline.row_steps import check_new_names, project, time_column, with_keys
 from headrace.pipeline.stream import Stream
 from headrace.pipeline.where import Where, caller, declared_at
 
@@ -23,6 +26,7 @@ _MOST_ROWS = 32
 _TICK = timedelta(microseconds=1)
 
 
+@declaration
 def pattern(
     stream: Stream,
     *,
@@ -41,7 +45,7 @@ def pattern(
     `by`, `started_at` and `ended_at`, and the times of each step: `NAME_first`, `NAME_last`.
     """
     where = caller()
-    keys = (by,) if isinstance(by, str) else tuple(by)
+    stream, keys = with_keys(stream, by, where)
     names, conditions, times = _read_steps(steps, stream, where)
     time = time_column(stream)
     if time is None:
@@ -53,7 +57,9 @@ def pattern(
         if key not in stream.columns:
             raise not_there(f"There is no key column {key!r}", key, stream.columns, where)
     if within <= timedelta(0):
-        raise InvalidPipeline(f"within must be positive: {within}", hint=f"See {where}")
+        raise InvalidPipeline(
+            f"within must be positive: {format_span(within)}", hint=f"See {where}"
+        )
     made = [*keys, STARTED, ENDED]
     made += [f"{name}_{end}" for name in names for end in ("first", "last")]
     taken = sorted({name for name in (*keys, time) if name in names})
@@ -89,8 +95,9 @@ def _read_steps(
     steps: Several[Step], stream: Stream, where: Where
 ) -> tuple[tuple[str, ...], tuple[Expression, ...], tuple[int, ...]]:
     names, conditions, times = [], [], []
-    for step in steps:
-        if not 2 <= len(step) <= 3:
+    given: Several[Any] = steps
+    for step in given:
+        if not isinstance(step, tuple | list) or not 2 <= len(step) <= 3:
             raise InvalidPipeline(
                 f"Invalid step {step!r}",
                 hint=f"A step is a name, a condition and a count: ('failed', 'not ok', 3). "
@@ -98,7 +105,7 @@ def _read_steps(
             )
         name, condition, *more = step
         count = more[0] if more else 1
-        if count < 1:
+        if not isinstance(count, int) or count < 1:
             raise InvalidPipeline(
                 f"Step {name!r} cannot occur {count!r} times", hint=f"Use 1 or more. See {where}"
             )

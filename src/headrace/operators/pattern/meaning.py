@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from headrace.clock import to_datetime
 from headrace.operators.pattern.matching import ENDED, STARTED
 from headrace.operators.pattern.matching import Sequence as Pattern
 from headrace.operators.stateful.declare import Stateful
 from headrace.operators.stateful.meaning import Folded, Given, taken
-
-Row = dict[str, Any]
+from headrace.oracle.rows import Row
 
 
 def matched(step: Stateful, found: Folded, now: int | None) -> list[Row]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from headrace.errors import InvalidPipeline
+from headrace.pipeline.arguments import declaration
 from headrace.pipeline.expressions import not_there
 from headrace.pipeline.stream import RowStep, Stream, Text, Wanted
 from headrace.pipeline.where import Where, caller
@@ -30,6 +31,7 @@ class Remote:
     cache: int
     cache_for: timedelta
     where: Where = field(repr=False, compare=False)
+    noun: ClassVar[str] = "a remote table"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -40,16 +42,11 @@ class Remote:
 class Fetched(RowStep):
     """Rows of a stream with the columns fetched for their keys."""
 
-    input: Stream
     remote: Remote
     on: tuple[str, str]
     how: str
     prefix: str
     package = "headrace.operators.remote_lookup"
-
-    @property
-    def upstream(self) -> tuple[Stream, ...]:
-        return (self.input,)
 
     @property
     def from_remote(self) -> tuple[tuple[str, str], ...]:
@@ -69,6 +66,7 @@ class Fetched(RowStep):
         }
 
 
+@declaration
 def remote(
     fetch: Fetch,
     *,
@@ -88,8 +86,6 @@ def remote(
     columns = parse_schema(schema)
     if key not in columns.names:
         raise not_there(f"The key {key!r} is not in the schema", key, columns.names, where)
-    if not callable(fetch):
-        raise InvalidPipeline(f"{fetch!r} is not callable", hint=f"Pass a function. See {where}")
     if timeout <= timedelta(0) or cache_for < timedelta(0) or cache < 0:
         raise InvalidPipeline(
             f"Invalid timeout {timeout}, or invalid cache of {cache:,} for {cache_for}",

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from headrace.clock import micros
 from headrace.operators.remote_lookup.declare import Fetched
 from headrace.operators.remote_lookup.workers import Fetching
-from headrace.plan.counters import Counters
+from headrace.plan.counters import Counters, counted
 from headrace.plan.python_operators import map_in_arrow
 
 _KNOWN = "_known"
@@ -37,8 +37,6 @@ def rows(stream: Fetched, given: DataFrame, counters: Counters | None) -> DataFr
     kinds = StructType([*given.schema.fields, *more.fields]).add(_KNOWN, "boolean")
     found = map_in_arrow(given, fetching, kinds)
     if stream.how == "inner":
-        if counters is not None:
-            name = counters.name(counters.filtered, "filtered")
-            found = found.observe(name, F.count_if(~F.col(_KNOWN)).alias("n"))
+        found = counted(found, counters, "filtered", F.count_if(~F.col(_KNOWN)))
         found = found.where(_KNOWN)
     return found.drop(_KNOWN)

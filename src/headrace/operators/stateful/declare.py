@@ -7,16 +7,18 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from headrace.clock import micros
 from headrace.errors import InvalidPipeline, InvalidSchema
-from headrace.pipeline.arrival import warn_of_arrival
+from headrace.log.settings import format_span
+from headrace.pipeline.arguments import declaration
 from headrace.pipeline.expressions import not_there
-from headrace.pipeline.row_steps import check_new_names
-from headrace.pipeline.stream import Late, Stream, Text, has_results, sources
+from headrace.pipeline.row_steps import check_new_names, with_keys
+from headrace.pipeline.stream import KeyedState, Stream, Text, check_has_time, sources
+from headrace.pipeline.time import warn_of_arrival
 from headrace.pipeline.where import Where, caller
 from headrace.schema.ddl import format_schema, parse_schema
 
@@ -33,19 +35,16 @@ _MOST_BUCKETS = 10_000
 
 
 @dataclass(frozen=True)
-class Stateful(Stream):
+class Stateful(KeyedState):
     """The output of a function over the rows and the state of each key.
 
     `identity` changes with the function. `kept` has the state columns without the key.
     """
 
-    input: Stream
     function: Function = field(repr=False)
     identity: tuple[str, str]
-    by: tuple[str, ...]
     kept: pa.Schema
     output: pa.Schema
-    delay: timedelta
     ttl: timedelta
     order: Order
     buckets: int
@@ -53,27 +52,7 @@ class Stateful(Stream):
     event_time: str | None
     with_key: bool
     """True if the output starts with the key columns."""
-    is_result = True
-
-    @property
-    def upstream(self) -> tuple[Stream, ...]:
-        return (self.input,)
-
-    @property
-    def watermark_delay(self) -> timedelta:
-        return self.delay
-
-    @property
-    def in_order(self) -> bool:
-        return True
-
-    @property
-    def has_spark_state(self) -> bool:
-        return True
-
-    @property
-    def keyed_by(self) -> tuple[str, ...]:
-        return self.by
+    noun = "a stateful step"
 
     def output_time(self, columns: Sequence[str]) -> str | None:
         return self.event_time
@@ -102,12 +81,8 @@ class Stateful(Stream):
         key = [columns.field(name) for name in self.by] if self.with_key else []
         return pa.schema([*key, *self.output])
 
-    @property
-    def late(self) -> Late:
-        """The late rows, with the watermark at their arrival and their lateness."""
-        return Late((*self.input.columns, "watermark", "late_by"), self.where, self)
 
-
+@declaration
 def stateful(
     stream: Stream,
     function: Function,
@@ -144,7 +119,7 @@ def stateful(
     columns of `by`.
     """
     where = caller()
-    keys = (by,) if isinstance(by, str) else tuple(by)
+    stream, keys = with_keys(stream, by, where)
     if not keys:
         raise InvalidPipeline("State needs a key", hint=f"by='user'? See {where}")
     for key in keys:
@@ -152,17 +127,8 @@ def stateful(
             raise not_there(f"There is no column {key!r} to keep state by", key,
                             stream.columns, where)  # fmt: skip
     warn_of_arrival([source.topic for source in sources(stream)], keys, where)
-    if has_results(stream):
-        raise InvalidPipeline(
-            "Results have no event time of their own to keep state by",
-            hint=f"Publish them to a topic and read that. See {where}",
-        )
-    if not callable(function):
-        raise InvalidPipeline(
-            f"{function!r} is not callable",
-            hint=f"It takes two tables, the state and the events. See {where}",
-        )
-    _check_choices(delay, ttl, order, buckets, on_error, where)
+    check_has_time(stream, "to keep state by", "read", where)
+    _check_choices(delay, ttl, buckets, where)
     kept, made = _columns("state", state, where), _columns("output", output, where)
     both = sorted({*kept.names} & {*keys})
     if both:
@@ -185,27 +151,21 @@ def stateful(
             hint=f"with_key already adds the key. See {where}",
         )
     return Stateful(
-        columns, where, stream, function, identity, keys, kept, made, delay, ttl, order, buckets,
+        columns, where, stream, keys, delay, function, identity, kept, made, ttl, order, buckets,
         on_error, time, with_key,
     )  # fmt: skip
 
 
-def _check_choices(
-    delay: timedelta, ttl: timedelta, order: str, buckets: int, on_error: str, where: Where
-) -> None:
+def _check_choices(delay: timedelta, ttl: timedelta, buckets: int, where: Where) -> None:
     if delay < timedelta(0):
-        raise InvalidPipeline(f"delay cannot be negative: {delay}", hint=f"See {where}")
+        raise InvalidPipeline(
+            f"delay cannot be negative: {format_span(delay)}", hint=f"See {where}"
+        )
     if ttl <= timedelta(0):
         raise InvalidPipeline(
-            f"ttl must be positive: {ttl}",
+            f"ttl must be positive: {format_span(ttl)}",
             hint=f"It is the time for which a key without new rows is kept. See {where}",
         )
-    for name, value, choices in (("order", order, Order), ("on_error", on_error, OnError)):
-        if value not in get_args(choices):
-            raise InvalidPipeline(
-                f"{name} cannot be {value!r}",
-                hint=f"Use {' or '.join(map(repr, get_args(choices)))}. See {where}",
-            )
     if buckets < 1:
         raise InvalidPipeline(f"buckets cannot be {buckets!r}", hint=f"Use 1 or more. See {where}")
     if buckets > _MOST_BUCKETS:
@@ -220,7 +180,7 @@ def _columns(what: str, ddl: str, where: Where) -> pa.Schema:
         schema = parse_schema(ddl)
     except InvalidSchema as error:
         raise InvalidPipeline(
-            f"Cannot parse the {what} {ddl!r}: {error.message}", hint=f"{error.hint} See {where}"
+            f"Cannot parse the {what} {ddl!r}: {error.message}", hint=f"{error.hint}. See {where}"
         ) from None
     check_new_names(schema.names, where)
     return pa.schema([field.with_nullable(True) for field in schema])

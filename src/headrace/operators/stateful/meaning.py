@@ -11,10 +11,7 @@ import pyarrow as pa
 from headrace.clock import micros, to_datetime, to_micros
 from headrace.operators.stateful.declare import TIMER, Stateful
 from headrace.oracle.events import Event
-from headrace.oracle.rows import rows_of
-from headrace.pipeline.stream import sources
-
-Row = dict[str, Any]
+from headrace.oracle.rows import Fates, Row, rows_of, watermark_of
 
 
 @dataclass(frozen=True)
@@ -28,14 +25,12 @@ class Given:
 
 
 @dataclass
-class Folded:
+class Folded(Fates):
     """The output of a function, and the fate of every row."""
 
     rows: list[Row] = field(default_factory=list)
     late: list[Given] = field(default_factory=list)
-    dead: list[tuple[Event, str]] = field(default_factory=list)
     failed: list[Given] = field(default_factory=list)
-    rows_in: int = 0
     taken: int = 0
     by_key: dict[tuple[Any, ...], list[Given]] = field(default_factory=dict)
     states: dict[tuple[Any, ...], Row] = field(default_factory=dict)
@@ -52,7 +47,7 @@ def folded(
     `columns` are those of the rows that the function gets.
     """
     found = judged(step, events)
-    now = watermark_of(step, frontiers)
+    now = watermark_of(step, frontiers, step.delay)
     for key, rows in taken(step, found, now):
         one_key = _Key(step, columns, found)
         for one in rows:
@@ -67,13 +62,7 @@ def folded(
 def judged(step: Stateful, events: Iterable[Event]) -> Folded:
     """Every row before a function sees it: dead, late, or taken for its key."""
     found = Folded()
-    for event in events:
-        found.rows_in += 1
-        if event.dead is not None:
-            found.dead.append((event, event.dead))
-            continue
-        moment = event.event_time
-        assert moment is not None
+    for event, moment in found.living(events):
         watermark = None if event.frontier is None else event.frontier - micros(step.delay)
         for number, row in enumerate(rows_of(step.input, event)):
             place = (event.commit, event.partition, event.offset, event.topic.name, number)
@@ -85,13 +74,6 @@ def judged(step: Stateful, events: Iterable[Event]) -> Folded:
                 key = tuple(row[name] for name in step.by)
                 found.by_key.setdefault(key, []).append(one)
     return found
-
-
-def watermark_of(step: Stateful, frontiers: Mapping[str, int | None]) -> int | None:
-    """The time up to which all further rows are late."""
-    reached = [frontiers[source.topic.name] for source in sources(step)]
-    known = [frontier for frontier in reached if frontier is not None]
-    return min(known) - micros(step.delay) if len(known) == len(reached) else None
 
 
 def taken(

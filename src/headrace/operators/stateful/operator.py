@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import ClassVar
 
 from headrace.log import Log
 from headrace.log.settings import format_span as span
 from headrace.operators.contract import (
     IN_BATCHES,
-    STATE_BY_COMMIT,
     USE_ALERTS,
     Fact,
     Operator,
@@ -18,24 +16,22 @@ from headrace.operators.contract import (
     Term,
     late_fact,
     listed,
+    span_text,
 )
 from headrace.operators.stateful.declare import TIMER, Stateful
-
-
-def _span(value: int) -> str:
-    return span(timedelta(microseconds=value))
 
 
 class StatefulOperator(Operator[Stateful]):
     """A user function over the rows and the state of each key."""
 
     package = "headrace.operators.stateful"
+    state_by_commit = True
     terms: ClassVar[Mapping[str, Term]] = {
         "function": Term("function", lambda value: " of ".join(reversed(value))),
         "state": Term("state"),
         "output": Term("output"),
-        "delay": Term("delay", _span),
-        "ttl": Term("ttl", _span),
+        "delay": Term("delay", span_text),
+        "ttl": Term("ttl", span_text),
         "order": Term("order"),
         "buckets": Term("number of buckets"),
     }
@@ -59,9 +55,6 @@ class StatefulOperator(Operator[Stateful]):
             ("late", late_fact(delay)),
             ("fails", f"if the function raises for a key, {failing}"),
         ]
-
-    def needs_commits(self, stream: Stateful) -> str | None:
-        return STATE_BY_COMMIT
 
     def refuses_real_time(self, stream: Stateful) -> Refusal | None:
         return Refusal("its state is in a Python function", f"{USE_ALERTS}. {IN_BATCHES}")

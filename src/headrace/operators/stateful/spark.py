@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from headrace.operators.stateful.outcome import Outcome
 from headrace.operators.stateful.spread import labels
 from headrace.operators.stateful.user_call import Signature
 from headrace.operators.stateful.workers import BUCKET, PACKED, REPORT, Pack, Site, Visitor
-from headrace.pipeline.row_steps import time_column
+from headrace.pipeline.row_steps import splits, time_column
 from headrace.pipeline.stream import sources
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import arrow_schema
@@ -31,9 +30,8 @@ from headrace.plan.batch import Shapes, Sink
 from headrace.plan.compile import Compiler
 from headrace.plan.late_rows import late_rows, too_late
 from headrace.plan.lateness import Closing
+from headrace.plan.plans import Job, StreamPlan
 from headrace.plan.python_operators import map_in_arrow, transform_with_state
-from headrace.plan.reads import splits
-from headrace.plan.stream_plan import Job, StreamPlan
 
 SETTINGS = {
     # The only state store of Spark that supports user-defined state.
@@ -50,61 +48,62 @@ MOST_BYTES = 64 << 20
 """The limit of a bucket, which is written whole and copied several times in memory."""
 
 
-@dataclass(frozen=True)
-class Keyed:
-    """The frames of a step with state, made by a compiler."""
+class StatefulPlan(StreamPlan):
+    """Keeps state in Spark's state store, in buckets that its Python workers visit."""
 
-    step: Stateful
-    compiler: Compiler
-    name: str
-    log: str
-    checkpoint: Path
-    folder: Path
+    settings = SETTINGS
+    ticks = True
 
-    def streamed(self) -> DataFrame:
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        assert isinstance(job.step.stream, Stateful)
+        self._step = step = job.step.stream
+        self.closing = Closing.after(micros(step.delay))
+        sketch = job.sketch()
+        output = self._rules(sketch.rows(step.input)).signature.output
+        self.shapes = Shapes(output, arrow_schema(self.late(sketch)))
+
+    def streamed(self, compiler: Compiler) -> DataFrame:
         """The report of each bucket's visit."""
-        rows = self._rows().where(~too_late(self.step.delay))
+        job, rows = self.job, compiler.rows(self._step.input)
+        rows = rows.where(~too_late(self._step.delay))
         rules = self._rules(rows)
-        watermark = F.col(metadata.FRONTIER) - F.lit(micros(self.step.delay))
+        watermark = F.col(metadata.FRONTIER) - F.lit(micros(self._step.delay))
         made = {
             metadata.TIME: F.unix_micros(metadata.TIME),
             WATERMARK: F.greatest(watermark, F.lit(metadata.NO_FRONTIER)),
             metadata.INDEX: F.col(metadata.INDEX).cast("array<int>"),
         }
-        keys = [F.col(f"`{key}`") for key in self.step.by]
-        bucket = F.pmod(F.xxhash64(*keys), F.lit(self.step.buckets)).cast("int")
+        keys = [F.col(f"`{key}`") for key in self._step.by]
+        bucket = F.pmod(F.xxhash64(*keys), F.lit(self._step.buckets)).cast("int")
         # Every column costs on its way to Python, so the event time is sent only once.
-        time = time_column(self.step.input)
+        time = time_column(self._step.input)
         sent = [name for name in rules.order if name != metadata.TIME or time is None]
         chosen = rows.select(
             bucket.alias(BUCKET),
-            *(F.col(f"`{name}`") for name in self.step.input.columns),
+            *(F.col(f"`{name}`") for name in self._step.input.columns),
             *(made.get(name, F.col(name)).alias(name) for name in sent),
         )
-        packed = map_in_arrow(chosen, Pack(rules.rows, self.step.buckets, time), PACKED)
+        packed = map_in_arrow(chosen, Pack(rules.rows, self._step.buckets, time), PACKED)
         site = Site(
-            self.log, str(self.checkpoint), str(self.folder), micros(self.step.delay), MOST_BYTES
+            job.log.url, str(job.checkpoint), str(job.staging), micros(self._step.delay), MOST_BYTES
         )
-        _by_value(self.step.function)
+        _by_value(self._step.function)
         return transform_with_state(packed, BUCKET, Visitor(rules, site), REPORT)
 
-    def schema(self) -> pa.Schema:
-        """The output columns; raises if state cannot be kept by these keys."""
-        return self._rules(self._rows()).signature.output
+    def late(self, compiler: Compiler) -> DataFrame:
+        rows = compiler.rows(self._step.input)
+        return late_rows(rows, self._step.input.columns, self._step.delay)
 
-    def late(self) -> DataFrame:
-        """The late rows, with the watermark at their arrival."""
-        return late_rows(self._rows(), self.step.input.columns, self.step.delay)
-
-    def outcome(self, batch: DataFrame) -> Outcome:
+    def results(self, batch: DataFrame, sink: Sink, revision: int | None) -> Outcome:
         """The results of the buckets in a batch; raises if one of them failed."""
-        Outcome(self.folder, (), (), 0, 0).remove()
+        Outcome(self.job.staging, (), (), 0, 0).remove()
         reports = sorted(batch.toArrow().to_pylist(), key=lambda row: int(row["bucket"]))
         for row in reports:
             if row["error"]:
                 raise self._error(json.loads(row["error"]))
         return Outcome(
-            self.folder,
+            self.job.staging,
             tuple(Path(row["output"]) for row in reports if row["output"]),
             tuple(Path(row["failures"]) for row in reports if row["failures"]),
             sum(row["taken"] for row in reports),
@@ -114,13 +113,14 @@ class Keyed:
         )
 
     def _error(self, report: dict[str, Any]) -> PipelineError:
-        name, step = self.step.identity[0], f"Step {self.name!r}"
+        name, step = self._step.identity[0], f"Step {self.job.step.name!r}"
         if "bytes" in report:
             size, most = report["bytes"] >> 20, MOST_BYTES >> 20
-            bucket = labels(self.step.buckets).index(report["bucket"])
+            bucket = labels(self._step.buckets).index(report["bucket"])
             much = (
                 f"{step} has {size} MB of {report['what']} in bucket {bucket} of "
-                f"{self.step.buckets}, in {report['rows']:,} rows: more than the limit of {most} MB"
+                f"{self._step.buckets}, in {report['rows']:,} rows: more than the limit of "
+                f"{most} MB"
             )
             again = "This makes it another step, which is computed again from the log"
             if 2 * report["of_key"] > report["rows"] > 1:
@@ -128,13 +128,13 @@ class Keyed:
                 return CrowdedKey(
                     f"{much}. {report['of_key']:,} of them have one key, {key}",
                     hint="If the key is a placeholder, filter it out; else keep state by more "
-                    f"columns, or use a shorter delay. {again}. See {self.step.where}",
+                    f"columns, or use a shorter delay. {again}. See {self._step.where}",
                     key=report["key"],
                     rows=report["of_key"],
                 )
             return PipelineError(much, hint=f"Use more buckets, or a shorter ttl or delay. {again}")
         at = f" at {report['where']}" if report["where"] else ""
-        row = {k: v for k, v in report["row"].items() if k in self.step.input.columns}
+        row = {k: v for k, v in report["row"].items() if k in self._step.input.columns}
         if row:
             of = [
                 report["row"].get(n) for n in (metadata.PARTITION, metadata.OFFSET, metadata.COMMIT)
@@ -147,16 +147,13 @@ class Keyed:
         return PipelineError(
             f"{step} failed in {name}{at}: {report['reason']}, {about}{many}",
             hint="Nothing of this batch was stored. With on_error='dead letter', such rows become "
-            f"dead letters. See {self.step.where}",
+            f"dead letters. See {self._step.where}",
             where=report["where"],
             row=row,
         )
 
-    def _rows(self) -> DataFrame:
-        return self.compiler.rows(self.step.input)
-
     def _rules(self, rows: DataFrame) -> Rules:
-        step = self.step
+        step = self._step
         own = rows.select(*(F.col(f"`{name}`") for name in step.input.columns))
         events = pa.schema(
             [field.with_nullable(True) for field in to_arrow_schema(own.schema, timezone="UTC")]
@@ -180,34 +177,6 @@ class Keyed:
             micros(step.ttl),
             step.on_error == "dead letter",
         )
-
-
-class StatefulPlan(StreamPlan):
-    """Keeps state in Spark's state store, in buckets that its Python workers visit."""
-
-    settings = SETTINGS
-    ticks = True
-
-    def __init__(self, job: Job) -> None:
-        super().__init__(job)
-        assert isinstance(job.step.stream, Stateful)
-        self._step = step = job.step.stream
-        self.closing = Closing.after(micros(step.delay))
-        sketch = self._keyed(job.sketch())
-        self.shapes = Shapes(sketch.schema(), arrow_schema(sketch.late()))
-
-    def streamed(self, compiler: Compiler) -> DataFrame:
-        return self._keyed(compiler).streamed()
-
-    def results(self, batch: DataFrame, sink: Sink, revision: int | None) -> Outcome:
-        return self._keyed(self.job.sketch()).outcome(batch)
-
-    def late(self, compiler: Compiler) -> DataFrame:
-        return self._keyed(compiler).late()
-
-    def _keyed(self, compiler: Compiler) -> Keyed:
-        job = self.job
-        return Keyed(self._step, compiler, job.step.name, job.log.url, job.checkpoint, job.staging)
 
 
 plan = StatefulPlan

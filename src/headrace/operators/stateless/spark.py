@@ -11,8 +11,8 @@ from headrace.plan import metadata
 from headrace.plan.arrow_frames import arrow_schema
 from headrace.plan.batch import Rows, Shapes, Sink
 from headrace.plan.compile import Compiler
+from headrace.plan.plans import Job, StreamPlan
 from headrace.plan.staging import stage
-from headrace.plan.stream_plan import Job, StreamPlan
 
 
 class RowPlan(StreamPlan):

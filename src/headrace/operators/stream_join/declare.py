@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from headrace.clock import micros
 from headrace.errors import InvalidPipeline
+from headrace.log.settings import format_span
+from headrace.pipeline.arguments import declaration
 from headrace.pipeline.joins import On, check_apart, check_times, equal_columns
 from headrace.pipeline.row_steps import check_new_names
-from headrace.pipeline.stream import Late, Source, Stream, Text, has_results, sources
+from headrace.pipeline.stream import Late, Source, Stream, Text, check_has_time, sources
 from headrace.pipeline.where import Where, caller
 
 How = Literal["inner", "left", "right", "full", "anti"]
@@ -39,6 +41,7 @@ class Join(Stream):
     prefix: str
     limit: int = field(default=LIMIT, compare=False)
     """The most rows of one key on one side, in the time for which they are held."""
+    noun = "a join"
     is_result = True
 
     @property
@@ -89,6 +92,7 @@ class Join(Stream):
         return Late((*columns, SIDE, "watermark", "late_by"), self.where, self)
 
 
+@declaration
 def join(
     left: Stream,
     right: Stream,
@@ -119,22 +123,15 @@ def join(
     for name, span in (("before", before), ("after", after), ("delay", delay)):
         if span < timedelta(0):
             raise InvalidPipeline(
-                f"{name} cannot be negative: {span}",
+                f"{name} cannot be negative: {format_span(span)}",
                 hint=f"`before` is for right rows that happened first. See {where}",
             )
     if limit < 1:
         raise InvalidPipeline(
             f"limit cannot be {limit}", hint=f"It is the most rows of one key. See {where}"
         )
-    if how not in get_args(How):
-        raise InvalidPipeline(
-            f"how cannot be {how!r}", hint=f"Use {', '.join(get_args(How))}. See {where}"
-        )
-    if has_results(left) or has_results(right):
-        raise InvalidPipeline(
-            "Results have no event time of their own to join by",
-            hint=f"Publish them to a topic and join that. See {where}",
-        )
+    for stream in (left, right):
+        check_has_time(stream, "to join by", "join", where)
     _check_clocks((*sources(left), *sources(right)), where)
     made = Join((), where, left, right, equal, before, after, how, delay, prefix, limit)
     names = [*left.columns, *(name for _, name in made.from_right)]

@@ -8,7 +8,6 @@ together could not bring any key to the limit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -21,14 +20,13 @@ from headrace.clock import micros, to_text
 from headrace.errors import CrowdedKey
 from headrace.log import Log
 from headrace.operators.stream_join.declare import Join
-from headrace.pipeline.row_steps import Explode, project
+from headrace.pipeline.row_steps import Explode, branches, needed_columns, project
 from headrace.pipeline.stream import Stream, contains, sources
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import arrow_schema
 from headrace.plan.late_rows import too_late
-from headrace.plan.position import Position, beginning, position_at
+from headrace.plan.position import Position, Positions, beginning, position_at
 from headrace.plan.range_read import RangeRead
-from headrace.plan.reads import branches, needed_columns
 from headrace.plan.waiting import commits_of
 from headrace.schema.python_rows import to_rows
 
@@ -50,7 +48,7 @@ class HotKeys:
             for side, at, wait in sides
         ]
 
-    def check(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> None:
+    def check(self, start: Positions, end: Positions) -> None:
         """Raise `CrowdedKey` if a key exceeds the limit with the rows between two positions."""
         for side in self._sides:
             found = side.hottest(start, end)
@@ -93,14 +91,14 @@ class SideKeys:
     wait: timedelta
     join: Join
     counted: pa.Table | None = None
-    upto: Mapping[str, Position] = field(default_factory=dict)
+    upto: Positions = field(default_factory=dict)
 
     @property
     def span(self) -> int:
         """The length of a period: the time for which a row is held."""
         return max(micros(self.wait) + micros(self.join.delay), 1)
 
-    def hottest(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> Hot | None:
+    def hottest(self, start: Positions, end: Positions) -> Hot | None:
         """The key with the most rows; None if no key can exceed the limit."""
         if not self.upto:
             self.upto = {topic: beginning(self.between.log, topic) for topic in self._topics}
@@ -123,7 +121,7 @@ class SideKeys:
             timedelta(microseconds=self.span),
         )
 
-    def _possible(self, end: Mapping[str, Position]) -> int:
+    def _possible(self, end: Positions) -> int:
         """The most rows that a key can have: its counted rows plus all uncounted ones."""
         if contains(self.side, Explode):
             return self.join.limit + 1  # a row of the log may become any number of rows
@@ -132,7 +130,7 @@ class SideKeys:
         new = {topic: end[topic].rows_after(self.upto[topic]) for topic in self._topics}
         return most + sum(ways[topic] * rows for topic, rows in new.items())
 
-    def _drop_closed(self, start: Mapping[str, Position]) -> None:
+    def _drop_closed(self, start: Positions) -> None:
         """Drop the periods for which no more rows can arrive."""
         log = self.between.log
         commits = {topic: start[topic].commit for topic in self._topics}
@@ -156,7 +154,7 @@ class SideKeys:
     def _topics(self) -> list[str]:
         return [source.topic.name for source in sources(self.side)]
 
-    def _count(self, end: Mapping[str, Position]) -> pa.Table:
+    def _count(self, end: Positions) -> pa.Table:
         """The hottest keys among the rows that were not counted yet."""
         chosen = project(self.side, [(name, f"`{name}`") for name in self.keys], self.join.where)
         compiler = self.between.compiler(self.upto, end, needed=needed_columns(chosen))

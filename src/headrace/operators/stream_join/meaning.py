@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from headrace.clock import micros, to_datetime
 from headrace.operators.stream_join.declare import JOINED_AT, Join
 from headrace.oracle.events import Event
-from headrace.oracle.rows import rows_of
-from headrace.pipeline.stream import Stream, sources
-
-Row = dict[str, Any]
+from headrace.oracle.rows import Fates, Row, rows_of, watermark_of
 
 
 @dataclass(frozen=True)
@@ -26,14 +22,12 @@ class Side:
 
 
 @dataclass
-class Joined:
+class Joined(Fates):
     """The results of a join, and the fate of every row."""
 
     pairs: list[Row] = field(default_factory=list)
     unmatched: list[Row] = field(default_factory=list)
     late: list[tuple[str, Side]] = field(default_factory=list)
-    dead: list[tuple[Event, str]] = field(default_factory=list)
-    rows_in: int = 0
     counted: int = 0
 
     @property
@@ -45,13 +39,8 @@ def joined(join: Join, events: Iterable[Event], frontiers: dict[str, int | None]
     """The rows of a join, at the given frontier of each topic."""
     found = Joined()
     sides: dict[str, list[Side]] = {"left": [], "right": []}
-    for event in sorted(events, key=lambda e: (e.commit, e.topic.name, e.partition, e.offset)):
-        found.rows_in += 1
-        if event.dead is not None:
-            found.dead.append((event, event.dead))
-            continue
-        moment = event.event_time
-        assert moment is not None
+    ordered = sorted(events, key=lambda e: (e.commit, e.topic.name, e.partition, e.offset))
+    for event, moment in found.living(ordered):
         watermark = None if event.frontier is None else event.frontier - micros(join.delay)
         for name, stream in (("left", join.left), ("right", join.right)):
             for row in rows_of(stream, event):
@@ -71,14 +60,14 @@ def joined(join: Join, events: Iterable[Event], frontiers: dict[str, int | None]
                     found.pairs.append(_pair(join, left, right))
     after, before = micros(join.after), micros(join.before)
     if join.keeps_left:
-        closed = _watermark(join, join.right, frontiers)
+        closed = watermark_of(join.right, frontiers, join.delay)
         found.unmatched += [
             _alone(join, left=side, known=side.moment + after)
             for side in lonely_left
             if closed is not None and side.moment + after <= closed
         ]
     if join.keeps_right:
-        closed = _watermark(join, join.left, frontiers)
+        closed = watermark_of(join.left, frontiers, join.delay)
         found.unmatched += [
             _alone(join, right=side, known=side.moment + before)
             for side in lonely_right
@@ -93,14 +82,6 @@ def _match(join: Join, left: Side, right: Side) -> bool:
         left.row[mine] is not None and left.row[mine] == right.row[theirs]
         for mine, theirs in join.on
     )
-
-
-def _watermark(join: Join, stream: Stream, frontiers: dict[str, int | None]) -> int | None:
-    """The time up to which all further rows of a stream are late."""
-    reached = [frontiers[source.topic.name] for source in sources(stream)]
-    if None in reached:
-        return None
-    return min(frontier for frontier in reached if frontier is not None) - micros(join.delay)
 
 
 def _pair(join: Join, left: Side, right: Side) -> Row:

@@ -12,13 +12,13 @@ from headrace.log import Log
 from headrace.log.settings import format_span as span
 from headrace.operators.contract import (
     IN_BATCHES,
-    STATE_BY_COMMIT,
     Fact,
     Operator,
     Refusal,
     Term,
     late_fact,
     listed,
+    span_text,
 )
 from headrace.operators.stream_join.declare import Join
 from headrace.pipeline.stream import Stream, sources
@@ -28,7 +28,7 @@ _FIRST = 100
 
 
 def _bounds(value: list[int]) -> str:
-    before, after, delay = (span(timedelta(microseconds=part)) for part in value)
+    before, after, delay = map(span_text, value)
     return f"{before} before to {after} after, with a delay of {delay},"
 
 
@@ -36,6 +36,7 @@ class StreamJoinOperator(Operator[Join]):
     """Pairs of rows with the same key that happened within a time bound."""
 
     package = "headrace.operators.stream_join"
+    state_by_commit = True
     terms: ClassVar[Mapping[str, Term]] = {
         "join": Term("kind of join"),
         "on": Term("join condition"),
@@ -77,9 +78,6 @@ class StreamJoinOperator(Operator[Join]):
             ("emits", emits[stream.how]),
             *estimates,
         ]
-
-    def needs_commits(self, stream: Join) -> str | None:
-        return STATE_BY_COMMIT
 
     def refuses_real_time(self, stream: Join) -> Refusal | None:
         return Refusal("Spark joins two streams batch by batch", IN_BATCHES)

@@ -8,8 +8,6 @@ and the store removes those that have matched.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 
 import pyarrow as pa
@@ -24,11 +22,12 @@ from headrace.plan import metadata
 from headrace.plan.arrow_frames import arrow_schema
 from headrace.plan.batch import Rows, Shapes, Sink
 from headrace.plan.compile import Compiler, checked, row_place
+from headrace.plan.counters import counted
 from headrace.plan.late_rows import late_columns, too_late
 from headrace.plan.lateness import Closing
-from headrace.plan.position import Position
+from headrace.plan.plans import Job, StreamPlan
+from headrace.plan.position import Positions
 from headrace.plan.staging import stage
-from headrace.plan.stream_plan import Job, StreamPlan
 from headrace.plan.watermark import unshifted
 
 KIND = "_kind"
@@ -41,89 +40,6 @@ LEFT_ROW, RIGHT_ROW = "_left_row", "_right_row"
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-@dataclass(frozen=True)
-class JoinFrames:
-    """The frames of a join, made by a compiler."""
-
-    join: Join
-    compiler: Compiler
-
-    def streamed(self) -> DataFrame:
-        """Pairs, and the rows of the sides whose unmatched rows are emitted."""
-        join = self.join
-        left, right = self._side(join.left, "left"), self._side(join.right, "right")
-        made = self._pairs(left, right)
-        if join.keeps_left:
-            made = made.unionByName(self._alone(left, LEFT), allowMissingColumns=True)
-        if join.keeps_right:
-            made = made.unionByName(self._alone(right, RIGHT), allowMissingColumns=True)
-        return made
-
-    def late(self) -> DataFrame:
-        """The late rows of both sides, with the watermark at their arrival."""
-        join, parts = self.join, []
-        for side, stream in (("left", join.left), ("right", join.right)):
-            rows = self.compiler.rows(stream).where(too_late(join.delay))
-            own = (column.alias(name) for name, column in self._own(side, ""))
-            parts.append(rows.select(*own, F.lit(side).alias(SIDE), *late_columns(join.delay)))
-        made = parts[0].unionByName(parts[1], allowMissingColumns=True)
-        return made.select(*(F.col(f"`{name}`") for name in join.late.columns))
-
-    def _side(self, stream: Stream, side: str) -> DataFrame:
-        """The rows of a side that are in time, under names that the other side does not have."""
-        rows = self.compiler.rows(stream)
-        counters = self.compiler.counters
-        rows = rows.where(~too_late(self.join.delay))
-        if counters is not None:
-            name = counters.name(counters.taken, "taken")
-            rows = rows.observe(name, F.count(F.lit(1)).alias("n"))
-        kept = [F.col(f"`{name}`").alias(f"_{side}_{name}") for name in stream.columns]
-        # Only a stream has a watermark; other frames are used for their columns.
-        met = metadata.MET if metadata.MET in rows.columns else metadata.TIME
-        time = F.col(met).alias(f"_{side}_time")
-        if self.join.how != "inner":
-            kept.append(row_place().alias(f"_{side}_row"))
-        return rows.select(*kept, time)
-
-    def _pairs(self, left: DataFrame, right: DataFrame) -> DataFrame:
-        join = self.join
-        lower, upper = (_interval(span) for span in (join.before, join.after))
-        match = F.expr(
-            f"_right_time >= _left_time - {lower} AND _right_time <= _left_time + {upper}"
-        )
-        for mine, theirs in join.on:
-            match = match & (F.col(f"`_left_{mine}`") == F.col(f"`_right_{theirs}`"))
-        pairs = checked(join.where, left.join, right, match, "inner")
-        known = self._moment(F.greatest("_left_time", "_right_time")).alias(JOINED_AT)
-        if join.how == "anti":
-            return pairs.select(F.lit(PAIR).alias(KIND), LEFT_ROW)
-        columns = self._own("left", "_left_") + self._own("right", "_right_", keys=False)
-        ids = [] if join.how == "inner" else [LEFT_ROW, RIGHT_ROW]
-        made = (column.alias(name) for name, column in columns)
-        return pairs.select(F.lit(PAIR).alias(KIND), *ids, *made, known)
-
-    def _alone(self, rows: DataFrame, kind: int) -> DataFrame:
-        side = "left" if kind == LEFT else "right"
-        wait = self.join.after if kind == LEFT else self.join.before
-        known = self._moment(F.col(f"_{side}_time"), micros(wait))
-        own = [column.alias(name) for name, column in self._own(side, f"_{side}_")]
-        return rows.select(F.lit(kind).alias(KIND), f"_{side}_row", *own, known.alias(JOINED_AT))
-
-    def _moment(self, time: Column, later: int = 0) -> Column:
-        """An unshifted event time, moved by some microseconds."""
-        return F.timestamp_micros(unshifted(time, self.compiler.shift) + F.lit(later))
-
-    def _own(self, side: str, prefix: str, *, keys: bool = True) -> list[tuple[str, Column]]:
-        """The result columns of a side, from its own columns with a prefix."""
-        join = self.join
-        if side == "left":
-            names = [(name, name) for name in join.left.columns]
-        else:
-            names = [(theirs, mine) for mine, theirs in join.on] if keys else []
-            names += join.from_right
-        return [(made, F.col(f"`{prefix}{name}`")) for name, made in names]
-
-
 class JoinPlan(StreamPlan):
     """Two streams in Spark's state, and hot keys found before a batch is joined."""
 
@@ -134,26 +50,97 @@ class JoinPlan(StreamPlan):
         # Spark truncates the bounds of a join to milliseconds.
         self.held = join.delay + _MILLISECOND
         self.closing = Closing.after(micros(join.delay))
-        sketch = JoinFrames(join, job.sketch())
-        self._staged = arrow_schema(sketch.streamed())
+        sketch = job.sketch()
+        self._staged = arrow_schema(self.streamed(sketch))
         rows = pa.schema([self._staged.field(name) for name in join.columns])
-        self.shapes = Shapes(rows, arrow_schema(sketch.late()))
+        self.shapes = Shapes(rows, arrow_schema(self.late(sketch)))
         self._hot_keys = HotKeys(job.spark, job.log, job.step.name, join)
 
     def streamed(self, compiler: Compiler) -> DataFrame:
-        return JoinFrames(self._join, compiler).streamed()
+        """Pairs, and the rows of the sides whose unmatched rows are emitted."""
+        join = self._join
+        left = self._side(compiler, join.left, "left")
+        right = self._side(compiler, join.right, "right")
+        made = self._pairs(left, right, compiler.shift)
+        if join.keeps_left:
+            made = made.unionByName(
+                self._alone(left, LEFT, compiler.shift), allowMissingColumns=True
+            )
+        if join.keeps_right:
+            made = made.unionByName(
+                self._alone(right, RIGHT, compiler.shift), allowMissingColumns=True
+            )
+        return made
 
     def results(self, batch: DataFrame, sink: Sink, revision: int | None) -> Rows:
         return Rows(stage(batch, self.job.staging, self._staged))
 
     def late(self, compiler: Compiler) -> DataFrame:
-        return JoinFrames(self._join, compiler).late()
+        """The late rows of both sides, with the watermark at their arrival."""
+        join, parts = self._join, []
+        for side, stream in (("left", join.left), ("right", join.right)):
+            rows = compiler.rows(stream).where(too_late(join.delay))
+            own = (column.alias(name) for name, column in self._own(side, ""))
+            parts.append(rows.select(*own, F.lit(side).alias(SIDE), *late_columns(join.delay)))
+        made = parts[0].unionByName(parts[1], allowMissingColumns=True)
+        return made.select(*(F.col(f"`{name}`") for name in join.late.columns))
 
-    def check(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> None:
+    def check(self, start: Positions, end: Positions) -> None:
         self._hot_keys.check(start, end)
+
+    def _side(self, compiler: Compiler, stream: Stream, side: str) -> DataFrame:
+        """The rows of a side that are in time, under names that the other side does not have."""
+        rows = compiler.rows(stream).where(~too_late(self._join.delay))
+        rows = counted(rows, compiler.counters, "taken")
+        kept = [F.col(f"`{name}`").alias(f"_{side}_{name}") for name in stream.columns]
+        # Only a stream has a watermark; other frames are used for their columns.
+        met = metadata.MET if metadata.MET in rows.columns else metadata.TIME
+        time = F.col(met).alias(f"_{side}_time")
+        if self._join.how != "inner":
+            kept.append(row_place().alias(f"_{side}_row"))
+        return rows.select(*kept, time)
+
+    def _pairs(self, left: DataFrame, right: DataFrame, shift: int) -> DataFrame:
+        join = self._join
+        lower, upper = (_interval(span) for span in (join.before, join.after))
+        match = F.expr(
+            f"_right_time >= _left_time - {lower} AND _right_time <= _left_time + {upper}"
+        )
+        for mine, theirs in join.on:
+            match = match & (F.col(f"`_left_{mine}`") == F.col(f"`_right_{theirs}`"))
+        pairs = checked(join.where, left.join, right, match, "inner")
+        known = _moment(F.greatest("_left_time", "_right_time"), shift).alias(JOINED_AT)
+        if join.how == "anti":
+            return pairs.select(F.lit(PAIR).alias(KIND), LEFT_ROW)
+        columns = self._own("left", "_left_") + self._own("right", "_right_", keys=False)
+        ids = [] if join.how == "inner" else [LEFT_ROW, RIGHT_ROW]
+        made = (column.alias(name) for name, column in columns)
+        return pairs.select(F.lit(PAIR).alias(KIND), *ids, *made, known)
+
+    def _alone(self, rows: DataFrame, kind: int, shift: int) -> DataFrame:
+        side = "left" if kind == LEFT else "right"
+        wait = self._join.after if kind == LEFT else self._join.before
+        known = _moment(F.col(f"_{side}_time"), shift, micros(wait))
+        own = [column.alias(name) for name, column in self._own(side, f"_{side}_")]
+        return rows.select(F.lit(kind).alias(KIND), f"_{side}_row", *own, known.alias(JOINED_AT))
+
+    def _own(self, side: str, prefix: str, *, keys: bool = True) -> list[tuple[str, Column]]:
+        """The result columns of a side, from its own columns with a prefix."""
+        join = self._join
+        if side == "left":
+            names = [(name, name) for name in join.left.columns]
+        else:
+            names = [(theirs, mine) for mine, theirs in join.on] if keys else []
+            names += join.from_right
+        return [(made, F.col(f"`{prefix}{name}`")) for name, made in names]
 
 
 plan = JoinPlan
+
+
+def _moment(time: Column, shift: int, later: int = 0) -> Column:
+    """An unshifted event time, moved by some microseconds."""
+    return F.timestamp_micros(unshifted(time, shift) + F.lit(later))
 
 
 def _interval(span: timedelta) -> str:

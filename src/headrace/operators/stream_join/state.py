@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import apsw
 import pyarrow as pa
@@ -15,15 +14,13 @@ from headrace.operators.stream_join.spark import KIND, LEFT, LEFT_ROW, PAIR, RIG
 from headrace.pipeline.stream import Stream, sources
 from headrace.plan.batch import Rows, StepBatch
 from headrace.plan.law import Law
-from headrace.plan.position import Position
+from headrace.plan.position import Positions
 from headrace.plan.staging import Staged
 from headrace.plan.steps import Step
 from headrace.store.keeper import Keeper, Passage, Stored
 from headrace.store.outbox import put
 from headrace.store.sqlite.database import PREFIX
-from headrace.store.sqlite.values import check_storable, insert, quoted, sql_type, table_from
-
-_ROWS_AT_ONCE = 50_000
+from headrace.store.sqlite.values import check_storable, insert, quoted, sql_type, tables_from
 
 
 class UnmatchedRows:
@@ -63,8 +60,7 @@ class UnmatchedRows:
             f"SELECT {names} FROM {self._name} WHERE {where} ORDER BY {JOINED_AT}, row",
             (kind, known),
         )
-        while some := [tuple(row) for row in itertools.islice(rows, _ROWS_AT_ONCE)]:
-            yield table_from(some, self._schema)
+        yield from tables_from(rows, self._schema)
         db.execute(f"DELETE FROM {self._name} WHERE {where}", (kind, known))
 
 
@@ -98,7 +94,7 @@ class JoinKeeper(Keeper):
         return Law(counted=batch.taken)
 
     def _settle(
-        self, db: apsw.Connection, alone: UnmatchedRows, rows: Staged, end: Mapping[str, Position]
+        self, db: apsw.Connection, alone: UnmatchedRows, rows: Staged, end: Positions
     ) -> None:
         sides = [(LEFT, LEFT_ROW, self._join.right)] * self._join.keeps_left
         sides += [(RIGHT, RIGHT_ROW, self._join.left)] * self._join.keeps_right

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from headrace.errors import InvalidPipeline
+from headrace.pipeline.arguments import declaration
 from headrace.pipeline.joins import On, check_apart, equal_columns
 from headrace.pipeline.row_steps import check_new_names
 from headrace.pipeline.stream import Stream, Text
@@ -50,6 +51,7 @@ class TableJoin(Stream):
     first: Table
     links: tuple[Link, ...]
     how: TableHow
+    noun = "joined tables"
     is_result = True
     has_checkpoint = False
     changes_rows = True
@@ -112,6 +114,7 @@ class TableJoin(Stream):
         }
 
 
+@declaration
 def join_tables(
     first: Table,
     *others: Table,
@@ -130,20 +133,9 @@ def join_tables(
     found by its key, from columns of one earlier table.
     """
     where = caller()
-    for table in (first, *others):
-        if not isinstance(table, Table):
-            raise InvalidPipeline(
-                "join_tables() joins tables only",
-                hint=f"table(orders, key='id') makes a table from a topic; enrich() joins a stream "
-                f"with a table, and join() two streams. See {where}",
-            )
     if not others:
         raise InvalidPipeline(
             "A join needs two tables", hint=f"join_tables(orders, products, on=...). See {where}"
-        )
-    if how not in get_args(TableHow):
-        raise InvalidPipeline(
-            f"how cannot be {how!r}", hint=f"Use {', '.join(get_args(TableHow))}. See {where}"
         )
     prefixes = [prefix] if isinstance(prefix, str) and len(others) == 1 else prefix
     wanted: Any = [on] if len(others) == 1 else on

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from headrace.operators.table_join.declare import Link, TableJoin
+from headrace.oracle.rows import Row
 from headrace.oracle.tables import Version
 
-Row = dict[str, Any]
 REVISION = "_revision"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.log import Log
-from headrace.operators.contract import IN_BATCHES, STATE_BY_COMMIT, Fact, Operator, Refusal
+from headrace.operators.contract import IN_BATCHES, Fact, Operator, Refusal
 from headrace.operators.table_join.declare import TableJoin
 
 
@@ -11,6 +11,7 @@ class TableJoinOperator(Operator[TableJoin]):
     """A live view of joined tables."""
 
     package = "headrace.operators.table_join"
+    state_by_commit = True
 
     def facts(self, stream: TableJoin, log: Log | None) -> list[Fact]:
         topics = [table.topic for table in stream.tables]
@@ -34,9 +35,6 @@ class TableJoinOperator(Operator[TableJoin]):
             facts.append(("holds", f"the newest version of each {key} of {table.topic}, for good"))
         facts.append(("emits", "whenever one of its tables changes; no row is ever final"))
         return facts
-
-    def needs_commits(self, stream: TableJoin) -> str | None:
-        return STATE_BY_COMMIT
 
     def refuses_real_time(self, stream: TableJoin) -> Refusal | None:
         return Refusal("joined tables are a view, which is stored batch by batch", IN_BATCHES)

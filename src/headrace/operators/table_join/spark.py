@@ -18,12 +18,11 @@ from headrace.plan.arrow_frames import arrow_schema
 from headrace.plan.batch import Sink, StepBatch
 from headrace.plan.crash_points import CrashPoint
 from headrace.plan.law import Law
-from headrace.plan.position import Position
+from headrace.plan.plans import Job, RoundPlan
+from headrace.plan.position import Positions, lowest_frontier
 from headrace.plan.range_read import RangeRead
-from headrace.plan.round_plan import RoundPlan
-from headrace.plan.stream_plan import Job
 from headrace.plan.table_changes import TOMBSTONE, Changes, change_rows
-from headrace.plan.uncounted import Uncounted
+from headrace.plan.uncounted import Uncounted, all_uncounted
 
 
 class TableJoinPlan(RoundPlan):
@@ -46,11 +45,7 @@ class TableJoinPlan(RoundPlan):
         self.shapes = TableShapes(self._rows, None, self._schemas)
 
     def batch(
-        self,
-        sink: Sink,
-        start: Mapping[str, Position],
-        end: Mapping[str, Position],
-        crash_point: CrashPoint,
+        self, sink: Sink, start: Positions, end: Positions, crash_point: CrashPoint
     ) -> StepBatch[TableChanges]:
         """The versions between two positions."""
         while True:
@@ -63,30 +58,24 @@ class TableJoinPlan(RoundPlan):
             if there == self._there(start, end):
                 break
         crash_point("computed")
-        uncounted = self._range.uncounted(self._step.name, self._join, start, end)
+        uncounted = all_uncounted(self._log, self._step.name, self._join, start, end)
         return StepBatch(
             start,
             end,
-            self._range.frontier(end),
+            lowest_frontier(self._log, end),
             None,
             all_dead(uncounted, *(changes.dead for changes in found)),
             self._law(there, uncounted, found),
             TableChanges(tuple(changes.versions for changes in found)),
         )
 
-    def _there(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> dict[str, int]:
+    def _there(self, start: Positions, end: Positions) -> dict[str, int]:
         return {
             topic: self._range.rows(self._log.topic(topic).topic, start[topic], end[topic])
             for topic in end
         }
 
-    def _changes(
-        self,
-        number: int,
-        table: Table,
-        start: Mapping[str, Position],
-        end: Mapping[str, Position],
-    ) -> Changes:
+    def _changes(self, number: int, table: Table, start: Positions, end: Positions) -> Changes:
         schema = self._schemas[number]
         if not end[table.topic].rows_after(start[table.topic]):
             return Changes(schema.empty_table(), None, 0)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-
 import apsw
 import pyarrow as pa
 
@@ -20,9 +17,7 @@ from headrace.store import changelog
 from headrace.store.keeper import Keeper, Passage, Stored
 from headrace.store.outbox import put
 from headrace.store.sqlite.database import PREFIX, rows_of
-from headrace.store.sqlite.values import quoted, shown, table_from
-
-_ROWS_AT_ONCE = 100_000
+from headrace.store.sqlite.values import quoted, shown, tables_from
 
 
 class TableJoinKeeper(Keeper):
@@ -101,7 +96,7 @@ class TableJoinKeeper(Keeper):
             f"SELECT {self._listed('b')} FROM {self._before} b "
             f"WHERE NOT EXISTS (SELECT 1 FROM {self._after} a WHERE {match}) ORDER BY {order}"
         )
-        for rows in self._slices(db, gone, self.schema):
+        for rows in tables_from(db.execute(gone), self.schema):
             put(db, topic, changelog.deletions(*who, key, rows, moment))
         names = self.schema.names
         both = pa.schema([*self.schema, *(f.with_name(f"{f.name} before") for f in self.schema)])
@@ -112,18 +107,12 @@ class TableJoinKeeper(Keeper):
             f"WHERE a.{metadata.REVISION} IS NOT b.{metadata.REVISION} "
             f"ORDER BY {', '.join(f'a.{quoted(k)}' for k in key)}"
         )
-        for rows in self._slices(db, changed, both):
+        for rows in tables_from(db.execute(changed), both):
             was = rows.select(both.names[len(names) :]).rename_columns(names)
             put(db, topic, changelog.changes(*who, key, rows.select(names), was, moment))
 
     def _listed(self, side: str) -> str:
         return ", ".join(f"{side}.{quoted(name)}" for name in self.schema.names)
-
-    def _slices(self, db: apsw.Connection, sql: str, schema: pa.Schema) -> Iterator[pa.Table]:
-        """The rows of a query in slices that fit in memory."""
-        found = db.execute(sql)
-        while some := list(itertools.islice(found, _ROWS_AT_ONCE)):
-            yield table_from([tuple(row) for row in some], schema)
 
 
 keeper = TableJoinKeeper

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, get_args, overload
+from typing import Any, Literal, overload
 
 from headrace.clock import micros
 from headrace.errors import InvalidPipeline
+from headrace.log.settings import format_span
 from headrace.operators.remote_lookup.declare import Fetched, Remote
+from headrace.pipeline.arguments import declaration
 from headrace.pipeline.joins import On, check_apart, check_times, equal_columns
 from headrace.pipeline.row_steps import check_new_names
-from headrace.pipeline.stream import Stream, Text, has_results, sources
+from headrace.pipeline.stream import Stream, Text, check_has_time, sources
 from headrace.pipeline.tables import REVISION, ROW, Table, columns_of
 from headrace.pipeline.where import caller
 
@@ -31,6 +33,7 @@ class Enriched(Stream):
     wait: timedelta
     amend: timedelta | None
     prefix: str
+    noun = "an enrichment"
     is_result = True
     has_checkpoint = False
 
@@ -74,6 +77,7 @@ def enrich(
 ) -> Fetched: ...
 
 
+@declaration
 def enrich(
     stream: Stream,
     table: Table | Remote,
@@ -96,12 +100,6 @@ def enrich(
     each batch of keys, and a replay may not repeat its answers either.
     """
     where = caller()
-    if not isinstance(table, Table | Remote):
-        raise InvalidPipeline(
-            "A stream can only be enriched from a table",
-            hint=f"table(users, key='id') makes a table from a topic; join() joins two streams. "
-            f"See {where}",
-        )
     equal = equal_columns(on, stream.columns, table.columns, where)
     key = table.key if isinstance(table, Table) else (table.key,)
     if {theirs for _, theirs in equal} != set(key):
@@ -109,14 +107,6 @@ def enrich(
             f"A table is looked up by its key, {', '.join(key)}",
             hint=f"Name exactly these columns in `on`. See {where}",
         )
-    for name, value, all_of_them in (
-        ("mode", mode, get_args(Mode)),
-        ("how", how, get_args(EnrichHow)),
-    ):
-        if value not in all_of_them:
-            raise InvalidPipeline(
-                f"{name} cannot be {value!r}", hint=f"Use {', '.join(all_of_them)}. See {where}"
-            )
     if isinstance(table, Remote):
         made = Fetched((), where, stream, table, equal[0], how, prefix)
         names = [*stream.columns, *(name for _, name in made.from_remote)]
@@ -130,7 +120,9 @@ def enrich(
         )
     for name, span in (("wait", wait), ("amend", amend)):
         if span is not None and span < timedelta(0):
-            raise InvalidPipeline(f"{name} cannot be negative: {span}", hint=f"See {where}")
+            raise InvalidPipeline(
+                f"{name} cannot be negative: {format_span(span)}", hint=f"See {where}"
+            )
     if mode == "latest" and (wait is not None or amend is not None):
         raise InvalidPipeline(
             "A lookup with mode='latest' neither waits nor amends",
@@ -141,11 +133,7 @@ def enrich(
             "A row that an inner lookup dropped cannot be amended",
             hint=f"Use how='left' and filter the result. See {where}",
         )
-    if has_results(stream):
-        raise InvalidPipeline(
-            "Results have no event time of their own to look up a table by",
-            hint=f"Publish them to a topic and enrich that. See {where}",
-        )
+    check_has_time(stream, "to look up a table by", "enrich", where)
     if table.topic in {source.topic.name for source in sources(stream)}:
         raise InvalidPipeline(
             f"Topic {table.topic!r} is both the stream and the table", hint=f"See {where}"

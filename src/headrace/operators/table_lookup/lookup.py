@@ -23,7 +23,7 @@ from headrace.pipeline.tables import REVISION, ROW
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import frame_of
 from headrace.plan.compile import checked, row_place
-from headrace.plan.counters import Counters
+from headrace.plan.counters import Counters, counted
 from headrace.plan.lateness import Moments
 from headrace.plan.table_changes import AMENDS, FROM, ORDER
 from headrace.schema.keys import as_spark_compares, coded
@@ -110,10 +110,7 @@ class Lookup:
         valid = reduce(_newer, found)
         there = F.coalesce(~valid[metadata.DELETED], F.lit(False))
         if enriched.how == "inner":
-            if counters is not None:
-                name = counters.name(counters.filtered, "unknown")
-                rows = rows.observe(name, F.count_if(~there).alias("n"))
-            rows = rows.where(there)
+            rows = counted(rows, counters, "filtered", F.count_if(~there)).where(there)
         return rows.select(
             *(F.col(f"`{name}`") for name in enriched.input.columns),
             *(

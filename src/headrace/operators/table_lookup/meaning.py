@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from headrace.clock import micros
 from headrace.operators.table_lookup.declare import Enriched
 from headrace.oracle.events import Event
-from headrace.oracle.rows import rows_of
-from headrace.oracle.tables import Frontier, Version
+from headrace.oracle.rows import Row, rows_of
+from headrace.oracle.tables import LONG_AGO, Frontier, Version
 from headrace.pipeline.stream import sources
 from headrace.pipeline.tables import REVISION, ROW
-
-Row = dict[str, Any]
 
 
 @dataclass
@@ -69,7 +66,8 @@ def _amends(enriched: Enriched, version: Version) -> bool:
     """True if a version corrects rows that were emitted without it."""
     if enriched.amend is None:
         return False
-    return version.frontier is None or version.valid + micros(enriched.amend) > version.frontier
+    frontier = LONG_AGO if version.frontier is None else version.frontier
+    return version.valid + micros(enriched.amend) > frontier
 
 
 def _emit(

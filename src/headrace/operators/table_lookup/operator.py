@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import ClassVar
 
 from headrace.log import Log
 from headrace.log.settings import format_span as span
 from headrace.operators.contract import (
     IN_BATCHES,
-    STATE_BY_COMMIT,
     Fact,
     Operator,
     Refusal,
     Term,
     listed,
+    span_text,
 )
 from headrace.operators.table_lookup.declare import Enriched
 from headrace.pipeline.output import Output
 from headrace.pipeline.stream import sources
 
 
-def _span(value: int) -> str:
-    return span(timedelta(microseconds=value))
-
-
 class TableLookupOperator(Operator[Enriched]):
     """Rows with the table columns of their keys."""
 
     package = "headrace.operators.table_lookup"
+    state_by_commit = True
     terms: ClassVar[Mapping[str, Term]] = {
         "enrich": Term("lookup mode"),
         "on": Term("join condition"),
         "prefix": Term("prefix"),
-        "wait": Term("time to wait", _span),
-        "amend": Term("time to amend", _span),
+        "wait": Term("time to wait", span_text),
+        "amend": Term("time to amend", span_text),
     }
 
     def facts(self, stream: Enriched, log: Log | None) -> list[Fact]:
@@ -61,9 +57,6 @@ class TableLookupOperator(Operator[Enriched]):
 
     def published(self, output: Output) -> str:
         return "each row,"
-
-    def needs_commits(self, stream: Enriched) -> str | None:
-        return STATE_BY_COMMIT
 
     def refuses_real_time(self, stream: Enriched) -> Refusal | None:
         return Refusal(

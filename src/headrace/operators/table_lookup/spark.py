@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from headrace.clock import micros
 from headrace.log import Commit
+from headrace.log.event_time import time_inputs
 from headrace.operators.table_lookup.declare import Enriched
 from headrace.operators.table_lookup.lookup import Lookup
 from headrace.operators.table_lookup.payload import LookedUp, LookupShapes
@@ -26,12 +27,18 @@ from headrace.plan.counters import Counters
 from headrace.plan.crash_points import CrashPoint
 from headrace.plan.law import Law
 from headrace.plan.log_rows import event_times, in_time
-from headrace.plan.position import Commits, Position, last_commit, position_at
+from headrace.plan.plans import Job, RoundPlan
+from headrace.plan.position import (
+    Commits,
+    Positions,
+    last_commit,
+    lowest_frontier,
+    position_at,
+)
 from headrace.plan.range_read import PLACES, RangeRead
-from headrace.plan.round_plan import RoundPlan
 from headrace.plan.staging import stage
-from headrace.plan.stream_plan import Job
 from headrace.plan.table_changes import TOMBSTONE, Changes, change_rows
+from headrace.plan.uncounted import all_uncounted
 from headrace.plan.waiting import Ready, Waiting, frontier_after
 
 
@@ -90,11 +97,7 @@ class LookupPlan(RoundPlan):
         self._held = self._still(sink.recall(), ready, reached)
 
     def batch(
-        self,
-        sink: Sink,
-        start: Mapping[str, Position],
-        end: Mapping[str, Position],
-        crash_point: CrashPoint,
+        self, sink: Sink, start: Positions, end: Positions, crash_point: CrashPoint
     ) -> StepBatch[LookedUp]:
         """The rows that become ready, each looked up."""
         upto = last_commit(end)
@@ -125,7 +128,7 @@ class LookupPlan(RoundPlan):
         held = self._still(versions, ready, upto)
         more = {t: held.waiting.get(t, 0) - self._held.waiting.get(t, 0) for t in self._topics}
         self._held = held
-        uncounted = self._range.uncounted(self._step.name, self._enriched, start, end)
+        uncounted = all_uncounted(self._log, self._step.name, self._enriched, start, end)
         came = {topic: end[topic].rows_after(start[topic]) for topic in end}
         table = self._table.name
         # The tombstones of the table are versions, and already counted among its changes.
@@ -139,7 +142,7 @@ class LookupPlan(RoundPlan):
         return StepBatch(
             start,
             end,
-            self._range.frontier(end),
+            lowest_frontier(self._log, end),
             None,
             all_dead(uncounted, changes.dead),
             law + Law(pairs=law.passed),
@@ -151,7 +154,7 @@ class LookupPlan(RoundPlan):
         self._lookup.forget()
         shutil.rmtree(self._staging, ignore_errors=True)
 
-    def _changes(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> Changes:
+    def _changes(self, start: Positions, end: Positions) -> Changes:
         table, topic = self._enriched.table, self._table.name
         if not end[topic].rows_after(start[topic]):
             return Changes(self._versions_schema.empty_table(), None, 0)
@@ -172,10 +175,9 @@ class LookupPlan(RoundPlan):
             return Held(versions, upto)
         low, found = ready.first_waiting(self._log), {}
         for name, topic in self._topics.items():
-            assert topic.event_time is not None
             commits, count = Commits(self._log, name), 0
             for batch in self._log.read(
-                name, start=Commit(low), stop=Commit(upto), columns=[topic.event_time]
+                name, start=Commit(low), stop=Commit(upto), columns=time_inputs(topic)
             ):
                 assert batch.commit is not None
                 late = ready.at(batch.commit, event_times(batch, topic)) > upto

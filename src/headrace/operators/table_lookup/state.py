@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 
 import apsw
@@ -21,9 +20,15 @@ from headrace.plan.table_changes import AMENDS, FROM, ORDER
 from headrace.store.keeper import Keeper, Passage, Stored
 from headrace.store.outbox import put
 from headrace.store.sqlite.database import PREFIX
-from headrace.store.sqlite.values import check_storable, insert, quoted, sql_type, table_from
-
-_ROWS_AT_ONCE = 50_000
+from headrace.store.sqlite.values import (
+    check_storable,
+    create_table,
+    fill_temporary,
+    insert,
+    quoted,
+    table_from,
+    tables_from,
+)
 
 
 class VersionTable:
@@ -36,9 +41,7 @@ class VersionTable:
         self._key = key
 
     def create(self, db: apsw.Connection) -> None:
-        columns = ", ".join(f"{quoted(f.name)} {sql_type(f.type)}" for f in self.schema)
-        key = ", ".join(map(quoted, (*self._key, *ORDER)))
-        db.execute(f"CREATE TABLE {self.name} ({columns}, PRIMARY KEY ({key})) WITHOUT ROWID")
+        create_table(db, self.name, self.schema, (*self._key, *ORDER))
 
     def add(self, db: apsw.Connection, versions: pa.Table) -> int:
         """Add versions; return the number of new ones."""
@@ -48,8 +51,7 @@ class VersionTable:
 
     def all(self, db: apsw.Connection) -> pa.Table:
         """Every version."""
-        rows = [tuple(row) for row in db.execute(f"SELECT * FROM {self.name}")]
-        return table_from(rows, self.schema)
+        return table_from(list(db.execute(f"SELECT * FROM {self.name}")), self.schema)
 
 
 class FrontierTable:
@@ -97,9 +99,8 @@ class PublishedRows:
         self._fix = quoted(f"{PREFIX}fixed_{step.name}")
 
     def create(self, db: apsw.Connection) -> None:
-        columns = ", ".join(f"{quoted(f.name)} {sql_type(f.type)}" for f in self._kept)
         by = ", ".join(quoted(mine) for mine, _ in self._enriched.on)
-        db.execute(f"CREATE TABLE {self._name} ({columns}, PRIMARY KEY ({ROW})) WITHOUT ROWID")
+        create_table(db, self._name, self._kept, [ROW])
         db.execute(f"CREATE INDEX {self._index} ON {self._name} ({by}, {MOMENT})")
         db.execute(f"CREATE INDEX {self._past} ON {self._name} ({MOMENT})")
 
@@ -111,11 +112,12 @@ class PublishedRows:
         """Publish again the rows for which new versions, already stored, are valid."""
         if not versions.num_rows:
             return
-        self._remember(db, versions)
+        names = [theirs for _, theirs in self._enriched.on]
+        fill_temporary(db, self._new, versions.select([*names, FROM, AMENDS]))
         self._find(db)
         rows = db.execute(f"SELECT {self._columns()} FROM {self._fix} ORDER BY {ROW}")
-        while some := [tuple(row) for row in itertools.islice(rows, _ROWS_AT_ONCE)]:
-            put(db, topic, table_from(some, self._public))
+        for some in tables_from(rows, self._public):
+            put(db, topic, some)
         found = ", ".join(f"{name} = f.{name}" for name in FOUND)
         db.execute(
             f"UPDATE {self._name} SET {found} FROM {self._fix} f WHERE f.{ROW} = {self._name}.{ROW}"
@@ -126,16 +128,6 @@ class PublishedRows:
         """Remove the rows that no change can correct any more, at a frontier of the table."""
         if frontier is not None:
             db.execute(f"DELETE FROM {self._name} WHERE {MOMENT} <= ?", (frontier - self._amend,))
-
-    def _remember(self, db: apsw.Connection, versions: pa.Table) -> None:
-        """Store the keys of the new versions, and the starts of their validity."""
-        keys = [quoted(theirs) for _, theirs in self._enriched.on]
-        db.execute(
-            f"CREATE TEMP TABLE IF NOT EXISTS {self._new} ({', '.join(keys)}, {FROM}, amends)"
-        )
-        db.execute(f"DELETE FROM {self._new}")
-        names = [theirs for _, theirs in self._enriched.on]
-        insert(db, self._new, versions.select([*names, FROM, AMENDS]))
 
     def _find(self, db: apsw.Connection) -> None:
         """Select the rows whose valid version has changed, with the new version."""
@@ -158,7 +150,7 @@ class PublishedRows:
         db.execute(
             f"CREATE TEMP TABLE {self._fix} AS SELECT {events}{', ' * bool(theirs)}{theirs}, "
             f"t.{ROW}, max(t.{metadata.READY}, v.{metadata.COMMIT}) AS {REVISION}, {found} "
-            f"FROM (SELECT {keys}, min({FROM}) AS since FROM {self._new} WHERE amends "
+            f"FROM (SELECT {keys}, min({FROM}) AS since FROM {self._new} WHERE {AMENDS} "
             f"GROUP BY {keys}) n "
             f"JOIN {self._name} t ON {mine} AND t.{MOMENT} >= n.since "
             f"JOIN {self._versions.name} v ON {same} AND "

@@ -10,6 +10,7 @@ from typing import Any
 from headrace.errors import InvalidPipeline
 from headrace.operators.window.declare import Aggregation, Emit
 from headrace.operators.window.windows import Session, Sliding
+from headrace.pipeline.arguments import declaration
 from headrace.pipeline.expressions import not_there
 from headrace.pipeline.output import Output, check_panes
 from headrace.pipeline.stream import Stream, Text
@@ -30,6 +31,7 @@ class Top(Stream):
     n: int
     by: str
     within: tuple[str, ...]
+    noun = "a ranking"
     is_result = True
     has_panes = True
     view_key_is = "rank"
@@ -88,6 +90,7 @@ class Top(Stream):
             )
 
 
+@declaration
 def top(aggregation: Aggregation, n: int, *, by: str, within: str | Sequence[str] = ()) -> Top:
     """The `n` rows of each window with the highest value of the aggregate `by`, with their `rank`.
 
@@ -96,12 +99,7 @@ def top(aggregation: Aggregation, n: int, *, by: str, within: str | Sequence[str
     ranked together, whenever they began.
     """
     where = caller()
-    if not isinstance(aggregation, Aggregation):
-        raise InvalidPipeline(
-            "Only an aggregation can be ranked",
-            hint=f"Pass the result of aggregate() to top(). See {where}",
-        )
-    if type(n) is not int or n < 1:
+    if n < 1:
         raise InvalidPipeline(f"There is no top {n!r}", hint=f"Use an integer from 1. See {where}")
     names = tuple(name for name, _ in aggregation.aggregates)
     _check_known(by, names, "not an aggregate", where)

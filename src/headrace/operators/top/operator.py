@@ -9,7 +9,7 @@ from typing import ClassVar
 from headrace.log import Log
 from headrace.operators.contract import Fact, Operator, Refusal, Term, listed
 from headrace.operators.top.declare import Top
-from headrace.operators.window.operator import WindowOperator, panes
+from headrace.operators.window.operator import WindowOperator, published_panes
 from headrace.pipeline.output import Output
 
 _windows = WindowOperator()
@@ -33,7 +33,7 @@ class TopOperator(Operator[Top]):
 
     def published(self, output: Output) -> str:
         assert isinstance(output.stream, Top)
-        return panes(output, output.stream.emit)
+        return published_panes(output, output.stream.emit)
 
     def needs_commits(self, stream: Top) -> str | None:
         return _windows.needs_commits(stream.of)

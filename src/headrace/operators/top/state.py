@@ -87,13 +87,12 @@ class RankTable(PaneTable):
         db.execute(
             f"DELETE FROM {self._ranked} WHERE rowid IN (SELECT n.rowid FROM {match} WHERE {same})"
         )
-        found = [
-            tuple(row)
-            for row in db.execute(
+        found = list(
+            db.execute(
                 f"SELECT n.*, o.* FROM {self._ranked} n LEFT JOIN {self.name} o ON {self._match} "
                 f"ORDER BY {', '.join(f'n.{quoted(k)}' for k in self.key)}"
             )
-        ]
+        )
         db.execute(f"DELETE FROM {self.name} WHERE rowid IN (SELECT o.rowid FROM {match})")
         db.execute(f"INSERT INTO {self.name} SELECT * FROM {self._ranked}")
         db.execute(f"DELETE FROM {self._ranked}; DELETE FROM {self._touched}")
@@ -149,7 +148,7 @@ class RankTable(PaneTable):
             f"CROSS JOIN {self.name} o ON {self._same_group} "
             f"WHERE NOT EXISTS (SELECT 1 FROM {self._ranked} n WHERE {self._match})) RETURNING *"
         )
-        return table_from([tuple(row) for row in rows], self.schema)
+        return table_from(list(rows), self.schema)
 
     def _prepare(self, db: apsw.Connection) -> None:
         group, columns = ", ".join([*self._group, _ANY]), ", ".join(self._columns)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from headrace.errors import InvalidPipeline
+from headrace.pipeline.arguments import declaration
 
 Kind = Literal[
     "count", "sum", "average", "min", "max", "distinct", "approx_distinct",
@@ -25,6 +26,9 @@ _LEAST_BITS = 3
 @dataclass(frozen=True)
 class Aggregate:
     """One aggregate: its kind, its expression and its parameters."""
+
+    noun: ClassVar[str] = "an aggregate"
+    example: ClassVar[str] = "hr.count() or hr.sum('amount')"
 
     kind: Kind
     of: str | None = None
@@ -52,36 +56,43 @@ class Aggregate:
         return 3.5 / (1 << (bits if bits > _LEAST_BITS else _LEAST_BITS))
 
 
+@declaration
 def count(of: str | None = None) -> Aggregate:
     """The number of rows; with an expression, of those where it is not null."""
     return Aggregate("count", of)
 
 
+@declaration
 def sum(of: str) -> Aggregate:
     """The sum. Money is decimal: sums of doubles depend on their order."""
     return Aggregate("sum", of)
 
 
+@declaration
 def average(of: str) -> Aggregate:
     """The mean of the values that are not null."""
     return Aggregate("average", of)
 
 
+@declaration
 def min(of: str) -> Aggregate:
     """The smallest value."""
     return Aggregate("min", of)
 
 
+@declaration
 def max(of: str) -> Aggregate:
     """The largest value."""
     return Aggregate("max", of)
 
 
+@declaration
 def distinct(of: str) -> Aggregate:
     """The number of different values, exactly. The state holds every one of them."""
     return Aggregate("distinct", of)
 
 
+@declaration
 def approx_distinct(of: str, *, error: float = 0.02) -> Aggregate:
     """The number of different values, within a relative standard `error`, in bounded state."""
     if not 0.001 <= error <= 0.3:
@@ -89,6 +100,7 @@ def approx_distinct(of: str, *, error: float = 0.02) -> Aggregate:
     return Aggregate("approx_distinct", of, error)
 
 
+@declaration
 def approx_top(of: str, n: int, *, tracked: int = 1_000) -> Aggregate:
     """The `n` commonest values with their counts, in bounded state: an array of structs.
 
@@ -103,23 +115,29 @@ def approx_top(of: str, n: int, *, tracked: int = 1_000) -> Aggregate:
     return Aggregate("approx_top", of, n, tracked)
 
 
+@declaration
 def quantile(of: str, fraction: float) -> Aggregate:
     """The value that `fraction` of the values do not exceed, approximately."""
     if not 0 <= fraction <= 1:
-        raise InvalidPipeline(f"A quantile of {fraction} is not between 0 and 1")
+        raise InvalidPipeline(
+            f"A quantile of {fraction} is not between 0 and 1", hint="Choose 0.95 for the 95th"
+        )
     return Aggregate("quantile", of, fraction)
 
 
+@declaration
 def first(of: str) -> Aggregate:
     """The value of the earliest row, by event time, then commit, partition and offset."""
     return Aggregate("first", of)
 
 
+@declaration
 def last(of: str) -> Aggregate:
     """The value of the latest row, by event time, then commit, partition and offset."""
     return Aggregate("last", of)
 
 
+@declaration
 def expression(sql: str) -> Aggregate:
     """Any aggregate that Spark SQL has. Whether replays are identical depends on it."""
     return Aggregate("expression", sql)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column
+from collections.abc import Callable
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
 from headrace.clock import micros
-from headrace.operators.window.windows import AnyWindow, Cumulative, Window
+from headrace.operators.window.declare import Aggregation
+from headrace.operators.window.windows import AnyWindow, Cumulative, Sliding, Window
 from headrace.pipeline.time import WINDOW_END, WINDOW_START
 from headrace.plan import metadata
-from headrace.plan.panes import grid_ends
+from headrace.plan.watermark import HELD, PANE, grid_ends
 
 
 def window_ends(window: AnyWindow) -> list[Column]:
@@ -35,3 +39,45 @@ def window_columns(window: AnyWindow, end: Column) -> tuple[Column, Column]:
     """The start and the end of a window, from its end in microseconds."""
     start = F.timestamp_micros(window.start_of(end))
     return start.alias(WINDOW_START), F.timestamp_micros(end).alias(WINDOW_END)
+
+
+_MOMENT = "_moment"
+
+Aggregates = Callable[[Callable[[Column], Column]], list[Column]]
+"""The aggregates of a step under their names, given what to do to what Spark aggregates of each."""
+
+
+def slide(held: DataFrame, step: Aggregation, made: Aggregates, since: int) -> DataFrame:
+    """The sliding windows of all held rows, but for those with nothing new since a commit.
+
+    Spark's state holds the rows of each key in overlapping panes of twice the size, one beginning
+    every size. So for each row there is one pane, the one that it is in the second half of, which
+    holds all of its window. What has changed in a batch is then an ordinary window function over
+    the panes' rows.
+    """
+    assert isinstance(step.window, Sliding)
+    size = micros(step.window.size)
+    keys = [F.col(f"`{key}`") for key in step.by]
+    rows = held.select(*keys, F.unix_micros(PANE).alias(PANE), F.inline(HELD))
+    rows = rows.withColumn(_MOMENT, F.unix_micros(metadata.TIME))
+    here = Over.partitionBy(*keys, PANE)
+    window = here.orderBy(_MOMENT).rangeBetween(-size, 0)
+    same = Over.partitionBy(*keys, PANE, _MOMENT)
+    results = rows.select(
+        *keys,
+        PANE,
+        _MOMENT,
+        *made(lambda column: column.over(window)),
+        F.max(metadata.COMMIT).over(window).alias(metadata.REVISION),
+        F.count(F.lit(1)).over(same).alias(metadata.ROWS),
+        F.row_number().over(same.orderBy(_MOMENT)).alias("_number"),
+    )
+    # Rows of one key and moment have one window. In the first half of a pane it is not whole.
+    mine = (F.col("_number") == 1) & (F.col(_MOMENT) >= F.col(PANE) - F.lit(size))
+    return results.where(mine & (F.col(metadata.REVISION) > since)).select(
+        *keys,
+        *window_columns(step.window, F.col(_MOMENT)),
+        *(F.col(f"`{name}`") for name, _ in step.aggregates),
+        metadata.REVISION,
+        metadata.ROWS,
+    )

@@ -10,34 +10,43 @@ from typing import Any, Literal
 from headrace.clock import micros
 from headrace.errors import InvalidPipeline
 from headrace.operators.window.aggregates import Aggregate
+from headrace.operators.window.grouping_sets import By, grouped
 from headrace.operators.window.windows import AnyWindow, Session
-from headrace.pipeline.arrival import warn_of_arrival
+from headrace.pipeline.arguments import declaration
 from headrace.pipeline.expressions import check_columns, columns_in, names_column
 from headrace.pipeline.output import Output, check_panes
 from headrace.pipeline.row_steps import check_new_names
-from headrace.pipeline.stream import Late, Stream, Text, Wanted, has_results, sources
-from headrace.pipeline.time import WINDOW_END, WINDOW_START, Lateness
-from headrace.pipeline.where import caller
+from headrace.pipeline.stream import (
+    OF_LATE,
+    Late,
+    Stream,
+    Text,
+    Unary,
+    Wanted,
+    check_has_time,
+    sources,
+)
+from headrace.pipeline.time import WINDOW_END, WINDOW_START, Lateness, warn_of_arrival
+from headrace.pipeline.types import check_types, is_number, type_of
+from headrace.pipeline.where import Where, caller
+from headrace.schema.ddl import format_type
 
 Emit = Literal["updates", "final"]
 
 
 @dataclass(frozen=True)
-class Aggregation(Stream):
+class Aggregation(Unary):
     """Rows counted by key and window. `late` is the stream of those that came too late."""
 
-    input: Stream
     by: tuple[str, ...]
     window: AnyWindow
     lateness: Lateness
     emit: Emit
     aggregates: tuple[tuple[str, Aggregate], ...]
+    noun = "an aggregation"
+    example = "hr.aggregate(...)"
     is_result = True
     has_panes = True
-
-    @property
-    def upstream(self) -> tuple[Stream, ...]:
-        return (self.input,)
 
     @property
     def view_key(self) -> tuple[str, ...]:
@@ -67,7 +76,7 @@ class Aggregation(Stream):
     @property
     def late(self) -> Late:
         """The rows that were too late, with their window, watermark and lateness."""
-        extra = (WINDOW_START, WINDOW_END, "watermark", "late_by")
+        extra = (WINDOW_START, WINDOW_END, *OF_LATE)
         return Late((*self.input.columns, *extra), self.where, self)
 
     def output_time(self, columns: Sequence[str]) -> str:
@@ -108,10 +117,11 @@ class Aggregation(Stream):
             )
 
 
+@declaration
 def aggregate(
     stream: Stream,
     *,
-    by: str | Sequence[str],
+    by: By,
     window: AnyWindow,
     lateness: Lateness,
     emit: Emit = "updates",
@@ -120,29 +130,23 @@ def aggregate(
     """The rows of a stream, aggregated by key and window of event time.
 
     `emit` says what a reader gets to see: `updates`, each with a revision, from the first row of
-    a window on, or the `final` result once, when nothing can change it any more.
+    a window on, or the `final` result once, when nothing can change it any more. With `rollup`,
+    `cube` or `grouping_sets` in `by`, the key has the column `grouping_id` too.
     """
     where = caller()
-    keys = (by,) if isinstance(by, str) else tuple(by)
+    stream, keys = grouped(stream, by, aggregates, where)
     if keys:
         warn_of_arrival([source.topic for source in sources(stream)], keys, where)
     if not aggregates:
         raise InvalidPipeline(
-            "An aggregation needs an aggregate", hint=f"hits=count()? See {where}"
+            "An aggregation needs an aggregate", hint=f"Write hits=hr.count(). See {where}"
         )
-    if has_results(stream):
-        raise InvalidPipeline(
-            "An aggregation of what is already aggregated has no event time of its own",
-            hint=f"Publish the first to a topic and aggregate that. See {where}",
-        )
+    check_has_time(stream, "to aggregate by", "aggregate", where)
     for key in keys:
         if key not in stream.columns:
             check_columns(f"`{key}`", stream.columns, where)
-    for made in aggregates.values():
-        if made.of is not None:
-            check_columns(made.of, stream.columns, where)
-    if emit not in ("updates", "final"):
-        raise InvalidPipeline(f"emit cannot be {emit!r}", hint=f"Use updates or final. See {where}")
+    for name, made in aggregates.items():
+        _check_aggregate(name, made, stream, where)
     names = (*keys, WINDOW_START, WINDOW_END, *aggregates)
     check_new_names(list(aggregates), where)
     if len(set(names)) != len(names):
@@ -152,3 +156,20 @@ def aggregate(
     return Aggregation(
         names, where, stream, keys, window, lateness, emit, tuple(aggregates.items())
     )
+
+
+_OF_NUMBERS = ("sum", "average", "quantile")
+
+
+def _check_aggregate(name: str, made: Aggregate, stream: Stream, where: Where) -> None:
+    if made.of is None:
+        return
+    check_columns(made.of, stream.columns, where)
+    check_types(made.of, stream.type_of, where)
+    kind = type_of(made.of, stream.type_of, where)
+    if made.kind in _OF_NUMBERS and kind is not None and not is_number(kind):
+        raise InvalidPipeline(
+            f"{name} is the {made.kind} of {made.of!r}, which is {format_type(kind)}, not a number",
+            hint=f"Aggregate a column of numbers, or cast it: CAST({made.of} AS double). "
+            f"See {where}",
+        )

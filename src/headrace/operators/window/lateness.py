@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -25,9 +26,9 @@ LATE_FIELDS = [
 """The columns of a late row beside its own."""
 
 
-def closing_of(step: Aggregation) -> Closing:
-    """The lateness rule of an aggregation."""
-    window, patience = step.window, micros(step.patience)
+def closing_of(window: AnyWindow, after: timedelta) -> Closing:
+    """The rule that closes a window so long after its end."""
+    patience = micros(after)
     if isinstance(window, Window):
         size, every, offset = map(micros, (window.size, window.every, window.offset))
         return Closing(size, every, offset, patience)
@@ -36,8 +37,8 @@ def closing_of(step: Aggregation) -> Closing:
         shortest = micros(window.step)
         return Closing(shortest, shortest, micros(window.offset) % shortest, patience)
     # A row has one window of its own, which ends so long after it.
-    (after,) = window.ends(0)
-    return Closing.after(patience + after)
+    (end,) = window.ends(0)
+    return Closing.after(patience + end)
 
 
 def late_pairs(candidates: pa.Table, step: Aggregation, time: str, schema: pa.Schema) -> pa.Table:

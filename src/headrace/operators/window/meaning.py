@@ -14,7 +14,7 @@ from headrace.operators.window.declare import Aggregation
 from headrace.operators.window.windows import AnyWindow, Session, Sliding
 from headrace.oracle.events import Event
 from headrace.oracle.expressions import compile_sql
-from headrace.oracle.rows import rows_of
+from headrace.oracle.rows import Fates, rows_of
 from headrace.pipeline.time import WINDOW_END, WINDOW_START
 
 PaneKey = tuple[Any, ...]
@@ -61,7 +61,7 @@ class Pane:
 
 
 @dataclass
-class Meaning:
+class Meaning(Fates):
     """The result of an aggregation, and the outcome of every row.
 
     `rows` counts rows before windows; `pairs` counts them once for each window they are in.
@@ -69,8 +69,6 @@ class Meaning:
 
     panes: dict[PaneKey, Pane] = field(default_factory=dict)
     late: list[tuple[Event, dict[str, Any], int, int]] = field(default_factory=list)
-    dead: list[tuple[Event, str]] = field(default_factory=list)
-    rows_in: int = 0
     filtered: int = 0
     pairs: int = 0
     counted: int = 0
@@ -90,13 +88,8 @@ def meaning(aggregation: Aggregation, events: Iterable[Event]) -> Meaning:
     found = Meaning()
     delay, patience = micros(aggregation.lateness.delay), micros(aggregation.patience)
     counted: dict[PaneKey, dict[int, list[Counted]]] = {}
-    for event in sorted(events, key=lambda e: (e.commit, e.topic.name, e.partition, e.offset)):
-        found.rows_in += 1
-        if event.dead is not None:
-            found.dead.append((event, event.dead))
-            continue
-        moment = event.event_time
-        assert moment is not None
+    ordered = sorted(events, key=lambda e: (e.commit, e.topic.name, e.partition, e.offset))
+    for event, moment in found.living(ordered):
         rows = list(rows_of(aggregation.input, event))
         found.filtered += not rows
         watermark = None if event.frontier is None else event.frontier - delay

@@ -13,19 +13,22 @@ from headrace.operators.contract import (
     USE_ALERTS,
     Fact,
     Operator,
+    Panes,
     Refusal,
     Term,
     listed,
+    span_text,
 )
 from headrace.operators.window.aggregates import Aggregate
 from headrace.operators.window.declare import Aggregation
+from headrace.operators.window.lateness import closing_of
 from headrace.operators.window.windows import FOREVER, Session, Sliding, shown
 from headrace.pipeline.output import Output
 from headrace.pipeline.stream import sources
 
 
 def _lateness(value: list[int]) -> str:
-    delay, grace = (span(timedelta(microseconds=part)) for part in value)
+    delay, grace = map(span_text, value)
     return f"{delay} and {grace} of grace"
 
 
@@ -65,7 +68,7 @@ class WindowOperator(Operator[Aggregation]):
 
     def published(self, output: Output) -> str:
         assert isinstance(output.stream, Aggregation)
-        return panes(output, output.stream.emit)
+        return published_panes(output, output.stream.emit)
 
     def needs_commits(self, stream: Aggregation) -> str | None:
         rules = {source.topic.settings.frontier for source in sources(stream)}
@@ -100,8 +103,19 @@ class WindowOperator(Operator[Aggregation]):
             return None
         return stream.patience + stream.window.settles
 
+    def panes(self, stream: Aggregation) -> Panes:
+        lateness = stream.lateness
+        return Panes(
+            lateness.delay,
+            lateness.grace,
+            stream.window.settles,
+            stream.emit == "final",
+            fires=closing_of(stream.window, lateness.delay),
+            closes=closing_of(stream.window, stream.patience),
+        )
 
-def panes(output: Output, emit: str) -> str:
+
+def published_panes(output: Output, emit: str) -> str:
     """The panes of a window that an output publishes."""
     if emit == "final":
         return "final panes"

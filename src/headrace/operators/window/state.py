@@ -10,16 +10,69 @@ import pyarrow.compute as pc
 
 from headrace.clock import micros
 from headrace.operators.window.declare import Aggregation
-from headrace.operators.window.emission.policy import Turn
-from headrace.operators.window.emission.publisher import Publisher
+from headrace.operators.window.emission.policy import Publisher, Turn
 from headrace.operators.window.payload import Panes, PaneShapes
-from headrace.operators.window.session.state import OpenSessions
 from headrace.operators.window.table import Merged, PaneTable, without
+from headrace.pipeline.time import WINDOW_END, WINDOW_START
 from headrace.plan import metadata
 from headrace.plan.batch import StepBatch
 from headrace.plan.law import Law
+from headrace.plan.steps import Step
 from headrace.store import changelog
-from headrace.store.keeper import Keeper, Passage, Stored, ViewTerms
+from headrace.store.keeper import Keeper, Passage, Stored
+from headrace.store.sqlite.database import PREFIX
+from headrace.store.sqlite.values import (
+    check_storable,
+    create_table,
+    fill_temporary,
+    insert,
+    quoted,
+    table_from,
+)
+
+
+class OpenSessions:
+    """Open sessions by key and start. What can change no more is not among them."""
+
+    def __init__(self, step: Step, schema: pa.Schema) -> None:
+        assert isinstance(step.computed, Aggregation)
+        check_storable(schema, f"step {step.name!r}")
+        self.schema = schema
+        self._name = quoted(f"{PREFIX}open_{step.name}")
+        self._index = quoted(f"{PREFIX}open_ends_{step.name}")
+        self._wanted = quoted(f"{PREFIX}wanted_{step.name}")
+        self._key = list(step.computed.view_key)
+        self._by = " AND ".join(f"o.{quoted(k)} IS n.{quoted(k)}" for k in step.computed.by)
+
+    def create(self, db: apsw.Connection) -> None:
+        """Make the table."""
+        create_table(db, self._name, self.schema, self._key, rowid=True)
+        db.execute(f"CREATE INDEX {self._index} ON {self._name} ({WINDOW_END})")
+
+    def overlapping(self, db: apsw.Connection, sessions: pa.Table) -> pa.Table:
+        """The open sessions that overlap any of these, of the same key."""
+        fill_temporary(db, self._wanted, sessions.select([*self._key, WINDOW_END]))
+        rows = db.execute(
+            f"SELECT * FROM {self._name} WHERE rowid IN "
+            f"(SELECT o.rowid FROM {self._wanted} n JOIN {self._name} o ON {self._by} "
+            f"AND o.{WINDOW_START} < n.{WINDOW_END} AND o.{WINDOW_END} > n.{WINDOW_START})"
+        )
+        return table_from(list(rows), self.schema)
+
+    def replace(self, db: apsw.Connection, gone: pa.Table, held: pa.Table) -> None:
+        """Put sessions in the place of those that they were made of."""
+        fill_temporary(db, self._wanted, gone.select([*self._key, WINDOW_END]))
+        same = f"{self._by} AND o.{WINDOW_START} = n.{WINDOW_START}"
+        db.execute(
+            f"DELETE FROM {self._name} WHERE rowid IN "
+            f"(SELECT o.rowid FROM {self._wanted} n JOIN {self._name} o ON {same})"
+        )
+        insert(db, self._name, held)
+
+    def forget(self, db: apsw.Connection, closed: int | None) -> None:
+        """Remove the sessions that ended so long ago that nothing can join them."""
+        if closed is not None:
+            db.execute(f"DELETE FROM {self._name} WHERE {WINDOW_END} <= ?", (closed,))
 
 
 class PaneKeeper(Keeper):
@@ -40,7 +93,7 @@ class PaneKeeper(Keeper):
         self._publisher = Publisher(step, stored.changelog, self._shown)
         self._updates = made.emit == "updates"
         self.schema = self._shown.schema
-        self.view_terms = ViewTerms(made.emit, made.lateness.delay, made.lateness.grace)
+        self.view_terms = (made.emit, micros(made.lateness.delay), micros(made.lateness.grace))
 
     def _show(self, stored: Stored) -> PaneTable:
         """The table that a reader sees."""

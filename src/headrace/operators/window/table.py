@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,11 +20,13 @@ from headrace.plan.steps import Step
 from headrace.store.sqlite.database import PREFIX, panes_of
 from headrace.store.sqlite.values import (
     check_storable,
+    create_table,
+    fill_temporary,
     insert,
     quoted,
     shown,
-    sql_type,
     table_from,
+    tables_from,
     to_sqlite,
 )
 
@@ -83,9 +84,7 @@ class PaneTable:
         return True
 
     def _create_table(self, db: apsw.Connection) -> None:
-        columns = ", ".join(f"{quoted(field.name)} {sql_type(field.type)}" for field in self.schema)
-        key = ", ".join(map(quoted, self.key))
-        db.execute(f"CREATE TABLE {self.name} ({columns}, PRIMARY KEY ({key}))")
+        create_table(db, self.name, self.schema, self.key, rowid=True)
         db.execute(f"CREATE INDEX {self._index} ON {self.name} ({WINDOW_END})")
 
     def merge(self, db: apsw.Connection, rows: pa.Table, *, remember: bool) -> Merged:
@@ -95,10 +94,8 @@ class PaneTable:
         insert(db, self.name, rows.filter(pa.array(~known)))
         if not known.any():
             return Merged(self._no_rows(rows.num_rows) if remember else None, counted)
-        db.execute(f"CREATE TEMP TABLE IF NOT EXISTS {self._new} ({', '.join(self._columns)})")
-        db.execute(f"DELETE FROM {self._new}")
         some = rows.filter(pa.array(known))
-        insert(db, self._new, some)
+        fill_temporary(db, self._new, some)
         join = f"FROM {self._new} n JOIN {self.name} o ON {self._match}"
         before = None
         if remember:
@@ -155,7 +152,7 @@ class PaneTable:
         where = " AND ".join(f"{quoted(name)} IS ?" for name in self.key)
         delete = f"DELETE FROM {self.name} WHERE {where} RETURNING *"
         found = db.executemany(delete, _keys(keys, self.key))
-        return table_from([tuple(row) for row in found], self.schema)
+        return table_from(list(found), self.schema)
 
     def forget(self, db: apsw.Connection, closed: int | None) -> None:
         """Remove the panes that can change no more: those whose window ended by then."""
@@ -177,8 +174,7 @@ class PaneTable:
             f"ORDER BY {WINDOW_END}, {', '.join(map(quoted, self.key))}",
             (-(1 << 62) if after is None else after, upto),
         )
-        while some := [tuple(row) for row in itertools.islice(rows, _ROWS_AT_ONCE)]:
-            yield table_from(some, self.schema)
+        yield from tables_from(rows, self.schema)
 
     def _select(self) -> str:
         lateness = self._aggregation.lateness

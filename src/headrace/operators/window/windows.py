@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 from headrace.clock import micros
 from headrace.errors import InvalidWindow
 from headrace.log.settings import format_span
+from headrace.pipeline.arguments import declaration
 from headrace.pipeline.time import WINDOW_END, WINDOW_START
 
 _NONE = timedelta(0)
@@ -24,6 +25,9 @@ FOREVER = timedelta(days=365_000)
 
 class _Kind(ABC):
     """Base of all window shapes."""
+
+    noun: ClassVar[str] = "a window"
+    example: ClassVar[str] = "hr.tumbling({span})"
 
     @property
     @abstractmethod
@@ -74,11 +78,13 @@ class Window(_Kind):
 
     def __post_init__(self) -> None:
         if self.size <= timedelta(0) or self.every <= timedelta(0):
-            raise InvalidWindow(f"A window needs a size: {self.size}, every {self.every}")
+            raise InvalidWindow(
+                f"A window needs a size: {format_span(self.size)}, every {format_span(self.every)}"
+            )
         if self.every > self.size:
             raise InvalidWindow(
-                f"Windows of {self.size} every {self.every} leave gaps between them, "
-                "and rows in a gap would be lost",
+                f"Windows of {format_span(self.size)} every {format_span(self.every)} leave gaps "
+                "between them, and rows in a gap would be lost",
                 hint="Let `every` be at most the size",
             )
         if not timedelta(0) <= self.offset < self.every:
@@ -209,7 +215,7 @@ class Session(_Kind):
 
     def __post_init__(self) -> None:
         if self.gap <= timedelta(0):
-            raise InvalidWindow(f"A session needs a gap: {self.gap}")
+            raise InvalidWindow(f"A session needs a gap: {format_span(self.gap)}")
 
     @property
     def length(self) -> timedelta:
@@ -242,31 +248,37 @@ class Session(_Kind):
 AnyWindow = Window | Cumulative | Sliding | Session
 
 
+@declaration
 def tumbling(size: timedelta, *, offset: timedelta = timedelta(0)) -> Window:
     """Windows side by side: every row is in exactly one."""
     return Window(size, size, offset)
 
 
+@declaration
 def hopping(size: timedelta, every: timedelta, *, offset: timedelta = timedelta(0)) -> Window:
     """Overlapping windows: the last ten minutes, every minute."""
     return Window(size, every, offset)
 
 
+@declaration
 def cumulative(size: timedelta, *, step: timedelta, offset: timedelta = timedelta(0)) -> Cumulative:
     """Windows that grow: today so far, every hour. The next day begins anew."""
     return Cumulative(size, step, offset)
 
 
+@declaration
 def sliding(size: timedelta) -> Sliding:
     """The time before each event: more than three failures within ten minutes."""
     return Sliding(size)
 
 
+@declaration
 def session(gap: timedelta) -> Session:
     """As long as events follow each other in less than `gap`: one visit to a site."""
     return Session(gap)
 
 
+@declaration
 def running(expiry: timedelta) -> Session:
     """Running totals without a window, until a key has had no event for `expiry`.
 

@@ -18,10 +18,22 @@ from pyspark.sql.avro.functions import from_avro
 
 from headrace.clock import FIRST_MOMENT, LAST_MOMENT, micros
 from headrace.log import Topic
-from headrace.log.dead_letter import AHEAD, NO_TIME, OUTSIDE
+from headrace.log.dead_letter import (
+    AHEAD,
+    LIKELY_MILLIS,
+    MILLIS,
+    NO_TIME,
+    OUTSIDE,
+    bytes_text,
+    dead_letters,
+)
+from headrace.log.event_time import time_column, time_inputs
 from headrace.log.kafka.avro import avro_schema
 from headrace.log.kafka.rows_bytes import own_bytes
 from headrace.plan import metadata
+from headrace.plan.kafka.event_time import with_time
+from headrace.plan.steps import Step
+from headrace.plan.uncounted import Uncounted
 from headrace.schema.ddl import format_schema
 
 UNREADABLE = "does not decode"
@@ -35,6 +47,7 @@ KEY, VALUE, STAMP = "_key", "_value", "_timestamp"
 _ROW = "_row"
 _MORE = "_more"
 _BROKEN = "_broken"
+_AT = "_at"
 _KEPT = (metadata.FRONTIER, metadata.PARTITION, metadata.OFFSET)
 
 
@@ -51,7 +64,7 @@ class Decoder:
         assert topic.schema is not None
         if needed is None:
             return Decoder(topic, tuple(topic.schema.names))
-        wanted = {*needed, topic.event_time}
+        wanted = {*needed, *time_inputs(topic)}
         if topic.settings.format == "bytes":
             wanted.add(own_bytes(topic.schema).name)  # it shows if the value is text
         return Decoder(topic, tuple(name for name in topic.schema.names if name in wanted))
@@ -74,8 +87,9 @@ class Decoder:
         # Spark would push the filter below the projection and decode everything twice, unless the
         # filter is nondeterministic.
         only_once = F.spark_partition_id() >= 0
-        # If Avro does not decode, the time is null as well: one check is enough.
-        readable = self._decodes if not self._avro or self._by_arrival else F.lit(True)
+        # If Avro does not decode, the time column is null as well: one check is enough.
+        enough = self._avro and not self._by_arrival and not self._computed
+        readable = F.lit(True) if enough else self._decodes
         time = F.when(only_once & readable & ~self._ahead & ~self._outside, self._time)
         columns = [self._column(name).alias(name) for name in self.columns]
         if more:
@@ -124,10 +138,18 @@ class Decoder:
             F.when(F.col("value").isNull(), F.lit(None))
             .when(~self._decodes, F.lit(UNREADABLE))
             .when(self._time.isNull(), F.lit(NO_TIME))
-            .when(self._ahead, F.lit(AHEAD))
-            .when(self._outside, F.lit(OUTSIDE))
+            .when(self._ahead, self._misread(AHEAD))
+            .when(self._outside, self._misread(OUTSIDE))
             .otherwise(F.lit(""))
         )
+
+    def _misread(self, reason: str) -> Column:
+        """As `dead_letter.misread`. An expression has not read a number as seconds by itself."""
+        if self._computed:
+            return F.lit(reason)
+        seconds = F.unix_seconds(self._time)
+        cause = F.concat(F.lit(f"{reason}: "), seconds.cast("string"), F.lit(MILLIS))
+        return F.when(seconds.between(*LIKELY_MILLIS), cause).otherwise(F.lit(reason))
 
     @property
     def _schema(self) -> pa.Schema:
@@ -135,7 +157,8 @@ class Decoder:
         return pa.schema([self.topic.schema.field(name) for name in self.columns])
 
     def _decoded(self, records: DataFrame, *kept: str) -> DataFrame:
-        return records.select(*kept, self._row().alias(_ROW))
+        rows = records.select(*kept, self._row().alias(_ROW))
+        return with_time(rows, self.topic, _ROW, _AT) if self._computed else rows
 
     def _row(self) -> Column:
         if self._avro:
@@ -178,6 +201,11 @@ class Decoder:
         return self.topic.settings.format == "bytes"
 
     @property
+    def _computed(self) -> bool:
+        """True if the event time is an expression."""
+        return time_column(self.topic) is None
+
+    @property
     def _by_arrival(self) -> bool:
         return self.topic.settings.missing_time == "arrival"
 
@@ -192,7 +220,7 @@ class Decoder:
 
     @property
     def _time(self) -> Column:
-        time = F.col(f"{_ROW}.`{self.topic.event_time}`")
+        time = F.col(_AT if self._computed else f"{_ROW}.`{self.topic.event_time}`")
         if self._by_arrival:
             return F.coalesce(time, F.col("timestamp"))
         return time
@@ -225,3 +253,28 @@ def _place(name: str) -> Column:
             return F.col("offset")
         case _:
             raise ValueError(name)
+
+
+def letters(step: Step, topic: str, commit: int, records: pa.Table) -> Uncounted:
+    """The letters of records that were left out. Those without a reason are tombstones."""
+    dead = records.filter(records.column(REASON).is_valid())
+    if not dead.num_rows:
+        return Uncounted(tombstones=records.num_rows)
+    told = zip(*(dead.column(name).to_pylist() for name in (REASON, "value", TEXT)), strict=True)
+    found = dead_letters(
+        dead.num_rows,
+        step=step.name,
+        topic=topic,
+        partition=dead.column("partition"),
+        offset=dead.column("offset"),
+        commit_number=commit,
+        appended=dead.column("timestamp"),
+        reason=dead.column(REASON),
+        row=[
+            bytes_text(value, readable=reason != UNREADABLE)
+            if reason == UNREADABLE or text is None
+            else text
+            for reason, value, text in told
+        ],
+    )
+    return Uncounted(dead=[found], tombstones=records.num_rows - dead.num_rows)

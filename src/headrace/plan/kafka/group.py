@@ -6,14 +6,13 @@ headrace never reads them: a step continues from its checkpoint and the store.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from concurrent.futures import Future
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
 from headrace.log.kafka.address import KafkaAddress
 from headrace.log.kafka.client import Client
-from headrace.plan.position import Position
+from headrace.plan.position import Positions
 
 logger = logging.getLogger("headrace.kafka")
 
@@ -25,7 +24,7 @@ class Group:
         self._client = Client(address)
         self.name = name
 
-    def tell(self, end: Mapping[str, Position]) -> None:
+    def tell(self, end: Positions) -> None:
         """Commit a position, without waiting. A failure is only logged."""
         places = [
             TopicPartition(topic, partition, offset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,9 +13,6 @@ from pyspark.sql import functions as F
 from headrace.clock import micros
 from headrace.log import Topic
 from headrace.log.kafka.log import KafkaLog
-from headrace.operators.window.declare import Aggregation
-from headrace.operators.window.lateness import closing_of
-from headrace.operators.window.spark import WindowPlan
 from headrace.pipeline.stream import Source
 from headrace.plan import metadata
 from headrace.plan.batch import Payload, Rows, Sink
@@ -22,10 +20,10 @@ from headrace.plan.compile import Compiler, Load
 from headrace.plan.counters import Counters
 from headrace.plan.kafka.decode import Decoder
 from headrace.plan.kafka.source import between, stream
+from headrace.plan.plans import StreamPlan
 from headrace.plan.position import Position
 from headrace.plan.python_operators import map_in_arrow
 from headrace.plan.source_options import BatchLimits
-from headrace.plan.stream_plan import StreamPlan
 from headrace.plan.watermark import watermarked
 from headrace.runtime.frames import Frames
 from headrace.runtime.kafka.oldest import Oldest, watched
@@ -40,15 +38,9 @@ class KafkaFrames(Frames):
     plan: StreamPlan
 
     @property
-    def _window(self) -> Aggregation | None:
-        """The aggregation, if the step has one."""
-        made = self._step.computed
-        return made if isinstance(made, Aggregation) else None
-
-    @property
-    def has_sessions(self) -> bool:
-        """True if the store merges sessions, and Spark keeps no state of them."""
-        return isinstance(self.plan, WindowPlan) and self.plan.sessions is not None
+    def merges_in_store(self) -> bool:
+        """True if the store keeps the state, as that of sessions, and Spark drops no late rows."""
+        return self.plan.closing is not None and self.plan.held is None
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -56,15 +48,13 @@ class KafkaFrames(Frames):
         return {"spark.sql.streaming.statefulOperator.allowMultiple": "false"}
 
     def judged(self, batch: DataFrame, sink: Sink, revision: int, frontier: int | None) -> Payload:
-        """The results of a batch. Spark keeps no state of sessions, so it drops none as late."""
+        """The results of a batch, without the late rows that Spark has not dropped."""
         if self.delivers:
             return self.deliver(batch, sink.generation, revision)
-        step = self._window
-        if self.has_sessions and step is not None and frontier is not None:
-            (after,) = step.window.ends(0)
-            closed = F.unix_micros(metadata.TIME) + F.lit(after + micros(step.patience))
-            batch = batch.where(closed > F.lit(frontier))
-        return self.results(batch, sink, revision)
+        closing = self.plan.closing
+        if self.merges_in_store and closing is not None and frontier is not None:
+            batch = batch.where(F.unix_micros(metadata.TIME) >= closing.all_open_from(frontier))
+        return self.plan.results(batch, sink, revision)
 
     def late_between(
         self,
@@ -78,10 +68,9 @@ class KafkaFrames(Frames):
         Only the `oldest` rows of each topic are checked, if they are known. `arrived` is the
         newest time of the batch.
         """
-        step = self._window
-        assert step is not None
+        assert self.plan.closing is not None
         highest = max(frontier, arrived) if self._by_frontier else frontier
-        suspect = closing_of(step).all_open_from(highest)
+        suspect = self.plan.closing.all_open_from(highest)
 
         def load(source: Source) -> DataFrame:
             name = source.topic.name
@@ -93,7 +82,7 @@ class KafkaFrames(Frames):
             rows = rows.withColumn(metadata.FRONTIER, self._met(F.lit(frontier)))
             return rows.withColumn(metadata.TOPIC, F.lit(name)) if self._ordered else rows
 
-        return self.plan.late(Compiler(load, self._ordered)).toArrow().cast(self.shapes.late)
+        return self.plan.late(Compiler(load, self._ordered)).toArrow().cast(self.plan.shapes.late)
 
     def _suspects(self, topic: str, range: Range, only: Oldest | None) -> DataFrame:
         """The records of a topic that may be late: `only` these, or all if it is None."""
@@ -113,7 +102,7 @@ class KafkaFrames(Frames):
     @property
     def delivers(self) -> bool:
         """True if the tasks that read rows write the results to their topic themselves."""
-        return self._window is None
+        return self.plan.closing is None
 
     def deliver(self, batch: DataFrame, generation: str, commit: int) -> Rows:
         """Write the rows of a batch to their topic, and count them."""
@@ -123,7 +112,7 @@ class KafkaFrames(Frames):
         outlet = Outlet(self._log.address, topic, writer, commit)
         counts = map_in_arrow(batch, outlet, DELIVERED).toArrow()
         rows = pc.sum(counts.column("rows")).as_py() or 0
-        return Rows(self.shapes.rows.empty_table(), rows)
+        return Rows(self.plan.shapes.rows.empty_table(), rows)
 
     def _streamed(self, compiler: Compiler) -> DataFrame:
         if compiler.numbered or not self.delivers:
@@ -150,15 +139,14 @@ class KafkaFrames(Frames):
         # A task that writes results has to read a whole partition.
         tasks = None if self.delivers else self._spark.sparkContext.defaultParallelism
         records = stream(self._spark, self._log, name, sink.reached[name], batch_limits, tasks)
-        step = self._window
         decoder = Decoder.of(self._topic(name), self._needed[name])
-        rows = decoder.placed(records, self._metadata(), raw=step is not None)
-        if step is not None:
+        rows = decoder.placed(records, self._metadata(), raw=not self.delivers)
+        if not self.delivers:
             rows = watched(rows, name)
         if self._ordered or self.delivers:
             rows = rows.withColumn(metadata.TOPIC, F.lit(name))
         # A step without state has a watermark too: Spark counts times there.
-        patience = f"{micros(step.patience) if step is not None else 0} microseconds"
+        patience = f"{micros(self.plan.held or timedelta(0))} microseconds"
         moment = F.col(metadata.FRONTIER) if self._by_frontier else F.unix_micros(metadata.TIME)
         return watermarked(rows, moment, patience, self._shift)
 
@@ -168,7 +156,7 @@ class KafkaFrames(Frames):
         found = (metadata.PARTITION, metadata.OFFSET)
         if self.delivers:
             return found
-        if self.has_sessions:
+        if self.merges_in_store:
             return (metadata.COMMIT, *found)
         return (metadata.FRONTIER, *found) if self._by_frontier else found
 

@@ -10,14 +10,13 @@ from pyspark.sql import DataFrame
 
 from headrace.clock import MILLISECOND, micros
 from headrace.errors import HeadraceError, LawBroken, PipelineError, PipelineFailed, Retryable
-from headrace.operators.window.declare import Aggregation
 from headrace.plan.accounting import Account
 from headrace.plan.batch import Payload, Sink
 from headrace.plan.kafka.connection import Tell, group_of
-from headrace.plan.kafka.letters import letters
+from headrace.plan.kafka.decode import letters
 from headrace.plan.law import NOT_STORED
-from headrace.plan.position import START, Position, started_at
-from headrace.plan.stream_plan import Job, StreamPlan
+from headrace.plan.plans import Job, StreamPlan
+from headrace.plan.position import START, Position, Positions, started_at
 from headrace.plan.uncounted import Uncounted
 from headrace.runtime.kafka.frames import KafkaFrames
 from headrace.runtime.kafka.oldest import Oldest, metric_of
@@ -54,9 +53,7 @@ class KafkaQuery(Query):
 
     # A batch
 
-    def _find_uncounted(
-        self, start: Mapping[str, Position], end: Mapping[str, Position]
-    ) -> dict[str, Uncounted]:
+    def _find_uncounted(self, start: Positions, end: Positions) -> dict[str, Uncounted]:
         self._stopwatch.report(self._sink, self.progress, last=False)
         return {}
 
@@ -70,11 +67,7 @@ class KafkaQuery(Query):
         return self.frames.judged(frame, sink, revision, self._frontier)
 
     def _account(
-        self,
-        number: int,
-        start: Mapping[str, Position],
-        end: Mapping[str, Position],
-        uncounted: Mapping[str, Uncounted],
+        self, number: int, start: Positions, end: Positions, uncounted: Mapping[str, Uncounted]
     ) -> Account:
         counts = self._counts()
         for topic in end:
@@ -107,39 +100,34 @@ class KafkaQuery(Query):
         return found
 
     def _too_late(
-        self,
-        number: int,
-        counts: BatchCounts,
-        start: Mapping[str, Position],
-        end: Mapping[str, Position],
+        self, number: int, counts: BatchCounts, start: Positions, end: Positions
     ) -> pa.Table | None:
         """The late pairs of row and window, read again if there can be any."""
-        step = self.step.computed
-        if not isinstance(step, Aggregation):
+        closing = self.frames.plan.closing
+        if closing is None:
             return None
-        if not self.frames.has_sessions:
+        if not self.frames.merges_in_store:
             observed = self._observed()
             if not counts.dropped and not any(observed[name] for name in self._counters.late):
                 return None
-            frontier = self._watermark(number) + micros(step.patience)
+            frontier = self._watermark(number) + closing.patience
         else:
             times = [t.oldest for t in counts.topics.values() if t.oldest is not None]
             if not times or self._frontier is None:
                 return None
-            (closed,) = step.window.ends(min(times))
-            if closed + micros(step.patience) > self._frontier:
+            if min(times) >= closing.all_open_from(self._frontier):
                 return None
             frontier = self._frontier
         ranges = {topic: (start[topic], end[topic]) for topic in end}
         return self.frames.late_between(ranges, frontier, self._oldest(counts), _newest(counts))
 
-    def _stored(self, end: Mapping[str, Position]) -> None:
+    def _stored(self, end: Positions) -> None:
         if self._tell is not None:
             self._tell(end)
 
-    def _failure(self, error: Exception) -> HeadraceError:
+    def _translated(self, error: BaseException) -> HeadraceError:
         """As for any step. But an unavailable broker may come back, so it is worth a restart."""
-        found = super()._failure(error)
+        found = super()._translated(error)
         if isinstance(found, Retryable):
             message = f"Step {self.step.name!r} failed: {found.message}"
             return PipelineFailed(message, hint=found.hint, by_chance=True)
@@ -167,10 +155,9 @@ class KafkaQuery(Query):
 
     def _check_watermark(self, number: int) -> None:
         """Raise unless Spark's watermark in a batch follows from the stored frontier."""
-        step = self.step.computed
-        if not isinstance(step, Aggregation) or not step.has_spark_state:
+        if (held := self.frames.plan.held) is None:
             return
-        patience = micros(step.patience) // MILLISECOND * MILLISECOND
+        patience = micros(held) // MILLISECOND * MILLISECOND
         first = -self._shift  # the lowest watermark of Spark
         mine = first if self._frontier is None else max(first, self._frontier - patience)
         if (sparks := self._watermark(number)) != mine:
@@ -221,7 +208,7 @@ class KafkaQuery(Query):
 
     # Checkpoints
 
-    def _end_of(self, number: int) -> Mapping[str, Position]:
+    def _end_of(self, number: int) -> Positions:
         """The end of a batch; before a checkpoint's first batch, the position it started from."""
         assert self._sink is not None
         if number < 0 and started_at(self._checkpoint.path):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException, StreamingQueryException
+import apsw
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headrace.errors import HeadraceError, PipelineError
 from headrace.log import Log, Topic
@@ -23,11 +22,73 @@ from headrace.plan.kafka.source import stream
 from headrace.plan.position import Position
 from headrace.plan.source_options import BatchLimits
 from headrace.plan.steps import dead_letters_of
-from headrace.runtime.failures import answering, failure_of, java_is_gone
-from headrace.runtime.landing.landed import Landed, LandingTable
 from headrace.runtime.landing.parting import part
+from headrace.runtime.streaming import Streaming
 from headrace.store.outbox import Outbox, put
-from headrace.store.sqlite.database import Database
+from headrace.store.sqlite.database import LANDINGS, Database
+
+Offsets = Mapping[int, int]
+"""The offset that is read next, by partition."""
+
+
+@dataclass(frozen=True)
+class Landed:
+    """The position of the landing of a topic.
+
+    `query` and `batch` say which batch of Spark was the last, and `sequence` under which number the
+    embedded log takes the next rows. Both are stored with `offsets`, and so never apart.
+    """
+
+    offsets: Offsets
+    query: str | None = None
+    batch: int = -1
+    sequence: int = 0
+    rows: int = 0
+    dead: int = 0
+
+    def has(self, query: str, batch: int) -> bool:
+        """True if a batch was landed already."""
+        return self.query == query and batch <= self.batch
+
+
+class LandingTable:
+    """The landings of one application, in the database of its views."""
+
+    def __init__(self, database: Database) -> None:
+        with database.writing() as db:
+            db.execute(
+                f"CREATE TABLE IF NOT EXISTS {LANDINGS} (topic TEXT PRIMARY KEY, "
+                "offsets TEXT NOT NULL, query TEXT, batch INTEGER NOT NULL, "
+                "sequence INTEGER NOT NULL, rows INTEGER NOT NULL, dead INTEGER NOT NULL)"
+                " WITHOUT ROWID"
+            )
+
+    def find(self, db: apsw.Connection, topic: str) -> Landed:
+        """The position of a topic; empty if it was never landed."""
+        found = list(
+            db.execute(
+                "SELECT offsets, query, batch, sequence, rows, dead "
+                f"FROM {LANDINGS} WHERE topic = ?",
+                (topic,),
+            )
+        )
+        if not found:
+            return Landed({})
+        ((offsets, query, batch, sequence, rows, dead),) = found
+        ends = {int(partition): int(end) for partition, end in json.loads(str(offsets)).items()}
+        name = None if query is None else str(query)
+        return Landed(ends, name, int(batch), int(sequence), int(rows), int(dead))
+
+    def put(self, db: apsw.Connection, topic: str, landed: Landed) -> None:
+        """Remember it, in a transaction."""
+        db.execute(
+            f"INSERT OR REPLACE INTO {LANDINGS} VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                topic, json.dumps({str(p): end for p, end in landed.offsets.items()}),
+                landed.query, landed.batch, landed.sequence, landed.rows, landed.dead,
+            ),
+        )  # fmt: skip
+
 
 MAX_ROWS = 200_000
 """Rows of a batch, which the driver has in its hands at once."""
@@ -42,7 +103,7 @@ class Into:
     outbox: Outbox
 
 
-class Landing:
+class Landing(Streaming):
     """Copies one topic, each row once. What does not fit the topic's columns is a dead letter."""
 
     def __init__(
@@ -59,19 +120,16 @@ class Landing:
         crash_point: CrashPoint = nothing,
     ) -> None:
         assert topic.schema is not None
-        self._spark = spark
-        self.name = f"landing of {topic.name}"
+        name = f"landing of {topic.name}"
+        super().__init__(spark, name, f"{app}.{name}", checkpoint)
         self._app = app
         self._topic = topic
         self._broker = broker
-        self._checkpoint = checkpoint
         self._into = into
         self._max_rows = min(max_rows, MAX_ROWS)
         self._crash_point = crash_point
         self._tell = tell
         self._table = LandingTable(into.database)
-        self._error: BaseException | None = None
-        self._query: StreamingQuery | None = None
         self._producer = into.log.producer(id=f"{app}.{into.database.generation}.{topic.name}")
 
     @property
@@ -92,54 +150,31 @@ class Landing:
 
     def start(self, *, until_caught_up: bool) -> None:
         """Start in the background, to go on and on, or until what the broker has now is here."""
-        self._error = None
         landed = self.landed
         self._gaps = Gaps(self._broker, self.name, [self._topic.name])
         self._gaps.check(self._reached(landed))
         self._check_checkpoint(landed)
-        try:
-            writer = (
-                self._decoded(landed)
-                .writeStream.queryName(f"{self._app}.{self.name}")
-                .option("checkpointLocation", str(self._checkpoint))
-                .foreachBatch(self._batch)
-            )
-            if until_caught_up:
-                writer = writer.trigger(availableNow=True)
-            self._query = writer.start()
-        except (Py4JError, PySparkException) as error:
-            raise self._failure(error) from None
+
+        def write() -> DataStreamWriter:
+            decoded = self._decoded(landed)
+            return self._in_batches(decoded, self._batch, until_caught_up=until_caught_up)
+
+        self._start(write)
 
     def _check_checkpoint(self, landed: Landed) -> None:
         """Return if it can go on from its checkpoint, or from what was stored without it."""
-        query = self._query_id()
+        query = self._checkpoint.query_id
         if query is not None and landed.query in (None, query):
             return
         if self._producer.next_sequence > landed.sequence:
             # It says which rows these are, and another batch would be taken for the same one.
             raise PipelineError(
                 f"The {self.name} was interrupted in the middle of a batch, and its checkpoint in "
-                f"{self._checkpoint} is gone",
+                f"{self._checkpoint.path} is gone",
                 hint="Run the application with --fresh: everything is landed and computed again",
             )
         # As a stream with a new name it goes on from the offsets that were stored.
-        shutil.rmtree(self._checkpoint, ignore_errors=True)
-
-    def wait(self, seconds: float) -> bool:
-        """Whether it has ended by itself within so many seconds; its failure is raised."""
-        assert self._query is not None
-        try:
-            return bool(self._query._jsq.awaitTermination(int(seconds * 1000)))
-        except StreamingQueryException as error:
-            raise self._failure(error) from self._error
-        except (Py4JError, OSError) as error:
-            raise java_is_gone(self.name) from error
-
-    def stop(self) -> None:
-        """Stop, once the batch under way is done or given up."""
-        if self._query is not None:
-            with contextlib.suppress(PySparkException, Py4JError, OSError):
-                self._query.stop()
+        shutil.rmtree(self._checkpoint.path, ignore_errors=True)
 
     def close(self) -> None:
         self._producer.close()
@@ -157,16 +192,12 @@ class Landing:
         return Decoder.of(self._topic).whole(records)
 
     def _batch(self, frame: DataFrame, number: int) -> None:
-        with answering(self._note):
-            self._crash_point("landing began")
-            query = self._query_id()
-            assert query is not None
-            landed = self.landed
-            if not landed.has(query, number):
-                self._land(frame, replace(landed, query=query, batch=number))
-
-    def _note(self, error: BaseException) -> None:
-        self._error = error
+        self._crash_point("landing began")
+        query = self._checkpoint.query_id
+        assert query is not None
+        landed = self.landed
+        if not landed.has(query, number):
+            self._land(frame, replace(landed, query=query, batch=number))
 
     def _land(self, frame: DataFrame, landed: Landed) -> None:
         self._gaps.check_topics()
@@ -180,13 +211,14 @@ class Landing:
             sequence += 1
             self._crash_point("landed")
         dead = parted.dead.num_rows
+        end = self._checkpoint.end_of(landed.batch)[self._topic.name]
         with self._into.database.writing() as db:
             if dead:
                 put(db, dead_letters_of(self._app), parted.dead)
             self._into.outbox.forget_sent(db)
             now = replace(
                 landed,
-                offsets=self._ends(landed.batch),
+                offsets=dict(enumerate(end.offsets)),
                 sequence=sequence,
                 rows=landed.rows + records.num_rows,
                 dead=landed.dead + dead,
@@ -201,22 +233,5 @@ class Landing:
         offsets = tuple(landed.offsets[partition] for partition in sorted(landed.offsets))
         return {self._topic.name: Position(0, offsets)}
 
-    # What Spark knows
-
-    def _ends(self, batch: int) -> dict[int, int]:
-        """Up to where a batch goes, as Spark has written it down before it began."""
-        lines = (self._checkpoint / "offsets" / str(batch)).read_text().splitlines()
-        ends = json.loads(lines[-1])[self._topic.name]
-        return {int(partition): int(end) for partition, end in ends.items()}
-
-    def _query_id(self) -> str | None:
-        """The stream's own id. It is in its checkpoint, and ends with it."""
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            return str(json.loads((self._checkpoint / "metadata").read_text())["id"])
-        return None
-
-    def _failure(self, error: Exception) -> HeadraceError:
-        if self._error is not None and not isinstance(self._error, Exception):
-            raise self._error
-        found = failure_of(self.name, self._checkpoint, self._error, error)
-        return self._gaps.found(self._reached(self.landed)) or found
+    def _gap(self) -> HeadraceError | None:
+        return self._gaps.found(self._reached(self.landed))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
@@ -17,7 +17,7 @@ from headrace.log.landed import LandedLog
 from headrace.log.settings import MAX_RECORD_BYTES
 from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.kafka.connection import group_of
-from headrace.plan.position import Position, lags_of
+from headrace.plan.position import Positions, lags_of
 from headrace.plan.source_options import BatchLimits
 from headrace.runtime.landing.landing import Into, Landing
 from headrace.runtime.task import Task
@@ -67,7 +67,7 @@ class Landings(Closing):
             place = partial(getattr, landing, "landed")
             self.tasks.append(Task(start, landing.wait, place))
 
-    def lags_of(self, reached: Mapping[str, Position]) -> dict[str, tuple[int, ...]]:
+    def lags_of(self, reached: Positions) -> dict[str, tuple[int, ...]]:
         """How many rows of each partition are behind a place here, or not here yet, by topic."""
         return {
             topic: tuple(map(sum, zip_longest(here, self._landings[topic].lags(), fillvalue=0)))

@@ -8,9 +8,9 @@ from headrace.errors import InvalidPipeline
 from headrace.operators.contract import IN_BATCHES
 from headrace.operators.registry import operator_of
 from headrace.pipeline.app import App
+from headrace.pipeline.row_steps import branches
 from headrace.pipeline.stream import Stream
 from headrace.pipeline.where import Where
-from headrace.plan.reads import branches
 from headrace.plan.steps import Step, steps_of
 
 

@@ -6,32 +6,74 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException, StreamingQueryException
+import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headrace.errors import HeadraceError, LogUnavailable, Retryable
-from headrace.log import Log
+from headrace.files import write_note
+from headrace.log import Log, Topic
 from headrace.plan.gaps import Gaps
-from headrace.plan.inputs import topics_of
 from headrace.plan.kafka.connection import Tell, connection_of
+from headrace.plan.kafka.decode import Decoder, letters
+from headrace.plan.kafka.source import between
 from headrace.plan.law import Law
-from headrace.plan.position import Position
-from headrace.plan.steps import Step, fingerprint
-from headrace.runtime.checkpoint import Checkpoint
-from headrace.runtime.failures import failure_of, java_is_gone
+from headrace.plan.position import Position, Positions
+from headrace.plan.steps import Step, topics_of
+from headrace.runtime.checkpoint import live_owner
 from headrace.runtime.realtime.counting import check
-from headrace.runtime.realtime.letters import TableLetters
 from headrace.runtime.realtime.plan import Plan
 from headrace.runtime.realtime.qualify import Reason, refused
 from headrace.runtime.realtime.settings import QUERY_SETTINGS, WRITING, RealTime
-from headrace.runtime.session import set_meanwhile
-from headrace.runtime.spark_internals import await_end
+from headrace.runtime.streaming import Streaming
+
+
+class TableLetters:
+    """Writes the dead letters of a table's topic, which a query reads beside its own.
+
+    The table is read anew for every batch, so the query cannot report each of its records only
+    once. They are checked apart, up to the end of the topic, whenever a checkpoint is written.
+    `place` is the file with the position, which is written after the letters: after a crash some
+    may come again, as all does in real time.
+    """
+
+    def __init__(
+        self, spark: SparkSession, log: Log, step: Step, topic: Topic, place: Path
+    ) -> None:
+        self._spark = spark
+        self._log = log
+        self._step = step
+        self._topic = topic
+        self._place = place
+
+    def tell(self) -> None:
+        """Write letters of all that has come since the last time."""
+        name = self._topic.name
+        partitions = self._log.topic(name).partitions
+        end = Position(0, tuple(state.end for state in partitions))
+        starts = (first for first, _ in self._known().ranges(end))
+        start = tuple(map(max, starts, (state.first for state in partitions)))
+        records = between(self._spark, self._log, name, Position(0, start), end)
+        if records is None:
+            return
+        found = Decoder.of(self._topic).misplaced(records).orderBy("partition", "offset")
+        self._write(letters(self._step, name, 0, found.toArrow()).dead)
+        write_note(self._place, json.dumps(end.to_json()))
+
+    def _write(self, dead: list[pa.Table]) -> None:
+        if dead:
+            with self._log.producer() as producer:
+                producer.append(self._step.dead_letters, pa.concat_tables(dead))
+
+    def _known(self) -> Position:
+        if not self._place.exists():
+            return Position(0, ())
+        return Position.from_json(json.loads(self._place.read_text()))
+
 
 logger = logging.getLogger("headrace.kafka")
 
@@ -39,17 +81,7 @@ _NOT_ALLOWED = re.compile(r"NOT_IN_ALLOWLIST\].*?(\w+)(?: is|, | are)", re.DOTAL
 """Spark's error for an operator that Real-time Mode does not support."""
 
 
-def live_owner(step: Step) -> dict[str, Any]:
-    """The owner of a checkpoint: a step and its definition, in real time."""
-    return {
-        "app": step.app,
-        "step": step.name,
-        "fingerprint": fingerprint(step),
-        "latency": "real-time",
-    }
-
-
-class RealTimeQuery:
+class RealTimeQuery(Streaming):
     """Runs one step. Its position is in its checkpoint alone."""
 
     def __init__(
@@ -62,21 +94,19 @@ class RealTimeQuery:
         tell: Tell,
         letters: TableLetters | None = None,
     ) -> None:
-        self._spark = spark
+        super().__init__(spark, step.name, f"{step.app}.{step.name}", checkpoint)
         self._log = log
         self._connection = connection_of(log)
         self.step = step
-        self._checkpoint = Checkpoint(checkpoint)
         self._settings = settings
         self._tell = tell
         self._letters = letters
         there = {topic.name: topic for topic in log.topics()}
         self.plan = Plan(spark, self._connection, step, settings, there, self._checkpoint.shift)
-        self._query: StreamingQuery | None = None
         self._seen = -1
         self.law = Law()
         """The row law since the first start."""
-        self.reached: Mapping[str, Position] = {}
+        self.reached: Positions = {}
         """The position of Spark's last checkpoint, by topic."""
 
     def start(self) -> None:
@@ -89,51 +119,22 @@ class RealTimeQuery:
             self.reached = self._checkpoint.end_of(last)
             self._gaps.check(self.reached)
         self._write_letters()
-        writer = (
-            self.plan.records.writeStream.queryName(f"{self.step.app}.{self.step.name}")
-            .format("kafka")
-            .options(**self._connection, **WRITING)
-            .option("checkpointLocation", str(self._checkpoint.path))
-            .outputMode("update")
-        )
+        self._start(self._writer, QUERY_SETTINGS)
+
+    def _writer(self) -> DataStreamWriter:
+        writer = self.plan.records.writeStream.format("kafka").outputMode("update")
         # Spark's type hints lack this trigger.
-        trigger: Any = writer.trigger
-        try:
-            with set_meanwhile(self._spark, QUERY_SETTINGS):
-                self._query = trigger(realTime=self._settings.trigger).start()
-        except (Py4JError, PySparkException) as error:
-            raise self._failure(error) from None
+        trigger: Any = writer.options(**self._connection, **WRITING).trigger
+        made: DataStreamWriter = trigger(realTime=self._settings.trigger)
+        return made
 
-    def wait(self, seconds: float) -> bool:
-        """True if it ends within so many seconds. Its failure is raised."""
-        assert self._query is not None
-        try:
-            ended = await_end(self._query, seconds)
-            if self._check_batches():
-                self._check_topics()
-        except StreamingQueryException as error:
-            raise self._failure(error) from None
-        except (Py4JError, OSError) as error:
-            raise java_is_gone(self.step.name) from error
-        return ended
-
-    def stop(self) -> None:
-        """Stop at once. The next run reads rows since the last checkpoint again."""
-        if self._query is not None:
-            with contextlib.suppress(PySparkException, Py4JError, OSError):
-                self._query.stop()
-                self._check_batches()
-
-    @property
-    def progress(self) -> Mapping[str, Any]:
-        """Spark's progress report on the last batch."""
-        last = self._query.lastProgress if self._query is not None else None
-        return json.loads(last.json) if last is not None else {}
+    def _observe(self, *, ended: bool) -> None:
+        if self._check_batches() and not ended:
+            self._check_topics()
 
     def _check_batches(self) -> bool:
         """True if batches have ended since the last call. Raise unless they keep the row law."""
-        assert self._query is not None
-        recent = [json.loads(progress.json) for progress in self._query.recentProgress]
+        recent = [json.loads(progress.json) for progress in self._started_query.recentProgress]
         ended = [report for report in recent if report["batchId"] > self._seen]
         for report in ended:
             self._seen = report["batchId"]
@@ -167,12 +168,13 @@ class RealTimeQuery:
                     error,
                 )
 
-    def _failure(self, error: Exception) -> HeadraceError:
-        """Spark's failure as an error of headrace. Only Spark sees what callables return."""
-        if (gap := self._gaps.found(self.reached)) is not None:
-            return gap
+    def _gap(self) -> HeadraceError | None:
+        return self._gaps.found(self.reached)
+
+    def _translated(self, error: BaseException) -> HeadraceError:
+        """As for any query, and operators that only Spark sees: callables return them."""
         if (found := _NOT_ALLOWED.search(str(error))) is None:
-            return failure_of(self.step.name, self._checkpoint.path, None, error)
+            return super()._translated(error)
         python = "Python" in found[1]
         what = (
             "calls a function in Python"

@@ -5,7 +5,6 @@ does not match ever gets on a class path.
 """
 
 from headrace.servers.java.home import java_home
-from headrace.servers.java.jars import Fetching, class_path, jars
-from headrace.servers.java.lock import Jar, locked
+from headrace.servers.java.jars import Fetching, Jar, class_path, jars, locked
 
 __all__ = ["Fetching", "Jar", "class_path", "jars", "java_home", "locked"]

@@ -1,11 +1,14 @@
-"""The user's jar cache: jars are downloaded once and verified on every use.
+"""Locked jars: downloaded once into the user's cache, and verified on every use.
 
-Hashing the 45 MB of a broker takes a fraction of a second, so no result is cached.
+A lock names the jars of a set by coordinates and SHA-256; `scripts/jars` writes it. Since it has
+each jar's checksum, any source will do: HEADRACE_MAVEN, a mirror in the user's Maven settings, or
+Maven Central. Hashing the 45 MB of a broker takes a fraction of a second, so no result is cached.
 """
 
 from __future__ import annotations
 
-import contextlib
+import base64
+import functools
 import hashlib
 import os
 import tempfile
@@ -13,18 +16,111 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit, urlunsplit
+from xml.etree import ElementTree
 
-from headrace.errors import JarRefused, JarUnavailable, ServerError
-from headrace.servers.java.lock import Jar, Set, locked
-from headrace.servers.java.repository import VARIABLE, Repository, repository
+from headrace.errors import InvalidSetting, JarRefused, JarUnavailable, ServerError
 
+Set = Literal["kafka", "spark-kafka"]
+"""`kafka` is a broker and Kafka's tools; `spark-kafka` lets Spark use topics and Avro."""
+
+FOLDER = Path(__file__).parent
+
+VARIABLE = "HEADRACE_MAVEN"
+CENTRAL = "https://repo.maven.apache.org/maven2"
+"""Maven's built-in address."""
+
+_OF_CENTRAL = {"central", "*", "external:*"}
 _AT_ONCE = 8
 _TIMEOUT = 60
 _PIECE = 1 << 18
 _NETWORK = (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError)
+
+
+@dataclass(frozen=True)
+class Jar:
+    """One jar: `group:artifact:version` and its checksum."""
+
+    coordinates: str
+    sha256: str
+
+    @property
+    def path(self) -> str:
+        """Its path in a Maven repository and in the cache."""
+        group, artifact, version = self.coordinates.split(":")
+        return f"{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.jar"
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+@functools.cache
+def locked(name: Set) -> tuple[Jar, ...]:
+    """The jars of a set, in the order of its lock."""
+    lines = (FOLDER / f"{name}.lock").read_text().splitlines()
+    entries = (line.split() for line in lines if line and not line.startswith("#"))
+    return tuple(Jar(coordinates, digest) for coordinates, digest in entries)
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A Maven repository. Its credentials, in `headers`, are never printed."""
+
+    url: str
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def address(self, path: str) -> str:
+        return f"{self.url.rstrip('/')}/{path}"
+
+
+def repository() -> Repository:
+    """The Maven repository that this user has configured."""
+    if url := os.environ.get(VARIABLE):
+        return _without_credentials(url)
+    return _mirror(Path.home() / ".m2" / "settings.xml") or Repository(CENTRAL)
+
+
+def _without_credentials(url: str) -> Repository:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https", "file"):
+        raise InvalidSetting(
+            f"{VARIABLE} is not the address of a Maven repository",
+            hint=f"Use an address like {CENTRAL}, or file:///FOLDER for a local one",
+        )
+    if parts.username is None:
+        return Repository(url)
+    place = parts._replace(netloc=parts.netloc.rpartition("@")[2])
+    return Repository(urlunsplit(place), _login(parts.username, parts.password or ""))
+
+
+def _mirror(settings: Path) -> Repository | None:
+    """The mirror of Maven Central in the user's Maven settings, if any."""
+    try:
+        root = ElementTree.fromstring(settings.read_text())
+    except (OSError, ElementTree.ParseError):
+        return None
+    for mirror in root.findall("{*}mirrors/{*}mirror"):
+        wanted = {part.strip() for part in mirror.findtext("{*}mirrorOf", "").split(",")}
+        if (url := mirror.findtext("{*}url")) and wanted & _OF_CENTRAL and "!central" not in wanted:
+            return Repository(url.strip(), _server(root, mirror.findtext("{*}id", "")))
+    return None
+
+
+def _server(root: ElementTree.Element, name: str) -> dict[str, str]:
+    for server in root.findall("{*}servers/{*}server"):
+        if server.findtext("{*}id") == name and (user := server.findtext("{*}username")):
+            return _login(user, server.findtext("{*}password", ""))
+    return {}
+
+
+def _login(user: str, password: str) -> dict[str, str]:
+    token = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return {"Authorization": f"Basic {token}"}
 
 
 @dataclass
@@ -81,7 +177,7 @@ def _verified(jar: Jar, place: Path) -> bool:
     except OSError as error:
         raise _unusable(place, error) from None
     if digest != jar.sha256:
-        _remove(place)
+        place.unlink(missing_ok=True)
         raise JarRefused(
             f"{jar.coordinates} in the cache does not match its checksum, and was removed",
             hint="The file was changed or damaged. Run the command again to download it again\n"
@@ -124,7 +220,7 @@ def _download(jar: Jar, place: Path, source: Repository, progress: Fetching) -> 
     except OSError as error:
         raise _unusable(place, error) from None
     finally:
-        _remove(Path(name))
+        Path(name).unlink(missing_ok=True)
 
 
 def _request(jar: Jar, source: Repository) -> urllib.request.Request:
@@ -149,8 +245,3 @@ def _unusable(place: Path, error: OSError) -> ServerError:
         f"The jar cache cannot be used: {error.strerror} at {place}",
         hint="Free some space or fix the permissions, or set XDG_CACHE_HOME to another folder",
     )
-
-
-def _remove(path: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()

@@ -4,28 +4,66 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import shutil
 import signal
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from headrace.clock import MILLISECOND, SECOND, Clock, SystemClock
-from headrace.errors import BrokerFailed, ServerError
+from headrace.errors import BrokerFailed, MissingExtra, ServerError
 from headrace.servers.java import Fetching, class_path
-from headrace.servers.java.ports import answers
+from headrace.servers.java.ports import HOST, answers
 from headrace.servers.java.process import Process
-from headrace.servers.kafka.admin import Admin
 from headrace.servers.kafka.layout import Folder, Layout, Node
-from headrace.servers.kafka.reasons import reason
-from headrace.servers.kafka.starting import Started, format_data, planned, start_node
-from headrace.servers.kafka.state import ClusterState, NodeState
+from headrace.servers.kafka.starting import Started, format_data, planned, reason, start_node
+from headrace.servers.kafka.state import ClusterState, NodeState, PartitionState
+
+try:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+except ModuleNotFoundError:
+    raise MissingExtra(
+        "Kafka's client is not installed", hint="pip install 'headrace[kafka]'"
+    ) from None
 
 _POLL = 50 * MILLISECOND
 _READY_WITHIN = 90 * SECOND
 _END_WITHIN = 20 * SECOND
 
+_SILENT = logging.Logger("headrace.kafka.silent", logging.CRITICAL + 1)
+"""Drops the client's messages about brokers that have not started yet."""
+
 Say = Callable[[str], None]
 """Receives progress messages for the user."""
+
+
+class Admin:
+    """Admin client for the brokers at these ports, some of which may be down."""
+
+    def __init__(self, ports: list[int]) -> None:
+        servers = ",".join(f"{HOST}:{port}" for port in ports)
+        self._client = AdminClient({"bootstrap.servers": servers}, logger=_SILENT)
+
+    def brokers(self, timeout: float = 5) -> set[int]:
+        """The ids of the brokers that have joined; empty if none answers in time."""
+        try:
+            return set(self._client.list_topics(timeout=timeout).brokers)
+        except KafkaException:
+            return set()
+
+    def partitions(self, timeout: float = 5) -> list[PartitionState] | None:
+        """All partitions with their leaders and replicas, or None if no broker answers in time."""
+        try:
+            topics: dict[str, Any] = self._client.list_topics(timeout=timeout).topics
+        except KafkaException:
+            return None
+        return [
+            PartitionState(name, number, one.leader, tuple(one.replicas), tuple(one.isrs))
+            for name, topic in sorted(topics.items())
+            for number, one in sorted(topic.partitions.items())
+        ]
 
 
 class Cluster:

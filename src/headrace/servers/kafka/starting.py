@@ -1,9 +1,11 @@
-"""The start of nodes: the layout of the cluster, its folders, and Java."""
+"""The start of nodes: the layout of the cluster, its folders, its settings, and Java."""
 
 from __future__ import annotations
 
 import base64
 import os
+import re
+import shutil
 import subprocess
 import sys
 import uuid
@@ -16,10 +18,14 @@ from headrace.servers.java import archive, ports
 from headrace.servers.java.home import BRIEF, java
 from headrace.servers.java.process import Process, start
 from headrace.servers.kafka.layout import Folder, Layout, Node
-from headrace.servers.kafka.properties import properties
-from headrace.servers.kafka.reasons import reason, size
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
+_REPLICAS = 3
+
+_THROWN = re.compile(r"^(?:Caused by: |Exception in thread \S+ )?[\w.$]+(?:Exception|Error): (.+)$")
+_LOGGED = re.compile(r"^[\d-]+ [\d:.]+ (?:ERROR|FATAL) [^:]+: (.+)$")
+_TAIL = 200_000
+_ROOM = 16 * 1024
 
 
 @dataclass(frozen=True)
@@ -152,3 +158,88 @@ def _new_id() -> str:
     while (made := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]).startswith("-"):
         pass
     return made
+
+
+def size(path: Path) -> int:
+    """The size of a file now, so that later only newer lines are read."""
+    return path.stat().st_size if path.exists() else 0
+
+
+def reason(*written: tuple[Path, int]) -> str:
+    """The last error in some log files, each read from an offset."""
+    # On a full disk the broker cannot log that the disk is full.
+    if any(path.exists() and shutil.disk_usage(path).free < _ROOM for path, _ in written):
+        return "No space left on device"
+    found = ""
+    for path, begin in written:
+        for line in _lines(path, begin):
+            if match := _THROWN.match(line) or _LOGGED.match(line):
+                found = match[1]
+    if found:
+        return found.strip().rstrip(".")
+    last = [line for path, begin in written for line in _lines(path, begin) if line.strip()]
+    return last[-1].strip() if last else "its log is empty"
+
+
+def _lines(path: Path, begin: int) -> list[str]:
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        file.seek(max(begin, size(path) - _TAIL))
+        return file.read().decode(errors="replace").splitlines()
+
+
+def properties(node: Node, nodes: list[Node], data: Path, extra: Mapping[str, str]) -> str:
+    """The server.properties of a node, which is a broker and a controller in one."""
+    voters = ",".join(f"{other.id}@{ports.HOST}:{other.controller_port}" for other in nodes)
+    replicas = min(_REPLICAS, len(nodes))
+    in_sync = max(1, replicas - 1)
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": node.id,
+        "controller.quorum.voters": voters,
+        # Loopback only: other machines cannot connect.
+        "listeners": f"PLAINTEXT://{ports.HOST}:{node.port},CONTROLLER://{ports.HOST}:{node.controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{ports.HOST}:{node.port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "log.dirs": data,
+        # A misspelt topic name must fail, not create a topic.
+        "auto.create.topics.enable": "false",
+        # With three brokers, the cluster survives the loss of one.
+        "default.replication.factor": replicas,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        # The default of 50 partitions each suits a large cluster; here it only delays the start.
+        "offsets.topic.num.partitions": 4,
+        "transaction.state.log.num.partitions": 4,
+        "share.coordinator.state.topic.num.partitions": 4,
+        # A new group starts at once instead of waiting for more members.
+        "group.initial.rebalance.delay.ms": 0,
+        # The cluster notices a killed broker, and lets it rejoin, after 4 s instead of 9.
+        "broker.session.timeout.ms": 4_000,
+        "broker.heartbeat.interval.ms": 1_000,
+        # The default, 128 MB, is a quarter of the heap.
+        "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
+    }
+    settings |= extra
+    return "".join(f"{_escaped(name)}={_escaped(str(value))}\n" for name, value in settings.items())
+
+
+def _escaped(text: str) -> str:
+    """The text escaped for Java, which reads property files as Latin-1."""
+    return "".join(map(_written, text))
+
+
+def _written(character: str) -> str:
+    if character == "\\":
+        return "\\\\"
+    if " " <= character <= "~":
+        return character
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))

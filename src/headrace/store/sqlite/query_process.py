@@ -3,27 +3,26 @@
 SQLite can be interrupted only between two steps, and a single one, such as `instr` of two long
 texts, may take hours. Its memory limit holds for the whole process, which may be writing too. So
 such queries run in a process of their own, which is killed if it does not stop by itself. It starts
-once and answers many queries. This file is its program too: it runs by its path, because the
-package takes a second to import.
+once and answers many queries. This file is its program: it runs by its path, because the package
+takes a second to import. `asker.py` is the other end.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import marshal
 import os
 import resource
-import select
 import signal
-import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apsw
 
 from headrace.clock import SECOND, Clock, SystemClock
-from headrace.errors import InvalidQuery
+from headrace.errors import AmbiguousView, InvalidQuery, UserError
 
 MEMORY_BYTES = 256 << 20
 """The limit of SQLite's memory, and of an answer."""
@@ -32,8 +31,6 @@ FILE_BYTES = 4 << 30
 
 _BEAT = 1_000
 """SQLite's steps between two checks of the clock: well under a millisecond."""
-_GRACE = 2.0
-"""Seconds that a query may take to stop by itself when its time is up."""
 _PATIENCE = 10_000
 """Milliseconds to wait for a database that is being created; later, writers block no reader."""
 
@@ -48,62 +45,14 @@ _FORBIDDEN_FUNCTIONS = {"load_extension", "fts3_tokenizer", "readfile", "writefi
 Question = dict[str, Any]
 """`databases` by their SQL names, `sql` and its `values`, `limit` of rows and `seconds`."""
 Answer = dict[str, Any]
-"""`columns`, `rows` and `more`; or the `message` and `hint` of a refusal."""
+"""`columns`, their Arrow `types`, `rows` and `more`; or the `message` and `hint` of a refusal."""
 
-
-class Asker:
-    """The process, started when it is first asked. Used by one thread at a time."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._pid = os.getpid()
-
-    def ask(self, question: Question) -> Answer:
-        """Answer a query, or refuse it if it takes too long or too much."""
-        seconds = question["seconds"]
-        process = self._running()
-        assert process.stdin is not None and process.stdout is not None
-        try:
-            process.stdin.write(marshal.dumps(question))
-            process.stdin.flush()
-            patience = None if seconds is None else seconds + _GRACE
-            if not select.select([process.stdout], [], [], patience)[0]:
-                self.close()
-                return _refusal(_too_long(seconds))
-            answer: Answer = marshal.load(process.stdout)
-            return answer
-        except (EOFError, BrokenPipeError):
-            self.close()
-            return _refusal(_too_much())
-        except ValueError as error:
-            return {"message": f"A value cannot be given to SQLite: {error}", "hint": "Cast it"}
-        except BaseException:  # such as Ctrl-C: the next question must not get this answer
-            self.close()
-            raise
-
-    def close(self) -> None:
-        process, self._process = self._process, None
-        if process is not None and self._pid == os.getpid():
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()  # type: ignore[union-attr]
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._pid != os.getpid():  # the process is the parent's
-            self._process, self._pid = None, os.getpid()
-        if self._process is None:
-            found = os.pathsep.join(path for path in sys.path if path)
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", __file__],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": found},
-            )
-            assert self._process.stdout is not None
-            self._process.stdout.read(1)  # it is ready, and no query pays for its start
-        return self._process
+_VIEWS = "_headrace_view"
+_TEMPORARY = 1
+"""SQLite's number of the schema temp, in which it looks for a bare name first."""
+_NAMED = 5
+"""Applications that an error names."""
+_Described = Sequence[tuple[str, str | None]]
 
 
 def serve() -> None:
@@ -122,8 +71,8 @@ def serve() -> None:
             question = marshal.load(questions)
             try:
                 found = answer(question, SystemClock())
-            except InvalidQuery as refused:
-                found = _refusal(refused)
+            except UserError as refused:
+                found = refusal(refused)
             marshal.dump(found, answers)
             answers.flush()
 
@@ -131,22 +80,26 @@ def serve() -> None:
 def answer(question: Question, clock: Clock) -> Answer:
     """Answer one SELECT on a snapshot, with limits of rows, size and time."""
     seconds = question["seconds"]
+    sql, values = question["sql"], question["values"]
     with contextlib.closing(_connected(question["databases"])) as db:
+        db.execute("BEGIN")  # the types are those of the rows
+        types = _types(db, sql, values)
         db.set_authorizer(_authorize)
         db.set_progress_handler(_beat(clock, seconds), _BEAT)
         try:
-            return _answer(db, question["sql"], question["values"], question["limit"])
+            found = _answer(db, sql, values, question["limit"])
+            return {**found, "types": types or (None,) * len(found["columns"])}
         except apsw.InterruptError:
-            raise _too_long(seconds) from None
+            raise too_long(seconds) from None
         except (MemoryError, apsw.NoMemError, apsw.TooBigError, apsw.FullError):
-            raise _too_much() from None
+            raise too_much() from None
         except apsw.AuthError:
             raise InvalidQuery("A query can only read", hint="Use SELECT") from None
         except (apsw.Error, TypeError) as error:
             # Only temporary files are written here.
             if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE:
-                raise _too_much() from None
-            raise InvalidQuery(f"{question['sql']!r}: {error}") from None
+                raise too_much() from None
+            raise InvalidQuery(f"{sql!r}: {error}") from None
 
 
 def _connected(databases: Mapping[str, str]) -> apsw.Connection:
@@ -187,9 +140,10 @@ def _answer(db: apsw.Connection, sql: str, values: Sequence[Any], limit: int | N
             return {"columns": columns, "rows": rows, "more": True}
         size += sum(len(v) if isinstance(v, str | bytes) else 8 for v in row)
         if size > MEMORY_BYTES:
-            raise _too_much()
+            raise too_much()
         rows.append(tuple(row))
-    return {"columns": columns or _columns(db, sql, values), "rows": rows, "more": False}
+    columns = columns or tuple(name for name, _ in _described(db, sql, values))
+    return {"columns": columns, "rows": rows, "more": False}
 
 
 def _beat(clock: Clock, seconds: float | None) -> Callable[[], bool]:
@@ -219,13 +173,13 @@ def _only_one() -> Callable[..., bool]:
     return trace
 
 
-def _columns(db: apsw.Connection, sql: str, values: Sequence[Any]) -> tuple[str, ...]:
-    """The columns of a query that has no rows."""
-    found: tuple[str, ...] = ()
+def _described(db: apsw.Connection, sql: str, values: Sequence[Any]) -> _Described:
+    """The names and declared types of a query's columns, without running it."""
+    found: _Described = ()
 
     def trace(cursor: apsw.Cursor, *_: object) -> bool:
         nonlocal found
-        found = tuple(name for name, *_ in cursor.get_description())
+        found = cursor.get_description()
         return False
 
     cursor = db.cursor()
@@ -235,17 +189,99 @@ def _columns(db: apsw.Connection, sql: str, values: Sequence[Any]) -> tuple[str,
     return found
 
 
-def _refusal(error: InvalidQuery) -> Answer:
-    return {"message": error.message, "hint": error.hint}
+def _types(db: apsw.Connection, sql: str, values: Sequence[Any]) -> tuple[str | None, ...]:
+    """The Arrow types of those columns of a query that are a view's columns, unchanged.
+
+    SQLite knows from which column of a table a result comes, also through subqueries. A view's
+    times are expressions to it. So it compiles the query once more, on a mirror: empty tables in
+    place of the views, with columns of declared types. None at all if that fails.
+    """
+    kinds: dict[str, str] = {}
+    owners: dict[str, list[str]] = {}
+    layouts: dict[str, str] = {}
+    with (
+        contextlib.suppress(apsw.Error, MemoryError, TypeError),
+        contextlib.closing(apsw.Connection(":memory:")) as mirror,
+    ):
+        for schema, table, columns in _layouts(db, sql.lower()):
+            there = {"main", "temp", *(n for _, n, _ in mirror.execute("PRAGMA database_list"))}
+            if schema not in there:
+                mirror.execute(f"ATTACH ':memory:' AS {_quoted(schema)}")
+            declared = []
+            for name, kind in columns:
+                code = f"k{len(kinds)}" if kind else ""
+                declared.append(f"{_quoted(name)} {code}")
+                if kind:
+                    kinds[code] = kind
+            layout = ", ".join(declared)
+            mirror.execute(f"CREATE TABLE {_quoted(schema)}.{_quoted(table)} ({layout})")
+            owners.setdefault(table.lower(), []).append(schema)
+            layouts.setdefault(table.lower(), layout)
+        shared = [name for name, by in owners.items() if len(by) > 1 and "temp" not in by]
+        for name in shared:
+            mirror.execute(f"CREATE TEMP TABLE {_quoted(name)} ({layouts[name]})")
+        mirror.set_authorizer(_authorize)
+        found = tuple(kinds.get(kind or "") for _, kind in _described(mirror, sql, values))
+        for bare in _bare(mirror, sql, values) if shared else ():
+            raise _ambiguous(bare, sorted(schema.strip() for schema in owners[bare]))
+        return found
+    return ()
 
 
-def _too_long(seconds: float) -> InvalidQuery:
+def _layouts(
+    db: apsw.Connection, sql: str
+) -> Iterator[tuple[str, str, list[tuple[str, str | None]]]]:
+    """The tables and views that a query may name, each with its columns and their Arrow types."""
+    for _, schema, _ in list(db.execute("PRAGMA database_list")):
+        place = _quoted(str(schema))
+        names = [str(n) for (n,) in db.execute(f"SELECT name FROM {place}.sqlite_schema")]
+        views = db.execute(f"SELECT name, columns FROM {place}.{_VIEWS}") if _VIEWS in names else ()
+        types = {str(name): dict(json.loads(str(columns))) for name, columns in views}
+        for name in names:
+            if name.lower() in sql and not name.startswith("sqlite_"):
+                info = db.execute(f"PRAGMA {place}.table_xinfo({_quoted(name)})")
+                columns = [(str(column), types.get(name, {}).get(column)) for _, column, *_ in info]
+                if columns:  # an index has none
+                    yield str(schema), name, columns
+
+
+def _bare(mirror: apsw.Connection, sql: str, values: Sequence[Any]) -> list[str]:
+    """The tables of the schema temp that a query reads: it names them without a schema."""
+    cursor = mirror.cursor()
+    cursor.exec_trace = _only_one()
+    steps = [tuple(step) for step in cursor.execute(f"EXPLAIN {sql}", values)]
+    pages = {p2 for _, code, _, p2, p3, *_ in steps if code == "OpenRead" and p3 == _TEMPORARY}
+    names = mirror.execute("SELECT name, rootpage FROM temp.sqlite_schema")
+    return [str(name) for name, page in names if page in pages]
+
+
+def refusal(error: UserError) -> Answer:
+    """The answer that a query is refused with."""
+    return {
+        "message": error.message,
+        "hint": error.hint,
+        "ambiguous": isinstance(error, AmbiguousView),
+    }
+
+
+def _ambiguous(table: str, apps: Sequence[str]) -> AmbiguousView:
+    named = ", ".join(apps[:_NAMED]) + (", ..." if len(apps) > _NAMED else "")
+    choices = " or ".join(f"{_quoted(app)}.{_quoted(table)}" for app in apps[:2])
+    return AmbiguousView(
+        f"Several applications have a view {table!r}: {named}",
+        hint=f"Write {choices} in the query, or choose an application (--app, open_views(app=...))",
+    )
+
+
+def too_long(seconds: float) -> InvalidQuery:
+    """The error of a query whose time is up."""
     return InvalidQuery(
         f"The query took longer than {seconds:g} s", hint="Select less, or allow more time"
     )
 
 
-def _too_much() -> InvalidQuery:
+def too_much() -> InvalidQuery:
+    """The error of a query that needs too much memory or disk."""
     return InvalidQuery(
         f"The query needs more than {MEMORY_BYTES >> 20} MiB of memory, or {FILE_BYTES >> 30} GiB "
         "for temporary files",

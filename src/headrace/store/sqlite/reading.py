@@ -7,35 +7,33 @@ import json
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import apsw
+import pyarrow as pa
 
-from headrace.errors import InvalidQuery, MisusedHandle, UnknownView
+from headrace.closing import Closing
+from headrace.errors import AmbiguousView, InvalidQuery, MisusedHandle, UnknownView
 from headrace.pipeline.time import WINDOW_END, WINDOW_START
 from headrace.plan.law import Law
 from headrace.plan.metadata import OPENED
-from headrace.sqlite import Link, connect
 from headrace.store.location import views_folder
+from headrace.store.sqlite import typed
+from headrace.store.sqlite.asker import Asker
 from headrace.store.sqlite.database import (
-    APPLICATION,
-    FORMAT,
     LIVE,
     PREFIX,
     failures,
     groups_of,
     panes_of,
 )
-from headrace.store.sqlite.query_process import Asker
-from headrace.store.sqlite.stored import read_only
+from headrace.store.sqlite.result import Result, as_pandas, as_polars
+from headrace.store.sqlite.stored import PATIENCE, foreign, read_only, reading
 from headrace.store.sqlite.values import quoted
 
 Rows = list[dict[str, Any]]
-
-_PATIENCE = 10.0
-"""Seconds to wait for a database that is being created; later, writers block no reader."""
 
 _ATTACHED = 125
 """SQLite's limit of databases attached to a connection."""
@@ -71,34 +69,15 @@ class ViewState:
         return None if self.frontier is None else self.frontier - self.delay
 
 
-@dataclass(frozen=True)
-class Result:
-    """The answer to a query."""
-
-    columns: tuple[str, ...]
-    rows: list[tuple[Any, ...]]
-    more: bool
-    """True if there were more rows than the limit."""
-
-    def dicts(self) -> list[dict[str, Any]]:
-        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
-
-
-class Views:
+class Views(Closing):
     """The views of a log, of all applications or of one."""
 
-    def __init__(self, url: str, app: str | None = None) -> None:
-        self._folder = views_folder(url)
+    def __init__(self, url: str, app: str | None = None, *, folder: Path | None = None) -> None:
+        self.folder = (folder or views_folder(url)).absolute()
         self._app = app
         self._lock = threading.Lock()
         self._asker = Asker()
         self._closed = False
-
-    def __enter__(self) -> Views:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def close(self) -> None:
         self._closed = True
@@ -111,7 +90,7 @@ class Views:
 
     def skipped(self) -> dict[Path, str]:
         """Files among the databases that cannot be read as views, each with the reason."""
-        found = {path: _foreign(path) for path in self._paths()}
+        found = {path: foreign(path) for path in self._paths()}
         return {path: reason for path, reason in found.items() if reason}
 
     def last_ends(self, app: str) -> dict[str, int]:
@@ -133,16 +112,28 @@ class Views:
         return {step: int(end) for step, end in found.items() if end is not None}
 
     def state(self, view: str) -> ViewState:
-        """One view."""
-        found = {state.name: state for state in reversed(self.list())}
-        if view not in found:
+        """One view, by its name. If several applications have it, `application.view` is one."""
+        states = self.list()
+        found = [state for state in states if state.name == view] or [
+            state for state in states if f"{state.app}.{state.name}" == view
+        ]
+        if len(found) > 1:
+            apps = ", ".join(state.app for state in found)
+            choices = " or ".join(f"{state.app}.{state.name}" for state in found[:2])
+            raise AmbiguousView(
+                f"Several applications have a view {view!r}: {apps}",
+                hint=f"Write {choices}, or choose an application (--app, open_views(app=...))",
+            )
+        if not found:
+            names = ", ".join(sorted({state.name for state in states}))
             raise UnknownView(
                 f"There is no view {view!r}",
-                hint=f"There are: {', '.join(sorted(found))}"
-                if found
-                else "A view exists once its application has run: headrace run MODULE:APP",
+                hint=f"There are: {names}"
+                if names
+                else "A view exists once its application has run: headrace run MODULE:APP. "
+                f"Looked in {self.folder}",
             )
-        return found[view]
+        return found[0]
 
     def rows(self, view: str) -> Rows:
         """Every row of a view, by its key."""
@@ -150,27 +141,58 @@ class Views:
         order = ", ".join(quoted(name) for name in state.key)
         return self._select(state, f"ORDER BY {order}").dicts()
 
-    def newest(self, view: str, limit: int) -> Result:
+    @contextlib.contextmanager
+    def batches(self, view: str) -> Iterator[pa.RecordBatchReader]:
+        """The rows of a view by key, in Arrow batches of one snapshot, for a `with` block.
+
+        Only one batch is in memory at a time. Columns have their declared types; times are in UTC.
+        """
+        state = self.state(view)
+        name, order = quoted(state.name), ", ".join(map(quoted, state.key))
+        with self._opened(state.app) as db:
+            sql = "SELECT columns FROM _headrace_view WHERE name = ?"
+            declared = dict(json.loads(str(db.execute(sql, (state.name,)).get)))
+            schema = typed.schema_of(_columns(db, state.name), declared)
+            rows = db.execute(f"SELECT * FROM {name} ORDER BY {order}")
+            yield pa.RecordBatchReader.from_batches(schema, typed.batches(rows, schema))
+
+    def to_arrow(self, view: str) -> pa.Table:
+        """Every row of a view by key, as an Arrow table with the view's declared types."""
+        with self.batches(view) as found:
+            return found.read_all()
+
+    def to_pandas(self, view: str) -> Any:
+        """Every row of a view by key, as a pandas DataFrame."""
+        return as_pandas(self.to_arrow(view))
+
+    def to_polars(self, view: str) -> Any:
+        """Every row of a view by key, as a Polars DataFrame."""
+        return as_polars(self.to_arrow(view))
+
+    def newest(self, view: str, limit: int | None = None) -> Result:
         """The rows of the latest windows, the last first; without windows, the first by key."""
         state = self.state(view)
         order = ", ".join(quoted(name) for name in state.key if name != WINDOW_START)
         first = f"{WINDOW_START} DESC" + (f", {order}" if order else "")
         if state.emit == LIVE:
             first = order
+        if limit is None:
+            return self._select(state, f"ORDER BY {first}")
         found = self._select(state, f"ORDER BY {first} LIMIT {limit + 1}")
-        return Result(found.columns, found.rows[:limit], len(found.rows) > limit)
+        return replace(found, rows=found.rows[:limit], more=len(found.rows) > limit)
 
     def query(
         self,
         sql: str,
         values: Sequence[Any] = (),
         *,
-        limit: int | None = 10_000,
+        limit: int | None = None,
         seconds: float | None = 30.0,
     ) -> Result:
-        """Answer one SELECT on a snapshot, with limits of rows, time and memory.
+        """Answer one SELECT on a snapshot, whole or up to a limit of rows.
 
-        It runs in a process of its own, which can be killed.
+        It runs in a process of its own, which can be killed. A query that takes longer than
+        `seconds`, or more than 256 MiB, is refused.
         """
         if not sql.strip():
             raise InvalidQuery("The query is empty", hint="SELECT * FROM a view")
@@ -183,42 +205,44 @@ class Views:
         }
         with self._lock:
             answer = self._asker.ask(question)
+        if answer.get("ambiguous"):
+            raise AmbiguousView(answer["message"], hint=answer["hint"])
         if "message" in answer:
             views = ", ".join(state.name for state in self.list())
-            hint = answer["hint"] or f"There are the views: {views or 'none yet'}"
+            there = views or f"none yet in {self.folder}"
+            hint = answer["hint"] or f"There are the views: {there}"
             raise InvalidQuery(answer["message"], hint=hint)
         return Result(**answer)
 
     def _paths(self) -> Sequence[Path]:
         if self._closed:
             raise MisusedHandle("The views are closed", hint="Open them again: open_views()")
-        found = sorted(self._folder.glob("*.db"))
+        found = sorted(self.folder.glob("*.db"))
         return [path for path in found if self._app in (None, path.stem)]
 
     def apps(self) -> Sequence[str]:
         """The applications that have a database of views."""
-        return [path.stem for path in self._paths() if _foreign(path) is None]
+        return [path.stem for path in self._paths() if foreign(path) is None]
 
     @contextlib.contextmanager
     def _opened(self, app: str) -> Iterator[apsw.Connection]:
         """A snapshot of a database of views."""
-        path = self._folder / f"{app}.db"
-        with failures(path, _PATIENCE).translated(), reading(path) as db:
+        path = self.folder / f"{app}.db"
+        with failures(path, PATIENCE).translated(), reading(path) as db:
             yield db
 
     def _select(self, state: ViewState, rest: str) -> Result:
         """Select rows of a view. Queries of headrace's own need no limits."""
         view = quoted(state.name)
         with self._opened(state.app) as db:
-            columns = [str(name) for _, name, *_ in db.execute(f"PRAGMA table_xinfo({view})")]
+            columns = _columns(db, state.name)
             found = [tuple(row) for row in db.execute(f"SELECT * FROM {view} {rest}")]
-        return Result(tuple(columns), found, False)
+        return Result(columns, found, False, tuple(map(dict(state.columns).get, columns)))
 
     def _named(self, sql: str) -> dict[str, str]:
         """The databases that a query may refer to, by their names in SQL.
 
         SQLite attaches 125 at most, so it gets only those that the text names, or names a table of.
-        A name that two applications use refers to the first.
         """
         words = {word.strip("\"'`[]").lower() for word in _WORDS.findall(sql)}
         apps = self.apps()
@@ -228,7 +252,7 @@ class Views:
         # SQL ignores case. Of two names that differ by case alone, the text's spelling decides.
         owner = {app.lower(): app for app in sorted(wanted, key=lambda app: app in sql)}
         return {
-            app if owner[app.lower()] == app else f"{app} ": read_only(self._folder / f"{app}.db")
+            app if owner[app.lower()] == app else f"{app} ": read_only(self.folder / f"{app}.db")
             for app in wanted
         }
 
@@ -262,33 +286,10 @@ def open_views(log: str | Path, *, app: str | None = None) -> Views:
     return Views(str(log), app)
 
 
+def _columns(db: apsw.Connection, view: str) -> tuple[str, ...]:
+    found = db.execute(f"PRAGMA table_xinfo({quoted(view)})")
+    return tuple(str(name) for _, name, *_ in found)
+
+
 def _tables(db: apsw.Connection) -> set[str]:
     return {str(name) for (name,) in db.execute("SELECT name FROM sqlite_schema")}
-
-
-@contextlib.contextmanager
-def reading(path: Path) -> Iterator[apsw.Connection]:
-    """A snapshot of a database, on a read-only connection."""
-    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    link = Link(
-        f"The database {path}",
-        lambda: connect(read_only(path), _PATIENCE, flags=flags),
-        patience=_PATIENCE,
-    )
-    with contextlib.closing(link), link.snapshot() as db:
-        yield db
-
-
-def _foreign(path: Path) -> str | None:
-    """The reason if a file is no database of views; None if it is, "" if it is being created."""
-    try:
-        with reading(path) as db:
-            made_by = db.execute("PRAGMA application_id").get
-            version = int(db.execute("PRAGMA user_version").get)
-            if made_by == 0 and not db.execute("SELECT count(*) FROM sqlite_schema").get:
-                return ""
-    except apsw.Error as error:
-        return str(error)
-    if made_by != APPLICATION:
-        return "it is not a database of views"
-    return None if version <= FORMAT else f"a newer headrace made it, in format {version}"

@@ -5,40 +5,88 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any
 
 import apsw
 import pyarrow as pa
 
-from headrace.clock import micros
 from headrace.errors import ChangedPipeline, PipelineError
 from headrace.log import Capability, Log
 from headrace.plan import metadata
-from headrace.plan.batch import Payload, Shapes, Sink, StepBatch
+from headrace.plan.batch import Payload, Shapes, Sink, StepBatch, Timing
 from headrace.plan.crash_points import CrashPoint
 from headrace.plan.gaps import Gaps
 from headrace.plan.law import Law
 from headrace.plan.position import (
     Position,
+    Positions,
     beginning,
     identity_of,
     last_commit,
     positions_from_json,
 )
 from headrace.plan.steps import Step, definition_of, fingerprint
-from headrace.plan.timing import Timing
 from headrace.store import changelog
 from headrace.store.keeper import Keeper, Passage, Stored
 from headrace.store.outbox import Outbox, put
-from headrace.store.sqlite.database import LIVE, Database
-from headrace.store.sqlite.timings import Timings
+from headrace.store.sqlite.database import Database
 from headrace.store.topics import create_topics
+
+_KEPT = 200
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS _headrace_timing (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    step TEXT NOT NULL,
+    timing TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS _headrace_timing_by_step ON _headrace_timing (step, id);
+"""
+
+
+class Timings:
+    """The timings of one step's last batches, kept beside the law.
+
+    They are written with the next transaction; the last at once. An older database lacks the table:
+    a run adds it without changing the format, so readers must expect databases without it.
+    """
+
+    def __init__(self, database: Database, step: str) -> None:
+        self._database = database
+        self._step = step
+        self._waiting: list[Timing] = []
+        with database.writing() as db:
+            db.execute(_TABLE)
+
+    def note(self, timing: Timing, *, last: bool) -> None:
+        """Keep a timing; write it at once if it is the last."""
+        self._waiting.append(timing)
+        if last:
+            with self._database.writing() as db:
+                self.write(db)
+
+    def write(self, db: apsw.Connection) -> None:
+        """Write the waiting timings, in a transaction, and delete old ones."""
+        for timing in self._waiting:
+            db.execute(
+                "INSERT INTO _headrace_timing (step, timing) VALUES (?, ?)",
+                (self._step, json.dumps(asdict(timing))),
+            )
+        self._waiting.clear()
+        db.execute(
+            "DELETE FROM _headrace_timing WHERE step = ? AND id <= (SELECT id FROM "
+            "_headrace_timing WHERE step = ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
+            (self._step, self._step, _KEPT),
+        )
+
 
 _LAWS_KEPT = 1_000
 
 
 class ViewSink(Sink):
     """The sink of one step."""
+
+    law: Law
+    """The law of all rows since the step began."""
 
     def __init__(
         self,
@@ -53,6 +101,7 @@ class ViewSink(Sink):
         crash_point: CrashPoint,
     ) -> None:
         self._database = database
+        self.generation = database.generation
         self._outbox = outbox
         self._log = log
         self._step = step
@@ -61,37 +110,12 @@ class ViewSink(Sink):
         self._keeper = make_keeper(Stored(step, shapes, log, changes, crash_point))
         self._create_topics(shapes.late, changes)
         self._timings = Timings(database, step.name)
-        self._begun: Mapping[str, Position]
-        self._reached: Mapping[str, Position]
-        self._frontier: int | None
-        self._law: Law
         self._gaps = Gaps(log, step.name, step.topics)
         self._enter()
         self._enter_outputs()
 
     def _create_topics(self, late_schema: pa.Schema | None, changes: str | None) -> None:
         create_topics(self._log, self._step, self._keeper.schema, late_schema, changes)
-
-    @property
-    def begun(self) -> Mapping[str, Position]:
-        return self._begun
-
-    @property
-    def reached(self) -> Mapping[str, Position]:
-        return self._reached
-
-    @property
-    def frontier(self) -> int | None:
-        return self._frontier
-
-    @property
-    def generation(self) -> str:
-        return self._database.generation
-
-    @property
-    def law(self) -> Law:
-        """The law of all rows since the step began."""
-        return self._law
 
     def recall(self, request: pa.Table | None = None) -> pa.Table:
         with self._database.reading() as db:
@@ -102,15 +126,15 @@ class ViewSink(Sink):
             return self._keeper.frontiers(db)
 
     def gap(self) -> PipelineError | None:
-        return self._gaps.found(self._reached)
+        return self._gaps.found(self.reached)
 
     def store(self, batch: StepBatch[Payload]) -> Law:
-        frontier = _later(self._frontier, batch.frontier)
-        self._gaps.check_topics(self._reached, batch.end)
+        frontier = _later(self.frontier, batch.frontier)
+        self._gaps.check_topics(self.reached, batch.end)
         # Stored results survive a power cut, so the commits they come from must survive it too.
         self._log.sync(last_commit(batch.end))
         with self._database.writing() as db:
-            kept = self._keeper.store(db, batch, Passage(self._frontier, frontier))
+            kept = self._keeper.store(db, batch, Passage(self.frontier, frontier))
             for topic in self._step.late:
                 if batch.late is not None:
                     put(db, topic, batch.late)
@@ -119,12 +143,12 @@ class ViewSink(Sink):
             self._crash_point("stored outputs")
             law = batch.law + kept
             law.check(self._step.name)
-            total = self._law + law
+            total = self.law + law
             self._outbox.forget_sent(db)
             self._record(db, batch, law, total, frontier)
             self._timings.write(db)
             self._crash_point("before commit")
-        self._reached, self._frontier, self._law = batch.end, frontier, total
+        self.reached, self.frontier, self.law = batch.end, frontier, total
         self._crash_point("committed")
         self._outbox.send()
         return law
@@ -177,7 +201,7 @@ class ViewSink(Sink):
                 db.execute(
                     "INSERT INTO _headrace_step VALUES (?, ?, ?, ?, ?, NULL, ?, 0)",
                     (
-                        step.name, mine, json.dumps(_as_stored(step)), text, text,
+                        step.name, mine, json.dumps(definition_of(step)), text, text,
                         json.dumps(asdict(Law())),
                     ),
                 )  # fmt: skip
@@ -191,26 +215,26 @@ class ViewSink(Sink):
                 hint="Give it another name, or recompute everything from the log with --fresh. "
                 "headrace run --check shows what has changed",
             )
-        self._begun = positions_from_json(str(begun_text))
-        self._reached = positions_from_json(str(reached))
-        self._gaps.check(self._reached)
+        self.begun = positions_from_json(str(begun_text))
+        self.reached = positions_from_json(str(reached))
+        self._gaps.check(self.reached)
         if Capability.COMMITS in self._log.capabilities:
             self._adopt()
-        self._frontier = None if frontier is None else int(str(frontier))
-        self._law = Law(**json.loads(str(law)))
+        self.frontier = None if frontier is None else int(str(frontier))
+        self.law = Law(**json.loads(str(law)))
 
     def _adopt(self) -> None:
         """Add topic ids to positions that were stored before topics had any."""
-        if all(place.id is not None for place in self._reached.values()):
+        if all(place.id is not None for place in self.reached.values()):
             return
-        self._reached = {
+        self.reached = {
             topic: Position(place.commit, place.offsets, *identity_of(self._log, topic))
-            for topic, place in self._reached.items()
+            for topic, place in self.reached.items()
         }
         with self._database.writing() as db:
             db.execute(
                 "UPDATE _headrace_step SET reached = ? WHERE name = ?",
-                (_positions(self._reached), self._step.name),
+                (_positions(self.reached), self._step.name),
             )
 
     def _enter_outputs(self) -> None:
@@ -221,21 +245,17 @@ class ViewSink(Sink):
                 for topic in self._step.outputs
                 if topic in waiting or any(p.end for p in self._log.topic(topic).partitions)
             ]
-            self._keeper.enter(db, self._frontier, spoken)
+            self._keeper.enter(db, self.frontier, spoken)
 
     def _enter_view(self, db: apsw.Connection) -> None:
-        view, known = self._step.view, self._keeper.view_terms
+        view = self._step.view
         if view is None:
             return
-        terms: tuple[str, int, int] = (LIVE, 0, 0)
-        if known is not None:
-            terms = (known.emit, micros(known.delay), micros(known.grace))
         columns = [[f.name, str(f.type)] for f in self._keeper.schema if f.name != metadata.ROWS]
         db.execute(
             "INSERT INTO _headrace_view VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (
-                view.name, self._step.name, json.dumps(view.key), json.dumps(columns), *terms,
-            ),
+            (view.name, self._step.name, json.dumps(view.key), json.dumps(columns),
+             *self._keeper.view_terms),
         )  # fmt: skip
 
 
@@ -244,15 +264,9 @@ def changelog_topic(step: Step) -> str | None:
     return changelog.topic_of(step.app, step.view.name) if step.view is not None else None
 
 
-def _as_stored(step: Step) -> dict[str, Any]:
-    """The definition of a step, as JSON gives it back."""
-    stored: dict[str, Any] = json.loads(json.dumps(definition_of(step)))
-    return stored
-
-
 def _later(one: int | None, other: int | None) -> int | None:
     return max((moment for moment in (one, other) if moment is not None), default=None)
 
 
-def _positions(positions: Mapping[str, Position]) -> str:
+def _positions(positions: Positions) -> str:
     return json.dumps({topic: position.to_json() for topic, position in positions.items()})

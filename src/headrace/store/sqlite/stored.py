@@ -12,12 +12,13 @@ from typing import Any
 
 import apsw
 
-from headrace.plan.position import Position, positions_from_json
+from headrace.plan.position import Positions, positions_from_json
 from headrace.sqlite import Link, connect
-from headrace.store.sqlite.database import check_format, failures
+from headrace.store.sqlite.database import APPLICATION, FORMAT, check_format, failures
 from headrace.store.sqlite.values import quoted
 
-_PATIENCE = 10.0
+PATIENCE = 10.0
+"""Seconds to wait for a database that is being created; later, writers block no reader."""
 SWITCHES = "_headrace_switch"
 """The table of steps whose results are switched, and whose checkpoints are not yet."""
 
@@ -29,8 +30,8 @@ class StoredStep:
     name: str
     fingerprint: str
     definition: Mapping[str, Any]
-    begun: Mapping[str, Position]
-    reached: Mapping[str, Position]
+    begun: Positions
+    reached: Positions
     frontier: int | None
     updated: int
 
@@ -57,11 +58,39 @@ def read_only(path: Path) -> str:
 def looking(**databases: Path) -> Iterator[apsw.Connection]:
     """A read-only connection, with these databases attached under their names."""
     (first, *_) = databases.values()
-    link = Link("The database", lambda: in_memory(_PATIENCE), patience=_PATIENCE)
-    with contextlib.closing(link), failures(first, _PATIENCE).translated(), link as db:
+    link = Link("The database", lambda: in_memory(PATIENCE), patience=PATIENCE)
+    with contextlib.closing(link), failures(first, PATIENCE).translated(), link as db:
         for name, path in databases.items():
             db.execute(f"ATTACH ? AS {name}", (read_only(path),))
         yield db
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[apsw.Connection]:
+    """A snapshot of a database, on a read-only connection."""
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    link = Link(
+        f"The database {path}",
+        lambda: connect(read_only(path), PATIENCE, flags=flags),
+        patience=PATIENCE,
+    )
+    with contextlib.closing(link), link.snapshot() as db:
+        yield db
+
+
+def foreign(path: Path) -> str | None:
+    """The reason if a file is no database of views; None if it is, "" if it is being created."""
+    try:
+        with reading(path) as db:
+            made_by = db.execute("PRAGMA application_id").get
+            version = int(db.execute("PRAGMA user_version").get)
+            if made_by == 0 and not db.execute("SELECT count(*) FROM sqlite_schema").get:
+                return ""
+    except apsw.Error as error:
+        return str(error)
+    if made_by != APPLICATION:
+        return "it is not a database of views"
+    return None if version <= FORMAT else f"a newer headrace made it, in format {version}"
 
 
 def steps_in(path: Path) -> dict[str, StoredStep]:

@@ -9,7 +9,6 @@ gone.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,10 +25,9 @@ from headrace.store.outbox import Outbox, put
 from headrace.store.sqlite.database import OWN_TABLES, PREFIX, Database, rows_of, slots_of
 from headrace.store.sqlite.difference import Comparison, version_in
 from headrace.store.sqlite.stored import SWITCHES, stored_steps, switched_in
-from headrace.store.sqlite.values import quoted, table_from
+from headrace.store.sqlite.values import quoted, tables_from
 
 _BUILT = "built"
-_ROWS_AT_ONCE = 100_000
 
 
 def take_over(log: Log, step: Step, schema: pa.Schema, topic: str, crash_point: CrashPoint) -> None:
@@ -118,20 +116,15 @@ def _announce(
     who = (step.app, view.name)
     if live is not None:
         gone = comparison.stored("removed", names)
-        for rows in _tables(gone, schema):
+        for rows in tables_from(gone, schema):
             put(db, topic, changelog.deletions(*who, live.key, rows, moment))
         both = pa.schema([*schema, *(f.with_name(f"{f.name} before") for f in schema)])
-        for rows in _tables(comparison.stored("changed", names), both):
+        for rows in tables_from(comparison.stored("changed", names), both):
             now = rows.select(names)
             before = rows.select(both.names[len(names) :]).rename_columns(names)
             put(db, topic, changelog.changes(*who, view.key, now, before, moment))
-    for rows in _tables(comparison.stored("added", names), schema):
+    for rows in tables_from(comparison.stored("added", names), schema):
         put(db, topic, changelog.changes(*who, view.key, rows, None, moment))
-
-
-def _tables(rows: Iterator[tuple[object, ...]], schema: pa.Schema) -> Iterator[pa.Table]:
-    while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
-        yield table_from(some, schema)
 
 
 def _drop(db: apsw.Connection, step: str) -> None:

@@ -6,9 +6,10 @@ shows them in readable form.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -19,6 +20,7 @@ from pyarrow import types
 
 from headrace.errors import InvalidPipeline
 
+_ROWS_AT_ONCE = 50_000
 _YEARS = 8_000
 _YEARS_SECONDS = _YEARS // 400 * 146_097 * 86_400
 
@@ -78,6 +80,23 @@ def to_sqlite(column: pa.ChunkedArray) -> list[Any]:
     return values
 
 
+def create_table(
+    db: apsw.Connection, table: str, schema: pa.Schema, key: Iterable[str], *, rowid: bool = False
+) -> None:
+    """Create a table for rows with these columns, by a key."""
+    columns = ", ".join(f"{quoted(field.name)} {sql_type(field.type)}" for field in schema)
+    made = f"CREATE TABLE {table} ({columns}, PRIMARY KEY ({', '.join(map(quoted, key))}))"
+    db.execute(made if rowid else f"{made} WITHOUT ROWID")
+
+
+def fill_temporary(db: apsw.Connection, table: str, rows: pa.Table) -> None:
+    """Let a temporary table hold these rows and no others."""
+    names = ", ".join(map(quoted, rows.column_names))
+    db.execute(f"CREATE TEMP TABLE IF NOT EXISTS {table} ({names})")
+    db.execute(f"DELETE FROM {table}")
+    insert(db, table, rows)
+
+
 def insert(db: apsw.Connection, table: str, rows: pa.Table) -> None:
     """Add rows to a table that has their columns, in their order."""
     marks = ", ".join("?" * rows.num_columns)
@@ -109,6 +128,13 @@ def table_from(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
         [from_sqlite(values, f.type) for values, f in zip(columns, schema, strict=True)],
         schema=schema,
     )
+
+
+def tables_from(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Convert the rows of a query to tables that fit in memory."""
+    found = iter(rows)
+    while some := list(itertools.islice(found, _ROWS_AT_ONCE)):
+        yield table_from(some, schema)
 
 
 def shown(column: str, kind: pa.DataType) -> str:

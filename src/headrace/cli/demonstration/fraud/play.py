@@ -8,10 +8,7 @@ from typing import Any
 
 from headrace.application.run import Run, StepProgress
 from headrace.cli.demonstration.generator import Generator
-from headrace.cli.demonstration.play import last_rows
-from headrace.cli.running import Asked
-from headrace.cli.step_tables import Rates, watermark
-from headrace.clock import SECOND, SystemClock
+from headrace.cli.demonstration.play import Performance, Progress, last_rows
 from headrace.log import Log
 from headrace.pipeline.app import App
 from headrace.runtime.session import SparkSettings
@@ -24,62 +21,29 @@ _LOOK = 0.4
 
 
 @dataclass(frozen=True)
-class Results:
+class Results(Progress):
     """The visible alerts at one moment."""
 
-    step: StepProgress
-    watermark: int | None
-    rate: float
     alerts: int
     last: Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class Scene:
-    """The whole demo at one moment."""
-
-    url: str
-    seconds: float
-    written: int
-    event_time: int
-    writing: bool
-    results: Results | None
-
-
-class Play:
-    """A run of the demo. A screen may ask for the scene at any time, from another thread.
-
-    The `first` transactions are in the log already, for Spark to start with.
-    """
+class Play(Performance[Results]):
+    """A run of the fraud demo. Its `first` transactions are in the log already."""
 
     def __init__(self, log: Log, app: App, generator: Generator, first: int) -> None:
+        super().__init__(log, app, generator)
         self.warm: int | None = None
         """The time when the first transactions were processed, and the rest started."""
-        self._log = log
-        self._app = app
-        self._generator = generator
         self._first = first
-        self._clock = SystemClock()
-        self._began = self._clock.monotonic()
-        self._rates = Rates(self._clock)
-        self._results: Results | None = None
-        self._asked = Asked()
 
     @property
-    def seconds(self) -> float:
-        return (self._clock.monotonic() - self._began) / SECOND
+    def writing(self) -> bool:
+        return self.warm is not None and super().writing
 
-    def scene(self) -> Scene:
-        """The current scene."""
-        generator = self._generator
-        return Scene(
-            self._log.url,
-            self.seconds,
-            self._first + generator.written,
-            generator.event_time,
-            self.warm is not None and not generator.ended,
-            self._results,
-        )
+    @property
+    def written(self) -> int:
+        return self._first + super().written
 
     def run(self) -> None:
         """Run until every transaction is written and processed. Ctrl-C stops the generator.
@@ -116,12 +80,7 @@ class Play:
 
     def _look(self, running: Run) -> None:
         running.wait(_LOOK)
-        (step,) = running.progress()
-        self._rates.note([step])
+        alerts = self._log.topic(ALERTS).records
         self._results = Results(
-            step,
-            watermark(self._app, step),
-            self._rates.of(step.step),
-            self._log.topic(ALERTS).records,
-            last_rows(self._log, ALERTS, _LAST),
+            *self._progress(running), alerts, last_rows(self._log, ALERTS, _LAST)
         )

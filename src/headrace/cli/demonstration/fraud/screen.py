@@ -11,19 +11,19 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.demonstration.fraud.account import Account, Passed, Score
-from headrace.cli.demonstration.fraud.play import ALERTS, Results, Scene
-from headrace.cli.demonstration.screen import clock, findings_table, time_of
+from headrace.cli.demonstration.fraud.play import ALERTS, Results
+from headrace.cli.demonstration.play import Scene
+from headrace.cli.demonstration.screen import clock, findings_table, heading, sides
 from headrace.cli.output import plain, span, table
 
 _RULES = {"too many": "yellow", "too much": "red", "too fast": "magenta", "model": "cyan"}
 
 
-def draw(scene: Scene) -> RenderableType:
+def draw(scene: Scene[Results]) -> RenderableType:
     """The whole screen."""
-    heading = Text.assemble(
-        ("headrace demo fraud", "bold"), f"  {clock(scene.seconds)}  ", (scene.url, "dim")
-    )
-    parts: list[RenderableType] = [heading, "", _sides(scene), ""]
+    pace = "in use" if scene.writing else "waiting" if scene.results is None else "all written"
+    progress = sides(scene, "cards", pace, "transactions", "processing")
+    parts: list[RenderableType] = [heading(scene, "headrace demo fraud"), "", progress, ""]
     if scene.results is None:
         parts.append(Text("starting Spark: transactions follow when it runs ...", "dim"))
     else:
@@ -31,7 +31,7 @@ def draw(scene: Scene) -> RenderableType:
     return Group(*parts)
 
 
-def plain_line(scene: Scene) -> str:
+def plain_line(scene: Scene[Results]) -> str:
     """The state in one line, for use without a terminal."""
     said = f"{clock(scene.seconds)}  {scene.written:,} written"
     if scene.results is None:
@@ -56,29 +56,6 @@ def summary(account: Account) -> RenderableType:
     else:
         parts.append(Text("The counts do not agree: please report it.", "bold red"))
     return Padding(Group(*parts), (1, 0, 0, 0))
-
-
-def _sides(scene: Scene) -> Table:
-    """The progress of the cards and of the pipeline."""
-    lines = Table.grid(padding=(0, 2, 0, 0))
-    pace = "in use" if scene.writing else "waiting" if scene.results is None else "all written"
-    lines.add_row(
-        Text("cards", "bold"),
-        Text(f"● {pace}", "green" if scene.writing else "dim"),
-        f"{scene.written:,} transactions",
-        f"event time {time_of(scene.event_time)}",
-    )
-    results = scene.results
-    if results is not None:
-        lag = results.step.lag
-        lines.add_row(
-            Text("pipeline", "bold"),
-            Text("● processing" if lag else "● caught up", "green"),
-            f"{results.rate:,.0f} rows/s",
-            f"watermark  {time_of(results.watermark)}",
-            Text(f"lag {lag:,} rows", "yellow" if lag else ""),
-        )
-    return lines
 
 
 def _alerts(results: Results) -> Table:

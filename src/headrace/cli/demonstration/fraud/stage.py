@@ -66,12 +66,11 @@ def _account(log: Log, pipeline: App, play: Play, made: Traffic) -> Account:
     late = stored.column("transaction").to_pylist() if stored.num_rows else []
     # A log that was kept also has correct alerts of earlier demos, which do not count here.
     mine = [alert for alert in alerts if play.warm is not None and alert.appended >= play.warm]
-    written = play.scene().written
     return Account(
         log.url,
-        written,
+        play.written,
         play.seconds,
-        findings(play.law.law, again, alerts, late, written),
+        findings(play.law.law, again, alerts, late, play.written),
         rule_scores(again, alerts),
         fraud_score(again, mine, made.truth),
         picture(again, mine, made.truth),

@@ -10,7 +10,7 @@ from headrace.operators.window.table import PaneTable
 from headrace.pipeline.time import WINDOW_END
 from headrace.plan.steps import Step
 from headrace.store.sqlite.database import PREFIX
-from headrace.store.sqlite.values import insert, quoted, table_from
+from headrace.store.sqlite.values import fill_temporary, quoted, table_from
 
 _ROWS_AT_ONCE = 100_000
 
@@ -50,12 +50,11 @@ class LastPublished(PaneTable):
     def find(self, db: apsw.Connection, panes: pa.Table) -> pa.Table:
         """The last published version of each pane; nulls if there is none."""
         self._ask(db, panes)
-        there = [
-            tuple(row)
-            for row in db.execute(
+        there = list(
+            db.execute(
                 f"SELECT n.rowid, o.* FROM {self._asked} n JOIN {self.name} o ON {self._match}"
             )
-        ]
+        )
         found = np.full(panes.num_rows, -1)
         found[[row[0] - 1 for row in there]] = range(len(there))
         return table_from([row[1:] for row in there], self.schema).take(
@@ -89,7 +88,7 @@ class LastPublished(PaneTable):
             f"WHERE o.{_WAITING} AND o.{_TOLD} <= ? AND n.{WINDOW_END} > ? LIMIT {_ROWS_AT_ONCE}",
             (since, end_after),
         )
-        return table_from([tuple(row) for row in rows], self._of.schema)
+        return table_from(list(rows), self._of.schema)
 
     def forget(self, db: apsw.Connection, closed: int | None) -> None:
         """Remove panes that cannot change again, but not the ranks of a live board."""
@@ -101,7 +100,4 @@ class LastPublished(PaneTable):
         return bool(db.execute(found, (self.name.strip('"'),)).get)
 
     def _ask(self, db: apsw.Connection, panes: pa.Table) -> None:
-        names = ", ".join(map(quoted, self.key))
-        db.execute(f"CREATE TEMP TABLE IF NOT EXISTS {self._asked} ({names})")
-        db.execute(f"DELETE FROM {self._asked}")
-        insert(db, self._asked, panes.select(list(self.key)))
+        fill_temporary(db, self._asked, panes.select(list(self.key)))

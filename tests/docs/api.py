@@ -1,0 +1,250 @@
+"""The reference of the Python names, by theme. `scripts/reference` writes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import importlib
+import inspect
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import headrace
+from headrace.pipeline.stream import Stream
+from tests.docs import signatures
+from tests.docs.links import anchor
+from tests.docs.signatures import code, first_sentence, text
+
+
+@dataclass(frozen=True)
+class Theme:
+    """A page: what it is about, and its names in the order of reading.
+
+    A name with a dot is in that module; the others are in `headrace`, and are written `hr.NAME`.
+    """
+
+    title: str
+    opening: str
+    names: str
+
+    def all(self) -> list[str]:
+        return self.names.split()
+
+
+THEMES: dict[str, Theme] = {
+    "log": Theme(
+        "The log",
+        "Topics, producers and consumers. None of this needs Spark. "
+        "[Kinds of log](../logs.md) says what Kafka lacks.",
+        "open_log Log Topic TopicSettings Producer Transaction Receipt Consumer Record Batch "
+        "EARLIEST LATEST Offset Commit Time once_by Capability",
+    ),
+    "pipeline": Theme(
+        "Declare a pipeline",
+        "An application and the steps that its streams go through. A declaration runs nothing "
+        "and needs no Spark. An `Expression` is text in Spark SQL, or a callable that returns a "
+        "Spark `Column`.",
+        "App Stream filter select derive rekey explode merge split deduplicate Deduplicated "
+        "stateful Stateful alerts Alerts rule Rule pattern sql load_sql",
+    ),
+    "time": Theme(
+        "Windows and time",
+        "Windows of event time, and how late a row may be. Concepts: [windows](../../concepts/"
+        "windows.md), [watermarks](../../concepts/watermarks.md), [late events](../../concepts/"
+        "late-events.md).",
+        "tumbling hopping cumulative sliding session running FOREVER Lateness suggest_lateness "
+        "Disorder ArrivalTimeWarning Window Cumulative Sliding Session",
+    ),
+    "joins": Theme(
+        "Joins and tables",
+        "Streams joined with streams, looked up in tables, and tables joined with tables. "
+        "Concept: [joins](../../concepts/joins.md).",
+        "join Join table Table enrich Enriched remote Remote join_tables TableJoin",
+    ),
+    "aggregates": Theme(
+        "Aggregates",
+        "What is computed for each key and window. The argument `of` is an expression in Spark "
+        "SQL, such as a column.",
+        "aggregate Aggregation count sum average min max first last distinct approx_distinct "
+        "approx_top quantile expression top Top rollup cube grouping_sets GroupingSets",
+    ),
+    "run": Theme(
+        "Run",
+        "Run an application from Python; `headrace run` does the same from the command line. "
+        "These names load Spark.",
+        "run start Run headrace.runtime.task.StepProgress drain preflight Preflight StepCheck "
+        "rebuild Rebuild Rebuilt Diff headrace.plan.source_options.BatchLimits "
+        "headrace.runtime.session.SparkSettings headrace.runtime.realtime.settings.RealTime",
+    ),
+    "results": Theme(
+        "Read results",
+        "Views are tables that applications keep. Reading them needs no Spark, and does not "
+        "disturb a run.",
+        "open_views Views headrace.store.sqlite.reading.ViewState "
+        "headrace.store.sqlite.result.Result headrace.plan.law.Law",
+    ),
+    "testing": Theme(
+        "Test",
+        "Tools for your own tests, in `headrace.testing`. "
+        "[Test a pipeline](../../how-to/test-a-pipeline.md) shows them at work.",
+        "headrace.testing.scripted_log headrace.testing.ScriptedLog headrace.testing.Results "
+        "headrace.testing.crash_at headrace.testing.kill_at headrace.testing.Crash "
+        "headrace.testing.POINTS headrace.testing.REBUILD_POINTS headrace.testing.LANDING_POINTS "
+        "headrace.testing.meaning headrace.testing.events_of",
+    ),
+}
+
+FILES = ("python/README.md", *(f"python/{file}.md" for file in THEMES))
+"""The pages, known without loading what they are about, which takes Spark."""
+
+_CONSTRUCTED = {
+    "App", "BatchLimits", "Commit", "Lateness", "Offset", "RealTime", "Rebuild", "SparkSettings",
+    "Time", "TopicSettings",
+}  # fmt: skip
+"""Classes that users call. Others are made by functions, which are what to read."""
+
+_OF_DECLARATIONS = ("late",)
+"""The members of streams, tables and windows that users need. The others are for operators."""
+
+_INTERNAL = {"Log.check_there", "Log.lacks", "Log.require", "Log.rollbacks", "Log.topic_ids"}
+"""What implementations and the runtime use."""
+
+
+def pages() -> dict[str, str]:
+    """The index and a page for each theme, by file name."""
+    places = _places()
+    written = {f"python/{file}.md": _page(theme, places) for file, theme in THEMES.items()}
+    return {"python/README.md": _index(), **written}
+
+
+def _index() -> str:
+    lines = [
+        "# Python\n",
+        "All public names, by theme. `import headrace as hr` loads a name when it is first used: "
+        "the log and the declarations need no Spark.\n",
+    ]
+    for file, theme in THEMES.items():
+        lines += [f"## [{theme.title}]({file}.md)\n", "| name | |", "|---|---|"]
+        for name in theme.all():
+            _, value = _find(name)
+            words = first_sentence(_words(name, value)).replace("|", "\\|")
+            lines.append(f"| [`{_called(name)}`]({file}.md#{anchor(_heading(name))}) | {words} |")
+        lines.append("")
+    lines += [
+        "## [Errors](../errors.md)\n",
+        "Every error is in `headrace.errors`, a `HeadraceError`, and has a `message`, a `hint` and "
+        "`details`.\n",
+    ]
+    return "\n".join(lines)
+
+
+def _page(theme: Theme, places: dict[str, str]) -> str:
+    lines = [f"# {theme.title}\n", theme.opening + "\n"]
+    for name in theme.all():
+        lines += [f"## {_heading(name)}\n", *_entry(name, places)]
+    return "\n".join(lines)
+
+
+def _entry(name: str, places: dict[str, str]) -> list[str]:
+    module, value = _find(name)
+    short = name.rpartition(".")[2]
+    about = _linked(_words(name, value), places, short) + "\n"
+    if not inspect.isclass(value):
+        shown = (
+            signatures.signature(_called(name), value)
+            if inspect.isfunction(value)
+            else f"{_called(name)} = {_constant(value)}"
+        )
+        return [code(*_imported(module, short), shown), about]
+    lines = [code(*_imported(module, short), *_class(short, value)), about]
+    declared = issubclass(value, Stream) or value.__module__.startswith("headrace.operators.")
+    for member in signatures.members(value):
+        useful = not declared or member in _OF_DECLARATIONS
+        if useful and f"{short}.{member}" not in _INTERNAL:
+            lines += _member(short, member, value, places)
+    return lines
+
+
+def _class(short: str, value: Any) -> list[str]:
+    made = short in _CONSTRUCTED
+    if isinstance(value, enum.EnumType):
+        return [signatures.fields(value)]
+    if dataclasses.is_dataclass(value) and (made or _is_result(value)):
+        return [signatures.fields(value)]
+    if made:
+        return [signatures.signature(f"class {short}", value.__init__, method=True)]
+    known = (Stream, UserWarning, BaseException)
+    base = next((f"({kind.__name__})" for kind in value.__mro__[1:] if kind in known), "")
+    return [f"class {short}{base}"]
+
+
+def _is_result(value: Any) -> bool:
+    """True for plain values that are handed to users, not for parts of declarations."""
+    return not value.__module__.startswith(("headrace.operators.", "headrace.pipeline."))
+
+
+def _member(owner: str, name: str, kind: Any, places: dict[str, str]) -> list[str]:
+    value = inspect.getattr_static(kind, name)
+    about = _linked(text(getattr(kind, name)), places, owner)
+    if isinstance(value, property):
+        hint = inspect.signature(value.fget).return_annotation if value.fget else ""
+        shown = f"{name}: {hint}"
+    else:
+        function = getattr(value, "__func__", value)
+        shown = signatures.signature(name, function, method=not isinstance(value, staticmethod))
+    return [f"### `{owner}.{name}`\n", code(shown), about + "\n"]
+
+
+def _find(name: str) -> tuple[str, Any]:
+    """The module to import a name from, and its value."""
+    module, _, short = name.rpartition(".")
+    found = importlib.import_module(module) if module else headrace
+    return module, getattr(found, short)
+
+
+def _words(name: str, value: Any) -> str:
+    if inspect.isclass(value) or inspect.isfunction(value):
+        return text(value)
+    module = {"FOREVER": "headrace.operators.window.windows"}.get(name, type(value).__module__)
+    if name.endswith("POINTS"):
+        module = "headrace.plan.crash_points"
+    return signatures.constant_text(module, name.rpartition(".")[2], value)
+
+
+def _constant(value: Any) -> str:
+    return repr(value).removeprefix("datetime.")
+
+
+def _imported(module: str, short: str) -> list[str]:
+    return [f"from {module} import {short}\n"] if module else []
+
+
+def _called(name: str) -> str:
+    return name.rpartition(".")[2] if "." in name else f"hr.{name}"
+
+
+def _heading(name: str) -> str:
+    """A heading whose anchor is its own: `hr.Table` and `hr.table` would have the same."""
+    _, value = _find(name)
+    return f"{'class ' if inspect.isclass(value) else ''}`{_called(name)}`"
+
+
+def _places() -> dict[str, str]:
+    """Where each name is that docstrings may link to: those that are no common words."""
+    places = {}
+    for file, theme in THEMES.items():
+        for name in theme.all():
+            short = name.rpartition(".")[2]
+            if short[0].isupper() or "_" in short:
+                places[short] = f"{file}.md#{anchor(_heading(name))}"
+    return places
+
+
+def _linked(words: str, places: dict[str, str], own: str) -> str:
+    def link(found: re.Match[str]) -> str:
+        name = found[1].removeprefix("hr.")
+        known = name != own and name in places
+        return f"[{found[0]}]({places[name]})" if known else found[0]
+
+    return re.sub(r"`([\w.]+)`", link, words)
