@@ -1,4 +1,4 @@
-"""Commit numbers over the whole log, consistent cuts by them, and the frontiers they fix."""
+"""Commit numbers over the whole log, consistent cuts at them, and frontiers per commit."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def at(minute: float) -> datetime:
 
 
 def events(log: Log, *minutes: float | None) -> int:
-    """Commit rows with these event times, and return the commit's number."""
+    """Commit rows with these event times, and return the commit number."""
     log.require(Capability.FRONTIERS)
     rows = [{"at": None if minute is None else at(minute)} for minute in minutes]
     commit = send(log, "events", *rows).commit

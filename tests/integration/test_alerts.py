@@ -1,4 +1,4 @@
-"""Alerts on a log: what is looked up, functions in Python, hot keys, and what is remembered."""
+"""Alerts on a log: lookups, Python rules, hot keys, and stored alert ids."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_rules_see_what_a_table_says_when_an_event_is_looked_at() -> None:
         assert results.law("alerts").rows == 3, "a table is no stream of events"
 
         log.write("owners", own("y", 9, 10))
-        log.write("owners", own("x", 1, -10))  # valid from before, so not the newest
+        log.write("owners", own("x", 1, -10))  # valid from earlier, so not the newest
         log.write("payments", pay("d", 4, 21), pay("e", 5, 19, "y"))
         assert told(log.run(app, spark=shuffling(2))) == ["a:dear", "d:dear", "e:dear"]
 
@@ -168,7 +168,7 @@ def test_what_is_remembered_is_bounded_however_many_alerts_there_are() -> None:
 
         results = log.run(app, spark=shuffling(1), max_commits=4, crash_point=count)
         assert len(told(results)) == len(set(told(results))) == 800
-    # Those of the last ten seconds, and of the newest moment.
+    # Events of the last ten seconds, and of the newest moment.
     assert max(held) <= 40
     assert len(held) >= 10
 
@@ -191,7 +191,7 @@ def test_rows_that_are_made_of_one_event_are_in_its_order() -> None:
         log.write(carts, {"cart": "a", "who": "x", "cut": 1, "items": [1, 3, 9], "at": NOON})
         log.write(carts, {"cart": "b", "who": "x", "cut": 1, "items": [9, 8], "at": NOON + SECOND})
         results = log.run(app, spark=shuffling(2))
-        # Those of one branch come before those of the next: 1 3 9, 9, and 9 8, 9.
+        # Rows of one branch precede those of the next: 1 3 9, 9, and 9 8, 9.
         assert [(row["alert"], row["value"]) for row in results.topic("alerts")] == [("b:down", 8)]
         assert results.law("alerts").counted == 7
 
@@ -223,12 +223,12 @@ def test_what_late_events_ids_used_again_and_both_ends_come_to_is_the_oracles(
     script: list[list[tuple[str, int, float]]] = [
         [("a", 1, 0), ("b", 2, 5)],
         [("c", 3, 10)],  # the first is just within its recent past
-        [("d", 1, 7)],  # comes after one that it is before, and is in its recent past
+        [("d", 1, 7)],  # arrives after a later event, and is in its recent past
         [("e", 4, 10.000001), ("f", 4, 5)],
-        [("g", 1, 70)],  # the first can still be looked at
+        [("g", 1, 70)],  # the first can still be evaluated
         [("h", 5, 11), ("i", 0, 10.5)],
         [("z", 1, 300)],
-        [("c", 3, 301), ("y", 2, 240), ("x", 1, 239.999999)],  # an id again, just late, in time
+        [("c", 3, 301), ("y", 2, 240), ("x", 1, 239.999999)],  # a repeated id, just late, in time
         [("w", 9, 302), ("c", 3, 302)],
     ]
     with scripted_log(start=NOON + timedelta(hours=1)) as log:

@@ -86,7 +86,7 @@ CHANGED = ("orders", "product", "orders_without_spark")
 
 
 def _results(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The results by name. Each has all its parts, and a ratio that says the same as the values."""
+    """The results by name. Each has all its parts, and a ratio that matches its values."""
     for result in told["results"]:
         assert set(result) == {"name", "value", "unit", "baseline", "baseline_value", "ratio"}
         assert result["value"] > 0

@@ -41,7 +41,7 @@ def cli(tmp_path: Path) -> Cli:
 
 
 def sell(cli: Cli, times: int) -> None:
-    """Ten orders, sent so often."""
+    """Send the same ten orders this many times."""
     with cli.open() as log:
         for _ in range(times):
             with log.producer() as producer:

@@ -1,4 +1,4 @@
-"""Groups are listed, described, moved and forgotten from the command line."""
+"""`groups` lists, describes, resets and deletes groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Kafka of one's own from the command line, and what can go wrong with it."""
+"""`headrace kafka`: a local cluster, and its failures."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_broker_is_started_once_and_has_its_data_again_after_a_stop(cli: Kafka
     assert stopped["brokers"][0]["pid"] is None
     assert "down" in cli.run("kafka", "status", *cli.data).stdout
 
-    # A kill is another way to stop.
+    # A kill also stops it.
     assert cli.told("up")["url"] == first["url"]
     os.kill(cli.told("status")["brokers"][0]["pid"], signal.SIGKILL)
     assert cli.told("up")["url"] == first["url"]

@@ -1,4 +1,4 @@
-"""Lines become records: each once, none in silence."""
+"""Lines become records: each once, and none is dropped in silence."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cli(tmp_path: Path) -> Cli:
     return cli
 
 
-# Plainly
+# Good lines
 
 
 def test_keys_and_values_are_stored_as_text_or_as_compact_json(cli: Cli) -> None:
@@ -184,7 +184,7 @@ def test_a_killed_producer_with_an_id_goes_on_where_it_was(cli: Cli) -> None:
     process.stdin.flush()
     with cli.open() as log:
         wait_until(lambda: log.topic("raw").records == 2 * CHUNK_LINES)
-    process.send_signal(signal.SIGKILL)  # with half a chunk in its hands
+    process.send_signal(signal.SIGKILL)  # with half a chunk unsent
     process.communicate()
     (cli.folder / "in").write_text(numbers(0, total))
     words = ("produce", "raw", "--file", str(cli.folder / "in"), "--producer-id", "p")

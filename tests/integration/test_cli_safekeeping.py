@@ -1,4 +1,4 @@
-"""`headrace backup`, `restore` and `log check`: what they print, and how they end."""
+"""`headrace backup`, `restore` and `log check`: output and exit codes."""
 
 from __future__ import annotations
 

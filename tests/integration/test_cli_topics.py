@@ -1,4 +1,4 @@
-"""Topics are declared, shown, changed and deleted from the command line."""
+"""`topics` creates, shows, changes and deletes topics."""
 
 from __future__ import annotations
 

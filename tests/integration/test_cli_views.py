@@ -1,4 +1,4 @@
-"""`headrace views`: quick, without Spark, and unable to change anything."""
+"""`headrace views`: quick, without Spark, and read-only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One key with very many rows: a step stops and says which it is, before anything runs out."""
+"""A hot key: the step stops and names it, before memory runs out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def log() -> Iterator[ScriptedLog]:
 
 
 class Ads:
-    """Impressions and their clicks, which may be of an ad that does not exist."""
+    """Impressions and clicks, some of an ad that does not exist."""
 
     def __init__(self, log: ScriptedLog, limit: int, *, known: bool = False) -> None:
         self._log = log

@@ -1,4 +1,4 @@
-"""Duplicates by keys of every type, at the end of a stream, and as the doctor sees them."""
+"""Duplicates by keys of every type, at the end of a stream, and in `headrace doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference designs that join: what each tells of a few rows."""
+"""The reference designs with joins: their results for a few rows."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_change_that_comes_late_amends_what_was_told(log: ScriptedLog) -> None
     was = next(row for row in first if row["order_id"] == 2)
     assert told[2]["row"] == was["row"]
     assert told[2]["revision"] > was["revision"]
-    # More than an hour behind the newest change, it is left alone.
+    # More than an hour behind the newest change, it is not corrected.
     log.write(orders.changes, customer("ann", "bronze", -1))
     assert len(log.run(orders.app, spark=shared()).topic("orders.enriched")) == 3
 
@@ -137,7 +137,7 @@ def test_a_table_can_be_compacted_before_it_is_read(log: ScriptedLog) -> None:
     law = results.law("orders.enriched")
     assert law.holds
     assert law.compacted == 2
-    # What was compacted away is not known any more, and what is left is used.
+    # Versions that were compacted away are unknown, and the remaining ones are used.
     told = sorted(tiers(results.topic("orders.enriched")))
     assert told == [(1, None), (2, "gold"), (3, "black")]
 

@@ -1,4 +1,4 @@
-"""Steps that read Kafka themselves: views, late rows and dead letters of a real broker's topics."""
+"""Steps that read Kafka directly: views, late rows and dead letters from a real broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pipeline of orders and prices, and all that can be done with a view of joined tables."""
+"""The pipeline of orders and prices, and every operation on a view of joined tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Shop:
             self.log.ensure_topic(topic)
 
     def write(self, topic: str, second: int, *rows: dict[str, Any]) -> None:
-        """Commit rows of a moment; one of nothing but an id is the end of it."""
+        """Commit rows of one time; a row with only an id is a deletion."""
         with self.log.producer() as producer, producer.transaction() as transaction:
             for row in rows:
                 if row.keys() == {"id"}:
@@ -44,7 +44,7 @@ class Shop:
                     transaction.send(topic, {"at": moment, **row})
 
     def run(self, app: hr.App | None = None) -> Law:
-        """Catch up with the log; returns what became of all rows."""
+        """Catch up with the log; returns the law's terms of all rows."""
         (step,) = hr.run(app or self.app, self.log, spark=shared())
         return step.law
 
@@ -54,7 +54,7 @@ class Shop:
             return [tuple(row[name] for name in names) for row in views.rows("priced_orders")]
 
     def told(self) -> list[tuple[Any, ...]]:
-        """The operation, the order and its price of each change since the last time."""
+        """The operation, order and price of each change since the last call."""
         found = [
             (
                 c["op"],
@@ -129,7 +129,7 @@ def test_the_view_is_listed_shown_asked_and_looked_at(shop: Shop) -> None:
 
 
 def changed(how: Any) -> hr.App:
-    """The same pipeline, but for which rows it shows."""
+    """The same pipeline with another filter."""
     app = hr.App("order_prices")
     declared = load_app(f"{PIPELINE}:app").views["priced_orders"].stream
     assert isinstance(declared, hr.TableJoin)

@@ -1,4 +1,4 @@
-"""What an output is told of panes when its declaration changes from one run to the next."""
+"""Published panes when an output's declaration changes between runs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_retractions_that_come_later_take_back_what_was_said_before(log: Scripte
     log.write(source, order(2), order(3, "cap"))
     log.run(app, spark=shared())
     assert told(log, 2) == [("pen", "retracted", 1), ("cap", "early", 1), ("pen", "early", 2)]
-    # Without them for a while, what was remembered would be wrong, and is forgotten.
+    # After a run without retractions the stored rows would be wrong, so they are removed.
     app, _ = declare()
     log.write(source, order(4))
     log.run(app, spark=shared())

@@ -1,4 +1,4 @@
-"""What a run would find is told without Spark: here are steps stored by hand, and then changed."""
+"""A run's status without Spark: steps are stored by hand, and then changed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def declare(
 
 
 class Stored:
-    """A log with an order in it, and what runs have stored of it, without having run."""
+    """A log with an order, and stored results of steps that never ran."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -91,7 +91,7 @@ class Stored:
             producer.send(topic, {"item": "pen", "at": NOON})
 
     def store(self, app: hr.App, batches: int = 1) -> None:
-        """Store empty results up to the end of the log, and a checkpoint with so many batches."""
+        """Store empty results up to the end of the log, and a checkpoint of `batches` batches."""
         path = database_of(self.log.url, app.name)
         database = Database(path, app.name)
         with self.log.producer(id="by-hand") as producer:
@@ -245,7 +245,7 @@ def test_a_damaged_checkpoint_is_told(stored: Stored, damage: Any, said: str) ->
 
 
 class Shop(Cli):
-    """The command line in a folder with a pipeline, on a machine that has no Java."""
+    """The command line in a folder with a pipeline, on a machine without Java."""
 
     def without_java(self, *words: str) -> subprocess.CompletedProcess[str]:
         environment = {**self.environment, "JAVA_HOME": "/nowhere", "PATH": "/nowhere"}

@@ -1,4 +1,4 @@
-"""What is no row of a table that is looked things up in real time is a dead letter."""
+"""In real time, undecodable records of a lookup table become dead letters."""
 
 from __future__ import annotations
 

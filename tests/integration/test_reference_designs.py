@@ -1,4 +1,4 @@
-"""The pipelines that anyone can copy do what they say."""
+"""The reference pipelines compute what they claim."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_leaderboard_tells_of_the_ranks_that_changed_and_of_no_others() -> N
         changes = "leaderboard.leaderboard.changes"
         assert len(results.topic(changes)) == 100
 
-        # One that stays below, one that passes two others, and one that has more than before.
+        # One stays below, one passes two others, and one has more than before.
         log.write(leaderboard.points, win(1, 5, 1), win(140, 25, 1), win(150, 1, 1))
         results = log.run(leaderboard.app, spark=shuffling(2))
         told = [row["after"] for row in results.topic(changes)[100:]]
@@ -100,7 +100,7 @@ def test_cards_are_flagged_by_each_rule_with_its_evidence_and_by_no_other() -> N
         assert told["c2:too fast"]["evidence"] == ["c1", "c2"]
         assert told["c2:too fast"]["value"] is None, "no time has passed between the two"
 
-        # Far from home, for a hundred times the usual.
+        # Far from home, for a hundred times the usual amount.
         log.write(fraud.transactions, use("d1", 620, "4", "4000", lat=52.0))
         results = log.run(fraud.app, spark=shuffling(2))
         more = {row["alert"]: row for row in results.topic("fraud.alerts")[3:]}

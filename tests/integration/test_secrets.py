@@ -1,4 +1,4 @@
-"""A secret in the address of a log is seen neither in what is printed nor in files."""
+"""A secret in the address of a log appears neither in output nor in files."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_secret_that_others_cannot_see_is_not_warned_of(
     told = [cli.invoke("topics", "list", "--log", f"{plain}&config={tmp_path / 'settings'}").stderr]
     monkeypatch.setenv("HEADRACE_KAFKA_SASL_PASSWORD", CANARY)
     told += [cli.invoke("topics", "list", "--log", plain).stderr]
-    cli.url = URL  # which is then in a variable
+    cli.url = URL  # which is then in an environment variable
     told += [cli.invoke("topics", "list").stderr]
     for text in told:
         assert "does not answer" in text
