@@ -1,4 +1,4 @@
-"""For any log and any cut into rounds, what Spark leaves of duplicates is the oracle's."""
+"""For any log in any rounds, the rows that Spark keeps are the oracle's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TICK = timedelta(microseconds=1)
 def declare(
     partitions: int, ttl: int, delay: int, *, name: str = "dedup"
 ) -> tuple[hr.App, dict[str, hr.Deduplicated]]:
-    """One topic taken on two ways, and another: rows of one record are duplicates as well."""
+    """One topic read by two branches, and another: rows of one record can be duplicates too."""
     app = hr.App(name)
     events = app.topic("events", schema=SCHEMA, event_time="at", partitions=partitions)
     more = app.topic("more", schema=SCHEMA, event_time="at")

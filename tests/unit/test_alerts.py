@@ -1,4 +1,4 @@
-"""Alerts: what is refused and where, what is told of a step, and what its rules mean."""
+"""Alerts: refusals and their positions, explanations, and the meaning of rules."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_the_watermark_that_is_shown_is_behind_by_the_delay() -> None:
     assert watermark(published(), progress) == to_micros(NOON) - micros(10 * SECOND)
 
 
-# What rules mean
+# The meaning of rules
 
 
 def many(seen: Seen, recent: Sequence[Seen]) -> Verdict | None:
@@ -167,7 +167,7 @@ def many(seen: Seen, recent: Sequence[Seen]) -> Verdict | None:
 
 
 def meant(*commits: list[tuple[str, int]], **more: Any) -> Flagged:
-    """What becomes of payments of one card: their ids, and when they were, in seconds."""
+    """The oracle's result for payments of one card, each an id and an event time in seconds."""
     topic, events = source().topic, []
     frontier: int | None = None
     for number, commit in enumerate(commits, 1):

@@ -1,4 +1,4 @@
-"""What is counted by when it came in is warned of, unless it is only counted."""
+"""A count by key and arrival time gives a warning, and a total does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Duplicates: what is refused and where, what is told of a step, and the terms of the law."""
+"""Duplicates: refusals and their positions, explanations, and the terms of the law."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_duplicates_are_a_term_of_the_law() -> None:
 
 
 def work_of_a_round(held: int, folder: Path) -> int:
-    """What SQLite has to do for a few keys when so many are held: find, replace and forget."""
+    """The work of SQLite for a few keys in a state of many: find, replace and delete."""
     schema = pa.schema([("user", pa.string()), ("event", pa.string()), (OPENED, pa.int64())])
     table = GroupTable("once", ("user", "event"), schema)
 

@@ -1,4 +1,4 @@
-"""What has changed between two declarations is told in words."""
+"""Differences between two declarations are explained in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An application says what it does, without Spark and without a log."""
+"""`explain` describes an application, without Spark and without a log."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_step_without_windows_holds_nothing() -> None:
 
 def test_what_is_final_is_held_until_nothing_can_change_it() -> None:
     told = everything().explain()["visits"]
-    # A session may still grow into an older one for as long as its gap.
+    # A session may be merged with an older one until its gap is over.
     assert told["holds"].endswith(
         "until the highest event time is 130s after the end of its session"
     )

@@ -1,4 +1,4 @@
-"""Jars are what their lock says, or they are not used."""
+"""A jar is used only if it matches its lock."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def jar() -> Jar:
 
 @pytest.fixture
 def served(jar: Jar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The jar as a repository in a folder has it."""
+    """The jar in a repository that is a folder."""
     file = tmp_path / "repository" / jar.path
     file.parent.mkdir(parents=True)
     file.write_bytes(CONTENT)
@@ -42,7 +42,7 @@ def served(jar: Jar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home without anything in it."""
+    """An empty home folder."""
     monkeypatch.delenv("HEADRACE_MAVEN", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -114,14 +114,14 @@ def test_nobody_at_an_address_is_a_jar_that_cannot_be_had(
 
 @contextlib.contextmanager
 def server(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    """The address of a server that answers so, for a while."""
+    """The address of a server that gives this answer, for a while."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             answer(self)
 
         def log_message(self, format: str, *words: object) -> None:
-            """Say nothing."""
+            """Print nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
         thread = threading.Thread(target=made.serve_forever, args=[0.01])

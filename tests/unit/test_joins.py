@@ -1,4 +1,4 @@
-"""What joins refuse, at the user's own line, and what they look like."""
+"""Joins: refusals at the user's own line, and declarations."""
 
 from __future__ import annotations
 
@@ -139,5 +139,5 @@ def test_what_a_join_will_hold_is_told_by_the_rate_of_a_log(tmp_path: Path) -> N
             at = noon + timedelta(seconds=second)
             producer.send("shown", {"ad": 1, "user": "ann", "at": at})
     told = shop.explain(url)["pairs"]["state"]
-    # Half a row a second, for the ten minutes that each may have to wait; no clicks have come yet.
+    # Half a row per second, for the ten minutes that each may wait; there are no clicks yet.
     assert re.fullmatch(r"about 300 rows of shown, [\d,]+ k?[bB](ytes)?, at 0.5 rows/s", told), told

@@ -1,4 +1,4 @@
-"""The address of a Kafka log: what it may say, and what is never shown of it."""
+"""The address of a Kafka log: valid forms, and secrets that are never shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The oldest rows of a batch, from what Spark says of its counter."""
+"""The oldest rows of a batch, from Spark's metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What servers' clients are for needs them, and nothing else does."""
+"""Only features that use a server's client need its package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ sys.meta_path.insert(0, Missing())
 
 
 def run(*lines: str) -> str:
-    """What a program prints where Kafka's client is not installed."""
+    """The output of a program without Kafka's client installed."""
     program = _WITHOUT + "\n".join(lines)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False

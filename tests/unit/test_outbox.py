@@ -1,4 +1,4 @@
-"""Whatever a batch puts into the outbox reaches its topic, however large its rows are."""
+"""Everything that a batch puts into the outbox reaches its topic, however large its rows are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real time: which steps can, and what is said of those that cannot."""
+"""Real time: supported steps, and refusals of the others."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_spark_may_send_what_headraces_own_producers_may() -> None:
 
 
 class Growing:
-    """Stands in for Spark, and for its context, on a cluster whose executors come one by one."""
+    """A stub of Spark and its context on a cluster whose executors start one by one."""
 
     def __init__(self, master: str, most: int) -> None:
         self.sparkContext = self

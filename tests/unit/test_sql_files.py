@@ -1,4 +1,4 @@
-"""A file of SQL is an application; what is wrong with it is told with file, line and column."""
+"""An SQL file is an application; its errors name file, line and column."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def clicks_app(**lateness: timedelta) -> hr.App:
 
 
 def check_same(made: hr.App, other: hr.App) -> None:
-    """Both applications are the same: their topics, their log, and all of their steps."""
+    """Check that both applications have the same topics, log and steps."""
     assert (made.name, made.log, made.topics) == (other.name, other.log, other.topics)
     for one, same in zip(steps_of(made), steps_of(other), strict=True):
         assert one.stream == same.stream

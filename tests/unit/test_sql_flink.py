@@ -1,6 +1,6 @@
-"""SQL that people know from Flink and the standard is the same declaration as in Python.
+"""SQL as in Flink and the standard makes the same declaration as Python.
 
-The queries named `flink_...` are those of Flink's page on window aggregation, as they are written.
+The queries named `flink_...` are copied from Flink's page on window aggregation.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def of(query: str, **more: Any) -> Stream:
 
 
 def same(made: Stream, other: Stream) -> None:
-    """Both are equal, and so are their definitions, which decide whether state is kept."""
+    """Check that both are equal, and also their definitions, which decide whether state is kept."""
     assert made == other
     assert definition_of(Step("a", "n", made)) == definition_of(Step("a", "n", other))
 

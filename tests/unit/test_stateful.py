@@ -1,4 +1,4 @@
-"""State of the user's own: what may be declared, and what a function may give back."""
+"""Python state: valid declarations, and valid results of a function."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def topic(app: hr.App | None = None) -> Source:
 
 
 def counts(state: pa.Table, events: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """How many rows each key has had."""
+    """Count the rows of each key."""
     both = pa.concat_tables(
         [state, events.select(["k"]).append_column("rows", pa.array([1] * len(events), pa.int64()))]
     )
@@ -52,7 +52,7 @@ def rows(rules: Rules, keys: list[Any], *, at: int = 0) -> pa.Table:
 
 
 def give(function: Any, keys: list[Any], **other: Any) -> Visit:
-    """What comes of rows of these keys."""
+    """The result for rows of these keys."""
     rules = rules_of(declare(function, order="arrival", **other))
     return visit(rules, rules.kept.empty_table(), rules.rows.empty_table(), rows(rules, keys), 0)
 
@@ -135,7 +135,7 @@ def test_what_a_function_may_not_do_stops_it(function: Any, told: str) -> None:
 
 def test_a_function_may_give_back_whatever_speaks_arrow_and_fits() -> None:
     class Frame:
-        """As Polars and pandas have it."""
+        """A frame that exports Arrow, as Polars and pandas do."""
 
         def __init__(self, table: pa.Table) -> None:
             self._table = table

@@ -1,4 +1,4 @@
-"""Declarations: what is refused, and where the error points."""
+"""Declarations: refusals, and the lines that errors point to."""
 
 from __future__ import annotations
 

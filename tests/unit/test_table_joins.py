@@ -1,4 +1,4 @@
-"""Joined tables: what is refused and where the error points, and what makes their rows unique."""
+"""Joined tables: refusals and their positions, and the unique key of their rows."""
 
 from __future__ import annotations
 

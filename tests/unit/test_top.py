@@ -1,4 +1,4 @@
-"""Rankings: what is refused, and in which order values are."""
+"""Rankings: refusals, and the order of values."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_count_is_off_by_no_more_than_its_share_of_the_map(tracked: int, size:
 
 
 def board_of(players: int, database: Database) -> tuple[PaneTable, RankTable]:
-    """A live board of the first ten of so many, all but the last hundred with the same score."""
+    """A live board of ten of many players, all but the last hundred with the same score."""
     app = hr.App("game")
     points = app.topic("points", schema="player string, won int, at timestamp", event_time="at")
     totals = hr.aggregate(
@@ -173,7 +173,7 @@ def panes(table: PaneTable, players: Sequence[int], scores: Sequence[int]) -> pa
 
 
 def work_of_an_update(players: int, folder: Path) -> tuple[int, list[tuple[int, str]]]:
-    """What SQLite has to do when a few of so many players get points, and who is told of."""
+    """The work of SQLite when a few of many players score, and the players that it publishes."""
     database = Database(folder / f"{players}.db", "game")
     table, slots = board_of(players, database)
     turn = Turn(Passage(None, 0), Passage(None, -1), 0)

@@ -1,4 +1,4 @@
-"""The rows of an outer join without another: told once nothing can match them, and no sooner."""
+"""Unmatched rows of an outer join are emitted once nothing can match them, and no sooner."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ app.publish(
 
 
 class Keeping:
-    """A log, and what a join keeps of it in a database."""
+    """A log, and the database of a join."""
 
     def __init__(self, log: ScriptedLog, folder: Path) -> None:
         self.log = log
@@ -55,7 +55,7 @@ class Keeping:
             self._keeper.create(db)
 
     def store(self, *rows: tuple[int, str | None, str | None, int]) -> list[Any]:
-        """Store pairs and rows, each by kind, places and number; returns what is told."""
+        """Store pairs and rows, each by kind, positions and number; returns the emitted rows."""
         made = [dict(zip(STAGED.names, (*row, NOON), strict=True)) for row in rows]
         columns = pa.RecordBatch.from_pylist(made, schema=STAGED)
         path = arrow_files.write(self._folder, [columns])
