@@ -149,14 +149,14 @@ class KafkaBackend(Backend):
         """True if the broker and the members agree on their assignments."""
         for group in _groups(consumers):
             found = self._described(group)
-            told = {
+            assigned = {
                 member.member_id: frozenset(
                     (p.topic, p.partition) for p in member.assignment.topic_partitions
                 )
                 for member in found.members
             }
             if found.state.name != "STABLE" or any(
-                told.get(consumer._consumer.memberid()) != consumer.assignment
+                assigned.get(consumer._consumer.memberid()) != consumer.assignment
                 for consumer in _ours(consumers)
             ):
                 return False

@@ -156,12 +156,12 @@ def test_a_commit_tells_how_its_rows_stand_in_time(stage: Stage) -> None:
         events(stage.log, None, 1, 99)
         events(stage.log, None)
         bound = to_micros(at(10))
-        told = [
+        found = [
             (c.rows, c.before, c.after, c.oldest, c.misplaced, c.bound)
             for c in stage.log.commits("events", 0, 10)
         ]
         five, one, minus = to_micros(at(5)), to_micros(at(1)), to_micros(at(-7))
-        assert told == [
+        assert found == [
             (3, None, five, minus, 0, bound),
             (3, five, five, one, 2, bound),
             (1, five, five, None, 1, bound),

@@ -76,8 +76,12 @@ def rebuild() -> Sheet:
         sheet.line([bottom, top], INK, thick=1)
         sheet.text(top[0] + 4, top[1] - 4, words, anchor="end", bold=True, size=12)
     sheet.text(60, 250, "each order with its price, in the order of the log", size=12, colour=GREY)
-    told = [(ORANGE, "price > 10, live"), (BLUE, "price > 0, built beside it"), (GREEN, "live now")]
-    sheet.legend(60, 26, told)
+    labels = [
+        (ORANGE, "price > 10, live"),
+        (BLUE, "price > 0, built beside it"),
+        (GREEN, "live now"),
+    ]
+    sheet.legend(60, 26, labels)
     return sheet
 
 

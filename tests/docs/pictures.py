@@ -153,9 +153,9 @@ def late() -> Sheet:
     delay, grace = (s.total_seconds() for s in (LATENESS.delay, LATENESS.grace))
     edges = [0.0, size, size + delay, size + delay + grace, 135.0]
     names = ["the window 12:00:00 to 12:01:00", "delay", "grace", "closed"]
-    told = ["rows are counted", "", "rows amend it", "rows are late"]
+    labels = ["rows are counted", "", "rows amend it", "rows are late"]
     for (a, b), name, said, colour in zip(
-        itertools.pairwise(edges), names, told, (GREEN, GREEN, ORANGE, RED), strict=True
+        itertools.pairwise(edges), names, labels, (GREEN, GREEN, ORANGE, RED), strict=True
     ):
         x, width = 24 + a * 5, (b - a) * 5
         sheet.bar(x, 44, width, 34, colour, name)

@@ -160,8 +160,8 @@ def main(folder: str, kind: str, size: str) -> None:
         ) as running:
             running.wait()
         out = "growing.out.changes" if kind == "tables" else "out"
-        told = sum(state.end for state in log.topic(out).partitions)
-        assert told >= int(size), told
+        published = sum(state.end for state in log.topic(out).partitions)
+        assert published >= int(size), published
     print(peak())
     sys.stdout.flush()
     os._exit(0)

@@ -66,15 +66,15 @@ def test_the_demo_of_fraud_finds_all_that_its_rules_mean(tmp_path: Path) -> None
     process = cli.start(*words)
     out, err = (text.decode() for text in process.communicate(timeout=left()))
     assert (process.returncode, err) == (0, ""), out + err
-    told = json.loads(out)
-    assert told["holds"]
-    assert [rule["recall"] for rule in told["rules"]] == [1.0, 1.0, 1.0]
-    assert all(rule["meant"] for rule in told["rules"])
-    passed = told["let_through"]
+    report = json.loads(out)
+    assert report["holds"]
+    assert [rule["recall"] for rule in report["rules"]] == [1.0, 1.0, 1.0]
+    assert all(rule["meant"] for rule in report["rules"])
+    passed = report["let_through"]
     assert passed["caught"] > 0
     money = [passed[kind]["money"] for kind in ("alerted", "hourly", "all")]
     assert money == sorted(money)
-    assert set(told["latency"]) == {"p50", "p95", "p99"}
+    assert set(report["latency"]) == {"p50", "p95", "p99"}
     alerts = cli.records("fraud.alerts")
     assert len({alert.value["alert"] for alert in alerts}) == len(alerts)
 

@@ -125,8 +125,8 @@ def test_a_pipeline_runs_until_ctrl_c_and_goes_on_from_there(
     out, err = (text.decode() for text in process.communicate(timeout=left()))
     assert process.returncode == 0, err
     (line,) = out.splitlines()
-    told = json.loads(line)
-    assert told == {
+    report = json.loads(line)
+    assert report == {
         **{"app": "shop", "step": "sold", "rows": 7, "counted": 4, "late": 1, "filtered": 1},
         **{"dead": 1, "tombstones": 0, "exploded": 0, "pairs": 5, "holds": True, "lag": 0},
         "lags": {"orders": [0]},

@@ -58,8 +58,8 @@ def test_a_join_stops_at_a_key_with_too_many_rows_however_it_is_cut(
         ads.pairs(cut)
     assert stopped.value.details["key"] == {"ad": 0}
     assert "test_crowds.py" in stopped.value.hint
-    told = [record.value for record in log.records("pairs")]
-    assert not any(row["ad"] == 0 for row in told) or cut == 1
+    published = [record.value for record in log.records("pairs")]
+    assert not any(row["ad"] == 0 for row in published) or cut == 1
 
 
 def test_what_has_too_many_rows_can_be_left_out_or_allowed(log: ScriptedLog) -> None:

@@ -191,15 +191,15 @@ def test_damage_is_told_even_if_the_other_partitions_never_rest(folder: Path) ->
     (path,) = segments(folder, 0)
     flip(path, path.stat().st_size - 20)
     with FileLog(folder) as log, log.consumer("clicks", group="readers") as consumer:
-        told = 0
+        raised = 0
         for _ in range(5):
             write(log, "clicks", 0, 5, partition=1)
             try:
                 consumer.poll()
             except CorruptSegment as error:
                 assert error.details["partition"] == 0
-                told += 1
-        assert told == 1
+                raised += 1
+        assert raised == 1
 
 
 def test_a_poll_that_is_interrupted_loses_nothing(

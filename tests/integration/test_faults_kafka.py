@@ -94,8 +94,8 @@ def test_a_broker_that_does_not_let_one_in_is_not_told_of_with_the_password(
     with pytest.raises((LogUnavailable, AccessDenied)) as caught:
         open_log(f"{broker.url}?{login}&sasl.password={CANARY}")
     out, err = capfd.readouterr()
-    told = [str(caught.value), repr(caught.value), repr(caught.value.details), out, err]
-    assert not any(CANARY in text for text in told)
+    texts = [str(caught.value), repr(caught.value), repr(caught.value.details), out, err]
+    assert not any(CANARY in text for text in texts)
 
 
 def test_nothing_of_an_open_log_shows_its_secrets(broker: ClusterState) -> None:

@@ -181,8 +181,8 @@ def test_of_a_batch_whose_checkpoint_is_lost_only_what_was_not_written_is_writte
         kafka.log.alter_topic(source.topic.name, partitions=3 if first else 4)
         kafka.send(source, *(row(n, f"{first} {n}") for n in range(4, 12)))
         results = kafka.run(app)
-        told = [*begun, *(f"{first} {n}" for n in range(12))]
-        assert sorted(r["text"] for r in results.topic(out)) == sorted(told)
+        expected = [*begun, *(f"{first} {n}" for n in range(12))]
+        assert sorted(r["text"] for r in results.topic(out)) == sorted(expected)
         assert results.law(out).holds
 
 

@@ -89,14 +89,14 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
 
     def with_others(*given: Any) -> str:
         """The configuration of a node with two more listeners."""
-        told = {}
+        configured = {}
         for line in properties(*given).splitlines():
             name, _, value = line.partition("=")
-            told[name] = value
+            configured[name] = value
         for name in ("listeners", "advertised.listeners"):
-            told[name] += f",SECURE://{HOST}:{port},MUTUAL://{HOST}:{mutual_port}"
-        told["listener.security.protocol.map"] += ",SECURE:SASL_SSL,MUTUAL:SSL"
-        return "".join(f"{name}={value}\n" for name, value in told.items())
+            configured[name] += f",SECURE://{HOST}:{port},MUTUAL://{HOST}:{mutual_port}"
+        configured["listener.security.protocol.map"] += ",SECURE:SASL_SSL,MUTUAL:SSL"
+        return "".join(f"{name}={value}\n" for name, value in configured.items())
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(starting, "properties", with_others)
@@ -274,8 +274,8 @@ def test_a_wrong_password_is_told_and_not_shown(
     with pytest.raises((AccessDenied, LogUnavailable), match=r"(?i)authentication") as caught:
         open_log(secure.url())
     out, err = capfd.readouterr()
-    told = [str(caught.value), repr(caught.value), repr(caught.value.details), out, err]
-    assert not any("canary" in text for text in told)
+    texts = [str(caught.value), repr(caught.value), repr(caught.value.details), out, err]
+    assert not any("canary" in text for text in texts)
 
 
 @pytest.mark.usefixtures("bob")

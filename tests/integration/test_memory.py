@@ -36,10 +36,10 @@ def peak(folder: Path, kind: str, size: int) -> int:
 
 def compare(folder: Path, kind: str) -> str:
     small, large = (peak(folder, kind, size) for size in (SMALL, LARGE))
-    told = f"{kind}: {small >> 20} MB for {SMALL:,} rows, {large >> 20} MB for {LARGE:,}"
+    summary = f"{kind}: {small >> 20} MB for {SMALL:,} rows, {large >> 20} MB for {LARGE:,}"
     # Memory holds a bounded part of the rows; with so few rows, not even that much.
-    assert large < 2 * small, told
-    return told
+    assert large < 2 * small, summary
+    return summary
 
 
 @pytest.mark.slow
@@ -48,9 +48,9 @@ def compare(folder: Path, kind: str) -> str:
 def test_the_drivers_memory_does_not_grow_with_the_output(
     tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = compare(tmp_path, kind)
+    summary = compare(tmp_path, kind)
     with capsys.disabled():
-        print(f"\n  {told}")
+        print(f"\n  {summary}")
 
 
 @pytest.mark.slow

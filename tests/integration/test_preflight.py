@@ -140,38 +140,38 @@ def found(stored: Stored, app: hr.App) -> list[tuple[str, str]]:
 
 
 def test_before_the_first_run_everything_is_new_and_nothing_is_made(tmp_path: Path) -> None:
-    told = hr.preflight(declare(), f"file:{tmp_path / 'nowhere'}")
-    assert [(step.step, step.status) for step in told.steps] == [("sales", "new")]
-    assert told.ok
-    assert told.first
-    assert told.news == ()
+    report = hr.preflight(declare(), f"file:{tmp_path / 'nowhere'}")
+    assert [(step.step, step.status) for step in report.steps] == [("sales", "new")]
+    assert report.ok
+    assert report.first
+    assert report.news == ()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_each_step_is_told_apart(stored: Stored) -> None:
     stored.store(declare("sales", "old"))
     app = declare("sales", "young")
-    told = hr.preflight(app, stored.log)
-    assert [(step.step, step.status) for step in told.steps] == [
+    report = hr.preflight(app, stored.log)
+    assert [(step.step, step.status) for step in report.steps] == [
         ("sales", "unchanged"), ("young", "new"), ("old", "undeclared"),
     ]  # fmt: skip
-    assert [step.step for step in told.news] == ["young", "old"]
-    assert told.steps[0].saved == "up to commit 1, reused"
-    told.require()
+    assert [step.step for step in report.news] == ["young", "old"]
+    assert report.steps[0].saved == "up to commit 1, reused"
+    report.require()
 
 
 def test_what_has_changed_is_told_with_the_choices(stored: Stored) -> None:
     stored.store(declare("sales", "other"))
-    told = hr.preflight(
+    report = hr.preflight(
         declare("sales", "other", size=2 * MINUTE, condition="item != ''"), stored.log
     )
-    assert [step.status for step in told.steps] == ["changed", "changed"]
-    assert told.steps[0].changes == (
+    assert [step.status for step in report.steps] == ["changed", "changed"]
+    assert report.steps[0].changes == (
         "the window was tumbling 1m and is tumbling 2m", "the filter is new",
     )  # fmt: skip
-    assert not told.ok
+    assert not report.ok
     with pytest.raises(ChangedPipeline, match=r"'sales' has .* 'other' has ") as caught:
-        told.require()
+        report.require()
     for choice in (
         "rebuild MODULE:APP sales",
         "rebuild MODULE:APP other",
@@ -277,12 +277,12 @@ def test_a_changed_pipeline_is_refused_without_spark(tmp_path: Path, stored: Sto
     assert done.returncode == 1
     assert "changed" in done.stdout
     assert "→ headrace run --fresh" in done.stderr
-    (told,) = (
+    (report,) = (
         json.loads(line)
         for line in shop.without_java("run", "shop:app", "--check", "--json").stdout.splitlines()
     )
-    assert (told["status"], told["ok"]) == ("changed", False)
-    assert told["changes"] == ["the window was tumbling 1m and is session 1d"]
+    assert (report["status"], report["ok"]) == ("changed", False)
+    assert report["changes"] == ["the window was tumbling 1m and is session 1d"]
 
 
 def test_spark_is_not_started_for_what_is_refused(

@@ -47,7 +47,7 @@ def shop(log: ScriptedLog) -> Shop:
     return made
 
 
-def told(diff: Any) -> list[tuple[Any, ...]]:
+def changed_rows(diff: Any) -> list[tuple[Any, ...]]:
     return [
         (
             c.kind,
@@ -66,7 +66,7 @@ def test_a_rebuild_shows_what_was_wrong_and_the_switch_puts_it_right(shop: Shop)
         building.build()
         diff = building.diff()
     assert (diff.added, diff.removed, diff.changed, diff.same) == (3, 0, 1, 3)
-    assert told(diff) == [
+    assert changed_rows(diff) == [
         ("changed", "pen", "00", 1, 2),
         ("added", "pad", "00", None, 1),
         ("added", "pen", "01", None, 1),

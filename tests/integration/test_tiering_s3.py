@@ -181,7 +181,7 @@ def test_a_server_that_is_down_costs_a_consumer_nothing_of_what_is_here(
             found += [record.value for record in consumer.poll()]
         except StorageUnavailable:
             errors += 1
-    assert errors > 0, "what is not read is told"
+    assert errors > 0, "records that cannot be read raise an error"
     s3.start()
     for _ in range(3):
         try:

@@ -42,7 +42,7 @@ class Verdict:
 
     mutation: Mutation
     outcome: str
-    told: str = ""
+    reason: str = ""
 
     @property
     def fine(self) -> bool:
@@ -92,13 +92,13 @@ class Tree:
         text = file.read_text()
         try:
             file.write_text(mutation.apply(text))
-            told = ""
+            reason = ""
             for test in mutation.tests:
                 code, output = self.pytest([test], "-x", timeout=timeout)
-                outcome, told = _verdict(code, output)
+                outcome, reason = _verdict(code, output)
                 if outcome != _KILLED:
-                    return Verdict(mutation, outcome, f"{test}: {told}")
-            return Verdict(mutation, _KILLED, told)
+                    return Verdict(mutation, outcome, f"{test}: {reason}")
+            return Verdict(mutation, _KILLED, reason)
         except ValueError as error:
             return Verdict(mutation, "invalid", str(error))
         finally:
@@ -112,12 +112,12 @@ def _verdict(code: int, output: str) -> tuple[str, str]:
     if code == 124 or "+ Timeout +" in output:
         return _KILLED, "hangs"
     error = re.search(r"^E +(.*)", output, re.MULTILINE)
-    told = error[1] if error else output.strip().rpartition("\n")[2]
+    reason = error[1] if error else output.strip().rpartition("\n")[2]
     if code != 1 or not re.search(r"\b\d+ failed\b", output):
-        return "invalid", told
-    if re.match(r"(NameError|SyntaxError|IndentationError|ImportError)\b", told):
-        return "invalid", told
-    return _KILLED, told
+        return "invalid", reason
+    if re.match(r"(NameError|SyntaxError|IndentationError|ImportError)\b", reason):
+        return "invalid", reason
+    return _KILLED, reason
 
 
 def unmutated(tree: Tree, chosen: Sequence[Mutation], jobs: int, console: Console) -> bool:
@@ -198,8 +198,8 @@ def report(verdicts: list[Verdict], console: Console) -> int:
     for verdict in verdicts:
         style = _STYLES.get(verdict.outcome, "bold red")
         outcome = f"[{style}]{verdict.outcome}[/]"
-        told = verdict.told[:120].replace("[", r"\[")
-        table.add_row(verdict.mutation.area, verdict.mutation.breaks, outcome, told)
+        reason = verdict.reason[:120].replace("[", r"\[")
+        table.add_row(verdict.mutation.area, verdict.mutation.breaks, outcome, reason)
     console.print(table)
     counts = Counter(verdict.outcome for verdict in verdicts)
     console.print(", ".join(f"{number} {outcome}" for outcome, number in counts.items()))

@@ -57,8 +57,8 @@ def check_alerts(
 ) -> Flagged:
     """Check that the alerts are exactly the oracle's, in its order."""
     found = flagged(step, events_read(step, results.log), judges)
-    told = results.topic(topic)
-    assert [counted([row]) for row in told] == [counted([row]) for row in found.alerts]
+    published = results.topic(topic)
+    assert [counted([row]) for row in published] == [counted([row]) for row in found.alerts]
     law = results.law(topic)
     assert law.holds
     assert (law.rows, law.dead, law.late) == (found.rows_in, len(found.dead), len(found.late))

@@ -35,8 +35,11 @@ def frontiers(stream: Stream, log: Log) -> dict[str, int | None]:
 def check_join(topic: str, join: hr.Join, results: Results, *, late: str) -> Joined:
     """Check that the published rows are exactly the oracle's."""
     found = joined(join, events_read(join, results.log), frontiers(join, results.log))
-    told, meant = counted(results.topic(topic)), counted(found.rows)
-    assert told == meant, (list((told - meant).items())[:3], list((meant - told).items())[:3])
+    published, meant = counted(results.topic(topic)), counted(found.rows)
+    assert published == meant, (
+        list((published - meant).items())[:3],
+        list((meant - published).items())[:3],
+    )
     law = results.law(topic)
     assert law.holds
     assert (law.rows, law.dead, law.late) == (found.rows_in, len(found.dead), len(found.late))

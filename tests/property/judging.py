@@ -144,8 +144,8 @@ def check_said(output: Output, step: str, results: Results) -> None:
         found.setdefault(key_of(aggregation, row), []).append(row)
     assert set(found) == set(expected)
     for key, rows in found.items():
-        told = [(row["pane"], _moment(row["window_end"]), row["revision"]) for row in rows]
-        assert told == [(s.why, s.pane.end, s.pane.revision) for s in expected[key]], (output, key)
+        panes = [(row["pane"], _moment(row["window_end"]), row["revision"]) for row in rows]
+        assert panes == [(s.why, s.pane.end, s.pane.revision) for s in expected[key]], (output, key)
         for row, said in zip(rows, expected[key], strict=True):
             same_values(aggregation, row, said.pane)
     if output.retractions:

@@ -67,8 +67,8 @@ def _last_said(top: Top, rows: list[Row], topic: str) -> dict[Place, Row]:
     for row in rows:
         place = _place(top, row)
         if row["pane"] == "retracted":
-            told = last.pop(place)
-            assert {**told, "pane": ""} == {**row, "pane": ""}
+            previous = last.pop(place)
+            assert {**previous, "pane": ""} == {**row, "pane": ""}
         else:
             assert top.emit == "updates" or place not in last
             assert row["pane"] == "final" or top.emit == "updates"

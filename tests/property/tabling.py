@@ -39,16 +39,17 @@ def check(
     meant = joined_tables(step, [changes.versions for changes in found])
     rows = results.view(view)
     assert all(row.pop("_state") == "open" for row in rows)
-    told, said = counted(rows), counted(meant)
-    assert told == said, (list((told - said).items())[:3], list((said - told).items())[:3])
+    kept, expected = counted(rows), counted(meant)
+    extra, missing = kept - expected, expected - kept
+    assert kept == expected, (list(extra.items())[:3], list(missing.items())[:3])
     changes = check_changes(step, results, view, rows)
     law = results.law(view)
     assert law.holds
     assert law.counted == sum(len(changes.versions) for changes in found)
     if letters:
         check_letters(step, results, view, found)
-    seen = Counter(rows=len(rows), dead=law.dead, told=len(changes))
-    seen["told gone"] = sum(change["op"] == "d" for change in changes)
+    seen = Counter(rows=len(rows), dead=law.dead, changes=len(changes))
+    seen["deletions"] = sum(change["op"] == "d" for change in changes)
     theirs = [name for link in step.links for _, name in link.from_table]
     (mine, *_) = step.first.key
     seen["alone"] = sum(row[mine] is None or all(row[n] is None for n in theirs) for row in rows)

@@ -19,7 +19,7 @@ from tests.property.scripts import NOW, SCHEMA, SECOND, Commit, next_era, quickl
 from tests.spark import shuffling
 
 KINDS: tuple[Keep, ...] = get_args(Keep)
-REACHED = ("told", "duplicates", "waiting", "late", "dead", "without key")
+REACHED = ("kept", "duplicates", "waiting", "late", "dead", "without key")
 TICK = timedelta(microseconds=1)
 
 
@@ -87,7 +87,7 @@ def explore(examples: int, *, fresh: bool = False) -> Counter[str]:
                 late = f"dedup.{keep}.late"
                 found = check_distinct(f"dedup.{keep}", step, results, late=late)
                 seen["runs"] += 1
-                seen["told"] += len(found.rows)
+                seen["kept"] += len(found.rows)
                 seen["duplicates"] += found.duplicates
                 seen["waiting"] += found.waiting
                 seen["late"] += len(found.late)

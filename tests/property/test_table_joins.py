@@ -23,7 +23,7 @@ LOSING = ("inner", "pairs", "chain")
 
 SINK_POINTS = ("stored panes", "stored outputs", "before commit", "committed", "sent")
 CUTS = (1, 2, 5, 1_000)
-REACHED = ("rows", "alone", "deleted", "late changes", "dead", "told", "told gone")
+REACHED = ("rows", "alone", "deleted", "late changes", "dead", "changes", "deletions")
 
 
 def explore(examples: int, kinds: tuple[str, ...] = KINDS, *, fresh: bool = False) -> Counter[str]:

@@ -131,8 +131,9 @@ def last_of_each(step: hr.Enriched, rows: list[dict[str, Any]]) -> list[dict[str
 def check(step: hr.Enriched, results: Results, topic: str = "out") -> tuple[Lookups, Changes]:
     """Check that the last published rows are the oracle's, and that every row is accounted for."""
     found, known = meant(step, results)
-    told, said = counted(last_of_each(step, results.topic(topic))), counted(found.rows)
-    assert told == said, (list((told - said).items())[:3], list((said - told).items())[:3])
+    rows, meant_rows = counted(last_of_each(step, results.topic(topic))), counted(found.rows)
+    extra, missing = rows - meant_rows, meant_rows - rows
+    assert rows == meant_rows, (list(extra.items())[:3], list(missing.items())[:3])
     law = results.law(topic)
     assert law.holds
     assert law.waiting == found.waiting
@@ -146,7 +147,7 @@ def check(step: hr.Enriched, results: Results, topic: str = "out") -> tuple[Look
 
 
 REACHED = (
-    "told",
+    "published",
     "waiting",
     "unknown",
     "dead",
@@ -203,7 +204,7 @@ def explore(examples: int, *, fresh: bool = False) -> Counter[str]:
             results = log.run(app, spark=shuffling(parts), max_commits=commits)
             found, known = check(step, results)
             seen["runs"] += 1
-            seen["told"] += len(found.rows)
+            seen["published"] += len(found.rows)
             seen["known"] += sum(row["user_shout"] is not None for row in found.rows)
             seen["waiting"] += found.waiting
             seen["amended"] += len(results.topic("out")) - len(found.rows)

@@ -125,11 +125,13 @@ def _try(home: Path, every: int) -> None:
     """Let every nth call fail, with each error in turn."""
     total = calls(home)
     tried = range(0, total, every)
-    told = sum(
+    reported = sum(
         len(fail_at(home, at, ERRORS[number % len(ERRORS)])) for number, at in enumerate(tried)
     )
-    print(f"\n{len(tried)} of {total} calls failed, one at a time; {told} times an error said so")
-    assert told > len(tried) / 2
+    print(
+        f"\n{len(tried)} of {total} calls failed, one at a time; {reported} times an error said so"
+    )
+    assert reported > len(tried) / 2
 
 
 def test_whichever_call_fails_nothing_is_lost_or_there_twice(tmp_path: Path) -> None:

@@ -41,14 +41,14 @@ def test_alerts_are_the_oracles_once_by_id_however_often_it_is_killed(
         for source in sources(step):
             log.ensure_topic(source.topic)
 
-        def told(seed: int) -> bool:
+        def alerted(seed: int) -> bool:
             return any(row["use"].startswith(f"{seed}-") for row in rows_in(log, "killed.alerts"))
 
         for seed in range(KILLS):
             live.start()
             feed(log, seed)
             # In the middle of a batch: Spark's checkpoint would end it.
-            live.until(lambda seed=seed: told(seed))  # type: ignore[misc]
+            live.until(lambda seed=seed: alerted(seed))  # type: ignore[misc]
             live.kill()
             leave_unfinished(tmp_path)
         live.start()

@@ -53,7 +53,7 @@ def send(cluster: Cluster, topic: str, values: list[str], acks: str) -> list[str
     """The acknowledged values of those sent one after the other, each once."""
     acknowledged = []
 
-    def told(error: KafkaError | None, message: Message[bytes, bytes]) -> None:
+    def delivered(error: KafkaError | None, message: Message[bytes, bytes]) -> None:
         value = message.value()
         if error is None and value is not None:
             acknowledged.append(value.decode())
@@ -68,7 +68,7 @@ def send(cluster: Cluster, topic: str, values: list[str], acks: str) -> list[str
         }
     )
     for value in values:
-        producer.produce(topic, value, on_delivery=told)
+        producer.produce(topic, value, on_delivery=delivered)
         producer.flush(left())
     return acknowledged
 
@@ -94,7 +94,7 @@ def test_what_all_in_sync_replicas_acknowledged_survives_the_loss_of_the_leader(
     assert set(placed(cluster, "safe").in_sync) == {1, 2, 3}
     acknowledged: list[str] = []
 
-    def told(error: KafkaError | None, message: Message[bytes, bytes]) -> None:
+    def delivered(error: KafkaError | None, message: Message[bytes, bytes]) -> None:
         value = message.value()
         if error is None and value is not None:
             acknowledged.append(value.decode())
@@ -103,7 +103,7 @@ def test_what_all_in_sync_replicas_acknowledged_survives_the_loss_of_the_leader(
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 0})
     values = [str(number) for number in range(2_000)]
     for number, value in enumerate(values):
-        producer.produce("safe", value, on_delivery=told)
+        producer.produce("safe", value, on_delivery=delivered)
         producer.poll(0)
         if number == 1_000:
             wait_until(lambda: producer.poll(0) is not None and acknowledged)

@@ -87,8 +87,8 @@ class Victim:
         assert set(POINTS) <= set(self.fell_on)
 
     def __str__(self) -> str:
-        told = ", ".join(f"{point} {n}" for point, n in self.fell_on.items())
-        return f"{self.fell_on.total()} kills: {told}"
+        summary = ", ".join(f"{point} {n}" for point, n in self.fell_on.items())
+        return f"{self.fell_on.total()} kills: {summary}"
 
     def _start(self, point: str, nth: int) -> subprocess.Popen[bytes]:
         self._points.unlink(missing_ok=True)

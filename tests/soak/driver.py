@@ -120,8 +120,8 @@ class Soak:
                 continue
             code = worker.process.exitcode
             if code not in (0, GONE, -signal.SIGKILL):
-                told = (self._folder / f"{worker.name}.said").read_text()
-                raise AssertionError(f"{worker.name} ended with {code}: {told[-4000:]}")
+                output = (self._folder / f"{worker.name}.said").read_text()
+                raise AssertionError(f"{worker.name} ended with {code}: {output[-4000:]}")
             self.happened["sent away"] += code == GONE
             role = worker.role
             if worker.name == "pipeline":
@@ -190,5 +190,5 @@ class Soak:
             return Results(self._log, app.name, tuple(running.progress()))
 
     def __str__(self) -> str:
-        told = {**self.happened, **self.accounts.counted}
-        return ", ".join(f"{what} {number:,}" for what, number in sorted(told.items()))
+        counts = {**self.happened, **self.accounts.counted}
+        return ", ".join(f"{what} {number:,}" for what, number in sorted(counts.items()))

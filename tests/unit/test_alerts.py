@@ -104,9 +104,9 @@ def test_what_cannot_be_is_refused_at_the_users_line(case: str) -> None:
     declare, words = REFUSED[case]
     with pytest.raises(InvalidPipeline) as refused:
         declare()
-    told = f"{refused.value.message} {refused.value.hint}"
-    assert words in told
-    assert Path(__file__).name in told
+    text = f"{refused.value.message} {refused.value.hint}"
+    assert words in text
+    assert Path(__file__).name in text
 
 
 def test_an_alert_names_the_rule_the_event_and_the_evidence() -> None:
@@ -145,13 +145,13 @@ def test_what_is_another_between_two_declarations_is_told() -> None:
 
 
 def test_an_explanation_has_the_rules_and_what_is_held() -> None:
-    told = published().explain()["alerts"]
-    assert told["flags"] == "many: size(recent) > 2"
-    assert told["looks up"] == "the newest of owners"
-    assert "60s" not in told["holds"]
-    assert "130s" in told["holds"]
-    assert "10s or more behind" in told["late"]
-    assert told["publishes"].splitlines()[1] == "late rows to topic late"
+    explained = published().explain()["alerts"]
+    assert explained["flags"] == "many: size(recent) > 2"
+    assert explained["looks up"] == "the newest of owners"
+    assert "60s" not in explained["holds"]
+    assert "130s" in explained["holds"]
+    assert "10s or more behind" in explained["late"]
+    assert explained["publishes"].splitlines()[1] == "late rows to topic late"
 
 
 def test_the_watermark_that_is_shown_is_behind_by_the_delay() -> None:

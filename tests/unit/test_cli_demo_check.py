@@ -254,9 +254,9 @@ def test_the_demo_exits_with_1_if_one_count_is_tampered_with(
     monkeypatch.setattr(stage, "open_views", lambda url, app: Shown(url, too_many))
     cli = Cli(tmp_path)
     done = cli.run("demo", "--once", "--events", "400", "--json", "--log", cli.url, code=code)
-    told = json.loads(done.stdout)
-    assert told["holds"] is (code == 0)
-    wrong = [finding for finding in told["findings"] if not finding["holds"]]
+    report = json.loads(done.stdout)
+    assert report["holds"] is (code == 0)
+    wrong = [finding for finding in report["findings"] if not finding["holds"]]
     assert [finding["law"] for finding in wrong] == (
         ["page views counted in their minute"] if code else []
     )

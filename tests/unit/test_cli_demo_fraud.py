@@ -141,8 +141,8 @@ def test_what_came_too_late_is_not_looked_at(tmp_path: Path) -> None:
 
 def alert(transaction: str, rule: str, took: float = 0.5) -> Alert:
     appended = START + HOUR
-    told = appended + int(took * SECOND)
-    return Alert(f"{transaction}:{rule}", rule, transaction, appended, told)
+    alerted = appended + int(took * SECOND)
+    return Alert(f"{transaction}:{rule}", rule, transaction, appended, alerted)
 
 
 @pytest.fixture
@@ -277,9 +277,9 @@ def test_the_end_says_how_rules_did_and_what_got_through(again: Recount) -> None
     ]
     assert "p99 0.50 s" in said
     assert "Every transaction is accounted for. (12 s)" in said
-    told = account.to_json()
-    assert told["let_through"]["hourly"] == {"transactions": 5, "money": 4_070.0}
-    assert told["rules"][0]["recall"] == 1.0
+    report = account.to_json()
+    assert report["let_through"]["hourly"] == {"transactions": 5, "money": 4_070.0}
+    assert report["rules"][0]["recall"] == 1.0
     assert "please report it" in drawn(
         summary(replace(account, findings=findings(LAW, again, [], [], 9)))
     )

@@ -68,9 +68,9 @@ def test_what_cannot_be_is_refused_at_the_users_line(case: str) -> None:
     declare, words = REFUSED[case]
     with pytest.raises(InvalidPipeline) as refused:
         declare()
-    told = f"{refused.value.message} {refused.value.hint}"
-    assert words in told
-    assert Path(__file__).name in told
+    text = f"{refused.value.message} {refused.value.hint}"
+    assert words in text
+    assert Path(__file__).name in text
 
 
 def test_the_columns_are_those_of_the_stream_and_late_rows_say_how_late() -> None:
@@ -90,17 +90,18 @@ def declared(**more: Any) -> hr.App:
 
 
 def test_it_is_explained() -> None:
-    told = declared().explain()["once"]
-    assert told["then"] == "keeps rows where event != 'ping'"
+    explained = declared().explain()["once"]
+    assert explained["then"] == "keeps rows where event != 'ping'"
     assert (
-        told["drops"] == "rows with the same user and event less than 1h before or after a kept row"
+        explained["drops"]
+        == "rows with the same user and event less than 1h before or after a kept row"
     )
     assert (
-        told["holds"]
+        explained["holds"]
         == "each user and event, until the highest event time is 2h past its first row"
     )
-    assert "the first row of each, as it arrives" in told["emits"]
-    assert told["publishes"] == "each row once, to topic once\nlate rows to topic once.late"
+    assert "the first row of each, as it arrives" in explained["emits"]
+    assert explained["publishes"] == "each row once, to topic once\nlate rows to topic once.late"
     last = declared(keep="last").explain()["once"]
     assert "once the highest event time is 2h past the first" in last["emits"]
 

@@ -50,9 +50,9 @@ def everything() -> hr.App:
 
 def test_an_application_is_explained_step_by_step() -> None:
     app = everything()
-    told = app.explain()
-    assert [step.name for step in told.steps] == [step.name for step in steps_of(app)]
-    assert str(told["slow"]) == (
+    explained = app.explain()
+    assert [step.name for step in explained.steps] == [step.name for step in steps_of(app)]
+    assert str(explained["slow"]) == (
         "step slow\n"
         "  reads      topic views, keyed by url, with the event time at\n"
         "  reads      topic more, keyed by url, with the event time at\n"
@@ -75,25 +75,29 @@ def test_an_application_is_explained_step_by_step() -> None:
         "  publishes  late rows to topic slow.late\n"
         "  dead       rows without an event time, or ahead of the clock, go to topic site.dead"
     )
-    assert repr(told) == str(told) == "\n\n".join(["application site", *map(str, told.steps)])
+    assert (
+        repr(explained)
+        == str(explained)
+        == "\n\n".join(["application site", *map(str, explained.steps)])
+    )
 
 
 def test_a_step_without_windows_holds_nothing() -> None:
-    told = everything().explain()["named"]
-    assert told["then"] == "keeps user and at; computes seconds = ms / 1000"
-    assert told["holds"] == "nothing: each row is handled by itself"
-    assert told["publishes"] == "each row once, to topic named"
+    explained = everything().explain()["named"]
+    assert explained["then"] == "keeps user and at; computes seconds = ms / 1000"
+    assert explained["holds"] == "nothing: each row is handled by itself"
+    assert explained["publishes"] == "each row once, to topic named"
 
 
 def test_what_is_final_is_held_until_nothing_can_change_it() -> None:
-    told = everything().explain()["visits"]
+    explained = everything().explain()["visits"]
     # A session may be merged with an older one until its gap is over.
-    assert told["holds"].endswith(
+    assert explained["holds"].endswith(
         "until the highest event time is 130s after the end of its session"
     )
-    assert told["late"].endswith("is 70s after the end of its session")
-    assert told["emits"].startswith("once, when nothing can change any more: 130s after")
-    assert told["publishes"] == "final panes to topic visits"
+    assert explained["late"].endswith("is 70s after the end of its session")
+    assert explained["emits"].startswith("once, when nothing can change any more: 130s after")
+    assert explained["publishes"] == "final panes to topic visits"
 
 
 @pytest.mark.parametrize(
@@ -111,9 +115,9 @@ def test_every_window_has_words(window: AnyWindow, said: str) -> None:
         views(app), by="url", window=window, lateness=LATENESS, p=hr.quantile("ms", 0.5)
     )
     app.view("v", made)
-    told = app.explain()["v"]
-    assert told["window"] == said
-    assert told["counts"] == "by url: p = quantile(ms, 0.5)"
+    explained = app.explain()["v"]
+    assert explained["window"] == said
+    assert explained["counts"] == "by url: p = quantile(ms, 0.5)"
 
 
 def test_a_topic_whose_time_goes_on_by_itself_is_told() -> None:

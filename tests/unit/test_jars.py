@@ -54,10 +54,10 @@ def files(folder: Path) -> list[str]:
 
 
 def test_a_jar_is_fetched_once(jar: Jar, served: Path, tmp_path: Path) -> None:
-    told = Fetching()
-    (file,) = fetch([jar], tmp_path / "cache", told)
+    progress = Fetching()
+    (file,) = fetch([jar], tmp_path / "cache", progress)
     assert file.read_bytes() == CONTENT
-    assert (told.jars, told.done, told.bytes) == (1, 1, len(CONTENT))
+    assert (progress.jars, progress.done, progress.bytes) == (1, 1, len(CONTENT))
     served.unlink()
     assert fetch([jar], tmp_path / "cache") == [file]
 
@@ -136,10 +136,10 @@ def server(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
 def test_who_a_mirror_sends_us_on_to_is_not_told_its_password(
     jar: Jar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: dict[str, str | None] = {}
+    received: dict[str, str | None] = {}
 
     def store(asked: BaseHTTPRequestHandler) -> None:
-        told["store"] = asked.headers["Authorization"]
+        received["store"] = asked.headers["Authorization"]
         asked.send_response(200)
         asked.end_headers()
         asked.wfile.write(CONTENT)
@@ -147,7 +147,7 @@ def test_who_a_mirror_sends_us_on_to_is_not_told_its_password(
     with server(store) as behind:
 
         def mirror(asked: BaseHTTPRequestHandler) -> None:
-            told["mirror"] = asked.headers["Authorization"]
+            received["mirror"] = asked.headers["Authorization"]
             asked.send_response(302)
             asked.send_header("Location", f"http://{behind}{asked.path}")
             asked.end_headers()
@@ -157,7 +157,7 @@ def test_who_a_mirror_sends_us_on_to_is_not_told_its_password(
             expected = repository().headers["Authorization"]
             (file,) = fetch([jar], tmp_path / "cache")
     assert file.read_bytes() == CONTENT
-    assert told == {"mirror": expected, "store": None}
+    assert received == {"mirror": expected, "store": None}
 
 
 def test_a_cache_that_cannot_be_used_is_told(jar: Jar, served: Path, tmp_path: Path) -> None:

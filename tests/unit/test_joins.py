@@ -120,13 +120,16 @@ def test_it_is_explained_what_is_held_and_for_how_long() -> None:
     shop = hr.App("explained")
     shop.publish("pairs", joined(how="full"))
     shop.publish("named", enriched(amend=MINUTE))
-    told = shop.explain()
-    assert told["pairs"]["holds"].splitlines() == [
+    explained = shop.explain()
+    assert explained["pairs"]["holds"].splitlines() == [
         "each row of shown, until clicks is 2m past it",
         "each row of clicks, until shown is 1m past it",
     ]
-    assert told["pairs"]["limit"] == "1,000,000 rows of one key on a side, else the pipeline stops"
-    assert "until users has caught up or shown is 1m ahead" in told["named"]["waits"]
+    assert (
+        explained["pairs"]["limit"]
+        == "1,000,000 rows of one key on a side, else the pipeline stops"
+    )
+    assert "until users has caught up or shown is 1m ahead" in explained["named"]["waits"]
 
 
 def test_what_a_join_will_hold_is_told_by_the_rate_of_a_log(tmp_path: Path) -> None:
@@ -138,6 +141,8 @@ def test_what_a_join_will_hold_is_told_by_the_rate_of_a_log(tmp_path: Path) -> N
         for second in range(0, 3_600, 2):
             at = noon + timedelta(seconds=second)
             producer.send("shown", {"ad": 1, "user": "ann", "at": at})
-    told = shop.explain(url)["pairs"]["state"]
+    explained = shop.explain(url)["pairs"]["state"]
     # Half a row per second, for the ten minutes that each may wait; there are no clicks yet.
-    assert re.fullmatch(r"about 300 rows of shown, [\d,]+ k?[bB](ytes)?, at 0.5 rows/s", told), told
+    assert re.fullmatch(
+        r"about 300 rows of shown, [\d,]+ k?[bB](ytes)?, at 0.5 rows/s", explained
+    ), explained

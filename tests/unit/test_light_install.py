@@ -33,11 +33,11 @@ def test_pipelines_run_without_kafkas_client() -> None:
 
 
 def test_a_log_on_kafka_says_what_to_install() -> None:
-    told = run(
+    output = run(
         "import headrace as hr",
         "try:",
         "    hr.open_log('kafka://127.0.0.1:1')",
         "except hr.errors.MissingExtra as error:",
         "    print(error)",
     )
-    assert "pip install 'headrace[kafka]'" in told
+    assert "pip install 'headrace[kafka]'" in output

@@ -389,10 +389,10 @@ def found(folder: Path) -> list[Flaw]:
 def test_a_whole_log_has_no_flaw_and_is_not_changed(url: str, tmp_path: Path) -> None:
     views(tmp_path / "log")
     before = stored(tmp_path / "log")
-    told: list[tuple[int, int]] = []
-    assert check(tmp_path / "log", lambda done, total: told.append((done, total))) == []
+    progress: list[tuple[int, int]] = []
+    assert check(tmp_path / "log", lambda done, total: progress.append((done, total))) == []
     assert stored(tmp_path / "log") == before
-    assert len(told) == 3 and told[-1][0] == told[-1][1] > 0
+    assert len(progress) == 3 and progress[-1][0] == progress[-1][1] > 0
 
 
 def test_a_log_in_use_is_checked(url: str, tmp_path: Path) -> None:

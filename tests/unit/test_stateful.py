@@ -58,7 +58,7 @@ def give(function: Any, keys: list[Any], **other: Any) -> Visit:
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("other", "words"),
     [
         ({"by": ()}, "needs a key"),
         ({"by": "kk"}, "no column 'kk'"),
@@ -78,11 +78,11 @@ def give(function: Any, keys: list[Any], **other: Any) -> Visit:
     ],
 )
 def test_a_declaration_that_cannot_be_is_refused_at_the_users_line(
-    other: dict[str, Any], told: str
+    other: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(InvalidPipeline, match=r"test_stateful\.py") as refused:
         declare(**other)
-    assert told in str(refused.value)
+    assert words in str(refused.value)
 
 
 def test_results_are_not_kept_state_of_and_state_is_no_view() -> None:
@@ -93,7 +93,7 @@ def test_results_are_not_kept_state_of_and_state_is_no_view() -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "told"),
+    ("function", "words"),
     [
         (lambda state, events: None, "returned nothing"),
         (lambda state, events: (state, 3), "output it returned is of type int"),
@@ -127,10 +127,10 @@ def test_results_are_not_kept_state_of_and_state_is_no_view() -> None:
         (lambda state, events: 1 // 0, "ZeroDivisionError"),
     ],
 )
-def test_what_a_function_may_not_do_stops_it(function: Any, told: str) -> None:
+def test_what_a_function_may_not_do_stops_it(function: Any, words: str) -> None:
     with pytest.raises(Stopped) as stopped:
         give(function, ["a"])
-    assert told in stopped.value.failed.failure.reason
+    assert words in stopped.value.failed.failure.reason
 
 
 def test_a_function_may_give_back_whatever_speaks_arrow_and_fits() -> None:
@@ -280,18 +280,18 @@ def test_it_says_what_it_does() -> None:
     )  # fmt: skip
     app.publish("visits", step)
     app.publish("visits.late", step.late)
-    told = app.explain()["visits"]
-    assert told["calls"].startswith("visits (")
-    assert "in event-time order" in told["calls"]
-    assert "10s past it" in told["holds"]
-    assert "1m past its newest row, in 8 buckets" in told["holds"]
-    assert "timer" in told["timer"]
-    assert "dead letters" in told["fails"]
-    assert "late rows to topic visits.late" in told["publishes"]
+    explained = app.explain()["visits"]
+    assert explained["calls"].startswith("visits (")
+    assert "in event-time order" in explained["calls"]
+    assert "10s past it" in explained["holds"]
+    assert "1m past its newest row, in 8 buckets" in explained["holds"]
+    assert "timer" in explained["timer"]
+    assert "dead letters" in explained["fails"]
+    assert "late rows to topic visits.late" in explained["publishes"]
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("other", "words"),
     [
         ({"steps": []}, "need distinct names"),
         ({"steps": [("a", "n = 1"), ("a", "n = 2")]}, "need distinct names"),
@@ -305,11 +305,11 @@ def test_it_says_what_it_does() -> None:
         ({"within": 0 * SECOND}, "must be positive"),
     ],
 )
-def test_a_pattern_that_cannot_be_is_refused(other: dict[str, Any], told: str) -> None:
+def test_a_pattern_that_cannot_be_is_refused(other: dict[str, Any], words: str) -> None:
     choices = {"by": "k", "steps": [("a", "n = 1")], "within": SECOND, "delay": SECOND}
     with pytest.raises(InvalidPipeline, match=r"test_stateful\.py") as refused:
         hr.pattern(topic(), **{**choices, **other})
-    assert told in str(refused.value)
+    assert words in str(refused.value)
 
 
 def test_a_pattern_needs_the_time_as_the_topic_has_it() -> None:

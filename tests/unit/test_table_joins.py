@@ -136,9 +136,9 @@ def test_joined_tables_say_what_they_do() -> None:
         table("orders", app), table("products", app), on={"product": "id"}, how="left", prefix="p_"
     )
     app.view("priced", step)
-    told = app.explain()["priced"]
-    assert told["joins"] == "the row of products where its id is the product of orders"
-    assert told["shows"] == "every row of orders, with nulls if it has no match"
-    assert "newest version of each id of orders" in told["holds"]
-    assert told["keeps"] == "view priced, a row for each id"
-    assert "shop.priced.changes" in told["changelog"]
+    explained = app.explain()["priced"]
+    assert explained["joins"] == "the row of products where its id is the product of orders"
+    assert explained["shows"] == "every row of orders, with nulls if it has no match"
+    assert "newest version of each id of orders" in explained["holds"]
+    assert explained["keeps"] == "view priced, a row for each id"
+    assert "shop.priced.changes" in explained["changelog"]

@@ -195,14 +195,14 @@ def work_of_an_update(players: int, folder: Path) -> tuple[int, list[tuple[int, 
         table.forget(db, turn.closed.after)
         db.set_progress_handler(None)
     database.close()
-    told = ranked.rows.select(["rank", "player"]).to_pylist()
-    return steps, [(row["rank"], row["player"]) for row in told]
+    changes = ranked.rows.select(["rank", "player"]).to_pylist()
+    return steps, [(row["rank"], row["player"]) for row in changes]
 
 
 def test_what_an_update_costs_does_not_grow_with_the_players(tmp_path: Path) -> None:
-    few, told = work_of_an_update(1_000, tmp_path)
+    few, changes = work_of_an_update(1_000, tmp_path)
     many, same = work_of_an_update(30_000, tmp_path)
-    assert told == same == [(3, "p000004"), (4, "p000002"), (5, "p000003")]
+    assert changes == same == [(3, "p000004"), (4, "p000002"), (5, "p000003")]
     assert many < 1.2 * few, (few, many)
 
 

@@ -65,9 +65,9 @@ class Keeping:
         batch = StepBatch(end, end, None, None, None, Law(), Rows(staged), taken=len(rows))
         with self._database.writing() as db:
             self._keeper.store(db, batch, Passage(None, None))
-            told = [bytes(data) for (data,) in db.execute("SELECT data FROM _headrace_outbox")]
+            sent = [bytes(data) for (data,) in db.execute("SELECT data FROM _headrace_outbox")]
             db.execute("DELETE FROM _headrace_outbox")
-        tables = (pa.ipc.open_stream(data).read_all() for data in told)
+        tables = (pa.ipc.open_stream(data).read_all() for data in sent)
         return [number for table in tables for number in table.column("ad").to_pylist()]
 
     def close(self) -> None:
