@@ -30,6 +30,7 @@ from headrace.plan.steps import definition_of, fingerprint, steps_of
 from headrace.store.keeper import Passage, Stored
 from headrace.store.sqlite.database import Database
 from headrace.store.sqlite.values import table_from
+from tests.refusals import text_of
 
 HOUR = timedelta(hours=1)
 
@@ -68,9 +69,8 @@ def test_what_cannot_be_is_refused_at_the_users_line(case: str) -> None:
     declare, words = REFUSED[case]
     with pytest.raises(InvalidPipeline) as refused:
         declare()
-    text = f"{refused.value.message} {refused.value.hint}"
-    assert words in text
-    assert Path(__file__).name in text
+    assert words in text_of(refused.value)
+    assert Path(__file__).name in str(refused.value)
 
 
 def test_the_columns_are_those_of_the_stream_and_late_rows_say_how_late() -> None:

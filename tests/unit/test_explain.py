@@ -62,13 +62,13 @@ def test_an_application_is_explained_step_by_step() -> None:
         "  counts     by url: hits = count(*)\n"
         "  window     tumbling, 1m\n"
         "  lateness   a delay of 10s and a grace of 1m: the watermark is the highest event time "
-        "less 10s\n"
+        "minus 10s\n"
         "  holds      each url and window, until the highest event time is 70s after the end of "
         "its window\n"
-        "  late       is a row that comes when the highest event time is 70s after the end of its "
-        "window\n"
+        "  late       a row that arrives when the highest event time is 70s or more after the end "
+        "of its window\n"
         "  emits      from the first row on; on time 10s after the end of its window, then "
-        "amended\n"
+        "corrected\n"
         "  keeps      view slow, a row for each url and window_start\n"
         "  changelog  each change of a row, in topic site.slow.changes\n"
         "  publishes  early, on-time and late panes to topic slow.updates\n"
@@ -95,7 +95,7 @@ def test_what_is_final_is_held_until_nothing_can_change_it() -> None:
     assert explained["holds"].endswith(
         "until the highest event time is 130s after the end of its session"
     )
-    assert explained["late"].endswith("is 70s after the end of its session")
+    assert explained["late"].endswith("is 70s or more after the end of its session")
     assert explained["emits"].startswith("once, when nothing can change any more: 130s after")
     assert explained["publishes"] == "final panes to topic visits"
 
@@ -106,7 +106,7 @@ def test_what_is_final_is_held_until_nothing_can_change_it() -> None:
         (hr.hopping(MINUTE * 10, MINUTE), "hopping, 10m, one every 1m"),
         (hr.tumbling(MINUTE * 60, offset=MINUTE), "tumbling, 1h, from 1m on"),
         (hr.sliding(MINUTE), "the 1m up to each row"),
-        (hr.running(hr.FOREVER), "none: totals that go on for ever"),
+        (hr.running(hr.FOREVER), "none: totals are kept for ever"),
     ],
 )
 def test_every_window_has_words(window: AnyWindow, said: str) -> None:

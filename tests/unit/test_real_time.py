@@ -64,8 +64,8 @@ QUALIFY: dict[str, Callable[[hr.App], hr.Stream]] = {
 }
 
 REFUSED: dict[str, tuple[Callable[[hr.App], hr.Stream], str]] = {
-    "a window": (lambda app: counted(topic(app)), "has come to its end is emitted once more"),
-    "final": (lambda app: counted(topic(app), emit="final"), "emitted when they are final"),
+    "a window": (lambda app: counted(topic(app)), "when the watermark passes its end"),
+    "final": (lambda app: counted(topic(app), emit="final"), "emits a window when it is final"),
     "sessions": (lambda app: counted(topic(app), hr.session(MINUTE)), "merges sessions"),
     "sliding": (lambda app: counted(topic(app), hr.sliding(MINUTE)), "sliding window"),
     "a join": (

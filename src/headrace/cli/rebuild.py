@@ -77,7 +77,7 @@ def rebuild(
     """Recompute a view beside the live one, compare the two, and switch.
 
     It builds the new version up to the position of the live view, shows the changed rows, and asks
-    before it switches. Readers see either version. The changelog gets the differences; other
+    before it switches. Readers never see a mix of both. The changelog gets the differences; other
     outputs are not published again. With --json, one object per changed row, and last one with
     their numbers; with --until alone, one per row of the view.
     """

@@ -109,8 +109,8 @@ def approx_top(of: str, n: int, *, tracked: int = 1_000) -> Aggregate:
     """
     if type(n) is not int or type(tracked) is not int or not 1 <= n <= tracked <= 1_000_000:
         raise InvalidPipeline(
-            f"The top {n!r} of {tracked!r} values cannot be had",
-            hint="Use whole numbers, track at least as many as you ask for, and at most a million",
+            f"approx_top() cannot keep a top {n!r} with tracked={tracked!r}",
+            hint="Use whole numbers: n from 1 up to tracked, and tracked up to a million",
         )
     return Aggregate("approx_top", of, n, tracked)
 
@@ -120,7 +120,8 @@ def quantile(of: str, fraction: float) -> Aggregate:
     """The value that `fraction` of the values do not exceed, approximately."""
     if not 0 <= fraction <= 1:
         raise InvalidPipeline(
-            f"A quantile of {fraction} is not between 0 and 1", hint="Choose 0.95 for the 95th"
+            f"A quantile of {fraction} is not between 0 and 1",
+            hint="Use 0.95 for the 95th percentile",
         )
     return Aggregate("quantile", of, fraction)
 

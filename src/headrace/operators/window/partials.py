@@ -83,7 +83,7 @@ def partial_of(
             )
         case _:
             raise InvalidPipeline(
-                f"{made.of!r} over a session cannot be put together when two sessions become one",
+                f"{made.of!r} cannot be merged when two sessions merge",
                 hint=f"Use the aggregates of headrace, such as sum() or distinct(). See {where}",
             )
 

@@ -79,13 +79,14 @@ class Window(_Kind):
     def __post_init__(self) -> None:
         if self.size <= timedelta(0) or self.every <= timedelta(0):
             raise InvalidWindow(
-                f"A window needs a size: {format_span(self.size)}, every {format_span(self.every)}"
+                f"A window must be longer than 0s: size {format_span(self.size)}, "
+                f"every {format_span(self.every)}"
             )
         if self.every > self.size:
             raise InvalidWindow(
                 f"Windows of {format_span(self.size)} every {format_span(self.every)} leave gaps "
                 "between them, and rows in a gap would be lost",
-                hint="Let `every` be at most the size",
+                hint="`every` can be at most the size",
             )
         if not timedelta(0) <= self.offset < self.every:
             raise InvalidWindow(
@@ -134,8 +135,8 @@ class Cumulative(_Kind):
     def __post_init__(self) -> None:
         if self.size <= timedelta(0) or self.step <= timedelta(0) or self.size % self.step:
             raise InvalidWindow(
-                f"Windows cannot grow up to {self.size} by {self.step} at a time",
-                hint="Let the size be a multiple of the step, and both longer than nothing",
+                f"A cumulative window of {self.size} cannot have a step of {self.step}",
+                hint="The size must be a multiple of the step, and both must be positive",
             )
         if not timedelta(0) <= self.offset < self.size:
             raise InvalidWindow(
@@ -185,7 +186,7 @@ class Sliding(_Kind):
 
     def __post_init__(self) -> None:
         if self.size <= timedelta(0):
-            raise InvalidWindow(f"A window needs a size: {self.size}")
+            raise InvalidWindow(f"A window must be longer than 0s: {format_span(self.size)}")
 
     @property
     def length(self) -> timedelta:
@@ -215,7 +216,7 @@ class Session(_Kind):
 
     def __post_init__(self) -> None:
         if self.gap <= timedelta(0):
-            raise InvalidWindow(f"A session needs a gap: {format_span(self.gap)}")
+            raise InvalidWindow(f"The gap of a session must be positive: {format_span(self.gap)}")
 
     @property
     def length(self) -> timedelta:
@@ -240,9 +241,9 @@ class Session(_Kind):
 
     def __str__(self) -> str:
         if self.gap >= FOREVER:
-            return "none: totals that go on for ever"
+            return "none: totals are kept for ever"
         gap = format_span(self.gap)
-        return f"a session: rows that follow each other in less than {gap}, and {gap} after"
+        return f"session: rows of a key less than {gap} apart, and {gap} after the last"
 
 
 AnyWindow = Window | Cumulative | Sliding | Session
