@@ -32,7 +32,7 @@ _CHANGING = {
     "localtimestamp", "monotonically_increasing_id", "now", "rand", "randn", "random", "shuffle",
     "spark_partition_id", "uniform", "uuid",
 }  # fmt: skip
-"""Functions whose result is another one when a record is read again."""
+"""Functions whose result changes between reads of a record."""
 _NOT_ONE_ROW = (exp.AggFunc, exp.Window, exp.Query, exp.Subquery, exp.UDTF, exp.Explode, exp.Star)
 _SCALES = {"timestamp_seconds": 1_000_000, "timestamp_millis": 1_000, "timestamp_micros": 1}
 _CASTS = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ)

@@ -1,4 +1,4 @@
-"""Windowed aggregation in words: what it holds, when a row is late, and where it can run."""
+"""Windowed aggregation explained: its state, its lateness rule, and where it can run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The emission of panes in plain Python, one batch after the other.
+"""The emission of panes in plain Python, batch by batch.
 
-What a pane is does not depend on how the log is cut into batches. What is said of it before its
-window ends does, so that the cuts are given.
+The final value of a pane does not depend on the batches. The panes published before its window
+ends do, so the batches are given.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Said:
-    """A row that is published: a pane as it was then, and why."""
+    """A published row: a pane as it was then, and its kind."""
 
     key: PaneKey
     pane: Pane
@@ -36,7 +36,7 @@ class Said:
 
 
 def published(output: Output, events: Iterable[Event], cuts: Sequence[Cut]) -> list[Said]:
-    """The rows that an output of updates publishes, in order; within a batch there is none."""
+    """The rows that an output of updates publishes, in order, at the end of each batch."""
     aggregation = output.stream
     assert isinstance(aggregation, Aggregation)
     events, delay = list(events), micros(aggregation.lateness.delay)

@@ -66,7 +66,7 @@ class Emission:
 
 
 class SelectiveEmission(Emission):
-    """Publishes as an output asks to, and remembers the last version."""
+    """Publishes according to an output's options, and stores the last published version."""
 
     def __init__(self, output: Output, step: Step, table: PaneTable) -> None:
         super().__init__(output.topic)
@@ -104,14 +104,14 @@ class SelectiveEmission(Emission):
     def _choose(
         self, db: apsw.Connection, panes: pa.Table, rule: int | timedelta, turn: Turn
     ) -> None:
-        """Publish those with enough new rows, or with no publication for long enough."""
+        """Publish panes with enough new rows, or with no publication for long enough."""
         if not panes.num_rows:
             return
         told = self.told.find(db, panes)
         if isinstance(rule, timedelta):
             new = pc.is_null(told.column(metadata.REVISION))
             self._say(db, panes.filter(new), "early", turn)
-            # Of the rest, those whose time has come are overdue.
+            # The others are published by `overdue` once their time has come.
             self.told.wait(db, panes.filter(pc.invert(new)))
         else:
             known = pc.fill_null(told.column(metadata.ROWS), 0)
@@ -149,11 +149,11 @@ class Publisher:
 
     @property
     def wanted(self) -> bool:
-        """True if anything is published at all."""
+        """True if any topic gets panes."""
         return bool(self._emissions or self._changelog)
 
     def enter(self, db: apsw.Connection, closed: int | None, spoken: Iterable[str]) -> None:
-        """Prepare what is remembered of each topic, given those that were written to already."""
+        """Prepare the stored versions of each topic, given the topics written to before."""
         known = set(spoken)
         for emission in self._emissions:
             if isinstance(emission, SelectiveEmission):
@@ -162,7 +162,7 @@ class Publisher:
                 LastPublished(self._step, emission.topic, self._table).drop(db)
 
     def updates(self, db: apsw.Connection, rows: pa.Table, before: pa.Table, turn: Turn) -> None:
-        """Publish panes that have changed, but for those that fire now."""
+        """Publish changed panes, except those that fire now."""
         self._changes(db, rows, before, turn)
         if not self._emissions or not rows.num_rows:
             return
@@ -193,7 +193,7 @@ class Publisher:
                     emission.fired(db, rows, turn)
 
     def final(self, db: apsw.Connection, panes: Iterable[pa.Table], turn: Turn) -> None:
-        """Publish panes that nothing can change any more."""
+        """Publish final panes."""
         if self.wanted:
             for rows in panes:
                 self._changes(db, rows, None, turn)
@@ -201,7 +201,7 @@ class Publisher:
                     emission.final(db, rows, turn)
 
     def settle(self, db: apsw.Connection, turn: Turn) -> None:
-        """Publish what is overdue, and forget what cannot change again."""
+        """Publish overdue panes, and forget those that cannot change again."""
         for emission in self._selective:
             emission.overdue(db, turn)
             emission.forget(db, turn)
