@@ -72,7 +72,7 @@ class SelectiveEmission(Emission):
         super().__init__(output.topic)
         self._output = output
         self._kinds = table.schema
-        self.told = LastPublished(step, output.topic, table)
+        self.published = LastPublished(step, output.topic, table)
 
     def changed(self, db: apsw.Connection, early: pa.Table, late: pa.Table, turn: Turn) -> None:
         match self._output.early:
@@ -85,8 +85,8 @@ class SelectiveEmission(Emission):
         self._say(db, late, "late", turn)
 
     def gone(self, db: apsw.Connection, panes: pa.Table, turn: Turn) -> None:
-        told = self.told.remove(db, panes)
-        super()._say(db, told.select(self._kinds.names), "retracted", turn)
+        published = self.published.remove(db, panes)
+        super()._say(db, published.select(self._kinds.names), "retracted", turn)
 
     def overdue(self, db: apsw.Connection, turn: Turn) -> None:
         """Publish changes that had to wait and are due."""
@@ -94,12 +94,12 @@ class SelectiveEmission(Emission):
             return
         since = turn.now - micros(self._output.early)
         after = NEVER if turn.watermark.after is None else turn.watermark.after
-        while (panes := self.told.waiting(db, since, after)).num_rows:
+        while (panes := self.published.waiting(db, since, after)).num_rows:
             self._say(db, panes, "early", turn)
 
     def forget(self, db: apsw.Connection, turn: Turn) -> None:
         """Forget panes that cannot change again."""
-        self.told.forget(db, turn.closed.after)
+        self.published.forget(db, turn.closed.after)
 
     def _choose(
         self, db: apsw.Connection, panes: pa.Table, rule: int | timedelta, turn: Turn
@@ -107,14 +107,14 @@ class SelectiveEmission(Emission):
         """Publish panes with enough new rows, or with no publication for long enough."""
         if not panes.num_rows:
             return
-        told = self.told.find(db, panes)
+        published = self.published.find(db, panes)
         if isinstance(rule, timedelta):
-            new = pc.is_null(told.column(metadata.REVISION))
+            new = pc.is_null(published.column(metadata.REVISION))
             self._say(db, panes.filter(new), "early", turn)
             # The others are published by `overdue` once their time has come.
-            self.told.wait(db, panes.filter(pc.invert(new)))
+            self.published.wait(db, panes.filter(pc.invert(new)))
         else:
-            known = pc.fill_null(told.column(metadata.ROWS), 0)
+            known = pc.fill_null(published.column(metadata.ROWS), 0)
             more = pc.subtract(panes.column(metadata.ROWS), known)
             self._say(db, panes.filter(pc.greater_equal(more, rule)), "early", turn)
 
@@ -122,10 +122,10 @@ class SelectiveEmission(Emission):
         if not panes.num_rows:
             return
         if self._output.retractions:
-            told = self.told.find(db, panes)
-            known = told.filter(pc.is_valid(told.column(metadata.REVISION)))
+            published = self.published.find(db, panes)
+            known = published.filter(pc.is_valid(published.column(metadata.REVISION)))
             super()._say(db, known.select(self._kinds.names), "retracted", turn)
-        self.told.tell(db, panes, turn.now)
+        self.published.tell(db, panes, turn.now)
         super()._say(db, panes, pane, turn)
 
 
@@ -157,7 +157,7 @@ class Publisher:
         known = set(spoken)
         for emission in self._emissions:
             if isinstance(emission, SelectiveEmission):
-                emission.told.enter(db, closed, spoken=emission.topic in known)
+                emission.published.enter(db, closed, spoken=emission.topic in known)
             else:
                 LastPublished(self._step, emission.topic, self._table).drop(db)
 
