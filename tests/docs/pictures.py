@@ -153,7 +153,7 @@ def late() -> Sheet:
     delay, grace = (s.total_seconds() for s in (LATENESS.delay, LATENESS.grace))
     edges = [0.0, size, size + delay, size + delay + grace, 135.0]
     names = ["the window 12:00:00 to 12:01:00", "delay", "grace", "closed"]
-    labels = ["rows are counted", "", "rows amend it", "rows are late"]
+    labels = ["rows are counted", "", "rows correct it", "rows are late"]
     for (a, b), name, said, colour in zip(
         itertools.pairwise(edges), names, labels, (GREEN, GREEN, ORANGE, RED), strict=True
     ):
