@@ -1,7 +1,7 @@
-"""What all tests have in common.
+"""Fixtures and settings of all tests.
 
-How much Hypothesis tries is `quick` by default, and `deep` with HYPOTHESIS_PROFILE=deep. Laws of
-Spark try other examples in every run; a failure names the seed, and HYPOTHESIS_SEED repeats it.
+Hypothesis runs with the profile `quick`, or `deep` with HYPOTHESIS_PROFILE=deep. Laws of Spark
+try other examples in every run; a failure prints the seed, and HYPOTHESIS_SEED repeats it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.servers.kafka.state import ClusterState
 from tests import kafka, waiting
 from tests.seed import SEED
 
-# Nothing is judged by the wall clock here, and files on a busy disk are slow now and then.
+# No test depends on the wall clock, and a busy disk is slow at times.
 _CALM = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 settings.register_profile(
@@ -28,7 +28,7 @@ settings.register_profile(
 settings.register_profile(
     "deep", max_examples=2_000, deadline=None, suppress_health_check=_CALM, print_blob=True
 )
-# What a mutation breaks is not worth the time to make it small.
+# Shrinking an example that a mutation breaks is not worth the time.
 settings.register_profile(
     "unshrunk", settings.get_profile("quick"), phases=(Phase.explicit, Phase.generate)
 )
@@ -37,16 +37,16 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 # Pipelines of tests run for seconds.
 os.environ["HEADRACE_BRIEF"] = "1"
 
-# A run in the background of a script begins with Ctrl-C ignored, and its children would too.
+# A background job of a script starts with Ctrl-C ignored, and so would its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 _WITHOUT_SPARK = {"unit", "conformance"}
-"""Folders of tests that start no Spark, and so need no jars."""
+"""Folders of tests that start no Spark and need no jars."""
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Let whoever starts Spark first in this process start one that can read Kafka."""
+    """Make sure that the first Spark of this process can read Kafka."""
     root = session.config.rootpath / "tests"
     if {item.path.relative_to(root).parts[0] for item in session.items} - _WITHOUT_SPARK:
         found = ",".join(map(str, jars("spark-kafka")))
@@ -56,7 +56,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     waiting.begin(item)
-    # Only tests of Spark import it.
+    # Only tests that use Spark import it.
     if (spark := sys.modules.get("tests.spark")) is not None:
         spark.generate_code(item.get_closest_marker("slow") is not None)
 
@@ -79,7 +79,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(autouse=True)
 def _forget_pipelines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let the next test load a pipeline of the same name anew: many are called shop.py."""
+    """Unload pipelines after each test: many are called shop.py."""
     yield
     folder = f"{tmp_path_factory.getbasetemp()}/"
     for name, module in list(sys.modules.items()):
@@ -89,7 +89,7 @@ def _forget_pipelines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterState]:
-    """A Kafka broker that all tests share, in whatever process they run: name topics apart."""
+    """A Kafka broker that the tests of all processes share, so topic names must be unique."""
     folder = tmp_path_factory.getbasetemp()
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     with kafka.shared((folder.parent if worker else folder) / "kafka", worker or "only") as state:

@@ -1,4 +1,4 @@
-"""Children that are forked in tests, and what they answer."""
+"""Forked child processes in tests, and their answers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.waiting import left
 
 
 class Child:
-    """A forked process that runs a function, and can be talked to on the way.
+    """A forked process that runs a function, with a pipe to the parent.
 
-    The function gets the child's end of the line; what it returns is the last thing on it.
+    The function gets the child's end of the pipe. Its return value is the last message.
     """
 
     def __init__(self, work: Callable[[multiprocessing.connection.Connection], Any]) -> None:
@@ -30,7 +30,7 @@ class Child:
         self._line.send(word)
 
     def hear(self) -> Any:
-        """The next word of the child. What it raised is raised here."""
+        """The next message of the child. An exception in the child is raised here."""
         if not self._line.poll(left()):
             self.process.kill()
             raise TimeoutError("the child hangs")
@@ -40,7 +40,7 @@ class Child:
         return word
 
     def end(self) -> Any:
-        """The last word of the child, which has ended."""
+        """The last message of the child, after it has ended."""
         word = self.hear()
         self.process.join(left())
         assert self.process.exitcode == 0
@@ -61,5 +61,5 @@ def _run(
 
 
 def in_child(work: Callable[[], Any]) -> Any:
-    """What a function returns or raises in a forked child."""
+    """The result of a function in a forked child, or its exception."""
     return Child(lambda _: work()).end()

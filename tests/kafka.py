@@ -1,4 +1,4 @@
-"""Kafka for tests: one broker for all that only use it, and others for those that break it."""
+"""Kafka for tests: one broker for tests that only use it, and others for tests that break it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ HASTE = {
     "group.min.session.timeout.ms": "500",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
-"""What a broker does now and then, done often, so that no test has to wait for it."""
+"""Periodic work of a broker at short intervals, so that no test waits for it."""
 
 
 @contextlib.contextmanager
 def running(folder: Path, brokers: int = 1, **settings: str) -> Iterator[Cluster]:
-    """A cluster of one's own, gone with its data at the end."""
+    """A cluster for this test alone, removed with its data at the end."""
     cluster = Cluster(folder, brief=True)
     try:
         cluster.up(brokers, 0, HASTE | settings)
@@ -33,7 +33,7 @@ def running(folder: Path, brokers: int = 1, **settings: str) -> Iterator[Cluster
 
 @contextlib.contextmanager
 def shared(folder: Path, user: str) -> Iterator[ClusterState]:
-    """The broker of several processes: the first one starts it, the last one stops it."""
+    """The broker that several processes share: the first one starts it, the last one stops it."""
     users = folder / "users"
     users.mkdir(parents=True, exist_ok=True)
     cluster = Cluster(folder / "cluster", brief=True)

@@ -1,4 +1,4 @@
-"""Applications that run on a Kafka broker, and what the oracle makes of the batches they made."""
+"""Applications on a Kafka broker, and the oracle's results for the batches that they made."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from headrace.store.location import checkpoint_of
 from headrace.testing import Results
 
 Sent = Mapping[str, Any] | bytes | None
-"""A row, the bytes of what may be none, or a tombstone."""
+"""A row, the bytes of an undecodable record, or a tombstone."""
 
 
 @dataclass
 class Runs:
-    """A log on a broker that others use too: names are made apart by `tag`."""
+    """A log on a shared broker; `tag` makes its names unique."""
 
     log: Log
     servers: str
@@ -42,7 +42,7 @@ class Runs:
         return f"{what}-{self.tag}"
 
     def send(self, topic: str | Source, *sent: Sent, partition: int | None = None) -> None:
-        """Write records as any client would; without a partition, in turn to all."""
+        """Write records as any client would; without a partition, round robin over all."""
         if isinstance(topic, Source):
             topic = self.log.ensure_topic(topic.topic).name
         count = len(self.log.topic(topic).partitions)
@@ -62,7 +62,7 @@ class Runs:
         fresh: bool = False,
         crash_point: CrashPoint = nothing,
     ) -> Results:
-        """Run until it has caught up, in batches of about so many rows."""
+        """Run until caught up, in batches of about `max_rows` rows."""
         with Run(
             app,
             self.log,
@@ -76,13 +76,13 @@ class Runs:
             return Results(self.log, app.name, tuple(running.progress()))
 
     def cuts(self, app: hr.App, step: str) -> list[dict[str, Position]]:
-        """Where each batch of a step has ended, as Spark wrote it down."""
+        """The end of each batch of a step, from Spark's checkpoint."""
         folder = checkpoint_of(self.log.home, app.name, step)
         numbers = sorted(int(path.name) for path in (folder / "offsets").glob("[0-9]*"))
         return [batch_end(folder, number) for number in numbers]
 
     def done(self, app: hr.App, step: str) -> int:
-        """How many batches of a step Spark has written down as done: the next run goes on there."""
+        """The number of completed batches of a step, from Spark's checkpoint."""
         folder = checkpoint_of(self.log.home, app.name, step) / "commits"
         return max((int(path.name) + 1 for path in folder.glob("[0-9]*")), default=0)
 
@@ -93,10 +93,10 @@ class Runs:
         aggregation: hr.Aggregation,
         begun: Collection[int] = (),
     ) -> list[Event]:
-        """The rows of an aggregation's topics, each with the batch it was in as its commit.
+        """The rows of an aggregation's topics, each with its batch as its commit.
 
-        What a row met is the lowest of all topics' newest times before its batch. Of each topic,
-        Spark remembers that since a run has `begun`, with the batch of that number.
+        A row meets the lowest of the highest event times of all topics before its batch. Spark
+        knows these per topic only from batch `begun` on, the first of the run.
         """
         topics = {source.topic.name: source.topic for source in sources(aggregation)}
         cuts = self.cuts(app, step)
@@ -137,7 +137,7 @@ class Runs:
 
 @contextmanager
 def runs(servers: str, spark: SparkSession) -> Iterator[Runs]:
-    """Runs against a broker, under names of their own."""
+    """Runs on a broker, with unique names."""
     tag = uuid.uuid4().hex[:8]
     with open_log(f"kafka://{servers}") as log:
         yield Runs(log, servers, spark, tag)

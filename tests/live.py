@@ -1,4 +1,4 @@
-"""An application in real time, in a process of its own, that can be killed at any moment."""
+"""An application in real time in a separate process, which tests can kill at any moment."""
 
 from __future__ import annotations
 
@@ -59,9 +59,10 @@ dear = hr.alerts(
 )
 app.publish("live.dear", dear)
 """
-"""Rows that are changed one by one, and alerts, some by a table.
+"""Rows that are changed one by one, and alerts, some with a lookup table.
 
-`live` is what all names begin with."""
+All names begin with `live`.
+"""
 
 
 class Live:
@@ -82,10 +83,10 @@ class Live:
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None and self._process.poll() is None:
-            self.kill()  # a test has failed meanwhile
+            self.kill()  # the test has failed meanwhile
 
     def start(self) -> None:
-        """Start it, from where it was."""
+        """Start it, or resume it."""
         with self._said.open("ab") as said:
             self._process = subprocess.Popen(
                 self._words, stdout=subprocess.PIPE, stderr=said, env=self._environment,
@@ -93,7 +94,7 @@ class Live:
             )  # fmt: skip
 
     def kill(self) -> None:
-        """Kill it and the Java that it has started, at once."""
+        """Kill it and its Java at once."""
         assert self._process is not None
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -101,7 +102,7 @@ class Live:
         self._process.stdout.close()
 
     def stop(self) -> dict[str, Row]:
-        """Ask it to stop; returns what it says of each step."""
+        """Stop it, and return its report of each step."""
         assert self._process is not None
         self._process.send_signal(signal.SIGINT)
         out, _ = self._process.communicate(timeout=left())
@@ -109,7 +110,7 @@ class Live:
         return {line["step"]: line for line in map(json.loads, out.splitlines())}
 
     def refused(self) -> str:
-        """Start it where it cannot run; returns what it says."""
+        """Start it where it cannot run, and return its error output."""
         done = subprocess.run(
             self._words, capture_output=True, text=True, env=self._environment, timeout=left(),
             check=False,
@@ -118,7 +119,7 @@ class Live:
         return done.stderr
 
     def until(self, true: Callable[[], bool]) -> None:
-        """Return when something is so, as it will be while the application runs."""
+        """Wait for a condition that the running application will fulfil."""
         clock, process = SystemClock(), self._process
         assert process is not None
         while not true():
@@ -128,14 +129,14 @@ class Live:
 
 
 class Declared(NamedTuple):
-    """What the tests need of the application."""
+    """The parts of the application that tests need."""
 
     alerts: hr.Alerts
     cards: Source
 
 
 def declared(file: Path, prefix: str) -> Declared:
-    """Write the application to a file, with names of its own."""
+    """Write the application to a file, with unique names."""
     file.write_text(APP.replace("live", prefix))
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None
@@ -161,7 +162,7 @@ def uses(number: int, seed: int) -> list[Row]:
 
 
 def records_in(log: Log, topic: str) -> list[Record]:
-    """All that is in a topic, which need not be there."""
+    """All records of a topic, or none if it does not exist."""
     if topic not in {there.name for there in log.topics()}:
         return []
     return [record for batch in log.read(topic) for record in batch.records()]
@@ -181,7 +182,7 @@ def once(rows: Iterable[Row], by: str = ALERT) -> dict[str, Row]:
 
 
 def expected(log: Log, step: hr.Alerts, judges: Mapping[str, Judge]) -> Flagged:
-    """What the oracle says of a topic, where each record is by itself and meets its own append."""
+    """The oracle's rows of a topic, where each record is a commit and meets its own append time."""
     (source,) = sources(step)
     records = records_in(log, source.topic.name)
     records.sort(key=lambda record: (record.timestamp, record.partition, record.offset))

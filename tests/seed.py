@@ -1,4 +1,4 @@
-"""The seed of a run, the same in all of its processes."""
+"""The random seed of a run, the same in all of its processes."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ import secrets
 _GIVEN = os.environ.setdefault("HYPOTHESIS_SEED", str(secrets.randbelow(1 << 32)))
 
 SEED = int(_GIVEN) if _GIVEN else None
-"""None, with an empty HYPOTHESIS_SEED, stands for the examples that are always the same."""
+"""None, from an empty HYPOTHESIS_SEED, selects the fixed examples."""

@@ -18,7 +18,7 @@ _generated = False
 
 
 def shared() -> SparkSession:
-    """The session, which can read Kafka too. It ends with the process."""
+    """The session, which can also read Kafka. It ends with the process."""
     spark = _session()
     spark.conf.set("spark.sql.codegen.wholeStage", str(_generated).lower())
     spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if _generated else "NO_CODEGEN")
@@ -31,20 +31,20 @@ def _session() -> SparkSession:
 
 
 def generate_code(wanted: bool) -> None:
-    """Let pipelines of the shared session run with generated code from now on, or without."""
+    """Turn generated code on or off for pipelines that start from now on."""
     global _generated
     _generated = wanted
 
 
 def said() -> Path:
-    """The file that all goes to that Spark says."""
+    """The file with Spark's output."""
     java = shared().sparkContext._jvm
     assert java is not None
     return Path(java.System.getProperty("headrace.spark.log"))
 
 
 def shuffling(partitions: int) -> SparkSession:
-    """The session, with so many partitions for state in pipelines that start from now on."""
+    """The session, with this many state partitions for pipelines that start from now on."""
     spark = shared()
     spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
     return spark

@@ -1,4 +1,4 @@
-"""Waits that last as long as the test may, and processes that do not outlive it.
+"""Waits that last until the test's timeout, and processes that end with the test.
 
 The only deadline is the test's own timeout: on a busy machine any shorter one fails now and then.
 """
@@ -18,7 +18,7 @@ import pytest
 from headrace.clock import SECOND, SystemClock
 
 _MARGIN = 15
-"""Seconds of a test's time that are left to say what did not happen, and to clean up."""
+"""Seconds of the test's time reserved for the error message and the clean-up."""
 
 _clock = SystemClock()
 _end = float("inf")
@@ -28,7 +28,7 @@ P = TypeVar("P", bound=subprocess.Popen[Any])
 
 
 def begin(item: pytest.Item) -> None:
-    """Count from now the time that a test has."""
+    """Start the clock of a test."""
     global _end
     marker = item.get_closest_marker("timeout")
     given = item.config.getoption("timeout") or item.config.getini("timeout") or 0
@@ -37,12 +37,12 @@ def begin(item: pytest.Item) -> None:
 
 
 def left() -> float:
-    """Seconds that the test has left, to wait for something that will happen."""
+    """Seconds that the test may still wait."""
     return min(max((_end - _clock.monotonic()) / SECOND, 0.1), 1e6)
 
 
 def wait_until(condition: Callable[[], Any]) -> None:
-    """Return when the condition holds. If it never does, the error quotes the caller's line."""
+    """Wait until the condition holds. If it never does, the error quotes the caller's line."""
     while not condition():
         if left() <= 0.1:
             (line,) = inspect.stack()[1].code_context or ["?"]
@@ -51,13 +51,13 @@ def wait_until(condition: Callable[[], Any]) -> None:
 
 
 def started(process: P) -> P:
-    """Kill a process that leads a group (`process_group=0`), and its group, when the test ends."""
+    """Register a process that leads a group (`process_group=0`), to kill both with the test."""
     _started.append(process)
     return process
 
 
 def end() -> None:
-    """Kill what the test has started and left behind."""
+    """Kill the registered processes that still run."""
     while _started:
         process = _started.pop()
         with contextlib.suppress(ProcessLookupError):

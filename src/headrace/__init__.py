@@ -126,7 +126,7 @@ _MODULES = (
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is used when it is used: the log needs no Spark, and --help not even Arrow."""
+    """Load a module when its name is first used: the log needs no Spark, and --help no Arrow."""
     if name not in __all__:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
     for module in _MODULES:

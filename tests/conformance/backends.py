@@ -1,7 +1,7 @@
-"""The kinds of log that the suite runs on, each behind the same few calls.
+"""The kinds of log that the suite runs on, behind one interface.
 
-A new kind of log joins by adding its `Backend` to `BACKENDS`; the tests stay as they are. What it
-cannot do it leaves out of its `capabilities`, and the tests then ask for the refusal instead.
+A new kind of log adds its `Backend` to `BACKENDS`; the tests stay as they are. It leaves what it
+cannot do out of its `capabilities`, and the tests then expect the refusal instead.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from headrace.log.file.log import FileLog
 from tests.conformance.limited import LimitedLog
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-"""When every test begins, on a log that lives on the clock it is given."""
+"""Start time of every test, on a log with a virtual clock."""
 
 
 class Backend(ABC):
-    """One log for one test, empty at first."""
+    """An empty log for one test."""
 
     name: ClassVar[str]
     patience: ClassVar[timedelta] = timedelta(0)
-    """How long a poll has to wait before an empty answer means that there is nothing."""
+    """Time that a poll waits before an empty answer means that there are no records."""
 
     @classmethod
     def begin(cls, request: pytest.FixtureRequest, folder: Path) -> Self:
-        """The backend for one test; a server that it needs is a fixture."""
+        """The backend for one test. A server that it needs is a fixture."""
         return cls(folder)
 
     def __init__(self, folder: Path) -> None:
@@ -42,16 +42,16 @@ class Backend(ABC):
 
     @abstractmethod
     def make(self, clock: Clock | None) -> Log:
-        """Open this test's log; without a clock, on the machine's own."""
+        """Open this test's log, on the system clock if no clock is given."""
 
     def open(self, clock: Clock | None = None) -> Log:
-        """This test's log once more, as another process would open it."""
+        """Open this test's log again, as another process would."""
         log = self.make(clock or self.clock)
         self._opened.append(log)
         return log
 
     def open_on_system_clock(self) -> Log:
-        """This test's log in real time, for what threads do by themselves."""
+        """Open this test's log in real time, for tests of background threads."""
         log = self.make(None)
         self._opened.append(log)
         return log
@@ -62,27 +62,27 @@ class Backend(ABC):
         return self.open()
 
     def later(self, span: timedelta) -> None:
-        """Let time pass. A backend that cannot be told the time really waits."""
+        """Let time pass. A backend without a virtual clock really waits."""
         self.clock.advance(span)
 
     def time(self, span: timedelta) -> Time:
-        """The time so long after the test's beginning, of which `later` has told."""
+        """The position at a time since the start of the test, as advanced by `later`."""
         return Time(to_micros(START + span))
 
     def waited(self, seconds: float, span: timedelta) -> bool:
-        """Whether so many seconds are what has passed in a span."""
+        """True if the measured seconds are the time of a span on this backend."""
         return seconds == span.total_seconds()
 
     def miss(self, consumers: tuple[Consumer, ...], session: timedelta) -> None:
-        """Have these be silent until their sessions are over."""
+        """Keep consumers silent until their sessions expire."""
         self.later(session + timedelta(seconds=1))
 
     def rounds(self) -> Iterator[int]:
-        """Rounds in which the members of a group are polled before it counts as never settling."""
+        """Polling rounds before a group counts as never settling."""
         yield from range(20)
 
     def settled(self, log: Log, consumers: tuple[Consumer, ...]) -> bool:
-        """Whether members that look as if they had settled have done so."""
+        """True if members whose assignments look stable have really settled."""
         return True
 
     def close(self) -> None:
@@ -100,9 +100,9 @@ class FileBackend(Backend):
 
 
 class LimitedBackend(Backend):
-    """The embedded log with everything taken away that a log may lack.
+    """The embedded log without any optional capability.
 
-    It shows that the suite holds a log to its refusals, before there is a log that needs them.
+    It tests that the suite checks refusals, before there is a log that needs them.
     """
 
     name = "limited"
@@ -112,4 +112,4 @@ class LimitedBackend(Backend):
 
 
 BACKENDS: tuple[type[Backend], ...] = (FileBackend, LimitedBackend)
-"""Those that need no server; `tests.conformance.on_kafka` has the one that does."""
+"""Backends without a server; `tests.conformance.on_kafka` has the one with a broker."""

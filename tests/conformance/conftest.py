@@ -17,7 +17,7 @@ from tests.conformance.stage import Stage
 
 @pytest.fixture(scope="session")
 def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterState]:
-    """A broker that nobody else uses, so that a test can begin with an empty log."""
+    """A broker for this process alone, so that each test starts with an empty log."""
     with kafka.running(tmp_path_factory.mktemp("kafka"), 1, **on_kafka.BROKER) as cluster:
         yield cluster.state()
 

@@ -1,4 +1,4 @@
-"""A log that lacks every capability a log may lack, and says so as `Log` asks it to."""
+"""A log without any optional capability, which refuses as the `Log` interface requires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The producers, transactions and consumers of a log that lacks what a log may lack."""
+"""Producers, transactions and consumers of a log without optional capabilities."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from headrace.log.roles import Flags
 
 
 def check_position(log: Log, *positions: Position) -> None:
-    """Return if the log knows positions of this kind."""
+    """Refuse positions that the log does not support."""
     if any(isinstance(position, Commit) for position in positions):
         log.require(Capability.COMMITS)
 

@@ -26,12 +26,12 @@ BROKER = {
 }
 
 HASTE = 5
-"""How much shorter seconds are than the test says; minutes and more are but a moment."""
+"""Divisor for waits of seconds. A wait of a minute or more takes `_MOMENT`."""
 _MOMENT = 20 * MILLISECOND
 _MINUTE = timedelta(minutes=1)
 _BETWEEN = 5 * MILLISECOND
 _SILENCE = timedelta(seconds=4)
-"""After so long without a poll a member is gone, in tests where one falls silent."""
+"""Poll interval after which a member is gone, in tests marked `silence`."""
 
 
 def _session(span: timedelta) -> timedelta:
@@ -39,10 +39,11 @@ def _session(span: timedelta) -> timedelta:
 
 
 class HastyLog(KafkaLog):
-    """Kafka with shorter sessions, which end too when a member is not heard of.
+    """Kafka with shorter sessions, which also end when a member does not poll.
 
-    Kafka's client beats for a caller that is at work, as it should. A test has one thread for all
-    members, and means by a silent one that it is gone; there it may not be at work for long.
+    Kafka's client sends heartbeats while its caller is busy, as it should. In a test, one thread
+    polls all members, and a member that is not polled counts as gone. So its poll interval is
+    short.
     """
 
     silence = _MINUTE
@@ -79,7 +80,7 @@ def _groups(consumers: tuple[Consumer, ...]) -> set[str]:
 
 
 class KafkaBackend(Backend):
-    """A log on a broker. Time is the machine's, and `later` really waits."""
+    """A log on a broker, on the machine's clock: `later` really waits."""
 
     name = "kafka"
 
@@ -124,7 +125,7 @@ class KafkaBackend(Backend):
 
     def miss(self, consumers: tuple[Consumer, ...], session: timedelta) -> None:
         ours = _ours(consumers)
-        # One that was closed has no id any more, but a static one keeps its place by name.
+        # A closed member has no id any more, but a static one keeps its place by its instance name.
         gone = {c._consumer.memberid() for c in ours if not c._closed}
         names = {c._terms.instance for c in ours if c._terms is not None and c._terms.instance}
         self.later(session)
@@ -136,7 +137,7 @@ class KafkaBackend(Backend):
             self._real.sleep(_MOMENT)
 
     def rounds(self) -> Iterator[int]:
-        """As many as there are in the test's time: one may take no time at all."""
+        """As many rounds as the test's time allows: a round may take no time at all."""
         for number in itertools.takewhile(lambda _: left() > 1, itertools.count()):
             yield number
             self._real.sleep(_BETWEEN)
@@ -145,17 +146,17 @@ class KafkaBackend(Backend):
         return self._admin.describe_consumer_groups([group])[group].result()
 
     def settled(self, log: Log, consumers: tuple[Consumer, ...]) -> bool:
-        """Whether the broker knows the members as they know themselves."""
+        """True if the broker and the members agree on their assignments."""
         for group in _groups(consumers):
             found = self._described(group)
-            told = {
+            assigned = {
                 member.member_id: frozenset(
                     (p.topic, p.partition) for p in member.assignment.topic_partitions
                 )
                 for member in found.members
             }
             if found.state.name != "STABLE" or any(
-                told.get(consumer._consumer.memberid()) != consumer.assignment
+                assigned.get(consumer._consumer.memberid()) != consumer.assignment
                 for consumer in _ours(consumers)
             ):
                 return False
@@ -173,12 +174,12 @@ class KafkaBackend(Backend):
                 try:
                     answer.result()
                 except KafkaException:
-                    self._real.sleep(_MOMENT)  # a static member's place is kept for a while
+                    self._real.sleep(_MOMENT)  # a static member keeps its place for a while
         while any(name in admin.list_topics().topics for name in names):
             self._real.sleep(_MOMENT)
 
     def _next_millisecond(self) -> int:
-        """A time after all that was appended, and before all that will be."""
+        """A time after all appends so far, and before all later ones."""
         point = self._real.now() // MILLISECOND * MILLISECOND + MILLISECOND
         self._real.sleep(max(0, point - self._real.now()) + 1)
         return point

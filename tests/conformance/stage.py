@@ -1,4 +1,4 @@
-"""What the tests of the suite say again and again, in one word each."""
+"""Helpers that the tests of the suite share."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from headrace.log import (
 from tests.conformance.backends import START, Backend
 
 SESSION = timedelta(seconds=10)
-"""After how long a silent member is taken for dead; the default of `Log.consumer`."""
+"""Session timeout of a silent member: the default of `Log.consumer`."""
 
 LONG = timedelta(hours=1)
-"""A linger that never passes by itself, so that only the test decides when a batch is full."""
+"""A linger that never expires, so that the test alone decides when a batch is sent."""
 
 
 @contextmanager
 def needs(log: Log, *capabilities: Capability) -> Iterator[None]:
     """Run the block on a log that has the capabilities.
 
-    On one that lacks some, the block has to end in `Unsupported`, naming one of those.
+    On a log that lacks some of them, the block must raise `Unsupported` with one of those.
     """
     lacking = {capability.name for capability in capabilities if capability not in log.capabilities}
     if not lacking:
@@ -51,7 +51,7 @@ def needs(log: Log, *capabilities: Capability) -> Iterator[None]:
 
 @dataclass
 class Stage:
-    """A log, the backend it is of, and the time it lives in."""
+    """A log with its backend and its clock."""
 
     backend: Backend
     log: Log
@@ -61,13 +61,13 @@ class Stage:
         self.backend.later(span)
 
     def place(self, position: Position) -> Position:
-        """A position of which the time is one since START, as it is on this backend."""
+        """The position on this backend; a time is relative to START."""
         if isinstance(position, Time):
             return self.backend.time(timedelta(microseconds=position.micros - to_micros(START)))
         return position
 
     def waited(self, seconds: float, span: timedelta) -> bool:
-        """Whether so many seconds are what has passed in a span."""
+        """True if the measured seconds are the time of a span on this backend."""
         return self.backend.waited(seconds, span)
 
     def reopen(self) -> Log:
@@ -76,20 +76,20 @@ class Stage:
         return self.log
 
     def elsewhere(self) -> Log:
-        """The same log, opened as by another process."""
+        """The same log, as opened by another process."""
         return self.backend.open()
 
     def drain(self, consumer: Consumer) -> list[Record]:
-        """Poll until there is nothing more."""
+        """Poll until there are no more records."""
         found: list[Record] = []
         while records := consumer.poll(self.backend.patience):
             found += records
         return found
 
     def settle(self, *consumers: Consumer) -> list[Record]:
-        """Poll the members of a group in turn until partitions have stopped changing hands.
+        """Poll the members of a group in turn until their assignments are stable.
 
-        Returns what they were given on the way.
+        Returns the records that they got meanwhile.
         """
         found: list[Record] = []
         before = None
@@ -103,11 +103,11 @@ class Stage:
         raise AssertionError(f"the group does not settle: {before}")
 
     def crash(self, *consumers: Consumer) -> None:
-        """Have these never heard of again, and let the group find out."""
+        """Abandon consumers for good, and wait until the group notices."""
         self.backend.miss(consumers, SESSION)
 
     def miss(self, *consumers: Consumer) -> None:
-        """Have these be silent for longer than their sessions."""
+        """Keep consumers silent for longer than their sessions."""
         self.backend.miss(consumers, SESSION)
 
 
@@ -119,7 +119,7 @@ def send(
     headers: list[Header] | None = None,
     partition: int | None = None,
 ) -> Receipt:
-    """Commit values together, and return the log's answer."""
+    """Commit values together, and return the receipt."""
     with log.producer(linger=LONG) as producer:
         for value in values:
             delivery = producer.send(topic, value, key, headers, partition)
@@ -159,5 +159,5 @@ def table(batches: list[Batch]) -> pa.Table:
 
 
 def dense(log: Log) -> bool:
-    """Whether the log promises offsets without gaps."""
+    """True if the log promises offsets without gaps."""
     return Capability.DENSE_OFFSETS in log.capabilities

@@ -1,4 +1,4 @@
-"""Appending whole Arrow batches: fitted to the topic, cut to size, and nothing when empty."""
+"""Appending whole Arrow batches: cast to the topic's schema, split by size, ignored when empty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of running readers and writers when topics change, or the log is closed."""
+"""Effects of changed topics and a closed log on running readers and writers."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_what_was_polled_and_not_handled_comes_again_after_the_log_was_closed(
     send(log, "t", b"0", b"1")
     consumer = log.consumer("t", group="g")
     assert len(consumer.poll()) == 2
-    again = stage.reopen()  # as at the end of `with open_log(...)`, after an error in it
+    again = stage.reopen()  # as when `with open_log(...)` ends after an error
     with again.consumer("t", group="g") as consumer:
         assert [record.value for record in consumer.poll()] == [b"0", b"1"]
 

@@ -1,4 +1,4 @@
-"""Commit numbers over the whole log, consistent cuts by them, and the frontiers they fix."""
+"""Commit numbers over the whole log, consistent cuts at them, and frontiers per commit."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def at(minute: float) -> datetime:
 
 
 def events(log: Log, *minutes: float | None) -> int:
-    """Commit rows with these event times, and return the commit's number."""
+    """Commit rows with these event times, and return the commit number."""
     log.require(Capability.FRONTIERS)
     rows = [{"at": None if minute is None else at(minute)} for minute in minutes]
     commit = send(log, "events", *rows).commit
@@ -156,12 +156,12 @@ def test_a_commit_tells_how_its_rows_stand_in_time(stage: Stage) -> None:
         events(stage.log, None, 1, 99)
         events(stage.log, None)
         bound = to_micros(at(10))
-        told = [
+        found = [
             (c.rows, c.before, c.after, c.oldest, c.misplaced, c.bound)
             for c in stage.log.commits("events", 0, 10)
         ]
         five, one, minus = to_micros(at(5)), to_micros(at(1)), to_micros(at(-7))
-        assert told == [
+        assert found == [
             (3, None, five, minus, 0, bound),
             (3, five, five, one, 2, bound),
             (1, five, five, None, 1, bound),

@@ -1,4 +1,4 @@
-"""Compaction: the last value of each key stays, at its own offset and in its own order."""
+"""Compaction: the last value of each key stays, at its offset and in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def declare(log: Log, partitions: int = 1, **settings: str) -> None:
 
 
 def write(log: Log, letters: str) -> None:
-    """Each letter is a key; its value counts how often it has come in this call."""
+    """Send a record per letter: the letter is the key, its count in this call the value."""
     with log.producer(linger=LONG) as producer:
         pairs(
             producer, "users", *((k, f"{k}{letters[:n].count(k)}") for n, k in enumerate(letters))

@@ -1,4 +1,4 @@
-"""A consumer's position: how it moves, is moved, and outlives the consumer in a group."""
+"""A consumer's position: polls and seeks move it, and its group keeps it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.fixture
 def numbers(stage: Stage) -> Log:
-    """A topic with the numbers 0 to 9, one each minute."""
+    """A topic with the numbers 0 to 9, one per minute."""
     stage.log.create_topic("numbers")
     with stage.log.producer(linger=LONG) as producer:
         for number in range(10):
@@ -29,7 +29,7 @@ def numbers(stage: Stage) -> Log:
 
 
 def polled(consumer: Consumer, max_records: int = 500) -> str:
-    """The next values, as one word."""
+    """The next values, joined to one string."""
     return b"".join(r.value for r in consumer.poll(max_records=max_records)).decode()
 
 
@@ -181,7 +181,7 @@ def test_leaving_a_loop_loses_nothing(stage: Stage, commits: str) -> None:
     for record in consumer:
         if record.value == b"c":
             break
-    # c itself was not handled: nobody asked for the record after it.
+    # c itself was not handled: no poll followed it.
     assert polled(consumer, 2) == "cd"
     for record in consumer:
         if record.value == b"f":
@@ -200,7 +200,7 @@ def test_a_record_counts_as_handled_when_the_loop_asks_for_the_next(stage: Stage
         for record in consumer:
             if record.value == b"d":
                 raise RuntimeError("d cannot be handled")
-    # The whole of the poll was not committed yet, so it comes again; d is not lost.
+    # The poll was not committed, so its records are polled again; d is not lost.
     with log.consumer("letters", group="readers") as successor:
         assert b"d" in [record.value for record in stage.drain(successor)]
 

@@ -1,6 +1,6 @@
-"""What a group's offsets promise when a consumer dies: at most, at least or exactly once.
+"""Delivery guarantees of a group when a consumer dies: at most, at least or exactly once.
 
-A crash is a consumer that is never heard of again; its successor shows what was lost or repeated.
+A crash is a consumer that never polls again. Its successor shows what was lost or repeated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def word(consumer: Consumer, length: int) -> str:
 
 
 def rest(stage: Stage, mode: CommitMode = "after") -> str:
-    """What a successor in the group is given."""
+    """The records that a successor in the group gets."""
     with stage.log.consumer("letters", group="readers", commit=mode) as successor:
         return b"".join(r.value for r in stage.drain(successor)).decode()
 
@@ -41,11 +41,11 @@ def test_a_group_goes_on_where_it_was_closed(stage: Stage, letters: Log) -> None
 @pytest.mark.parametrize(
     ("mode", "left"),
     [
-        # The last poll was committed before it was handed out: c and d may be lost, not repeated.
+        # The last poll was committed before it returned: c and d may be lost, not repeated.
         ("before", "ef"),
-        # The last poll was never shown to be handled: c and d come again, and are not lost.
+        # The last poll was not acknowledged by a next one: c and d are repeated, not lost.
         ("after", "cdef"),
-        # Nothing was committed by hand, so all comes again.
+        # Nothing was committed by hand, so everything is repeated.
         ("manual", "abcdef"),
     ],
 )

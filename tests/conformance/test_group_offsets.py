@@ -1,4 +1,4 @@
-"""How far groups are: lag, resets, and many groups beside each other."""
+"""Offsets of groups: lag, resets, and several groups on one topic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.fixture
 def numbers(stage: Stage) -> Log:
-    """Two partitions with 0 to 4 each, one each minute."""
+    """Two partitions with 0 to 4 each, one per minute."""
     stage.log.create_topic("numbers", partitions=2)
     with stage.log.producer(linger=LONG) as producer:
         for number in range(5):
@@ -107,7 +107,7 @@ def test_an_idle_group_can_be_moved_to_any_position(
 
 def test_an_idle_group_can_be_moved_to_a_commit(stage: Stage, numbers: Log) -> None:
     with needs(numbers, Capability.COMMITS):
-        # The third commit is the 1 of partition 0; the 1 of partition 1 comes after it.
+        # The third commit is the 1 of partition 0; the 1 of partition 1 follows it.
         assert numbers.reset_group("readers", "numbers", Commit(3)) == {0: 2, 1: 1}
         assert len(consume(stage, "readers", 100)) == 7
 

@@ -1,4 +1,4 @@
-"""Consumer groups: who reads which partition, and how partitions change hands."""
+"""Consumer groups: assignment of partitions to members, and rebalances."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def join(log: Log, *topics: str, **options: str) -> Consumer:
 
 
 def shares(*consumers: Consumer) -> list[list[int]]:
-    """The partitions of each member."""
+    """The number of partitions of each member."""
     return [sorted(partition for _, partition in c.assignment) for c in consumers]
 
 
@@ -126,7 +126,7 @@ def test_a_partition_changes_hands_only_when_its_owner_has_committed(stage: Stag
     fill(stage.log, 2, rounds=3)
     taken = first.poll(max_records=4)
     second = join(stage.elsewhere())
-    # The first is still at work on what it polled, so nothing is free yet.
+    # The first member still handles what it polled, so no partition is free yet.
     assert second.poll() == []
     assert shares(first, second) == [[0, 1], []]
     taken += stage.settle(first, second)
@@ -286,7 +286,7 @@ def test_a_topic_made_again_is_shared_out_again(stage: Stage, span: timedelta) -
     member = join(stage.log)
     stage.settle(member)
     stage.log.delete_topic("clicks")
-    stage.later(span)  # in which the member's client may hear of it, though nobody polls
+    stage.later(span)  # meanwhile the member's client may learn of it, although no test code polls
     stage.log.create_topic("clicks", partitions=3)
     stage.later(SESSION / 2)
     stage.settle(member)

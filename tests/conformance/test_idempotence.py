@@ -1,4 +1,4 @@
-"""Producers that can say the same thing twice: ids, epochs and sequence numbers."""
+"""Idempotent producers: ids, epochs and sequence numbers."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_producers_with_different_ids_do_not_fence_each_other(clicks: Log) -> No
 
 
 def test_producers_do_not_take_each_others_numbers(clicks: Log) -> None:
-    # On Kafka these two have their numbers in one partition.
+    # On Kafka, the sequence numbers of these two are in one partition.
     one, two = "loader-0", "loader-8"
     assert partition_of(one.encode(), 16) == partition_of(two.encode(), 16)
     for id, commits in ((one, 3), (two, 1)):

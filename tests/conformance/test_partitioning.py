@@ -1,4 +1,4 @@
-"""Which partition a record goes to: as Kafka's own client decides it."""
+"""Partition of a record: the one that Kafka's own client chooses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KAFKA = {
 
 
 def kafka_partition(key: bytes, partitions: int) -> int:
-    """As Kafka's BuiltInPartitioner has it: toPositive(murmur2(key)) % partitions."""
+    """Kafka's BuiltInPartitioner: toPositive(murmur2(key)) % partitions."""
     return (KAFKA[key] & 0x7FFFFFFF) % partitions
 
 

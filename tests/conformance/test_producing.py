@@ -1,4 +1,4 @@
-"""Writing: records one by one and whole batches, gathered, acknowledged and dated."""
+"""Producing records one by one and in batches: lingering, acknowledgements and append times."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_a_batch_is_committed_when_it_is_full(log: Log) -> None:
 
 
 def test_a_batch_is_committed_when_it_has_lingered(backend: Backend) -> None:
-    # In real time: that a thread of the producer's own does it is the point.
+    # In real time, because the producer's own thread has to do it.
     log = backend.open_on_system_clock()
     log.create_topic("clicks")
     with log.producer(linger=timedelta(milliseconds=5)) as producer:

@@ -1,4 +1,4 @@
-"""Reading what a topic holds between two positions, now or as it once was."""
+"""Reading a topic between two positions, now or as of an earlier commit."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ MINUTE = timedelta(minutes=1)
 
 
 def minute(number: int) -> Time:
-    """The time so many minutes after the test's beginning."""
+    """The time this many minutes after the test's start."""
     return Time(to_micros(START + number * MINUTE))
 
 
 @pytest.fixture
 def numbers(stage: Stage) -> Log:
-    """A topic with the numbers 0 to 9, one each minute."""
+    """A topic with the numbers 0 to 9, one per minute."""
     stage.log.create_topic("numbers")
     with stage.log.producer(linger=LONG) as producer:
         for number in range(10):

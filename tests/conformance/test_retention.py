@@ -1,4 +1,4 @@
-"""Retention: old records go, a segment at a time, and offsets are never given again."""
+"""Retention: old segments are deleted whole, and their offsets are never reused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UPKEEP = Capability.UPKEEP
 
 
 def minutes(stage: Stage, count: int, *, partition: int | None = None, size: int = 1) -> None:
-    """One record a minute."""
+    """Send one record per minute."""
     for _ in range(count):
         send(stage.log, "clicks", b"x" * size, partition=partition)
         stage.later(MINUTE)
@@ -33,7 +33,7 @@ def held(log: Log, partition: int = 0) -> tuple[int, int]:
 def test_what_is_older_than_the_retention_goes(stage: Stage) -> None:
     declare(stage.log)
     minutes(stage, 6)
-    stage.reopen()  # so that no upkeep that a commit put off comes before the test's own
+    stage.reopen()  # so that no deferred upkeep of a commit runs before the test's own
     stage.log.alter_topic("clicks", settings={"retention": "3m"})
     with needs(stage.log, UPKEEP):
         (report,) = stage.log.upkeep("clicks")
@@ -66,7 +66,7 @@ def test_a_partition_is_cut_to_its_size_from_the_oldest_on(stage: Stage) -> None
     with needs(stage.log, UPKEEP):
         (report,) = stage.log.upkeep("clicks")
         first, end = held(stage.log)
-        # Segments go while the rest is at least as large as the limit, so that it is kept.
+        # Segments are deleted only while the remaining ones are at least as large as the limit.
         assert (first, end) == (7, 10)
         assert report.segments_deleted == 7
         assert (stage.log.topic("clicks").bytes or 0) >= 20 << 10

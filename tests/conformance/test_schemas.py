@@ -1,4 +1,4 @@
-"""The columns of typed topics: what may be declared, and how they grow."""
+"""Columns of typed topics: valid declarations, and columns added later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions: all of it or nothing, over topics and a group's offsets."""
+"""Transactions are all or nothing, over topics and a group's offsets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.conformance.stage import LONG, Stage, needs, read, send, values
 
 @pytest.fixture
 def two(log: Log) -> Log:
-    """Two topics, of which one has two partitions."""
+    """Two topics, one of them with two partitions."""
     log.create_topic("a", partitions=2)
     log.create_topic("b")
     return log
@@ -136,7 +136,7 @@ def test_a_transaction_that_is_too_large_is_refused_as_a_whole(two: Log) -> None
         with pytest.raises(TransactionTooLarge), producer.transaction() as transaction:
             transaction.send("b", b"small")
             transaction.append("a", pa.table({"value": [bytes(1_000_000)] * 40}))
-        # Going on as if nothing had happened does not help.
+        # Continuing after the failure does not help.
         transaction = producer.transaction()
         with pytest.raises(TransactionTooLarge):
             for _ in range(100):
@@ -204,7 +204,7 @@ def test_offsets_may_be_all_a_transaction_has(two: Log) -> None:
         with producer.transaction() as transaction:
             transaction.commit_offsets(consumer)
         assert two.group("readers").lag == 0
-        # Afterwards the producer goes on as if nothing had been.
+        # Afterwards the producer works as before.
         producer.send("b", b"2")
     assert values(two, "b") == [b"0", b"1", b"2"]
     with needs(two, Capability.COMMITS):
@@ -268,7 +268,7 @@ def test_results_from_a_partition_that_was_given_away_fence_the_whole_transactio
     again = stage.settle(first, second)
     assert len(first.assignment) == len(second.assignment) == 1
     with two.producer() as producer:
-        # The results of both partitions are in it, and one of those is the other member's now.
+        # It has results of both partitions, and one of those now belongs to the other member.
         with pytest.raises(MemberFenced), producer.transaction() as transaction:
             for record in polled:
                 transaction.send("b", record.value)

@@ -1,6 +1,6 @@
-"""Values that Arrow can hold and Python cannot: their place is named, and nothing beside is lost.
+"""Values that Arrow can hold and Python cannot: errors name their place, and no other row is lost.
 
-In a log whose rows are text, such a row is no row of its columns.
+In a log whose rows are text, such a row does not match its schema.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tests.conformance.backends import Backend
 from tests.conformance.stage import Stage, needs, read
 
 YEAR_20000 = 568_971_820_800_000_000
-"""The beginning of that year in microseconds; Python's years end with 9999."""
+"""The start of the year 10000 in microseconds; Python's years end with 9999."""
 
 MODES: tuple[CommitMode, ...] = ("before", "after", "manual")
 
 
 def rows(*ids: int, odd: int | None = None) -> pa.Table:
-    """Rows of which one has a time that Python cannot hold."""
+    """Rows, one of which has a time that Python cannot hold."""
     times = [YEAR_20000 if number == odd else number for number in ids]
     return pa.table(
         {"id": pa.array(ids, pa.int64()), "at": pa.array(times, pa.timestamp("us", tz="UTC"))}
@@ -32,7 +32,7 @@ def rows(*ids: int, odd: int | None = None) -> pa.Table:
 
 @pytest.fixture
 def times(backend: Backend, log: Log) -> Log:
-    """The rows 0 to 5 in two partitions; in partition 0, at offset 2, one is odd."""
+    """Rows 0 to 5 in two partitions; the row at offset 2 of partition 0 is unreadable."""
     if Capability.TYPED_TOPICS not in log.capabilities:
         pytest.skip("there are no columns here")
     log.create_topic("times", partitions=2, schema="id bigint, at timestamp")

@@ -19,7 +19,7 @@ from tests.docs.signatures import code, first_sentence, text
 
 @dataclass(frozen=True)
 class Theme:
-    """A page: what it is about, and its names in the order of reading.
+    """A page: its subject, and its names in reading order.
 
     A name with a dot is in that module; the others are in `headrace`, and are written `hr.NAME`.
     """
@@ -96,19 +96,19 @@ THEMES: dict[str, Theme] = {
 }
 
 FILES = ("python/README.md", *(f"python/{file}.md" for file in THEMES))
-"""The pages, known without loading what they are about, which takes Spark."""
+"""File names of the pages, known without importing their subjects, which would load Spark."""
 
 _CONSTRUCTED = {
     "App", "BatchLimits", "Commit", "Lateness", "Offset", "RealTime", "Rebuild", "SparkSettings",
     "Time", "TopicSettings",
 }  # fmt: skip
-"""Classes that users call. Others are made by functions, which are what to read."""
+"""Classes that users call. Functions create the others, and their pages show those functions."""
 
 _OF_DECLARATIONS = ("late",)
-"""The members of streams, tables and windows that users need. The others are for operators."""
+"""Members of streams, tables and windows that users need. The others are for operators."""
 
 _INTERNAL = {"Log.check_there", "Log.lacks", "Log.require", "Log.rollbacks", "Log.topic_ids"}
-"""What implementations and the runtime use."""
+"""Members for implementations and the runtime."""
 
 
 def pages() -> dict[str, str]:
@@ -180,7 +180,7 @@ def _class(short: str, value: Any) -> list[str]:
 
 
 def _is_result(value: Any) -> bool:
-    """True for plain values that are handed to users, not for parts of declarations."""
+    """True for plain values that users get, and false for parts of declarations."""
     return not value.__module__.startswith(("headrace.operators.", "headrace.pipeline."))
 
 
@@ -225,13 +225,13 @@ def _called(name: str) -> str:
 
 
 def _heading(name: str) -> str:
-    """A heading whose anchor is its own: `hr.Table` and `hr.table` would have the same."""
+    """A heading with a unique anchor: `hr.Table` and `hr.table` would share one."""
     _, value = _find(name)
     return f"{'class ' if inspect.isclass(value) else ''}`{_called(name)}`"
 
 
 def _places() -> dict[str, str]:
-    """Where each name is that docstrings may link to: those that are no common words."""
+    """Link targets of the names that docstrings may link to, except common words."""
     places = {}
     for file, theme in THEMES.items():
         for name in theme.all():

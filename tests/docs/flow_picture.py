@@ -1,4 +1,4 @@
-"""The picture of how events flow through headrace: only what there is."""
+"""The picture of the flow of events through headrace, with existing parts only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _HEIGHT = 52
 
 
 def flow() -> Sheet:
-    """From services to the log, through a pipeline, to views and topics."""
+    """Services, the log, a pipeline, and its views and topics."""
     sheet = Sheet(860, 232, "Services write to the log; a pipeline on Spark makes views and topics")
     middle = 116
     _box(sheet, 20, middle, 150, "services", "Python, or the CLI", GREY)

@@ -1,4 +1,4 @@
-"""All pictures of the pages; `scripts/pictures` writes them."""
+"""All pictures of the docs; `scripts/pictures` writes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 
 
 class Picture(Protocol):
-    """Something that is drawn as SVG."""
+    """A picture that can be drawn as SVG."""
 
     def svg(self) -> str: ...
 

@@ -1,4 +1,4 @@
-"""The pictures of how to do things, drawn from what headrace makes of them."""
+"""The pictures of the how-to pages, drawn from real results of headrace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.docs.svg import BLUE, FAINT, GREEN, GREY, INK, ORANGE, RED, Sheet
 
 
 def lag() -> Sheet:
-    """The lag of three steps after each batch, and from when on the first is named by doctor."""
+    """The lag of three steps after each batch, and the batch at which doctor names the first."""
     steps = {
         "grows": [200 + 260 * n + 90 * (n % 3) for n in range(24)],
         "catches up": [5_900 - 160 * n + 120 * (n % 2) for n in range(24)],
@@ -50,7 +50,7 @@ def _right_of(point: tuple[float, float]) -> tuple[float, float]:
 
 
 def rebuild() -> Sheet:
-    """A count that leaves out too much, and the right one, which is built beside it."""
+    """A count that leaves out too much, and the correct one, built beside it."""
     prices = [30, 20, 2, 3, 0, 25, 4, 1, 40, 6, 0, 7, 22, 5, 3, 18]
     built, switched = 10, 12
     live, fixed = (_sold(prices, filtered) for filtered in ("price > 10", "price > 0"))
@@ -76,13 +76,17 @@ def rebuild() -> Sheet:
         sheet.line([bottom, top], INK, thick=1)
         sheet.text(top[0] + 4, top[1] - 4, words, anchor="end", bold=True, size=12)
     sheet.text(60, 250, "each order with its price, in the order of the log", size=12, colour=GREY)
-    told = [(ORANGE, "price > 10, live"), (BLUE, "price > 0, built beside it"), (GREEN, "live now")]
-    sheet.legend(60, 26, told)
+    labels = [
+        (ORANGE, "price > 10, live"),
+        (BLUE, "price > 0, built beside it"),
+        (GREEN, "live now"),
+    ]
+    sheet.legend(60, 26, labels)
     return sheet
 
 
 def _sold(prices: list[int], where: str) -> list[int]:
-    """How many orders were counted, after each."""
+    """The number of counted orders after each order."""
     app = hr.App("shop")
     orders = app.topic("orders", schema="item string, price int, at timestamp", event_time="at")
     dear = hr.filter(orders, where)
@@ -115,7 +119,7 @@ def _call(orders: hr.Stream, lateness: hr.Lateness) -> hr.Aggregation:
 
 
 def sql() -> Sheet:
-    """A query and a call that come to the same."""
+    """A query and a call that make the same declaration."""
     app = hr.App("shop")
     orders = app.topic("orders", schema="item string, paid int, at timestamp", event_time="at")
     written = hr.sql(QUERY, orders=orders, lateness=LATENESS)

@@ -1,4 +1,4 @@
-"""The picture of joins, drawn from what the oracle says."""
+"""The picture of joins, drawn from the oracle's results."""
 
 from __future__ import annotations
 

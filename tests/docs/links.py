@@ -1,4 +1,4 @@
-"""The links of a page in Markdown, and the anchors that links can lead to."""
+"""Links of a Markdown page, and the anchors that links can target."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _NAMED = re.compile(r"<\w+\b[^>]*?\b(?:id|name)=[\"']([^\"']+)[\"']")
 
 
 def prose(text: str) -> str:
-    """A page without its blocks of code."""
+    """A page without its code blocks."""
     return _FENCED.sub("", text)
 
 
 def links(page: Path) -> Iterator[str]:
-    """The targets of all links and pictures of a page."""
+    """Targets of all links and pictures of a page."""
     text = _SPAN.sub("code", prose(page.read_text()))
     yield from _INLINE.findall(text)
     yield from _TAG.findall(text)
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page, as GitHub makes them of headings. A repeated one gets a number."""
+    """Anchors of a page as GitHub makes them from headings. A repeated one gets a number."""
     text = prose(page.read_text())
     found = set(_NAMED.findall(text))
     for heading in _HEADING.findall(text):
@@ -47,7 +47,7 @@ def anchor(heading: str) -> str:
 
 
 def broken(page: Path, root: Path) -> list[str]:
-    """The relative links of a page that lead nowhere, each with the reason."""
+    """Relative links of a page without a target, each with the reason."""
     wrong = []
     for target in links(page):
         if re.match(r"[a-z][a-z+.-]*:", target):

@@ -1,9 +1,9 @@
-"""The examples of a page of documentation, as something that can be run.
+"""Executable examples of a documentation page.
 
-Blocks marked `python` run one after the other in one namespace, but for those whose first line is
+Blocks marked `python` run one after the other in one namespace, except those whose first line is
 the comment `# name.py`: they are files of that name, for commands to use. So are blocks marked
 `sql` that begin with `-- name.sql`. Blocks marked `console` hold commands after `$ `, continued
-after `> `, each followed by what it prints; `...` stands for anything.
+after `> `, each followed by its output; `...` stands for anything.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FILES = {"python": re.compile(r"# (\w+\.py)\n"), "sql": re.compile(r"-- (\w+\.s
 
 @dataclass
 class Command:
-    """A command of a page, and what it should print."""
+    """A command of a page, and its expected output."""
 
     text: str
     expected: str
@@ -36,14 +36,14 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        """The file that the block is, if it is one."""
+        """The file name of the block, if it is a file."""
         pattern = _FILES.get(self.kind)
         named = pattern.match(self.text) if pattern else None
         return named[1] if named else None
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """The blocks of a page that can be run, in order."""
+    """The executable blocks of a page, in order."""
     text = page.read_text()
     for found in _BLOCK.finditer(text):
         kind, body = found[1], found[2]
@@ -67,6 +67,6 @@ def _commands(body: str) -> list[Command]:
 
 
 def same(expected: str, printed: str) -> bool:
-    """Whether a command printed what it should."""
+    """True if a command printed the expected output."""
     pattern = re.escape(expected.strip()).replace(r"\.\.\.", ".*?")
     return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None

@@ -1,4 +1,4 @@
-"""The pictures of what things mean, drawn from what the oracle says."""
+"""The pictures of the concept pages, drawn from the oracle's results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ START = micros(NOON - datetime(1970, 1, 1, tzinfo=UTC))
 def counting(
     window: AnyWindow, commits: list[list[tuple[str, int]]]
 ) -> tuple[hr.Aggregation, list[Event]]:
-    """Rows counted by key and window: a key and a second after noon each, by commit."""
+    """A count by key and window of rows, each a key and a second after noon, by commit."""
     app = hr.App("picture")
     source = app.topic("events", schema="k string, at timestamp", event_time="at")
     step = hr.aggregate(source, by="k", window=window, lateness=LATENESS, n=hr.count())
@@ -48,7 +48,7 @@ def second(moment: int) -> float:
 
 
 def windows() -> Sheet:
-    """The same events in four kinds of windows."""
+    """The same events in each kind of window."""
     seconds = [4, 9, 16, 19, 33, 36, 52]
     kinds: dict[str, AnyWindow] = {
         "tumbling 20 s": hr.tumbling(20 * SECOND),
@@ -91,7 +91,7 @@ def windows() -> Sheet:
 
 
 def _lanes(panes: list[Pane]) -> dict[tuple[int, int], int]:
-    """A lane for each, so that none lies over another."""
+    """A lane for each window, so that none overlaps another."""
     ends: list[int] = []
     found = {}
     for pane in panes:
@@ -105,7 +105,7 @@ COMMITS = [[5], [22, 30], [41], [36], [58], [28], [74], [50], [92], [31], [97], 
 
 
 def watermark() -> Sheet:
-    """What came in what order, where the frontier and the watermark were, and what was late."""
+    """Rows in log order, the frontier, the watermark, and the late rows."""
     step, events = counting(hr.tumbling(20 * SECOND), [[("a", s) for s in c] for c in COMMITS])
     found = meaning(step, events)
     late = {(event.commit, event.offset) for event, *_ in found.late}
@@ -147,15 +147,15 @@ def watermark() -> Sheet:
 
 
 def late() -> Sheet:
-    """What becomes of a row, by how far the frontier is when it comes."""
+    """The fate of a row, by the frontier that it meets."""
     sheet = Sheet(720, 150, "A window, its delay and its grace, along the frontier")
     size = 60.0
     delay, grace = (s.total_seconds() for s in (LATENESS.delay, LATENESS.grace))
     edges = [0.0, size, size + delay, size + delay + grace, 135.0]
     names = ["the window 12:00:00 to 12:01:00", "delay", "grace", "closed"]
-    told = ["rows are counted", "", "rows amend it", "rows are late"]
+    labels = ["rows are counted", "", "rows correct it", "rows are late"]
     for (a, b), name, said, colour in zip(
-        itertools.pairwise(edges), names, told, (GREEN, GREEN, ORANGE, RED), strict=True
+        itertools.pairwise(edges), names, labels, (GREEN, GREEN, ORANGE, RED), strict=True
     ):
         x, width = 24 + a * 5, (b - a) * 5
         sheet.bar(x, 44, width, 34, colour, name)
@@ -172,7 +172,7 @@ def late() -> Sheet:
 
 
 def panes() -> Sheet:
-    """One window as each commit left it, and what pane that was."""
+    """One window after each commit, with the kind of its pane."""
     commits = [[3], [20, 41], [55], [64], [38], [72], [50, 52], [95], [12], [112], [8]]
     step, events = counting(hr.tumbling(60 * SECOND), [[("a", s) for s in c] for c in commits])
     sheet = Sheet(720, 250, "A window grows early, fires on time, is amended late, and is final")
@@ -207,7 +207,7 @@ def panes() -> Sheet:
 
 
 def arrival() -> Sheet:
-    """When things happened, and when they came in."""
+    """Events by event time and by arrival."""
     pairs = [(2, 5), (8, 11), (15, 33), (20, 22), (29, 36), (34, 35), (41, 75), (52, 55), (60, 63)]
     sheet = Sheet(720, 190, "Events on the line of when they happened, and of when they came in")
 
@@ -233,7 +233,7 @@ def arrival() -> Sheet:
 
 
 def leaderboard() -> Sheet:
-    """Who was on which place of a live board after each commit."""
+    """The ranks of a live board after each commit."""
     names = ("ann", "ben", "cat", "dan")
     order = ["a", "b", "a", "c", "c", "d", "c", "a", "d", "d", "b", "d", "d", "b", "b", "b"]
     commits = [[({n[0]: n for n in names}[key], at)] for at, key in enumerate(order)]

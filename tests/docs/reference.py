@@ -1,4 +1,4 @@
-"""The pages of docs/reference that are made from the code: commands, Python, settings, errors.
+"""The generated pages of docs/reference: commands, Python, settings, errors.
 
 `scripts/reference` writes them. A test fails when they are out of date.
 """
@@ -44,9 +44,9 @@ def _commands() -> str:
     root: Any = typer.main.get_command(app)
     lines = [
         "# Commands\n",
-        "Errors go to standard error and say what to do next. A mistake in what was asked for "
-        "exits with 2, any other failure with 1. `--json` prints JSON on standard output, and "
-        "nothing else.\n",
+        "Errors go to standard error and say what to do next. A mistake in the command or its "
+        "input exits with 2, any other failure with 1. `--json` prints JSON on standard output, "
+        "and nothing else.\n",
     ]
     for name in sorted(COMMANDS):
         _describe(root.get_command(typer.Context(root), name), f"headrace {name}", lines)
@@ -54,7 +54,7 @@ def _commands() -> str:
 
 
 def _describe(command: Any, name: str, lines: list[str]) -> None:
-    # Typer brings a click of its own, whose classes are private to it.
+    # Typer bundles its own click, whose classes are private.
     if hasattr(command, "commands"):
         for child in sorted(command.commands):
             _describe(command.commands[child], f"{name} {child}", lines)
@@ -73,7 +73,7 @@ def _describe(command: Any, name: str, lines: list[str]) -> None:
 
 
 def _settings() -> str:
-    """A table of the topic settings; what each means is the text below it in the class."""
+    """A table of the topic settings, each with the text below its field."""
     texts = field_texts(TopicSettings)
     default = TopicSettings().to_text()
     lines = [
@@ -116,8 +116,8 @@ def _mistakes() -> str:
     lines = [
         "# Mistakes and their errors\n",
         "A mistake in a declaration is found when Python runs that line, before Spark starts. The "
-        "error names the line, what was given, and the nearest fix. Each error below is that of "
-        "the line above it, after these declarations. A test compares them.\n",
+        "error names the line, the wrong value and the nearest fix. Each example below is a line "
+        "after these declarations, and the error that it raises. A test compares them.\n",
         code(DECLARED.strip()),
     ]
     for mistake in mistakes():

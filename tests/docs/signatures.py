@@ -25,12 +25,12 @@ _STARS: dict[Any, str] = {
 
 
 def code(*lines: str) -> str:
-    """A block of Python that the tests of the pages do not run, since it is marked `py`."""
+    """A block of Python, marked `py` so that the tests of the pages do not run it."""
     return "\n".join(["```py", *lines, "```\n"])
 
 
 def signature(name: str, function: Any, *, method: bool = False) -> str:
-    """A definition in one line, or in a line for each argument where it is long."""
+    """A definition in one line, or with a line per argument if it is long."""
     found = inspect.signature(function)
     known = getattr(inspect.unwrap(function), "__globals__", {})
     arguments = list(_arguments(found, known, skip=1 if method else 0))
@@ -93,12 +93,12 @@ def _default(value: Any) -> str:
         return f"hr.{type(value).__name__.upper()}"
     if callable(value):
         return str(getattr(value, "__name__", "..."))
-    # A factory of dataclasses: its value differs from one object to the next.
+    # A default factory: its value differs between objects.
     return "..." if repr(value).startswith("<") else repr(value)
 
 
 def _span(value: timedelta) -> str:
-    """A duration as one would write it, in the largest unit that divides it."""
+    """A duration as a user would write it, in the largest unit that divides it."""
     for unit in ("days", "hours", "minutes", "seconds", "milliseconds"):
         count, rest = divmod(value, timedelta(**{unit: 1}))
         if count and not rest:
@@ -107,7 +107,7 @@ def _span(value: timedelta) -> str:
 
 
 def fields(kind: Any) -> str:
-    """The fields of a dataclass or the values of an enumeration, as a class with them."""
+    """The fields of a dataclass, or the values of an enumeration, as a class."""
     lines = [f"class {kind.__name__}:"]
     texts = field_texts(kind)
     if isinstance(kind, enum.EnumType):
@@ -136,7 +136,7 @@ def field_texts(kind: Any) -> dict[str, str]:
 
 
 def constant_text(module: str, name: str, value: Any) -> str:
-    """The text below a constant in its module, or else that of its type."""
+    """The text below a constant in its module, or the docstring of its type."""
     tree = ast.parse(inspect.getsource(sys.modules[module]))
     return _texts(tree.body).get(name) or inspect.getdoc(type(value)) or ""
 
@@ -173,7 +173,7 @@ def is_member(value: Any) -> bool:
 
 
 def text(value: Any) -> str:
-    """A docstring, possibly that of the method it overrides."""
+    """A docstring, or that of the overridden method."""
     return inspect.getdoc(value) or ""
 
 

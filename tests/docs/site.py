@@ -1,7 +1,7 @@
-"""The docs site: what is in the repository as pages, their navigation, and the generator.
+"""The docs site: its pages, their navigation, and the generator's settings.
 
 `make docs` builds it. Pages are written to be read on GitHub; here they are copied to one folder,
-with README.md as the home page, and their links follow.
+with README.md as the home page, and their links are adapted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BUILD = ROOT / "build" / "docs"
 Nav = list[dict[str, "str | Nav"]]
 
 _HOME = {"README.md": "index.md"}
-"""Pages of the root folder under another name on the site."""
+"""Pages of the root folder that have another name on the site."""
 
 _FROM_ROOT = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 
@@ -50,7 +50,7 @@ def stage(folder: Path) -> None:
 
 
 def from_root(text: str) -> str:
-    """A page of the root folder, with its links as they are on the site."""
+    """A page of the root folder, with its links adapted to the site."""
     text = re.sub(r"(\]\(|src=\"|srcset=\")docs/", r"\1", text)
     text = text.replace("](decisions)", "](decisions/README.md)")
     return text.replace("](README.md", "](index.md")
@@ -109,7 +109,7 @@ def title(page: Path) -> str:
 
 
 def _toml(nav: Nav) -> str:
-    """A list of inline tables. TOML's basic strings are written as JSON's."""
+    """A list of inline tables. TOML's basic strings have the syntax of JSON's."""
     entries = []
     for entry in nav:
         for name, value in entry.items():

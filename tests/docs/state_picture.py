@@ -1,4 +1,4 @@
-"""The picture of what joins and state hold in a long run, drawn from what `bench state` found."""
+"""The picture of the state of joins and Python functions in a long run, from `bench state`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def state() -> Sheet:
 
 
 def _curve(sheet: Sheet, held: Sequence[int], bottom: float, colour: str) -> None:
-    """What was held after each batch, from nothing at the bottom to the most at the top."""
+    """A line of the values after each batch, from 0 at the bottom to the maximum at the top."""
     most, step = max(held), WIDTH / len(held)
     points = [
         (round(LEFT + step * (n + 1), 1), round(bottom - HEIGHT * value / most, 1))

@@ -1,4 +1,4 @@
-"""A sheet to draw on: a time axis, dots, bars, lines and words, written as SVG."""
+"""A canvas with a time axis, dots, bars, lines and words, written as SVG."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Sheet:
         )
 
     def legend(self, x: float, y: float, entries: Sequence[tuple[str, str]]) -> None:
-        """Dots with what each colour means, side by side."""
+        """A legend: a dot for each colour and its meaning, side by side."""
         for colour, words in entries:
             self.dot(x, y - 4, colour)
             self.text(x + 10, y, words, size=12)

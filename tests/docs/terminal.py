@@ -1,8 +1,7 @@
 """The README's terminal: a recorded run of the demo, as an animated SVG.
 
-`scripts/terminal` records it, and `scripts/pictures` draws it. Lines appear one after the other by
-CSS, which GitHub plays inside of a picture. Where animations are not wanted, all lines are there at
-once.
+`scripts/terminal` records it, and `scripts/pictures` draws it. CSS shows the lines one after the
+other, which GitHub plays in a picture. Readers who turned animations off see all lines at once.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ PAPER, BAR, INK, DIM = "#0f1720", "#1b2733", "#d7e0e8", "#7f909f"
 GREEN, BLUE, ORANGE, RED = "#5ac18e", "#6cb0f0", "#e5a24a", "#e8837c"
 _LEFT, _TOP, _LINE, _WIDTH = 20, 62, 19, 860
 _TYPED, _PAUSE, _STEP = 0.9, 0.3, 0.2
-"""Seconds: for the command to be typed, before its first line, and between lines."""
+"""Seconds to type the command, before its first line, and between lines."""
 
 _COLOURS = [
     (r"✓", GREEN),
@@ -89,8 +88,10 @@ def _coloured(line: str) -> str:
 
 
 def terminal() -> Terminal:
-    """The most viewed pages and the recount, without progress and times, which say more about
-    the machine than about headrace."""
+    """The most viewed pages and the recount.
+
+    Progress and times are left out: they depend on the machine.
+    """
     recorded = RECORD.read_text().rstrip().splitlines()
     start = recorded.index("most viewed")
     pages = recorded[start : start + 7]

@@ -1,4 +1,4 @@
-"""Every link of the pages leads somewhere."""
+"""Every link of the docs has a target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every example in README.md and docs/ runs, and prints what it says."""
+"""Every example in README.md and docs/ runs, and prints what the page shows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _LONG = {
     "docs/how-to/write-a-pipeline-in-sql.md",
     "docs/tutorial.md",
 }
-"""Pages that start Spark again and again, or several brokers."""
+"""Pages that start Spark several times, or several brokers."""
 
 
 def _parameter(page: Path) -> Any:
@@ -53,7 +53,7 @@ def _parameter(page: Path) -> Any:
 
 
 def end_servers(folder: Path, namespace: dict[str, Any]) -> None:
-    """End what a page started, and did not come to end."""
+    """Stop servers that a failed page left running."""
     Cluster(folder / "kafka-data").down()
     for value in namespace.values():
         if isinstance(value, Standalone):
@@ -68,7 +68,7 @@ def test_the_examples_of_a_page_do_what_they_say(
     monkeypatch.delenv("HEADRACE_LOG", raising=False)
     bin_folder = str(Path(sys.executable).parent)
     environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "COLUMNS": "100"}
-    # A page may start a Kafka, and others may have one too.
+    # A page may start a Kafka beside those of other tests.
     environment["HEADRACE_KAFKA_PORT"] = "0"
     namespace: dict[str, Any] = {"__name__": "page"}
     request.addfinalizer(lambda: end_servers(tmp_path, namespace))

@@ -1,4 +1,4 @@
-"""The pictures are what the program draws, and the pages show them."""
+"""The stored pictures are up to date, and the pages show them."""
 
 from __future__ import annotations
 

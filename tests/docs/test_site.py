@@ -1,4 +1,4 @@
-"""The docs site has every page, and its links hold. The generator itself is not needed."""
+"""The docs site has every page, and its links have targets. The generator itself is not needed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_links_from_the_root_follow_the_pages() -> None:
 
 
 def test_no_page_of_the_docs_needs_the_generator() -> None:
-    # Admonitions, content tabs and attribute lists would be shown as text on GitHub.
+    # GitHub would show admonitions, content tabs and attribute lists as text.
     for page in DOCS.rglob("*.md"):
         lines = page.read_text().splitlines()
         foreign = [x for x in lines if x.startswith(("!!! ", "??? ", "=== ", ":::"))]

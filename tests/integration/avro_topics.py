@@ -1,9 +1,9 @@
-"""Rows of a topic as a stream of Spark, written as Avro, read again, and sent to another topic.
+"""Read a topic as a Spark stream, write it as Avro, read that again, and send it to another topic.
 
     python -m tests.integration.avro_topics SERVERS CHECKPOINT
 
-Prints Spark's version, and what it makes of bytes that are no Avro. Jars are given to Spark when
-its Java starts, so this is a process of its own.
+Prints Spark's version, and Spark's result for bytes that are not Avro. Spark gets its jars when its
+Java starts, so this is a separate process.
 """
 
 from __future__ import annotations

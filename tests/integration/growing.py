@@ -1,8 +1,8 @@
-"""Runs a pipeline with so much output, and says how much memory its driver has had.
+"""Run a pipeline with a given amount of output, and report the memory of its driver.
 
     python -m tests.integration.growing FOLDER KIND ROWS
 
-prints the highest number of bytes that this process, the driver, has had at any moment.
+prints the peak memory of this process, the driver, in bytes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from headrace.runtime.session import SparkSettings
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 AT_ONCE = 20_000
-"""Rows of a commit, and of a batch: the same however many there are in all."""
+"""Rows per commit and per batch, for any total."""
 
 
 def rows(log: Log, topic: str, count: int, **columns: Callable[[range], list[object]]) -> None:
-    """Append so many rows, with an event time of now and the named columns made of numbers."""
+    """Append `count` rows, with the event time NOW and columns computed from row numbers."""
     schema = log.topic(topic).topic.schema
     assert schema is not None
     with log.producer() as producer:
@@ -51,12 +51,12 @@ def same(numbers: range) -> list[object]:
 
 
 def count_events(state: pa.Table, events: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """A row of output for each event, and no state worth the name."""
+    """Return a row for each event, and leave the state empty."""
     return state, events.select(["n", "at"])
 
 
 def pairs(app: hr.App, log: Log, size: int) -> None:
-    """Rows of one key: there are as many pairs as rows of the one times those of the other."""
+    """Rows of one key on both sides, so that every left row pairs with every right row."""
     left = app.topic("left", schema="k int, n int, at timestamp", event_time="at")
     right = app.topic("right", schema="k int, m int, at timestamp", event_time="at")
     made = hr.join(left, right, on="k", after=SECOND, delay=SECOND, prefix="right_", how="left")
@@ -67,7 +67,7 @@ def pairs(app: hr.App, log: Log, size: int) -> None:
 
 
 def crowd(app: hr.App, log: Log, size: int) -> None:
-    """One key with so many rows on the one side, and a row for all of them on the other."""
+    """One key with many rows on one side, and one row on the other that matches them all."""
     left = app.topic("left", schema="k int, n int, at timestamp", event_time="at")
     right = app.topic("right", schema="k int, m int, at timestamp", event_time="at")
     app.publish("out", hr.join(left, right, on="k", after=SECOND, delay=SECOND, prefix="right_"))
@@ -85,7 +85,7 @@ def exploded(app: hr.App, log: Log, size: int) -> None:
 
 
 def known(app: hr.App, log: Log, size: int) -> None:
-    """Rows that have waited for a table, and are ready all at once."""
+    """Rows that wait for a table, and become ready all at once."""
     events = app.topic("events", schema="k int, n int, at timestamp", event_time="at")
     users = app.topic("users", schema="id int, at timestamp", event_time="at", key="id")
     table = hr.table(users, key="id")
@@ -141,7 +141,7 @@ def create(app: hr.App, log: Log) -> None:
 
 
 def peak() -> int:
-    """The most bytes that this process has had."""
+    """The peak memory of this process in bytes."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert found is not None
     return int(found[1]) << 10
@@ -160,8 +160,8 @@ def main(folder: str, kind: str, size: str) -> None:
         ) as running:
             running.wait()
         out = "growing.out.changes" if kind == "tables" else "out"
-        told = sum(state.end for state in log.topic(out).partitions)
-        assert told >= int(size), told
+        published = sum(state.end for state in log.topic(out).partitions)
+        assert published >= int(size), published
     print(peak())
     sys.stdout.flush()
     os._exit(0)

@@ -1,4 +1,4 @@
-"""Other processes and small filesystems, for tests of what goes wrong with them."""
+"""Other processes and small filesystems, for tests of faults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def values(log: Log) -> list[bytes]:
 
 
 def python(script: str, *arguments: object) -> subprocess.Popen[str]:
-    """A Python of its own that runs the script."""
+    """Start a Python process that runs the script."""
     return started(
         subprocess.Popen(
             [sys.executable, "-W", "error", "-c", script, *map(str, arguments)],
@@ -29,7 +29,7 @@ def python(script: str, *arguments: object) -> subprocess.Popen[str]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # The same headrace as here, installed or not.
+            # With the same headrace as here, installed or not.
             env={**os.environ, "PYTHONPATH": str(Path(headrace.__file__).parents[1])},
             process_group=0,
         )
@@ -37,14 +37,14 @@ def python(script: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def answer(process: subprocess.Popen[str], said: str = "") -> Any:
-    """What the script printed, as JSON."""
+    """The script's output, parsed as JSON."""
     out, err = process.communicate(said, timeout=left())
     assert process.returncode == 0, err
     return json.loads(out)
 
 
 def mounted(folder: Path, size: str) -> bool:
-    """Whether there is now a filesystem of its own in the folder, of that size."""
+    """True if the folder is now a mounted filesystem of that size."""
     folder.mkdir()
     options = ["-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     return (

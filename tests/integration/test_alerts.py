@@ -1,4 +1,4 @@
-"""Alerts on a log: what is looked up, functions in Python, hot keys, and what is remembered."""
+"""Alerts on a log: lookups, Python rules, hot keys, and stored alert ids."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def own(card: str, usual: int, at: float = 0) -> dict[str, Any]:
     return {"card": card, "usual": usual, "changed": NOON + at * SECOND}
 
 
-def told(results: Results) -> list[str]:
+def alert_ids(results: Results) -> list[str]:
     return [row["alert"] for row in results.topic("alerts")]
 
 
@@ -81,19 +81,21 @@ def test_rules_see_what_a_table_says_when_an_event_is_looked_at() -> None:
         log.write("owners", own("x", 10), own("y", 100))
         log.write("payments", pay("a", 1, 30), pay("b", 2, 30, "y"), pay("c", 3, 30, "unknown"))
         results = log.run(app, spark=shuffling(2))
-        assert told(results) == ["a:dear"]
+        assert alert_ids(results) == ["a:dear"]
         assert results.topic("alerts")[0]["value"] == 10.0
         assert results.law("alerts").rows == 3, "a table is no stream of events"
 
         log.write("owners", own("y", 9, 10))
-        log.write("owners", own("x", 1, -10))  # valid from before, so not the newest
+        log.write("owners", own("x", 1, -10))  # valid from earlier, so not the newest
         log.write("payments", pay("d", 4, 21), pay("e", 5, 19, "y"))
-        assert told(log.run(app, spark=shuffling(2))) == ["a:dear", "d:dear", "e:dear"]
+        assert alert_ids(log.run(app, spark=shuffling(2))) == ["a:dear", "d:dear", "e:dear"]
 
         with log.log.producer() as producer:
             producer.send("owners", None, key="x")
         log.write("payments", pay("f", 6, 99))
-        assert told(log.run(app, spark=shuffling(2)))[3:] == [], "nothing is known of it any more"
+        assert alert_ids(log.run(app, spark=shuffling(2)))[3:] == [], (
+            "nothing is known of it any more"
+        )
 
 
 def test_a_rule_may_call_a_vectorised_function_in_python() -> None:
@@ -131,7 +133,7 @@ def test_an_event_without_an_id_is_known_by_its_place_in_the_log() -> None:
         start(app, log)
         log.write("payments", pay("a", 1), pay(None, 2, 9), pay(None, 3, 9, None))
         results = log.run(app, spark=shuffling(2))
-        assert told(results) == ["0/1:big", "0/2:big"]
+        assert alert_ids(results) == ["0/1:big", "0/2:big"]
         assert [row["evidence"] for row in results.topic("alerts")] == [["a", None], [None]]
 
 
@@ -167,8 +169,8 @@ def test_what_is_remembered_is_bounded_however_many_alerts_there_are() -> None:
                     )  # fmt: skip
 
         results = log.run(app, spark=shuffling(1), max_commits=4, crash_point=count)
-        assert len(told(results)) == len(set(told(results))) == 800
-    # Those of the last ten seconds, and of the newest moment.
+        assert len(alert_ids(results)) == len(set(alert_ids(results))) == 800
+    # Events of the last ten seconds, and of the newest moment.
     assert max(held) <= 40
     assert len(held) >= 10
 
@@ -191,7 +193,7 @@ def test_rows_that_are_made_of_one_event_are_in_its_order() -> None:
         log.write(carts, {"cart": "a", "who": "x", "cut": 1, "items": [1, 3, 9], "at": NOON})
         log.write(carts, {"cart": "b", "who": "x", "cut": 1, "items": [9, 8], "at": NOON + SECOND})
         results = log.run(app, spark=shuffling(2))
-        # Those of one branch come before those of the next: 1 3 9, 9, and 9 8, 9.
+        # Rows of one branch precede those of the next: 1 3 9, 9, and 9 8, 9.
         assert [(row["alert"], row["value"]) for row in results.topic("alerts")] == [("b:down", 8)]
         assert results.law("alerts").counted == 7
 
@@ -206,7 +208,7 @@ def test_a_topic_that_goes_by_arrival_has_alerts_too() -> None:
         log.pass_time(60 * SECOND)
         log.write("payments", pay("d", 61))
         results = log.run(app, spark=shuffling(2), max_commits=1)
-        assert told(results) == ["c:many"]
+        assert alert_ids(results) == ["c:many"]
         assert [row["payment"] for row in results.topic("late")] == ["late"]
         assert results.law("alerts").holds
 
@@ -223,12 +225,12 @@ def test_what_late_events_ids_used_again_and_both_ends_come_to_is_the_oracles(
     script: list[list[tuple[str, int, float]]] = [
         [("a", 1, 0), ("b", 2, 5)],
         [("c", 3, 10)],  # the first is just within its recent past
-        [("d", 1, 7)],  # comes after one that it is before, and is in its recent past
+        [("d", 1, 7)],  # arrives after a later event, and is in its recent past
         [("e", 4, 10.000001), ("f", 4, 5)],
-        [("g", 1, 70)],  # the first can still be looked at
+        [("g", 1, 70)],  # the first can still be evaluated
         [("h", 5, 11), ("i", 0, 10.5)],
         [("z", 1, 300)],
-        [("c", 3, 301), ("y", 2, 240), ("x", 1, 239.999999)],  # an id again, just late, in time
+        [("c", 3, 301), ("y", 2, 240), ("x", 1, 239.999999)],  # a repeated id, just late, in time
         [("w", 9, 302), ("c", 3, 302)],
     ]
     with scripted_log(start=NOON + timedelta(hours=1)) as log:
@@ -237,7 +239,7 @@ def test_what_late_events_ids_used_again_and_both_ends_come_to_is_the_oracles(
             log.write(events, *rows)
         results = log.run(app, spark=shuffling(2), max_commits=max_commits)
         found = check_alerts("alerts", step, JUDGES, results, late="late")
-    told = [row["alert"] for row in found.alerts]
-    assert told.count("c:many") == 2, "each of its events is told of once"
+    alert_ids = [row["alert"] for row in found.alerts]
+    assert alert_ids.count("c:many") == 2, "each of its events has one alert"
     assert len(found.late) == 2
     assert found.again

@@ -1,4 +1,4 @@
-"""The commonest values of a window, estimated: no count is further off than it says."""
+"""The most frequent values of a window, estimated: every count is within its error bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No flipped bit in the catalog changes an answer in silence."""
+"""A flipped bit in the catalog never changes an answer in silence."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fill(log: FileLog, clock: VirtualClock) -> None:
 
 
 def answers(folder: Path) -> Any:
-    """All that the log has to say."""
+    """All answers that the log can give."""
     with FileLog(folder, clock=VirtualClock(NOW), create=False) as log:
         return (
             [log.topic(t.name) for t in log.topics()],
@@ -65,7 +65,7 @@ def flip(data: bytes, choose: random.Random) -> bytes:
 
 
 def flips(folder: Path, name: str, count: int) -> int:
-    """Flip one bit at a time; returns how often that was noticed."""
+    """Flip one bit at a time; returns the number of flips that were detected."""
     right = answers(folder)
     kept = {path: path.read_bytes() for path in folder.glob(f"{FILE_NAME}*")}
     choose = random.Random(15)

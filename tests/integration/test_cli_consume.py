@@ -1,4 +1,4 @@
-"""Records are printed from where to where one asked, and groups move on by exactly as much."""
+"""`consume` prints the requested range, and moves group offsets by exactly that much."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def values(records: list[Any]) -> list[str]:
     return [record["value"] for record in records]
 
 
-# Alone
+# Without a group
 
 
 def test_everything_is_printed_and_then_it_stops(cli: Cli) -> None:
@@ -165,7 +165,7 @@ def test_a_typed_row_is_printed_as_an_object(cli: Cli) -> None:
     assert (record["key"], record["value"]) == (1, row)
 
 
-# In a group
+# With a group
 
 
 def lag(cli: Cli, group: str = "g") -> int:
@@ -205,7 +205,7 @@ def test_from_is_for_partitions_where_the_group_has_not_been(cli: Cli) -> None:
 
 
 def test_the_partitions_of_a_dead_member_are_waited_for(cli: Cli) -> None:
-    # On a clock of its own a consumer has no heartbeat, so this one is as good as killed.
+    # With a virtual clock a consumer has no heartbeat, so this one is as good as killed.
     clock = VirtualClock(SystemClock().now())
     dead = open_log(cli.url, clock=clock)
     dead.consumer("t", group="g", session=timedelta(seconds=1))

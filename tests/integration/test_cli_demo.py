@@ -1,4 +1,4 @@
-"""The demo runs to its end by itself, and its recount can tell."""
+"""The demo runs to its end by itself, and its recount detects a wrong count."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_demo_counts_page_views_and_the_recount_agrees(tmp_path: Path) -> No
         *("hits_per_minute", EVENTS, len(late)),
     )
 
-    # And it can fail: one count in the view, made wrong by hand, is found.
+    # It can also fail: it finds one wrong count in the view.
     folder = Path(cli.url.removeprefix("file:"))
     db = apsw.Connection(str(folder / "views" / "pageviews.db"))
     db.execute("UPDATE _headrace_panes_hits_per_minute SET hits = hits + 1 WHERE rowid = 7")
@@ -66,15 +66,15 @@ def test_the_demo_of_fraud_finds_all_that_its_rules_mean(tmp_path: Path) -> None
     process = cli.start(*words)
     out, err = (text.decode() for text in process.communicate(timeout=left()))
     assert (process.returncode, err) == (0, ""), out + err
-    told = json.loads(out)
-    assert told["holds"]
-    assert [rule["recall"] for rule in told["rules"]] == [1.0, 1.0, 1.0]
-    assert all(rule["meant"] for rule in told["rules"])
-    passed = told["let_through"]
+    report = json.loads(out)
+    assert report["holds"]
+    assert [rule["recall"] for rule in report["rules"]] == [1.0, 1.0, 1.0]
+    assert all(rule["meant"] for rule in report["rules"])
+    passed = report["let_through"]
     assert passed["caught"] > 0
     money = [passed[kind]["money"] for kind in ("alerted", "hourly", "all")]
     assert money == sorted(money)
-    assert set(told["latency"]) == {"p50", "p95", "p99"}
+    assert set(report["latency"]) == {"p50", "p95", "p99"}
     alerts = cli.records("fraud.alerts")
     assert len({alert.value["alert"] for alert in alerts}) == len(alerts)
 
@@ -89,7 +89,7 @@ def test_on_a_terminal_the_demo_is_drawn_until_ctrl_c_and_the_rest_is_counted(
     while b"all pages" not in seen:
         seen += os.read(terminal, 1 << 16)
     process.send_signal(signal.SIGINT)
-    with contextlib.suppress(OSError):  # which is how the end of a terminal shows
+    with contextlib.suppress(OSError):  # which is how a closed terminal appears
         while more := os.read(terminal, 1 << 16):
             seen += more
     os.close(terminal)
@@ -103,7 +103,7 @@ def test_on_a_terminal_the_demo_is_drawn_until_ctrl_c_and_the_rest_is_counted(
 
 
 def _on_a_terminal(cli: Cli, *words: str) -> tuple[subprocess.Popen[bytes], int]:
-    """A command that has a terminal, of a usual size, and the other end of it."""
+    """A command with a terminal of the usual size, and the other end of that terminal."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
     process = started(

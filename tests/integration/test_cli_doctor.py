@@ -41,7 +41,7 @@ def cli(tmp_path: Path) -> Cli:
 
 
 def sell(cli: Cli, times: int) -> None:
-    """Ten orders, sent so often."""
+    """Send the same ten orders this many times."""
     with cli.open() as log:
         for _ in range(times):
             with log.producer() as producer:
@@ -56,11 +56,11 @@ def test_a_healthy_application_exits_with_0(cli: Cli) -> None:
     assert shown.startswith("shop is not running\n")
     assert "it has not run yet; backlog: 10 rows in 1 commit" in shown
     assert shown.endswith("Nothing is wrong. Examined all 10 rows of topic orders, in 1 commit\n")
-    told = cli.json("doctor", f"{cli.folder}/shop.py:app")
-    assert (told["app"], told["healthy"], told["running"], told["findings"]) == (
+    report = cli.json("doctor", f"{cli.folder}/shop.py:app")
+    assert (report["app"], report["healthy"], report["running"], report["findings"]) == (
         "shop", True, None, [],
     )  # fmt: skip
-    (step,) = told["steps"]
+    (step,) = report["steps"]
     assert (step["step"], step["lag"], step["lag_commits"]) == ("sales", 10, 1)
     assert [wait["name"] for wait in step["waits"]] == ["never run"]
 
@@ -70,19 +70,19 @@ def test_what_is_wrong_is_shown_and_exits_with_1(cli: Cli) -> None:
     shown = cli.run("doctor", f"{cli.folder}/shop.py:app", code=1).stdout
     assert "\norders: duplicates\n" in shown
     assert '3 times, first in commit 1, last in 3: {"item": "[pen]", "price": 1.5' in shown
-    told = json.loads(cli.run("doctor", f"{cli.folder}/shop.py:app", "--json", code=1).stdout)
-    (finding,) = told["findings"]
+    report = json.loads(cli.run("doctor", f"{cli.folder}/shop.py:app", "--json", code=1).stdout)
+    (finding,) = report["findings"]
     assert (finding["name"], finding["subject"]) == ("duplicates", "orders")
     assert (finding["events"], finding["copies"], finding["rows"]) == (10, 20, 30)
     assert finding["remedy"]
     assert finding["evidence"]
-    assert told["looked_at"] == ["all 30 rows of topic orders, in 3 commits"]
+    assert report["looked_at"] == ["all 30 rows of topic orders, in 3 commits"]
 
 
 def test_how_many_rows_are_looked_at_can_be_said(cli: Cli) -> None:
     sell(cli, 3)
-    told = cli.json("doctor", f"{cli.folder}/shop.py:app", "--rows", "10")
-    assert told["looked_at"] == ["the newest 10 of 30 rows of topic orders, in 1 commit"]
+    report = cli.json("doctor", f"{cli.folder}/shop.py:app", "--rows", "10")
+    assert report["looked_at"] == ["the newest 10 of 30 rows of topic orders, in 1 commit"]
 
 
 def test_a_log_that_is_not_there_is_not_made(cli: Cli, tmp_path: Path) -> None:

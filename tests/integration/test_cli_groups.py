@@ -1,4 +1,4 @@
-"""Groups are listed, described, moved and forgotten from the command line."""
+"""`groups` lists, describes, resets and deletes groups."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def test_a_log_without_groups_lists_none_and_says_how_to_make_one(tmp_path: Path
 
 
 def test_describe_shows_lag_by_partition_in_records_and_seconds(cli: Cli) -> None:
-    told = cli.json("groups", "describe", "g")
-    assert [set(lag) for lag in told["lags"]] == 2 * [
+    described = cli.json("groups", "describe", "g")
+    assert [set(lag) for lag in described["lags"]] == 2 * [
         {"topic", "partition", "committed", "end", "records", "seconds", "member"}
     ]
-    assert sum(lag["records"] for lag in told["lags"]) == told["lag"] == 6
-    assert sum(lag["committed"] for lag in told["lags"]) == 4
+    assert sum(lag["records"] for lag in described["lags"]) == described["lag"] == 6
+    assert sum(lag["committed"] for lag in described["lags"]) == 4
     shown = cli.run("groups", "describe", "g").stdout
     assert "no members" in shown
     assert "6 records" in shown
@@ -55,9 +55,9 @@ def test_describe_marks_members_that_have_nothing_to_do(cli: Cli) -> None:
         for _ in range(3):
             for member in members:
                 member.poll(max_records=1)
-        told = cli.json("groups", "describe", "g")
-        assert sorted(member["idle"] for member in told["members"]) == [False, False, True]
-        assert all(member["heartbeat"].endswith("Z") for member in told["members"])
+        described = cli.json("groups", "describe", "g")
+        assert sorted(member["idle"] for member in described["members"]) == [False, False, True]
+        assert all(member["heartbeat"].endswith("Z") for member in described["members"])
         shown = cli.run("groups", "describe", "g").stdout
         assert shown.count(IDLE) == 1
         assert "t/0" in shown and "t/1" in shown
@@ -69,17 +69,17 @@ def test_describe_marks_members_that_have_nothing_to_do(cli: Cli) -> None:
 
 
 def test_reset_moves_a_group(cli: Cli) -> None:
-    told = cli.json("groups", "reset", "g", "--topic", "t", "--to", "earliest")
-    assert (told["group"], told["topic"], told["dry_run"]) == ("g", "t", False)
-    assert sum(moved["before"] for moved in told["offsets"].values()) == 4
-    assert {moved["after"] for moved in told["offsets"].values()} == {0}
+    described = cli.json("groups", "reset", "g", "--topic", "t", "--to", "earliest")
+    assert (described["group"], described["topic"], described["dry_run"]) == ("g", "t", False)
+    assert sum(moved["before"] for moved in described["offsets"].values()) == 4
+    assert {moved["after"] for moved in described["offsets"].values()} == {0}
     assert cli.json("groups", "describe", "g")["lag"] == 10
     assert len(cli.lines("consume", "t", "--group", "g")) == 10
 
 
 def test_a_dry_run_only_says_where_it_would_go(cli: Cli) -> None:
-    told = cli.json("groups", "reset", "g", "--topic", "t", "--to", "latest", "--dry-run")
-    assert sum(moved["after"] for moved in told["offsets"].values()) == 10
+    described = cli.json("groups", "reset", "g", "--topic", "t", "--to", "latest", "--dry-run")
+    assert sum(moved["after"] for moved in described["offsets"].values()) == 10
     done = cli.run("groups", "reset", "g", "--topic", "t", "--to", "latest", "--dry-run")
     assert "Nothing was changed" in done.stderr
     assert cli.json("groups", "describe", "g")["lag"] == 6

@@ -1,4 +1,4 @@
-"""A Kafka of one's own from the command line, and what can go wrong with it."""
+"""`headrace kafka`: a local cluster, and its failures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Kafka(Cli):
         super().__init__(folder)
         self.data = ["--data", str(folder / "kafka")]
 
-    def told(self, *words: str) -> Any:
+    def answer(self, *words: str) -> Any:
         return self.json("kafka", *words, *self.data)
 
     def refused(self, *words: str, code: int) -> str:
@@ -48,7 +48,7 @@ def cli(tmp_path: Path) -> Iterator[Kafka]:
 
 
 def test_a_broker_is_started_once_and_has_its_data_again_after_a_stop(cli: Kafka) -> None:
-    first = cli.told("up", "--port", "0")
+    first = cli.answer("up", "--port", "0")
     (broker,) = first["brokers"]
     assert first["up"] and broker["alive"] and broker["joined"]
     assert first["url"] == f"kafka://127.0.0.1:{broker['port']}"
@@ -56,7 +56,7 @@ def test_a_broker_is_started_once_and_has_its_data_again_after_a_stop(cli: Kafka
     again = cli.run("kafka", "up", *cli.data)
     assert "up already, with 1 broker" in again.stderr
     assert first["url"] in again.stderr
-    assert cli.told("status") == first
+    assert cli.answer("status") == first
 
     tool = [*cli.data, "topics", "--create", "--topic", "kept", "--partitions", "3"]
     code, out, err = ended_tool(cli, *tool)
@@ -64,23 +64,23 @@ def test_a_broker_is_started_once_and_has_its_data_again_after_a_stop(cli: Kafka
     producer = Producer({"bootstrap.servers": first["servers"]})
     producer.produce("kept", b"a value", partition=2)
     assert producer.flush(30) == 0
-    led = cli.told("status")
+    led = cli.answer("status")
     assert led["brokers"][0]["leads"] == led["brokers"][0]["in_sync"] == 3
     assert {"topic": "kept", "partition": 2, "leader": 1, "replicas": [1], "in_sync": [1]} in led[
         "partitions"
     ]
 
-    assert cli.told("down") == {"stopped": True, "removed": False}
-    assert cli.told("down") == {"stopped": False, "removed": False}
-    stopped = cli.told("status")
+    assert cli.answer("down") == {"stopped": True, "removed": False}
+    assert cli.answer("down") == {"stopped": False, "removed": False}
+    stopped = cli.answer("status")
     assert not stopped["up"]
     assert stopped["brokers"][0]["pid"] is None
     assert "down" in cli.run("kafka", "status", *cli.data).stdout
 
-    # A kill is another way to stop.
-    assert cli.told("up")["url"] == first["url"]
-    os.kill(cli.told("status")["brokers"][0]["pid"], signal.SIGKILL)
-    assert cli.told("up")["url"] == first["url"]
+    # A kill also stops it.
+    assert cli.answer("up")["url"] == first["url"]
+    os.kill(cli.answer("status")["brokers"][0]["pid"], signal.SIGKILL)
+    assert cli.answer("up")["url"] == first["url"]
     consumer = Consumer(
         {"bootstrap.servers": first["servers"], "group.id": "g", "auto.offset.reset": "earliest"}
     )
@@ -89,8 +89,8 @@ def test_a_broker_is_started_once_and_has_its_data_again_after_a_stop(cli: Kafka
     consumer.close()
 
     assert "--yes" in cli.refused("down", "--remove", code=2)
-    assert cli.told("down", "--remove", "--yes") == {"stopped": True, "removed": True}
-    assert cli.told("status")["brokers"] == []
+    assert cli.answer("down", "--remove", "--yes") == {"stopped": True, "removed": True}
+    assert cli.answer("status")["brokers"] == []
 
 
 def ended_tool(cli: Kafka, *words: str) -> tuple[int, str, str]:
@@ -112,17 +112,17 @@ def test_a_folder_may_have_any_letters_in_its_name(
     monkeypatch.setenv("LC_ALL", locale)
     folder = cli.folder / "józef's \\u006b \N{WATER WAVE}"
     cli.data = ["--data", str(folder)]
-    servers = cli.told("up", "--port", "0")["servers"]
+    servers = cli.answer("up", "--port", "0")["servers"]
     code, _, err = ended_tool(cli, *cli.data, "topics", "--create", "--topic", "kept")
     assert code == 0, err
     producer = Producer({"bootstrap.servers": servers})
     producer.produce("kept", b"a value")
     assert producer.flush(30) == 0
-    assert cli.told("down") == {"stopped": True, "removed": False}
+    assert cli.answer("down") == {"stopped": True, "removed": False}
     assert os.listdir(cli.folder) == [folder.name], "it is kept somewhere else"
     assert (folder / "node-1" / "data" / "kept-0").is_dir()
 
-    assert cli.told("up")["servers"] == servers
+    assert cli.answer("up")["servers"] == servers
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": "g", "auto.offset.reset": "earliest"}
     )
@@ -165,7 +165,7 @@ def test_a_tool_that_there_is_not_is_told_with_those_that_there_are(cli: Kafka) 
 
 
 def test_where_there_is_no_cluster_status_says_how_to_get_one(cli: Kafka) -> None:
-    assert cli.told("status") == {
+    assert cli.answer("status") == {
         "up": False,
         "url": None,
         "servers": "",
@@ -182,14 +182,14 @@ def test_a_port_in_use_is_refused(cli: Kafka) -> None:
         port = server.getsockname()[1]
         said = cli.refused("up", "--port", str(port), code=2)
     assert f"Port {port} of 127.0.0.1 cannot be used: Address already in use" in said
-    assert cli.told("status")["brokers"] == []
+    assert cli.answer("status")["brokers"] == []
 
 
 def test_a_port_past_the_last_one_is_refused(cli: Kafka) -> None:
     said = cli.refused("up", "--brokers", "3", "--port", "65534", code=2)
     assert "Port 65534 cannot be the first of 3: ports range from 1 to 65535" in said
     assert "65533" in said
-    assert cli.told("status")["brokers"] == []
+    assert cli.answer("status")["brokers"] == []
 
 
 def test_without_a_java_the_refusal_says_how_to_get_one(
@@ -236,7 +236,7 @@ def test_a_setting_that_kafka_refuses_is_told_in_its_words(
     done = cli.run("kafka", "up", "--port", "0", *words, *cli.data, code=cli_code(reason))
     assert reason in done.stderr
     assert "Exception" not in done.stderr
-    assert not cli.told("status")["up"]
+    assert not cli.answer("status")["up"]
 
 
 def cli_code(reason: str) -> int:
@@ -250,6 +250,6 @@ def test_a_full_disk_is_told_and_nothing_is_left_running(cli: Kafka, size: str) 
     try:
         said = cli.refused("up", "--port", "0", code=1)
         assert "No space left on device" in said
-        assert not answers(cli.told("status")["brokers"][0]["port"])
+        assert not answers(cli.answer("status")["brokers"][0]["port"])
     finally:
         subprocess.run(["umount", "-l", str(cli.folder / "kafka")], check=True)

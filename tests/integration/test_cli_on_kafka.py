@@ -21,8 +21,10 @@ def cli(tmp_path: Path, broker: ClusterState) -> Cli:
 
 
 def test_topics_are_made_filled_read_and_deleted(cli: Cli) -> None:
-    told = cli.run("topics", "create", "cli.orders", "--schema", "id string, n int", "--key", "id")
-    assert cli.url in told.stderr
+    output = cli.run(
+        "topics", "create", "cli.orders", "--schema", "id string, n int", "--key", "id"
+    )
+    assert cli.url in output.stderr
     cli.run("produce", "cli.orders", input='{"id":"a","n":1}\n{"id":"b","n":2}\n')
     shown = cli.json("topics", "describe", "cli.orders")
     assert (shown["schema"], shown["records"], shown["bytes"]) == ("id string, n int", 2, None)
@@ -41,9 +43,9 @@ def test_topics_are_made_filled_read_and_deleted(cli: Cli) -> None:
 def test_groups_are_listed_described_and_moved(cli: Cli) -> None:
     cli.fill("cli.numbers", [str(n) for n in range(10)], partitions=2)
     cli.run("consume", "cli.numbers", "--group", "cli.readers", "--max", "4")
-    told = cli.json("groups", "describe", "cli.readers")
-    assert (told["lag"], told["members"]) == (6, [])
-    assert sum(lag["committed"] or 0 for lag in told["lags"]) == 4
+    output = cli.json("groups", "describe", "cli.readers")
+    assert (output["lag"], output["members"]) == (6, [])
+    assert sum(lag["committed"] or 0 for lag in output["lags"]) == 4
     assert "6 records" in cli.run("groups", "describe", "cli.readers").stdout
     assert "cli.readers" in [group["name"] for group in cli.lines("groups", "list")]
     cli.run("groups", "reset", "cli.readers", "--topic", "cli.numbers", "--to", "earliest")
@@ -63,6 +65,6 @@ def test_without_a_broker_a_command_says_so_and_ends(tmp_path: Path) -> None:
     cli = Cli(tmp_path)
     (port,) = free(1)
     cli.url = f"kafka://127.0.0.1:{port}?timeout=2s"
-    told = cli.run("topics", "list", code=1).stderr
-    assert f"127.0.0.1:{port}" in told
-    assert "headrace kafka status" in told
+    output = cli.run("topics", "list", code=1).stderr
+    assert f"127.0.0.1:{port}" in output
+    assert "headrace kafka status" in output

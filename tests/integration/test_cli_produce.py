@@ -1,4 +1,4 @@
-"""Lines become records: each once, none in silence."""
+"""Lines become records: each once, and none is dropped in silence."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cli(tmp_path: Path) -> Cli:
     return cli
 
 
-# Plainly
+# Good lines
 
 
 def test_keys_and_values_are_stored_as_text_or_as_compact_json(cli: Cli) -> None:
@@ -72,10 +72,15 @@ def test_a_line_of_a_typed_topic_is_its_row(cli: Cli) -> None:
 
 def test_the_summary_counts_records_and_offsets(cli: Cli) -> None:
     (cli.folder / "in").write_text(numbers(0, 100))
-    told = cli.json("produce", "raw", "--file", str(cli.folder / "in"))
-    assert (told["topic"], told["records"], told["skipped"], told["already"]) == ("raw", 100, 0, 0)
-    assert told["bytes"] == len(numbers(0, 100))
-    parts = told["partitions"]
+    report = cli.json("produce", "raw", "--file", str(cli.folder / "in"))
+    assert (report["topic"], report["records"], report["skipped"], report["already"]) == (
+        "raw",
+        100,
+        0,
+        0,
+    )
+    assert report["bytes"] == len(numbers(0, 100))
+    parts = report["partitions"]
     assert sum(part["records"] for part in parts.values()) == 100
     assert all(part["first"] == 0 and part["end"] == part["records"] for part in parts.values())
     assert stored(cli, "raw") == list(range(100))
@@ -148,8 +153,8 @@ def test_a_bad_first_line_leaves_the_topic_as_it_was(
 def test_bad_lines_can_be_passed_over_and_are_kept_with_their_reasons(cli: Cli) -> None:
     bad = cli.folder / "bad.jsonl"
     text = lines({"id": 1}, {"id": "x"}) + "{\n" + lines({"id": 2}, {"key": 1, "value": {}})
-    told = cli.json("produce", "typed", "--skip-bad", str(bad), input=text)
-    assert (told["records"], told["skipped"]) == (2, 3)
+    report = cli.json("produce", "typed", "--skip-bad", str(bad), input=text)
+    assert (report["records"], report["skipped"]) == (2, 3)
     kept = [json.loads(line) for line in bad.read_text().splitlines()]
     assert [(entry["line"], entry["text"]) for entry in kept] == [
         (2, '{"id": "x"}'),
@@ -184,12 +189,12 @@ def test_a_killed_producer_with_an_id_goes_on_where_it_was(cli: Cli) -> None:
     process.stdin.flush()
     with cli.open() as log:
         wait_until(lambda: log.topic("raw").records == 2 * CHUNK_LINES)
-    process.send_signal(signal.SIGKILL)  # with half a chunk in its hands
+    process.send_signal(signal.SIGKILL)  # with half a chunk unsent
     process.communicate()
     (cli.folder / "in").write_text(numbers(0, total))
     words = ("produce", "raw", "--file", str(cli.folder / "in"), "--producer-id", "p")
-    told = cli.json(*words)
-    assert (told["records"], told["already"]) == (total - 2 * CHUNK_LINES, 2 * CHUNK_LINES)
+    report = cli.json(*words)
+    assert (report["records"], report["already"]) == (total - 2 * CHUNK_LINES, 2 * CHUNK_LINES)
     assert stored(cli, "raw") == list(range(total))
     again = cli.json(*words)
     assert (again["records"], again["already"]) == (0, total)
@@ -218,9 +223,9 @@ def test_bad_lines_do_not_confuse_a_restart_even_a_chunk_of_them(cli: Cli) -> No
     path.write_text("{\n" * (CHUNK_LINES + 10) + numbers(0, 2 * CHUNK_LINES) + "}\n")
     words = ("produce", "raw", "--file", str(path), "--producer-id", "p", "--skip-bad", str(bad))
     for expected in ((2 * CHUNK_LINES, 0), (0, 2 * CHUNK_LINES)):
-        told = cli.json(*words)
-        assert (told["records"], told["already"]) == expected
-        assert told["skipped"] == len(bad.read_text().splitlines()) == CHUNK_LINES + 11
+        report = cli.json(*words)
+        assert (report["records"], report["already"]) == expected
+        assert report["skipped"] == len(bad.read_text().splitlines()) == CHUNK_LINES + 11
     assert stored(cli, "raw") == list(range(2 * CHUNK_LINES))
 
 
@@ -242,5 +247,5 @@ def test_lines_too_large_for_one_transaction_are_committed_in_smaller_chunks(cli
     big = "x" * 900_000
     text = lines(*({"value": f"{n}{big}"} for n in range(50)))
     for records, already in ((50, 0), (0, 50)):
-        told = cli.json("produce", "raw", "--producer-id", "p", input=text)
-        assert (told["records"], told["already"]) == (records, already)
+        report = cli.json("produce", "raw", "--producer-id", "p", input=text)
+        assert (report["records"], report["already"]) == (records, already)

@@ -1,4 +1,4 @@
-"""`headrace run`: a pipeline as a process, from the first row to Ctrl-C, and what it refuses."""
+"""`headrace run`: a pipeline as a process, from the first row to Ctrl-C, and its refusals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ app.publish("orders.late", sold.late)
 
 
 class Shop(Cli):
-    """The command line in a folder that has a pipeline, `shop:app`."""
+    """The command line in a folder with a pipeline, `shop:app`."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, text: str = SHOP) -> None:
         super().__init__(folder)
@@ -47,7 +47,7 @@ class Shop(Cli):
         (folder / "shop.py").write_text(text)
 
     def order(self, *orders: tuple[str, int | None]) -> None:
-        """Commit orders: an item, and how many seconds after noon it was sold."""
+        """Commit orders, each an item and its event time in seconds after noon."""
         with self.open() as log, log.producer() as producer:
             if "orders" not in {topic.name for topic in log.topics()}:
                 schema = "item string, paid int, at timestamp"
@@ -125,8 +125,8 @@ def test_a_pipeline_runs_until_ctrl_c_and_goes_on_from_there(
     out, err = (text.decode() for text in process.communicate(timeout=left()))
     assert process.returncode == 0, err
     (line,) = out.splitlines()
-    told = json.loads(line)
-    assert told == {
+    report = json.loads(line)
+    assert report == {
         **{"app": "shop", "step": "sold", "rows": 7, "counted": 4, "late": 1, "filtered": 1},
         **{"dead": 1, "tombstones": 0, "exploded": 0, "pairs": 5, "holds": True, "lag": 0},
         "lags": {"orders": [0]},

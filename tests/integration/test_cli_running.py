@@ -29,13 +29,13 @@ class Cli:
         self.environment = os.environ | {"HEADRACE_LOG": self.url, "NO_COLOR": "1"}
 
     def run(self, *words: str, input: str | bytes = "", code: int = 0) -> Result:
-        """Run a command in this process; it has to exit with `code`."""
+        """Run a command in this process, and check that it exits with `code`."""
         done = self.invoke(*words, input=input)
         assert done.exit_code == code, done.output
         return done
 
     def invoke(self, *words: str, input: str | bytes = "") -> Result:
-        """Run a command in this process, however it ends."""
+        """Run a command in this process, whatever its exit code."""
         runner = CliRunner(env={"HEADRACE_LOG": self.url})
         return runner.invoke(app, words, input=input, prog_name="headrace", catch_exceptions=False)
 
@@ -46,11 +46,11 @@ class Cli:
         return json.loads(done.stdout)
 
     def lines(self, *words: str) -> list[Any]:
-        """The JSON objects that a command prints, one in each line."""
+        """The JSON objects that a command prints, one per line."""
         return [json.loads(line) for line in self.run(*words, "--json").stdout.splitlines()]
 
     def start(self, *words: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-        """Start a command as a process of its own."""
+        """Start a command as a separate process."""
         return started(
             subprocess.Popen(
                 [sys.executable, "-m", "headrace.cli.main", *words],
@@ -70,7 +70,7 @@ class Cli:
             return [record for batch in log.read(topic) for record in batch.records()]
 
     def fill(self, topic: str, values: Sequence[str], *, partitions: int = 1) -> None:
-        """Make a raw topic with a record for each value; the values are their own keys."""
+        """Create a raw topic with a record for each value, which is also its key."""
         with self.open() as log:
             log.create_topic(topic, partitions=partitions)
             with log.producer(acks="written") as producer:
@@ -79,7 +79,7 @@ class Cli:
 
 
 def ended(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
-    """A process's exit code and the rest of its output."""
+    """The exit code of a process, and the rest of its output."""
     out, err = process.communicate(timeout=left())
     return process.returncode, out.decode(), err.decode()
 
@@ -192,7 +192,7 @@ def test_a_group_is_not_moved_past_what_a_broken_pipe_has_lost(tmp_path: Path) -
     process.stdout.close()
     assert process.wait(left()) == 141
     process.stderr.close()
-    # The pipe holds 64 KiB, and what was in it may or may not have been read.
+    # The pipe holds 64 KiB, which may or may not have been read.
     assert cli.json("groups", "describe", "g")["lag"] > 3_000 - 2_000
 
 

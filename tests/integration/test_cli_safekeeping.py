@@ -1,4 +1,4 @@
-"""`headrace backup`, `restore` and `log check`: what they print, and how they end."""
+"""`headrace backup`, `restore` and `log check`: output and exit codes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def cli(tmp_path: Path) -> Cli:
 
 
 def test_a_backup_and_a_restore_say_what_they_have_copied(cli: Cli, tmp_path: Path) -> None:
-    (told,) = cli.lines("backup", str(tmp_path / "copy"))
-    assert (told["commit"], told["apps"], told["left_out"]) == (1, [], [])
+    (report,) = cli.lines("backup", str(tmp_path / "copy"))
+    assert (report["commit"], report["apps"], report["left_out"]) == (1, [], [])
     done = cli.run("restore", str(tmp_path / "copy"), code=2)
     assert "exists and is not empty" in done.stderr
     (tmp_path / "log").rename(tmp_path / "away")
-    (told,) = cli.lines("restore", str(tmp_path / "copy"))
-    assert (told["commit"], told["folder"]) == (1, str(tmp_path / "log"))
+    (report,) = cli.lines("restore", str(tmp_path / "copy"))
+    assert (report["commit"], report["folder"]) == (1, str(tmp_path / "log"))
     assert cli.run("log", "check").stderr == "Nothing is damaged\n"
 
 

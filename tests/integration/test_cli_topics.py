@@ -1,4 +1,4 @@
-"""Topics are declared, shown, changed and deleted from the command line."""
+"""`topics` creates, shows, changes and deletes topics."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ def test_describe_shows_partitions_settings_and_the_frontier(tmp_path: Path) -> 
     cli = Cli(tmp_path)
     cli.run("topics", "create", "v", "--schema", SCHEMA, "--event-time", "at", "--partitions", "2")
     cli.run("produce", "v", input='{"url": "/", "user": "bo", "at": "2026-01-31T12:00:00Z"}\n')
-    told = cli.json("topics", "describe", "v")
-    assert told["frontier"] == "2026-01-31T12:00:00Z"
-    assert told["records"] == 1
-    assert [p["partition"] for p in told["by_partition"]] == [0, 1]
-    holding = next(p for p in told["by_partition"] if p["end"])
+    described = cli.json("topics", "describe", "v")
+    assert described["frontier"] == "2026-01-31T12:00:00Z"
+    assert described["records"] == 1
+    assert [p["partition"] for p in described["by_partition"]] == [0, 1]
+    holding = next(p for p in described["by_partition"] if p["end"])
     assert set(holding) == {
         *("partition", "first", "end", "segments", "tiered_segments", "bytes", "last_append"),
     }

@@ -1,4 +1,4 @@
-"""`headrace views`: quick, without Spark, and unable to change anything."""
+"""`headrace views`: quick, without Spark, and read-only."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def test_views_are_listed_with_how_far_they_are(cli: Cli) -> None:
     header, line = cli.run("views", "list").stdout.splitlines()
     assert header.split() == ["view", "app", "rows", "watermark", "emit", "key", "late", "dead"]
     assert line.split("  ")[0] == "hits"
-    (told,) = cli.lines("views", "list")
-    assert told["name"] == "hits"
-    assert told["app"] == "site"
-    assert told["rows"] == 3
-    assert told["key"] == ["url", "window_start"]
-    assert told["emit"] == "updates"
-    assert told["watermark"] == "2026-01-31T12:02:10Z"
-    assert (told["delay"], told["grace"]) == (10.0, 60.0)
-    assert (told["law"]["rows"], told["law"]["late"], told["law"]["dead"]) == (6, 1, 1)
+    (listed,) = cli.lines("views", "list")
+    assert listed["name"] == "hits"
+    assert listed["app"] == "site"
+    assert listed["rows"] == 3
+    assert listed["key"] == ["url", "window_start"]
+    assert listed["emit"] == "updates"
+    assert listed["watermark"] == "2026-01-31T12:02:10Z"
+    assert (listed["delay"], listed["grace"]) == (10.0, 60.0)
+    assert (listed["law"]["rows"], listed["law"]["late"], listed["law"]["dead"]) == (6, 1, 1)
 
 
 def test_the_rows_of_a_view_say_which_of_them_are_final(cli: Cli) -> None:

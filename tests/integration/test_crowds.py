@@ -1,4 +1,4 @@
-"""One key with very many rows: a step stops and says which it is, before anything runs out."""
+"""A hot key: the step stops and names it, before memory runs out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def log() -> Iterator[ScriptedLog]:
 
 
 class Ads:
-    """Impressions and their clicks, which may be of an ad that does not exist."""
+    """Impressions and clicks, some of an ad that does not exist."""
 
     def __init__(self, log: ScriptedLog, limit: int, *, known: bool = False) -> None:
         self._log = log
@@ -58,8 +58,8 @@ def test_a_join_stops_at_a_key_with_too_many_rows_however_it_is_cut(
         ads.pairs(cut)
     assert stopped.value.details["key"] == {"ad": 0}
     assert "test_crowds.py" in stopped.value.hint
-    told = [record.value for record in log.records("pairs")]
-    assert not any(row["ad"] == 0 for row in told) or cut == 1
+    published = [record.value for record in log.records("pairs")]
+    assert not any(row["ad"] == 0 for row in published) or cut == 1
 
 
 def test_what_has_too_many_rows_can_be_left_out_or_allowed(log: ScriptedLog) -> None:

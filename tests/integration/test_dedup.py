@@ -1,4 +1,4 @@
-"""Duplicates by keys of every type, at the end of a stream, and as the doctor sees them."""
+"""Duplicates by keys of every type, at the end of a stream, and in `headrace doctor`."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def test_a_key_of_any_type_is_known_again_in_a_later_round(kind: str) -> None:
         for n in range(3):
             log.write("rows", *({"k": k, "n": n, "at": NOON + n * MINUTE} for k in values))
         results = log.run(app, spark=shuffling(2), max_commits=1)
-        told = results.topic("once")
-    assert len([row for row in told if row["n"] == 0]) == len(values)
-    assert [row["k"] for row in told if row["n"] > 0] == [None, None]
+        published = results.topic("once")
+    assert len([row for row in published if row["n"] == 0]) == len(values)
+    assert [row["k"] for row in published if row["n"] > 0] == [None, None]
     assert results.law("once").duplicates == 2 * (len(values) - 1)
 
 

@@ -1,4 +1,4 @@
-"""A log has few files open, however many segments it has."""
+"""A log keeps few files open, for any number of segments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USUAL_LIMIT = 1_024
 
 @pytest.fixture
 def limited() -> Iterator[None]:
-    """The usual limit of open files, above which a fresh process would not come."""
+    """Set the usual limit of open files for a process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (USUAL_LIMIT, hard))
     yield
@@ -26,13 +26,13 @@ def limited() -> Iterator[None]:
 
 
 def open_files(folder: Path) -> int:
-    """Descriptors of this process that lead into a folder."""
+    """The number of open files of this process in a folder."""
     found = 0
     for name in os.listdir("/proc/self/fd"):
         try:
             found += os.readlink(f"/proc/self/fd/{name}").startswith(str(folder))
         except FileNotFoundError:
-            continue  # the one of the listing itself
+            continue  # the descriptor of the listing itself
     return found
 
 

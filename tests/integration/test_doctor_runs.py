@@ -1,4 +1,4 @@
-"""What the doctor reads off pipelines that have run: lag, lateness, checkpoints, and waiting."""
+"""Findings of the doctor about pipelines that have run: lag, lateness, checkpoints, waiting."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def counted(app: hr.App, name: str, stream: hr.Stream, delay: int, grace: int, *
     app.view(name, made)
 
 
-# An application with several steps, of which each has something else
+# An application with several steps, each with a different finding
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def ward() -> Iterator[tuple[ScriptedLog, hr.App, Results]]:
 
 
 def _shuffle(log: ScriptedLog, topic: Source) -> None:
-    """Every fifth commit is of what happened a minute or more before."""
+    """Write commits, every fifth with an event from more than a minute before."""
     for n in range(40):
         log.write(topic, order(n * 10 + (0.25 - 90 if n % 5 == 4 else 0.5)))
 
@@ -109,11 +109,11 @@ def test_rows_that_come_later_than_the_delay_put_results_out_of_order(
 ) -> None:
     found = checkup.finding("out-of-order results")
     assert isinstance(found, OutOfOrder)
-    # What the doctor read off the log is what the pipeline has set aside.
+    # The doctor's numbers from the log are those of the pipeline.
     assert found.late == ward[2].law("hasty").late > 0
     assert found.amending > 0
     assert found.suggestion.delay >= found.most > found.delay
-    assert ward[2].law("patient").late == 0  # the near miss: the same rows, and a delay for them
+    assert ward[2].law("patient").late == 0  # the near miss: the same rows, and a sufficient delay
 
 
 def test_rows_that_a_filter_drops_since_a_column_is_null_are_missing(
@@ -174,9 +174,9 @@ def test_a_topic_that_holds_event_time_back_is_named(checkup: Checkup) -> None:
 
 
 def fed(log: ScriptedLog, app: hr.App, topic: Source, items: list[str], batches: int) -> Checkup:
-    """Run six batches of a commit each, while others write a commit in each of the first ones.
+    """Run six batches of one commit each, and write another commit in the first `batches` of them.
 
-    Returns what the doctor has to say during the last.
+    Returns the doctor's report during the last batch.
     """
     for n in range(6):
         log.write(topic, *(order(n + k / 100, f"item {k}") for k in range(10)))
@@ -230,9 +230,9 @@ def test_lag_that_grows_is_told_from_a_large_one_that_shrinks() -> None:
 
 
 def held_up(database: Path, clock: Clock) -> CrashPoint:
-    """Have another connection lock the database while results are stored, longer than all else.
+    """Lock the database while results are stored, for longer than the rest of the batch takes.
 
-    The first batch is let off: it may have to wait for Spark.
+    The first batch is exempt: it may have to wait for Spark.
     """
     began = batches = 0
     holders: list[threading.Thread] = []

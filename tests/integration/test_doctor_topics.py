@@ -1,4 +1,4 @@
-"""What the doctor reads off a log by itself: no pipeline has to have run."""
+"""Findings of the doctor from the log alone: no pipeline has to have run."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_event_times_of_another_unit_since_a_commit_are_seen(log: ScriptedLog) -
     assert found.effects[0] == "rows without a valid event time are dead letters"
 
 
-# How much is looked at
+# Number of rows examined
 
 
 def test_no_more_than_the_newest_rows_are_looked_at(log: ScriptedLog) -> None:
@@ -154,7 +154,7 @@ def test_no_more_than_the_newest_rows_are_looked_at(log: ScriptedLog) -> None:
     assert examine(app, log.log, rows=25).looked_at == (
         "the newest 20 of 50 rows of topic orders, in 2 commits",
     )
-    assert newest(log.log, "orders", 1).rows == 10  # at least one commit, and never half of one
+    assert newest(log.log, "orders", 1).rows == 10  # at least one commit, and only whole commits
     assert newest(log.log, "orders").text == "all 50 rows"
 
 
@@ -169,7 +169,7 @@ def test_what_other_topics_were_given_since_is_not_in_the_way(log: ScriptedLog) 
     assert newest(log.log, "orders").rows == 2
 
 
-# What it waits for
+# Waits
 
 
 def test_a_topic_that_is_not_there_is_waited_for(log: ScriptedLog, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""When no more rows come, everything can be closed, and nothing of it is lost."""
+"""`drain` closes every window of a stream that has ended, and loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong around a pipeline: declarations, neighbours, workers, disks and rows."""
+"""Faults around a pipeline: declarations, other applications, workers, disks and rows."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def event(k: str, minute: float = 0, n: str = "1") -> dict[str, Any]:
 
 
 def counts(log: ScriptedLog, app: hr.App) -> dict[str, int]:
-    """The rows of each key, over all windows."""
+    """The counted rows of each key, over all windows."""
     found: dict[str, int] = {}
     for row in log.run(app, spark=shared()).view("counts"):
         found[row["k"]] = found.get(row["k"], 0) + row["rows"]
@@ -262,11 +262,11 @@ def test_what_asks_the_log_is_a_fork(log: ScriptedLog) -> None:
 
 
 FORKED = b"headrace.runtime.prefork.server"
-"""What Spark's processes that ask the log are forked from."""
+"""The process that Spark's source processes are forked from."""
 
 
 def python_workers() -> list[int]:
-    """Spark's Python processes that work on rows or ask the log, of this test's own JVM."""
+    """Spark's Python processes of this test's JVM that work on rows or read the log."""
     parents, commands = {}, {}
     for path in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,7 +1,7 @@
-"""Bad input: each kind is refused by an error of its own, and harms nothing that was committed.
+"""Bad input: a specific error refuses each kind, and committed records stay intact.
 
-What goes wrong below the log is in the files beside this one: the disk, the folder, damage to
-what it holds, and others who share it.
+Faults below the log have their own files: the disk, the folder, damaged data, and other processes
+that share the log.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ GOOD = {"id": "good"}
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[FileLog]:
-    """A typed topic and a raw one, each with one good record in it."""
+    """A typed topic and a raw one, each with one good record."""
     with FileLog(tmp_path / "log") as log:
         log.create_topic("typed", schema=COLUMNS, key="id", settings={"max_record_bytes": 1000})
         log.create_topic("raw", settings={"max_record_bytes": 1000})
@@ -51,13 +51,13 @@ def log(tmp_path: Path) -> Iterator[FileLog]:
             producer.send("typed", GOOD)
             producer.send("raw", b"good")
         yield log
-        # Whatever was tried in between, this is what there is.
+        # The content is the same, whatever a test tried.
         assert [r.value["id"] for b in log.read("typed") for r in b.records()] == ["good", "good"]
         assert [r.value for b in log.read("raw") for r in b.records()] == [b"good", b"good"]
 
 
 def refused(log: FileLog, kind: type[HeadraceError], topic: str, value: Any, **more: Any) -> Any:
-    """Have a record refused by all three ways to send it, with good ones before and after."""
+    """Check that all three ways to send a record refuse it, with good ones before and after."""
     with log.producer(linger=timedelta(hours=1)) as producer:
         with pytest.raises(kind) as caught:
             producer.send(topic, value, **more)
@@ -71,7 +71,7 @@ def refused(log: FileLog, kind: type[HeadraceError], topic: str, value: Any, **m
 
 
 def refused_table(log: FileLog, kind: type[HeadraceError], topic: str, table: pa.Table) -> Any:
-    """The same for whole batches."""
+    """Check that appending a whole batch is refused."""
     with log.producer(linger=timedelta(hours=1)) as producer:
         with pytest.raises(kind) as caught:
             producer.append(topic, table)

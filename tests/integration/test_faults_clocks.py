@@ -43,7 +43,7 @@ def test_a_process_that_died_with_its_clock_ahead_holds_nothing_for_that_long(
 ) -> None:
     with FileLog(tmp_path / "log") as log:
         log.create_topic("t", partitions=2)
-        # A session of a millisecond is over before its process is.
+        # A session of a millisecond expires before its process ends.
         assert answer(python(JOIN, log.folder, HOUR, 1_000))[1] == 2
         with log.consumer("t", group="g") as heir:
             assert len(heir.assignment) == 2

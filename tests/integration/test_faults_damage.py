@@ -1,4 +1,4 @@
-"""Damaged files: found out, named, never returned as data, and no harm to the rest."""
+"""Damaged files are detected and named, never returned as data, and do not affect the rest."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write(log: FileLog, topic: str, first: int, count: int, partition: int = 0) 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A log with 20 records in each of three partitions, none open any more."""
+    """A closed log with 20 records in each of three partitions."""
     with FileLog(tmp_path / "log") as log:
         log.create_topic("clicks", partitions=3)
         for partition in range(3):
@@ -48,7 +48,7 @@ def segments(folder: Path, partition: int = 0) -> list[Path]:
 
 
 def read(log: FileLog, topic: str = "clicks", start: int = 0) -> dict[int, list[Record]]:
-    """What can be read of each partition, up to where it is damaged."""
+    """The readable records of each partition, up to its damage."""
     found: dict[int, list[Record]] = {}
     for partition in range(log.topic(topic).topic.partitions):
         mine = found[partition] = []
@@ -67,7 +67,7 @@ def flip(path: Path, position: int, mask: int = 0xFF) -> None:
 
 
 def chunks(folder: Path) -> list[tuple[Path, int, int]]:
-    """The recorded bytes of the log: file, position and length."""
+    """The chunks of the log: file, position and length."""
     catalog = apsw.Connection(str(folder / FILE_NAME), flags=apsw.SQLITE_OPEN_READONLY)
     found = [
         (segments(folder, partition)[0], position, length)
@@ -191,15 +191,15 @@ def test_damage_is_told_even_if_the_other_partitions_never_rest(folder: Path) ->
     (path,) = segments(folder, 0)
     flip(path, path.stat().st_size - 20)
     with FileLog(folder) as log, log.consumer("clicks", group="readers") as consumer:
-        told = 0
+        raised = 0
         for _ in range(5):
             write(log, "clicks", 0, 5, partition=1)
             try:
                 consumer.poll()
             except CorruptSegment as error:
                 assert error.details["partition"] == 0
-                told += 1
-        assert told == 1
+                raised += 1
+        assert raised == 1
 
 
 def test_a_poll_that_is_interrupted_loses_nothing(
@@ -211,7 +211,7 @@ def test_a_poll_that_is_interrupted_loses_nothing(
     def interrupted(*arguments: Any) -> Any:
         nonlocal calls
         calls += 1
-        if calls == 7:  # in the second partition, with the first one's records in hand
+        if calls == 7:  # in the second partition, after the first one's records are read
             raise KeyboardInterrupt
         return load(*arguments)
 
@@ -245,7 +245,7 @@ def test_a_broken_file_is_damage_in_its_own_partition_only(folder: Path, what: s
         with pytest.raises(CorruptSegment) as caught:
             list(log.read("clicks", partitions=[1]))
         assert caught.value.details["partition"] == 1
-        # It can still be written, and what comes now is whole; without its file it cannot.
+        # It can still be appended to, and new records are intact; without its file it cannot.
         if what == "missing":
             with pytest.raises(LogError, match=path.name):
                 write(log, "clicks", 20, 5, partition=1)
@@ -282,7 +282,7 @@ def test_upkeep_of_a_damaged_topic_says_so_and_destroys_nothing(tmp_path: Path) 
 
 
 class Rebooted(Disk):
-    """The disk of a machine that has just been started."""
+    """The disk of a machine after a reboot."""
 
     def boot(self) -> str:
         return "another boot"

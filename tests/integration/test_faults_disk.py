@@ -1,4 +1,4 @@
-"""A disk that is full, or turns read-only, and answers that are lost."""
+"""A full or read-only disk, and lost acknowledgements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG = timedelta(hours=1)
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A filesystem of its own of 1 MiB."""
+    """A mounted filesystem of 1 MiB."""
     folder = tmp_path / "small"
     if not mounted(folder, "1m"):
         pytest.skip("only root may mount a filesystem")
@@ -33,7 +33,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 class FullDisk(Disk):
-    """Has room for so many more bytes, and writes what fits of a piece before it is full."""
+    """A disk with room for this many more bytes, which writes the part of a write that fits."""
 
     room = 1 << 40
 
@@ -58,7 +58,7 @@ def test_a_commit_that_finds_the_disk_full_can_be_tried_again(
         log.create_topic("clicks", partitions=2)
         producer = log.producer(id="loader", linger=linger)
         producer.append("clicks", pa.table({"value": ["before"]}), partition=0)
-        # A message takes some 600 bytes, and a new segment has a header of some 400.
+        # A message takes about 600 bytes, and a new segment has a header of about 400.
         disk.room = room
         deliveries = [producer.send("clicks", b"x" * 300, partition=p) for p in (0, 1)]
         with pytest.raises(DiskFull) as caught:
@@ -77,7 +77,7 @@ def test_a_commit_that_finds_the_disk_full_can_be_tried_again(
 
 
 class LostAnswer(Disk):
-    """Has the commit succeed, and then says that it was busy."""
+    """A disk on which the commit succeeds, and the producer still gets an error."""
 
     lies = False
 
@@ -116,13 +116,13 @@ def test_an_append_after_a_lost_answer_adds_nothing_if_it_has_its_number(tmp_pat
             disk.lies = True
             with pytest.raises(LogBusy):
                 producer.append("clicks", pa.table({"value": ["b"]}), sequence=1)
-            # What comes next is not mistaken for what was lost.
+            # The next record is not mistaken for the lost one.
             producer.send("clicks", b"c")
         assert values(log) == [b"a", b"b", b"c"]
 
 
 def fill(folder: Path, leave: int) -> Path:
-    """Take up all space but about `leave` bytes."""
+    """Fill the disk except for about `leave` bytes."""
     ballast = folder / "ballast"
     free = shutil.disk_usage(folder).free
     ballast.write_bytes(bytes(max(0, free - leave)))
@@ -130,7 +130,7 @@ def fill(folder: Path, leave: int) -> Path:
 
 
 def send_until_full(producer: Producer) -> int:
-    """How many single-record commits succeeded."""
+    """The number of single-record commits that succeeded."""
     for number in range(10_000):
         producer.send("clicks", b"%06d" % number * 100)
         try:
@@ -142,7 +142,7 @@ def send_until_full(producer: Producer) -> int:
 
 @pytest.mark.parametrize("leave", [0, 4_096, 12_288, 40_960, 200_000])
 def test_a_filesystem_without_space_loses_nothing_and_recovers(small: Path, leave: int) -> None:
-    # Depending on what is left it is a segment, SQLite's log or its index that finds no room.
+    # Depending on the space left, a segment, SQLite's WAL or its index finds no room.
     with FileLog(small / "log") as log:
         log.create_topic("clicks", settings={"segment_bytes": "16KiB"})
         producer = log.producer(linger=LONG)

@@ -1,4 +1,4 @@
-"""A folder that is no log, or is one that cannot be understood."""
+"""A folder that is not a log, or a log of an unknown format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headrace.log.file.tables import OLDEST
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A log with a few records, which nobody has open."""
+    """A closed log with a few records."""
     with FileLog(tmp_path / "log") as log:
         log.create_topic("clicks", partitions=3)
         write(log, 20)

@@ -1,4 +1,4 @@
-"""A log on Kafka when something is wrong: with the broker, with records, or with what was asked."""
+"""Faults of a log on Kafka: of the broker, of records, and of requests."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def values(log: Log, topic: str, **where: Any) -> list[Any]:
 
 
 def by_others(broker: ClusterState, topic: str, *values: bytes | None, **record: Any) -> None:
-    """Have another client write to a topic."""
+    """Write to a topic with another client."""
     producer = KafkaProducer({"bootstrap.servers": broker.servers})
     for value in values:
         producer.produce(topic, value, **record)
@@ -76,7 +76,7 @@ def made_by_others(broker: ClusterState, name: str, partitions: int, **config: s
     admin = AdminClient({"bootstrap.servers": broker.servers})
     settings = {key.replace("_", "."): value for key, value in config.items()}
     admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result()
-    while name not in admin.list_topics().topics:  # the controller knows of it before the broker
+    while name not in admin.list_topics().topics:  # the controller knows it before the broker
         SystemClock().sleep(SECOND // 50)
 
 
@@ -94,8 +94,8 @@ def test_a_broker_that_does_not_let_one_in_is_not_told_of_with_the_password(
     with pytest.raises((LogUnavailable, AccessDenied)) as caught:
         open_log(f"{broker.url}?{login}&sasl.password={CANARY}")
     out, err = capfd.readouterr()
-    told = [str(caught.value), repr(caught.value), repr(caught.value.details), out, err]
-    assert not any(CANARY in text for text in told)
+    texts = [str(caught.value), repr(caught.value), repr(caught.value.details), out, err]
+    assert not any(CANARY in text for text in texts)
 
 
 def test_nothing_of_an_open_log_shows_its_secrets(broker: ClusterState) -> None:
@@ -132,7 +132,7 @@ def test_a_broker_that_goes_away_and_comes_back_loses_and_repeats_nothing(tmp_pa
 
 
 def _patiently(do: Any) -> Any:
-    """Do it again while the log is not there."""
+    """Retry while the log is unavailable."""
     for _ in range(30):
         try:
             return do()
@@ -163,7 +163,7 @@ def test_what_the_broker_finds_too_large_is_refused_by_name(broker: ClusterState
     producer = log.producer()
     producer.send("narrow", b"small")
     producer.flush()
-    _configure(broker, "narrow", "max.message.bytes", "1000")  # while the producer is at work
+    _configure(broker, "narrow", "max.message.bytes", "1000")  # while the producer writes
     with pytest.raises(RecordTooLarge, match="narrow"):
         producer.send("narrow", os.urandom(5_000)).wait()
     producer.close()
@@ -179,7 +179,7 @@ def _configure(broker: ClusterState, topic: str, name: str, value: str) -> None:
 
 
 class Shut:
-    """A sender that does not get messages of some topics through, until it is opened."""
+    """A sender that holds back messages of some topics until it is opened."""
 
     def __init__(self, sender: Sender, *topics: str) -> None:
         self._sender = sender
@@ -199,7 +199,7 @@ class Shut:
 
 
 def shut(log: Log, producer: Any, *topics: str) -> Shut:
-    """Have a producer not get through to topics."""
+    """Keep a producer from reaching some topics."""
     for topic in topics:
         log.create_topic(topic, partitions=2)
     producer.append(topics[0], pa.table({"value": ["first"]}))
@@ -405,7 +405,7 @@ def test_rows_may_be_avro(log: Log) -> None:
 def test_a_transaction_of_a_group_that_is_about_to_end_is_waited_for(
     broker: ClusterState, log: Log, *, ends: bool, before: int | None
 ) -> None:
-    """Kafka answers a commit before the offsets in it are there; here that takes a while."""
+    """Kafka acknowledges a commit before its offsets are visible; here that takes a while."""
     topic = f"ending-{ends}-{before}"
     log.create_topic(topic, partitions=1)
     by_others(broker, topic, b"0", b"1")
@@ -458,7 +458,7 @@ def test_a_broker_whose_disk_is_full_says_no_and_has_all_it_said_yes_to(tmp_path
     disk = tmp_path / "disk"
     if not processes.mounted(disk, "24m"):
         pytest.skip("this system does not let one mount a small disk")
-    # Kafka makes room for an index of 10 MB ahead of each segment, unless it is told otherwise.
+    # Kafka reserves 10 MB for the index of each segment, unless configured otherwise.
     small = {"log.index.size.max.bytes": "4096"}
     acknowledged = 0
     try:
@@ -486,6 +486,6 @@ def test_a_broker_whose_disk_is_full_says_no_and_has_all_it_said_yes_to(tmp_path
 
 
 def filling(number: int) -> pa.Table:
-    """Ten rows that are hard to make smaller, of half a megabyte."""
+    """Ten rows of half a megabyte that hardly compress."""
     filler = [os.urandom(25_000).hex() for _ in range(10)]
     return pa.table({"n": range(10 * number, 10 * number + 10), "filler": filler})

@@ -1,4 +1,4 @@
-"""One log and many processes: writers in a race, a lock that is kept, readers without rights."""
+"""One log and many processes: racing writers, a held lock, readers without write permission."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_two_processes_may_write_at_once_and_nothing_is_lost(tmp_path: Path) -> 
         assert seen[0] == seen[1] == list(range(1, 301)), "a commit is in both partitions at once"
 
 
-# A lock that another process keeps
+# A lock that another process holds
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def patient(tmp_path: Path) -> Iterator[FileLog]:
 
 @pytest.fixture
 def lock(patient: FileLog) -> Iterator[apsw.Connection]:
-    """Holds the log's write lock, as a process that was stopped in a commit would."""
+    """A process that holds the log's write lock, as if stopped in a commit."""
     other = apsw.Connection(str(patient.folder / FILE_NAME))
     other.execute("BEGIN IMMEDIATE")
     yield other
@@ -176,7 +176,7 @@ log.close()
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """A folder that everybody may look into; pytest's own are closed to others."""
+    """A folder that everybody can read; pytest's own are private."""
     folder = Path(tempfile.mkdtemp(prefix="headrace-"))
     folder.chmod(0o755)
     yield folder
@@ -249,7 +249,7 @@ def test_who_may_only_read_sees_what_is_written_later(shared: Path, writer: str)
 
 
 def test_a_consumer_that_outlives_its_log_stops_by_itself(tmp_path: Path) -> None:
-    # In real time: that its thread does not go on, or die with a traceback, is the point.
+    # In real time, to check that its thread neither continues nor dies with a traceback.
     log = FileLog(tmp_path / "log")
     log.create_topic("clicks")
     before = set(threading.enumerate())

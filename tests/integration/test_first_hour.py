@@ -1,4 +1,4 @@
-"""The first hour with headrace: a topic that people already have, in one file and one run."""
+"""The first hour with headrace: a pipeline on an existing topic, in one file and one run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics that other programs make and fill: they are adopted with an application's declaration."""
+"""Topics that other programs create and fill: a run adopts them with its declaration."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def kafka(broker: ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def make(kafka: Runs, topic: str, partitions: int = 3) -> str:
-    """Make a topic as any other program does."""
+    """Create a topic as another program would."""
     admin = AdminClient({"bootstrap.servers": kafka.servers})
     admin.create_topics([NewTopic(topic, partitions)])[topic].result(30)
     return topic
 
 
 def fill(kafka: Runs, topic: str, values: Sequence[bytes | None]) -> None:
-    """Write records as any other program does."""
+    """Write records as another program would."""
     producer = Producer({"bootstrap.servers": kafka.servers})
     for number, value in enumerate(values):
         producer.produce(topic, value, partition=number % 3)

@@ -1,4 +1,4 @@
-"""What is handed to Spark is all there."""
+"""Data that is sent to Spark arrives complete."""
 
 from __future__ import annotations
 

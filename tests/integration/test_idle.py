@@ -1,4 +1,4 @@
-"""A pipeline over a topic that has gone quiet closes its windows by itself."""
+"""A pipeline over an idle topic closes its windows by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with rows that are to be joined, and what becomes of them."""
+"""Faulty rows in joins: repeated versions, deletions, null keys and dead letters."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def tiers(results: Results, topic: str) -> dict[int, str | None]:
 
 
 def test_versions_that_are_twice_that_never_were_or_have_no_key(log: ScriptedLog) -> None:
-    # The same moment twice, in one commit and in another: the last in the log is the one.
+    # The same time twice, in one commit and in two: the last version in the log wins.
     log.write("users", user("ann", "basic", 0), user("ann", "gold", 0))
     log.write("users", user("ann", "black", 0), user(None, "lost", 0))
-    # An end before any beginning, and a beginning after it.
+    # A deletion before any version, and a version after it.
     with log.log.producer() as producer, producer.transaction() as transaction:
         transaction.send("ended", None, key="bob")
     log.write("ended", user("bob", "basic", 3))
-    # A history that nobody has compacted: each order has the version of its time.
+    # A history that was not compacted: each order has the version of its time.
     log.write("ended", *(user("cleo", f"tier {n}", n) for n in range(20)))
     log.write("orders", order(1, "ann", 1), order(2, "bob", 2), order(3, "bob", 4))
     log.write("orders", order(4, None, 5), order(5, "zoe", 5), order(6, "cleo", 7.5))

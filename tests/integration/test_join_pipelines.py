@@ -1,4 +1,4 @@
-"""The reference designs that join: what each tells of a few rows."""
+"""The reference designs with joins: their results for a few rows."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def test_an_impression_is_told_of_with_its_click_or_without_one(log: ScriptedLog
     assert len(log.run(impressions.app, spark=shared()).topic("impressions.clicked")) == 1
     log.write(impressions.clicks, shown("ink", "eve", 64), shown("ink", "fay", 5))
     results = log.run(impressions.app, spark=shared())
-    told = results.topic("impressions.clicked")
-    assert [(row["user"], row["click_at"]) for row in told[1:]] == [("bob", None)]
-    assert told[1]["joined_at"] == NOON + 61 * MINUTE
+    published = results.topic("impressions.clicked")
+    assert [(row["user"], row["click_at"]) for row in published[1:]] == [("bob", None)]
+    assert published[1]["joined_at"] == NOON + 61 * MINUTE
 
     log.write(impressions.clicks, shown("pens", "bob", 2))
     results = log.run(impressions.app, spark=shared())
-    assert results.topic("impressions.clicked") == told
+    assert results.topic("impressions.clicked") == published
     assert [(row["side"], row["user"]) for row in results.topic("impressions.late")] == [
         ("right", "fay"),
         ("right", "bob"),
@@ -106,12 +106,12 @@ def test_a_change_that_comes_late_amends_what_was_told(log: ScriptedLog) -> None
     first = log.run(orders.app, spark=shared()).topic("orders.enriched")
     assert sorted(tiers(first)) == [(1, "basic"), (2, "basic")]
     log.write(orders.changes, customer("ann", "silver", 30))
-    told = log.run(orders.app, spark=shared()).topic("orders.enriched")
-    assert tiers(told[2:]) == [(2, "silver")]
+    published = log.run(orders.app, spark=shared()).topic("orders.enriched")
+    assert tiers(published[2:]) == [(2, "silver")]
     was = next(row for row in first if row["order_id"] == 2)
-    assert told[2]["row"] == was["row"]
-    assert told[2]["revision"] > was["revision"]
-    # More than an hour behind the newest change, it is left alone.
+    assert published[2]["row"] == was["row"]
+    assert published[2]["revision"] > was["revision"]
+    # More than an hour behind the newest change, it is not corrected.
     log.write(orders.changes, customer("ann", "bronze", -1))
     assert len(log.run(orders.app, spark=shared()).topic("orders.enriched")) == 3
 
@@ -122,8 +122,8 @@ def test_a_tombstone_ends_a_customer(log: ScriptedLog) -> None:
         producer.send("customers", None, key="ann")
     log.write(orders.changes, customer("bob", "gold", 20))
     log.write(orders.orders, order(1, "ann", 4), order(2, "ann", 5), order(3, "ann", 6))
-    told = log.run(orders.app, spark=shared()).topic("orders.enriched")
-    assert sorted(tiers(told)) == [(1, "basic"), (2, None), (3, None)]
+    published = log.run(orders.app, spark=shared()).topic("orders.enriched")
+    assert sorted(tiers(published)) == [(1, "basic"), (2, None), (3, None)]
 
 
 def test_a_table_can_be_compacted_before_it_is_read(log: ScriptedLog) -> None:
@@ -137,9 +137,9 @@ def test_a_table_can_be_compacted_before_it_is_read(log: ScriptedLog) -> None:
     law = results.law("orders.enriched")
     assert law.holds
     assert law.compacted == 2
-    # What was compacted away is not known any more, and what is left is used.
-    told = sorted(tiers(results.topic("orders.enriched")))
-    assert told == [(1, None), (2, "gold"), (3, "black")]
+    # Versions that were compacted away are unknown, and the remaining ones are used.
+    published = sorted(tiers(results.topic("orders.enriched")))
+    assert published == [(1, None), (2, "gold"), (3, "black")]
 
 
 def tiers_of(keys: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -174,8 +174,8 @@ def test_a_remote_table_is_asked_for_each_key_once(log: ScriptedLog) -> None:
     log.write("orders", *(order(n, name, n) for n, name in enumerate(["ann", "bob", "ann"])))
     log.write("orders", order(3, "nobody", 4), {**order(4, "x", 5), "customer": None})
     results = log.run(asking(tiers_of), spark=shared())
-    told = sorted((row["order_id"], row["tier"]) for row in results.topic("asked"))
-    assert told == [(0, "ann's"), (1, "bob's"), (2, "ann's"), (3, None), (4, None)]
+    published = sorted((row["order_id"], row["tier"]) for row in results.topic("asked"))
+    assert published == [(0, "ann's"), (1, "bob's"), (2, "ann's"), (3, None), (4, None)]
     assert results.law("asked").holds
 
 

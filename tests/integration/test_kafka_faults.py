@@ -1,4 +1,4 @@
-"""What can go wrong with a broker under a pipeline: it goes on, or stops and says why."""
+"""Faults of a broker under a pipeline: it continues, or stops and says why."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def declare(kafka: Runs, what: str = "windows") -> tuple[hr.App, Source]:
 
 
 def remove(kafka: Runs, topic: str, partition: int, before: int) -> None:
-    """Take away the first rows of a partition, as retention does."""
+    """Delete the first rows of a partition, as retention does."""
     admin = AdminClient({"bootstrap.servers": kafka.servers})
     (answer,) = admin.delete_records([TopicPartition(topic, partition, before)]).values()
     answer.result(30)
@@ -181,8 +181,8 @@ def test_of_a_batch_whose_checkpoint_is_lost_only_what_was_not_written_is_writte
         kafka.log.alter_topic(source.topic.name, partitions=3 if first else 4)
         kafka.send(source, *(row(n, f"{first} {n}") for n in range(4, 12)))
         results = kafka.run(app)
-        told = [*begun, *(f"{first} {n}" for n in range(12))]
-        assert sorted(r["text"] for r in results.topic(out)) == sorted(told)
+        expected = [*begun, *(f"{first} {n}" for n in range(12))]
+        assert sorted(r["text"] for r in results.topic(out)) == sorted(expected)
         assert results.law(out).holds
 
 
@@ -282,6 +282,6 @@ def test_a_broker_that_goes_away_and_comes_back_is_waited_for(
 
 
 def _wait(running: Run, rows: int) -> None:
-    """Return when so many rows have been counted."""
+    """Wait until this many rows have been counted."""
     while running.progress()[0].law.counted < rows:
         assert not running.wait(0.2)

@@ -1,4 +1,4 @@
-"""Rows that tasks write to Kafka by themselves: each once, or nothing of what fails."""
+"""Rows that Spark tasks write to Kafka: each once, and nothing of a failed task."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def out(log: Log) -> str:
 
 
 def rows(*offsets: int, partition: int = 0, column: str = "n") -> pa.RecordBatch:
-    """Rows of a partition, each with its offset for a value."""
+    """Rows of a partition, each with its offset as its value."""
     return pa.RecordBatch.from_pydict(
         {
             column: pa.array(offsets, pa.int64()),
@@ -43,7 +43,7 @@ def rows(*offsets: int, partition: int = 0, column: str = "n") -> pa.RecordBatch
 
 
 def slowly(*batches: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Batches, each once the one before is on its way to the broker."""
+    """Batches, each after the previous one is on its way to the broker."""
     for batch in batches:
         yield batch
         SystemClock().sleep(SECOND // 2)
@@ -52,10 +52,10 @@ def slowly(*batches: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def deliver(
     log: Log, out: str, commit: int, *batches: pa.RecordBatch, slow: bool = False
 ) -> list[int]:
-    """What a task that has these rows tells."""
+    """Write rows as a task does; returns the row counts that it reports."""
     outlet = Outlet(parse_address(log.url), out, f"app.{out}", commit)
-    told = outlet(slowly(*batches) if slow else iter(batches))
-    return [number for batch in told for number in batch.column("rows").to_pylist()]
+    reports = outlet(slowly(*batches) if slow else iter(batches))
+    return [number for batch in reports for number in batch.column("rows").to_pylist()]
 
 
 def written(log: Log, out: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""A broker that asks who one is, over TLS: the whole way of a pipeline, and who is not let in."""
+"""A broker with authentication over TLS: a whole pipeline, and rejected clients."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Secure:
-    """A broker with a listener that lets in bob, and the certificate that it shows.
+    """A broker with a listener for the user bob, and its certificate.
 
-    Another listener lets in who has the certificate `client`, and itself shows one of elsewhere.
+    Another listener accepts the certificate `client`, and has a certificate for another host.
     """
 
     port: int
@@ -88,15 +88,15 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
     }
 
     def with_others(*given: Any) -> str:
-        """What a node is told, with two listeners more."""
-        told = {}
+        """The configuration of a node with two more listeners."""
+        configured = {}
         for line in properties(*given).splitlines():
             name, _, value = line.partition("=")
-            told[name] = value
+            configured[name] = value
         for name in ("listeners", "advertised.listeners"):
-            told[name] += f",SECURE://{HOST}:{port},MUTUAL://{HOST}:{mutual_port}"
-        told["listener.security.protocol.map"] += ",SECURE:SASL_SSL,MUTUAL:SSL"
-        return "".join(f"{name}={value}\n" for name, value in told.items())
+            configured[name] += f",SECURE://{HOST}:{port},MUTUAL://{HOST}:{mutual_port}"
+        configured["listener.security.protocol.map"] += ",SECURE:SASL_SSL,MUTUAL:SSL"
+        return "".join(f"{name}={value}\n" for name, value in configured.items())
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(starting, "properties", with_others)
@@ -105,7 +105,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
 
 
 def certified(folder: Path, name: str, address: str = HOST) -> tuple[Path, Path]:
-    """A certificate for a machine that vouches for itself, and the same with its key."""
+    """A self-signed certificate for a host, and the same with its key."""
     key = rsa.generate_private_key(65537, 2048)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = to_datetime(SystemClock().now())
@@ -133,7 +133,7 @@ def certified(folder: Path, name: str, address: str = HOST) -> tuple[Path, Path]
 
 
 def papers(how: str, secure: Secure, folder: Path) -> dict[str, str]:
-    """The client's certificate, in one of the ways in which settings may have it."""
+    """The client's certificate, in one of the forms that settings accept."""
     public, private = secure.client
     if how == "files":
         return {
@@ -201,14 +201,14 @@ def test_a_pipeline_runs_on_a_broker_that_asks_who_one_is(
 
 
 def files_with(secret: str, folder: Path) -> list[Path]:
-    """The files of a run that have a secret in them, and what Spark has said is one of them."""
+    """The files of a run that contain a secret, Spark's output among them."""
     assert said().stat().st_size > 0
     files = [said(), *(path for path in folder.rglob("*") if path.is_file())]
     return [path for path in files if secret.encode() in path.read_bytes()]
 
 
 def processes_with(secret: str) -> list[str]:
-    """The command lines of the machine that have a secret in them; Spark's are among them."""
+    """The command lines on this machine that contain a secret, Spark's among them."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -274,8 +274,8 @@ def test_a_wrong_password_is_told_and_not_shown(
     with pytest.raises((AccessDenied, LogUnavailable), match=r"(?i)authentication") as caught:
         open_log(secure.url())
     out, err = capfd.readouterr()
-    told = [str(caught.value), repr(caught.value), repr(caught.value.details), out, err]
-    assert not any("canary" in text for text in told)
+    texts = [str(caught.value), repr(caught.value), repr(caught.value.details), out, err]
+    assert not any("canary" in text for text in texts)
 
 
 @pytest.mark.usefixtures("bob")

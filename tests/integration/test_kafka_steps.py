@@ -1,4 +1,4 @@
-"""Steps that read Kafka themselves: views, late rows and dead letters of a real broker's topics."""
+"""Steps that read Kafka directly: views, late rows and dead letters from a real broker."""
 
 from __future__ import annotations
 
@@ -168,8 +168,8 @@ def test_a_dead_letter_may_be_twice_as_large_as_its_record(kafka: Runs) -> None:
     results = kafka.run(app)
     law = results.law(kafka.name("out"))
     assert (law.rows, law.counted, law.dead) == (2, 1, 1)
-    told = '{"bytes":"' + "ff" * 900_000 + '"}'
-    assert letters(results, app.name) == [(0, 0, "does not decode", told)]
+    text = '{"bytes":"' + "ff" * 900_000 + '"}'
+    assert letters(results, app.name) == [(0, 0, "does not decode", text)]
 
 
 def test_bytes_are_rows_as_they_are_with_the_time_of_their_arrival(kafka: Runs) -> None:

@@ -1,4 +1,4 @@
-"""Pipelines that go by commits, on Kafka: what they need is landed, and the rest is as ever."""
+"""Pipelines on Kafka that need commits: their topics are landed, and their results are the same."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.service
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker of its own: the topics have the names that pipelines give them."""
+    """A broker for this module alone, because the pipelines choose the topic names."""
     with kafka.running(tmp_path_factory.mktemp("kafka")) as cluster:
         yield cluster.state().url
 
@@ -44,7 +44,7 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Script(ScriptedLog):
-    """Writes to Kafka what is written to an embedded log, and lives in real time."""
+    """A scripted log on Kafka, in real time."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(log, VirtualClock(NOW))
@@ -77,7 +77,7 @@ def run(
 
 
 def judged(app: hr.App, log: Log, progress: tuple[StepProgress, ...]) -> dict[str, Counter[str]]:
-    """Compare what is on Kafka with what the oracle makes of the landed topics."""
+    """Compare the results on Kafka with the oracle's for the landed topics."""
     with landed_log(log, app.name, app.topics.values()) as landed:
         return judge(app, Results(landed, app.name, progress))
 

@@ -1,4 +1,4 @@
-"""Rows of megabytes go through a pipeline: counted, changed, too late and dead."""
+"""Rows of megabytes in a pipeline: counted, updated, late and dead."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_rows_larger_than_the_usual_limit_reach_every_output() -> None:
     with scripted_log(start=NOON) as log:
         log.write(source, note(0, "a"), at=NOON + MINUTE)
         log.run(app, spark=shared())
-        log.write(source, note(0, "b"))  # the change holds what was before, and what is now
+        log.write(source, note(0, "b"))  # the change has the row before and the row after
         log.write(source, note(5, "c"), at=NOON + 5 * MINUTE)
         log.write(source, note(0, "d"))  # too late
         log.write(source, note(None, "e"))  # dead

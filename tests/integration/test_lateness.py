@@ -50,7 +50,7 @@ def test_a_row_at_the_watermark_is_late_and_one_just_after_it_is_not(
     app.publish("pairs", pairs)
     app.publish("pairs.late", pairs.late)
 
-    # The window of the first ten seconds is closed by a frontier at 15 s, and not before.
+    # A frontier at 15 s closes the window of the first ten seconds, and no earlier one does.
     script: list[list[timedelta]] = [
         [15 * SECOND - TICK],
         [9 * SECOND, 10 * SECOND - TICK, 10 * SECOND],
@@ -58,7 +58,7 @@ def test_a_row_at_the_watermark_is_late_and_one_just_after_it_is_not(
         [9 * SECOND, 10 * SECOND - TICK, 10 * SECOND, 10 * SECOND + TICK],
         [40 * SECOND],
         [35 * SECOND - TICK, 35 * SECOND, 35 * SECOND + TICK],
-        [HOUR, HOUR + TICK],  # as far ahead of the clock as may be, and further
+        [HOUR, HOUR + TICK],  # as far ahead of the clock as allowed, and further
         [90 * 60 * SECOND],
     ]
     with scripted_log(start=NOON) as log:

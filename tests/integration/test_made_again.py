@@ -1,4 +1,4 @@
-"""A pipeline stops where its topic is not the one it has read, at the start and while it runs."""
+"""A pipeline stops if its topic is not the one it has read, at the start and while it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver's memory does not grow with what a pipeline tells."""
+"""The driver's memory does not grow with a pipeline's output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(folder: Path, kind: str, size: int) -> subprocess.CompletedProcess[str]:
 
 
 def peak(folder: Path, kind: str, size: int) -> int:
-    """The most memory that the driver of such a pipeline has had."""
+    """The driver's peak memory for a kind of pipeline."""
     done = run(folder, kind, size)
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
@@ -36,10 +36,10 @@ def peak(folder: Path, kind: str, size: int) -> int:
 
 def compare(folder: Path, kind: str) -> str:
     small, large = (peak(folder, kind, size) for size in (SMALL, LARGE))
-    told = f"{kind}: {small >> 20} MB for {SMALL:,} rows, {large >> 20} MB for {LARGE:,}"
-    # What is held at once is the same; with so few rows, there is not even that much.
-    assert large < 2 * small, told
-    return told
+    summary = f"{kind}: {small >> 20} MB for {SMALL:,} rows, {large >> 20} MB for {LARGE:,}"
+    # Memory holds a bounded part of the rows; with so few rows, not even that much.
+    assert large < 2 * small, summary
+    return summary
 
 
 @pytest.mark.slow
@@ -48,9 +48,9 @@ def compare(folder: Path, kind: str) -> str:
 def test_the_drivers_memory_does_not_grow_with_the_output(
     tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = compare(tmp_path, kind)
+    summary = compare(tmp_path, kind)
     with capsys.disabled():
-        print(f"\n  {told}")
+        print(f"\n  {summary}")
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Mistakes that only a run can find: at the user's line, and without blaming the checkpoint."""
+"""Mistakes that only a run can find: errors name the user's line, and not the checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times from the year 1 to 9999 count, and Spark's own watermark takes no row away unseen."""
+"""Times from the year 1 to 9999 are counted, and Spark's watermark drops no row unnoticed."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def write(log: ScriptedLog, app: hr.App, *commits: tuple[str, *tuple[datetime, .
 
 
 def stored(log: ScriptedLog, app: hr.App) -> list[Any]:
-    """What became of the rows of each batch that was stored."""
+    """The law's terms of each stored batch."""
     with open_views(log.log.home, app=app.name) as views:
         return list(views.query(f'SELECT * FROM "{app.name}"._headrace_law', limit=None).rows)
 
@@ -149,7 +149,7 @@ def test_the_first_and_the_last_moment_of_time_count_in_every_window(
     ]
 
 
-# What Spark drops is seen before anything is stored
+# Rows that Spark drops are noticed before anything is stored
 
 
 DROPPING: dict[str, Callable[[], hr.App]] = {
@@ -160,7 +160,7 @@ DROPPING: dict[str, Callable[[], hr.App]] = {
     "alerts": flagging,
 }
 REPEATED = {"hopping", "sliding"}
-"""Those that drop rows as tumbling windows do."""
+"""Kinds whose rows Spark drops in the same way as those of tumbling windows."""
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_a_checkpoint_without_a_shift_says_how_times_before_1970_can_count(
     check_view("tumbling", steps["tumbling"], results)
 
 
-# Times that no type of Spark's has
+# Times outside of Spark's types
 
 
 def test_a_time_outside_of_the_years_1_to_9999_is_a_dead_letter(log: ScriptedLog) -> None:

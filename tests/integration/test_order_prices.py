@@ -1,4 +1,4 @@
-"""The pipeline of orders and prices, and all that can be done with a view of joined tables."""
+"""The pipeline of orders and prices, and every operation on a view of joined tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Shop:
             self.log.ensure_topic(topic)
 
     def write(self, topic: str, second: int, *rows: dict[str, Any]) -> None:
-        """Commit rows of a moment; one of nothing but an id is the end of it."""
+        """Commit rows of one time; a row with only an id is a deletion."""
         with self.log.producer() as producer, producer.transaction() as transaction:
             for row in rows:
                 if row.keys() == {"id"}:
@@ -44,7 +44,7 @@ class Shop:
                     transaction.send(topic, {"at": moment, **row})
 
     def run(self, app: hr.App | None = None) -> Law:
-        """Catch up with the log; returns what became of all rows."""
+        """Catch up with the log; returns the law's terms of all rows."""
         (step,) = hr.run(app or self.app, self.log, spark=shared())
         return step.law
 
@@ -53,8 +53,8 @@ class Shop:
         with open_views(self.log.url) as views:
             return [tuple(row[name] for name in names) for row in views.rows("priced_orders")]
 
-    def told(self) -> list[tuple[Any, ...]]:
-        """The operation, the order and its price of each change since the last time."""
+    def changes(self) -> list[tuple[Any, ...]]:
+        """The operation, order and price of each change since the last call."""
         found = [
             (
                 c["op"],
@@ -93,20 +93,20 @@ def test_a_price_changes_the_orders_that_depend_on_it_and_no_others(shop: Shop) 
         ("c", "ink", 3, None, None, 2),
         ("d", None, 4, None, None, 2),
     ]
-    assert [op for op, *_ in shop.told()] == ["c"] * 4
+    assert [op for op, *_ in shop.changes()] == ["c"] * 4
     shop.write("products", 5, {"id": "pen", "name": "Pen", "price": "1.75"})
     shop.run()
-    assert shop.told() == [("u", "a", "1.75"), ("u", "b", "1.75")]
+    assert shop.changes() == [("u", "a", "1.75"), ("u", "b", "1.75")]
     shop.write("products", 3, {"id": "pen", "name": "Pen", "price": "9.99"})
     shop.run()
-    assert shop.told() == [], "a price that was over when it came"
+    assert shop.changes() == [], "a price that was over when it came"
     shop.write("orders", 6, {"id": "b"})
     shop.write("products", 6, {"id": "ink", "name": "Ink", "price": "4.00"})
     shop.run()
-    assert shop.told() == [("d", "b", "None"), ("u", "c", "4.00")]
+    assert shop.changes() == [("d", "b", "None"), ("u", "c", "4.00")]
     shop.write("products", 7, {"id": "pen"})
     law = shop.run()
-    assert shop.told() == [("u", "a", "None")]
+    assert shop.changes() == [("u", "a", "None")]
     assert (law.rows, law.counted, law.dead) == (10, 10, 0)
 
 
@@ -129,7 +129,7 @@ def test_the_view_is_listed_shown_asked_and_looked_at(shop: Shop) -> None:
 
 
 def changed(how: Any) -> hr.App:
-    """The same pipeline, but for which rows it shows."""
+    """The same pipeline with another filter."""
     app = hr.App("order_prices")
     declared = load_app(f"{PIPELINE}:app").views["priced_orders"].stream
     assert isinstance(declared, hr.TableJoin)
@@ -146,14 +146,14 @@ def test_another_declaration_is_refused_compared_and_switched_to(shop: Shop) -> 
     assert same.diff.same == 4
     with pytest.raises(ChangedPipeline, match="kind of join was left and is inner"):
         shop.run(changed("inner"))
-    shop.told()
+    shop.changes()
     found = hr.rebuild(changed("inner"), "priced_orders", shop.log, spark=shared(), switch=True)
     assert (found.diff.removed, found.diff.same, found.diff.added) == (2, 2, 0)
     assert shop.rows() == before[:2]
-    assert shop.told() == [("d", "c", "None"), ("d", "d", "None")]
+    assert shop.changes() == [("d", "c", "None"), ("d", "d", "None")]
     shop.write("products", 8, {"id": "ink", "name": "Ink", "price": "4.00"})
     shop.run(changed("inner"))
-    assert shop.told() == [("c", "c", "4.00")]
+    assert shop.changes() == [("c", "c", "4.00")]
 
 
 def test_the_view_is_shown_as_it_was_at_a_commit(shop: Shop) -> None:

@@ -1,4 +1,4 @@
-"""What is special about windows that are not on a grid: which aggregates they take, and of what."""
+"""Sliding windows and sessions: supported aggregates and inputs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_sessions_put_together_values_of_every_type(log: ScriptedLog) -> None:
     log.write(source, row(20, "2.50"), row(20, "10.00"))
     results = log.run(app, spark=shared())
     assert len(results.view("own")) == 3
-    # A row that joins two sessions, whose parts were stored by then.
+    # A row that merges two sessions, whose parts are already stored.
     log.write(source, row(12, "1.50"))
     results = log.run(app, spark=shared())
     first, second = sorted(results.view("own"), key=lambda found: found["window_start"])

@@ -1,4 +1,4 @@
-"""What an output is told of panes when its declaration changes from one run to the next."""
+"""Published panes when an output's declaration changes between runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def order(second: int, item: str = "pen") -> dict[str, Any]:
     return {"item": item, "at": NOON + second * SECOND}
 
 
-def told(log: ScriptedLog, after: int = 0) -> list[tuple[str, str, int]]:
+def published(log: ScriptedLog, after: int = 0) -> list[tuple[str, str, int]]:
     rows = [record.value for record in log.records("out")][after:]
     return [(row["item"], row["pane"], row["sold"]) for row in rows]
 
@@ -56,15 +56,15 @@ def test_retractions_that_come_later_take_back_what_was_said_before(log: Scripte
     app, _ = declare(retractions=True)
     log.write(source, order(2), order(3, "cap"))
     log.run(app, spark=shared())
-    assert told(log, 2) == [("pen", "retracted", 1), ("cap", "early", 1), ("pen", "early", 2)]
-    # Without them for a while, what was remembered would be wrong, and is forgotten.
+    assert published(log, 2) == [("pen", "retracted", 1), ("cap", "early", 1), ("pen", "early", 2)]
+    # After a run without retractions the stored rows would be wrong, so they are removed.
     app, _ = declare()
     log.write(source, order(4))
     log.run(app, spark=shared())
     app, _ = declare(early="never", retractions=True)
     log.write(source, order(60))
     log.run(app, spark=shared())
-    assert told(log, 6) == [
+    assert published(log, 6) == [
         ("cap", "retracted", 1),
         ("ink", "retracted", 1),
         ("pen", "retracted", 3),
@@ -82,7 +82,7 @@ def test_what_had_to_wait_is_told_by_a_batch_that_has_nothing_new_of_it(log: Scr
     log.pass_time(30 * SECOND)
     log.write(source, order(2, "ink"))
     log.run(app, spark=shared())
-    assert told(log) == [
+    assert published(log) == [
         ("pen", "early", 1),
         ("ink", "early", 1),
         ("pen", "retracted", 1),
@@ -101,4 +101,4 @@ def test_what_was_said_is_forgotten_when_it_is_final(log: ScriptedLog) -> None:
     log.write(source, order(120))
     log.run(app, spark=shared())
     assert list(apsw.Connection(str(path)).execute(remembered)) == [("pen", 1)]
-    assert told(log) == [("pen", "on time", 1)] * 2
+    assert published(log) == [("pen", "on time", 1)] * 2

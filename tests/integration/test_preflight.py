@@ -1,4 +1,4 @@
-"""What a run would find is told without Spark: here are steps stored by hand, and then changed."""
+"""A run's status without Spark: steps are stored by hand, and then changed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def declare(
 
 
 class Stored:
-    """A log with an order in it, and what runs have stored of it, without having run."""
+    """A log with an order, and stored results of steps that never ran."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -91,7 +91,7 @@ class Stored:
             producer.send(topic, {"item": "pen", "at": NOON})
 
     def store(self, app: hr.App, batches: int = 1) -> None:
-        """Store empty results up to the end of the log, and a checkpoint with so many batches."""
+        """Store empty results up to the end of the log, and a checkpoint of `batches` batches."""
         path = database_of(self.log.url, app.name)
         database = Database(path, app.name)
         with self.log.producer(id="by-hand") as producer:
@@ -140,38 +140,38 @@ def found(stored: Stored, app: hr.App) -> list[tuple[str, str]]:
 
 
 def test_before_the_first_run_everything_is_new_and_nothing_is_made(tmp_path: Path) -> None:
-    told = hr.preflight(declare(), f"file:{tmp_path / 'nowhere'}")
-    assert [(step.step, step.status) for step in told.steps] == [("sales", "new")]
-    assert told.ok
-    assert told.first
-    assert told.news == ()
+    report = hr.preflight(declare(), f"file:{tmp_path / 'nowhere'}")
+    assert [(step.step, step.status) for step in report.steps] == [("sales", "new")]
+    assert report.ok
+    assert report.first
+    assert report.news == ()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_each_step_is_told_apart(stored: Stored) -> None:
     stored.store(declare("sales", "old"))
     app = declare("sales", "young")
-    told = hr.preflight(app, stored.log)
-    assert [(step.step, step.status) for step in told.steps] == [
+    report = hr.preflight(app, stored.log)
+    assert [(step.step, step.status) for step in report.steps] == [
         ("sales", "unchanged"), ("young", "new"), ("old", "undeclared"),
     ]  # fmt: skip
-    assert [step.step for step in told.news] == ["young", "old"]
-    assert told.steps[0].saved == "up to commit 1, reused"
-    told.require()
+    assert [step.step for step in report.news] == ["young", "old"]
+    assert report.steps[0].saved == "up to commit 1, reused"
+    report.require()
 
 
 def test_what_has_changed_is_told_with_the_choices(stored: Stored) -> None:
     stored.store(declare("sales", "other"))
-    told = hr.preflight(
+    report = hr.preflight(
         declare("sales", "other", size=2 * MINUTE, condition="item != ''"), stored.log
     )
-    assert [step.status for step in told.steps] == ["changed", "changed"]
-    assert told.steps[0].changes == (
+    assert [step.status for step in report.steps] == ["changed", "changed"]
+    assert report.steps[0].changes == (
         "the window was tumbling 1m and is tumbling 2m", "the filter is new",
     )  # fmt: skip
-    assert not told.ok
+    assert not report.ok
     with pytest.raises(ChangedPipeline, match=r"'sales' has .* 'other' has ") as caught:
-        told.require()
+        report.require()
     for choice in (
         "rebuild MODULE:APP sales",
         "rebuild MODULE:APP other",
@@ -245,7 +245,7 @@ def test_a_damaged_checkpoint_is_told(stored: Stored, damage: Any, said: str) ->
 
 
 class Shop(Cli):
-    """The command line in a folder with a pipeline, on a machine that has no Java."""
+    """The command line in a folder with a pipeline, on a machine without Java."""
 
     def without_java(self, *words: str) -> subprocess.CompletedProcess[str]:
         environment = {**self.environment, "JAVA_HOME": "/nowhere", "PATH": "/nowhere"}
@@ -277,12 +277,12 @@ def test_a_changed_pipeline_is_refused_without_spark(tmp_path: Path, stored: Sto
     assert done.returncode == 1
     assert "changed" in done.stdout
     assert "→ headrace run --fresh" in done.stderr
-    (told,) = (
+    (report,) = (
         json.loads(line)
         for line in shop.without_java("run", "shop:app", "--check", "--json").stdout.splitlines()
     )
-    assert (told["status"], told["ok"]) == ("changed", False)
-    assert told["changes"] == ["the window was tumbling 1m and is session 1d"]
+    assert (report["status"], report["ok"]) == ("changed", False)
+    assert report["changes"] == ["the window was tumbling 1m and is session 1d"]
 
 
 def test_spark_is_not_started_for_what_is_refused(

@@ -1,4 +1,4 @@
-"""Real time on a real broker: what comes out, and what is said of the rest."""
+"""Real time on a real broker: results, late rows and dead letters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.service
 
 
 def committed(broker: ClusterState, group: str, topic: str) -> int:
-    """How many records of a topic a group has left behind."""
+    """The number of records of a topic that a group has committed."""
     admin = AdminClient({"bootstrap.servers": broker.servers})
     wish = ConsumerGroupTopicPartitions(group)
     (answer,) = admin.list_consumer_group_offsets([wish]).values()
@@ -32,7 +32,7 @@ def committed(broker: ClusterState, group: str, topic: str) -> int:
 
 
 def create_outlets(log: Log) -> None:
-    """Make two topics before the application does, with keys, in Avro, and compacted."""
+    """Create two topics before the application does, with keys, in Avro, and compacted."""
     log.create_topic(
         "live.tagged",
         schema="page string, tag string, cost decimal(12,2), at timestamp",
@@ -52,20 +52,20 @@ def create_outlets(log: Log) -> None:
 
 
 def assert_in_place(log: Log, topic: str, key: str) -> None:
-    """Each record of a topic of five partitions is where headrace itself would write it."""
+    """Check that each record of a topic is in the partition where headrace would write it."""
     for record in records_in(log, topic):
         assert record.partition == partition_of(record.value[key].encode(), 5)
 
 
 def assert_dead(log: Log) -> None:
-    """What is no row, and what has no place in time, is told with the reason."""
+    """Check the dead letters: records that are not rows, and rows without a valid event time."""
     dead = {row["row"]: row["reason"] for row in rows_in(log, "live.dead")}
     assert dead.pop('{"value":"{no json"}') == "does not decode"
     assert dead.pop('{"bytes":"ff00"}') == "does not decode"
-    # In hex it is larger than what Java's producer would send.
+    # In hex it is larger than Java's producer would accept.
     assert dead.pop('{"bytes":"' + "ff" * 900_000 + '"}') == "does not decode"
     assert dead.pop('{"page": "e"}') == "no event time"
-    # What is no row of a table is told at the start, and then at every checkpoint.
+    # A table's undecodable records are reported at the start, and then at every checkpoint.
     assert dead.pop('{"value":"{no card"}') == "does not decode"
     assert dead.pop('{"value":"[no card]"}') == "does not decode"
     assert list(dead.values()) == ["ahead of the clock"]
@@ -129,7 +129,7 @@ def test_rows_come_out_as_the_oracle_says_and_nothing_is_dropped_in_silence(
         assert_in_place(log, "live.tagged", "page")
         assert_in_place(log, "live.late", "use")
         assert_dead(log)
-        # At the next checkpoint, Kafka's own tools see how far it is.
+        # At the next checkpoint, Kafka's own tools show the progress.
         live.until(lambda: committed(broker, "live.live.alerts", "live.uses") == 60)
         said = live.stop()
         assert said.keys() == {"live.tagged", "live.alerts", "live.dear"}

@@ -1,4 +1,4 @@
-"""Real time on a cluster of Spark's, whose executors come some seconds after the session does."""
+"""Real time on a Spark cluster, whose executors start some seconds after the session."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ crowd.publish("crowd.out", many)
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Standalone]:
-    """One worker with two cores, which is not enough for any topic."""
+    """One worker with two cores, which is too few for any topic."""
     with Standalone(tmp_path / "spark", workers=1, cores=2, memory="2g") as made:
         monkeypatch.setenv("HEADRACE_MASTER", made.url)
         yield made

@@ -1,4 +1,4 @@
-"""What is no row of a table that is looked things up in real time is a dead letter."""
+"""In real time, undecodable records of a lookup table become dead letters."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def letters(kafka: Runs, tmp_path: Path, app: hr.App, cards: Source) -> TableLet
     return TableLetters(shared(), kafka.log, step, cards.topic, tmp_path / "live" / "place")
 
 
-def told(kafka: Runs, app: hr.App) -> list[tuple[int, int, str, str]]:
+def letters_of(kafka: Runs, app: hr.App) -> list[tuple[int, int, str, str]]:
     return [
         (row["partition"], row["offset"], row["reason"], row["row"])
         for row in rows_in(kafka.log, f"{app.name}.dead")
@@ -82,14 +82,14 @@ def test_each_is_told_once_and_what_comes_later_is_told_later(kafka: Runs, tmp_p
         (0, 3, "does not decode", '{"bytes":"ff00"}'),
         (1, 0, "no event time", '{"card": "b"}'),
     ]
-    assert told(kafka, app) == first
+    assert letters_of(kafka, app) == first
 
     letters(kafka, tmp_path, app, cards).tell()
-    assert told(kafka, app) == first
+    assert letters_of(kafka, app) == first
 
     kafka.send(cards, CARD, b"[1]", partition=1)
     letters(kafka, tmp_path, app, cards).tell()
-    assert told(kafka, app) == [*first, (1, 2, "does not decode", '{"value":"[1]"}')]
+    assert letters_of(kafka, app) == [*first, (1, 2, "does not decode", '{"value":"[1]"}')]
 
 
 def test_a_table_whose_topic_was_made_again_is_another_table(kafka: Runs) -> None:
@@ -113,4 +113,4 @@ def test_after_a_crash_before_it_was_written_down_a_letter_comes_again(
     letters(kafka, tmp_path, app, cards).tell()
     (tmp_path / "live" / "place").unlink()
     letters(kafka, tmp_path, app, cards).tell()
-    assert told(kafka, app) == [(0, 0, "does not decode", '{"value":"{no json"}')] * 2
+    assert letters_of(kafka, app) == [(0, 0, "does not decode", '{"value":"{no json"}')] * 2

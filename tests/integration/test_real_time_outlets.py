@@ -1,4 +1,4 @@
-"""Records of real time have the bytes that headrace itself would write to the topic."""
+"""Records written in real time have the bytes that headrace itself would write."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def topic(columns: str, key: str | None = None, partitions: int = 1, **settings:
 
 
 def written(there: Topic, columns: str, rows: Sequence[dict[str, Any]]) -> list[Row]:
-    """What becomes of rows of such columns in a topic that is there."""
+    """The result of writing rows with these columns to an existing topic."""
     spark, schema = shared(), parse_schema(columns)
     kinds = StructType.fromDDL(columns)
     assert isinstance(kinds, StructType)
@@ -88,7 +88,7 @@ def test_a_key_has_the_bytes_by_which_headrace_chooses_a_partition(key: str) -> 
     expected = key_bytes(batch(COLUMNS, ROWS).column(key)).to_pylist()
     records = written(topic(COLUMNS, key, 4), COLUMNS, ROWS)
     assert [bytes(record.key) for record in records] == expected
-    # The producer chooses by the same hash.
+    # The producer chooses the partition by the same hash.
     assert [record.partition for record in records] == [None, None]
 
 
@@ -147,7 +147,7 @@ def test_rows_without_a_key_stay_in_the_order_of_the_partition_they_come_from() 
 @pytest.mark.parametrize(
     ("there", "key", "why"),
     [
-        ("page string, half float", "half", "the key of 'out', in the bytes that headrace writes"),
+        ("page string, half float", "half", "the key of 'out', in other bytes than headrace"),
         ("page string, fine decimal(20,9)", "fine", r"headrace writes: it is decimal\(20,9\)"),
         ("page string, more string", "more", "it does not write 'more', the key of 'out'"),
         ("page string, more int not null", None, "'more', which is never null in 'out'"),

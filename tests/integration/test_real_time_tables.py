@@ -1,4 +1,4 @@
-"""A table as it is looked up in real time: the newest version of each key."""
+"""A lookup table in real time: the newest version of each key."""
 
 from __future__ import annotations
 

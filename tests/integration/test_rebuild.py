@@ -1,4 +1,4 @@
-"""A view that is computed again beside the live one: what it shows, and how it takes its place."""
+"""A view that is rebuilt beside the live one: the difference, and the switch."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def log() -> Iterator[ScriptedLog]:
 
 @pytest.fixture
 def shop(log: ScriptedLog) -> Shop:
-    """A shop whose live view leaves out what is cheap, by mistake."""
+    """A shop whose live view drops cheap items, by mistake."""
     made = Shop(log)
     fill(made)
     made.run(WRONG)
     return made
 
 
-def told(diff: Any) -> list[tuple[Any, ...]]:
+def changed_rows(diff: Any) -> list[tuple[Any, ...]]:
     return [
         (
             c.kind,
@@ -66,7 +66,7 @@ def test_a_rebuild_shows_what_was_wrong_and_the_switch_puts_it_right(shop: Shop)
         building.build()
         diff = building.diff()
     assert (diff.added, diff.removed, diff.changed, diff.same) == (3, 0, 1, 3)
-    assert told(diff) == [
+    assert changed_rows(diff) == [
         ("changed", "pen", "00", 1, 2),
         ("added", "pad", "00", None, 1),
         ("added", "pen", "01", None, 1),
@@ -88,7 +88,7 @@ def test_a_rebuild_shows_what_was_wrong_and_the_switch_puts_it_right(shop: Shop)
 
 
 class Reader:
-    """Reads the live view again and again, and notes each answer that is another."""
+    """A reader of the live view that polls it, and collects each new answer."""
 
     SQL = "SELECT count(*), sum(sold), sum(revenue) FROM sales"
 
@@ -111,7 +111,7 @@ class Reader:
         self._thread.join()
 
     def look(self) -> None:
-        """Return when it has asked anew, and has the answer."""
+        """Wait until it has read the view again."""
         with self._answered:
             since = self._asked
             assert self._answered.wait_for(lambda: self._asked > since + 1, timeout=left())

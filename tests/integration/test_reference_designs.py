@@ -1,4 +1,4 @@
-"""The pipelines that anyone can copy do what they say."""
+"""The reference pipelines compute what they claim."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def test_a_user_is_told_of_an_event_once_a_day() -> None:
         log.write(topic, note("ann", "order 2", 0.5), note("bob", "order 1", 0.5))
         log.write(topic, note("ann", "order 1", -0.25, "out of order"))
         results = log.run(notifications.app, spark=shuffling(2), max_commits=1)
-        told = results.topic("notifications.once")
-        assert [(row["user"], row["event"]) for row in told] == [
+        published = results.topic("notifications.once")
+        assert [(row["user"], row["event"]) for row in published] == [
             ("ann", "order 1"), ("ann", "order 2"), ("bob", "order 1")
         ]  # fmt: skip
-        assert told[0]["text"] == "sent"
+        assert published[0]["text"] == "sent"
 
         log.write(topic, note("ann", "order 1", 23.9, "the same day"))
         log.write(topic, note("ann", "order 1", 24, "the day after"))
@@ -59,11 +59,11 @@ def test_the_leaderboard_tells_of_the_ranks_that_changed_and_of_no_others() -> N
         changes = "leaderboard.leaderboard.changes"
         assert len(results.topic(changes)) == 100
 
-        # One that stays below, one that passes two others, and one that has more than before.
+        # One stays below, one passes two others, and one has more than before.
         log.write(leaderboard.points, win(1, 5, 1), win(140, 25, 1), win(150, 1, 1))
         results = log.run(leaderboard.app, spark=shuffling(2))
-        told = [row["after"] for row in results.topic(changes)[100:]]
-        assert [(row["rank"], row["player"], row["score"]) for row in told] == [
+        published = [row["after"] for row in results.topic(changes)[100:]]
+        assert [(row["rank"], row["player"], row["score"]) for row in published] == [
             (1, "p150", 1501), (9, "p140", 1425), (10, "p142", 1420), (11, "p141", 1410)
         ]  # fmt: skip
 
@@ -90,17 +90,17 @@ def test_cards_are_flagged_by_each_rule_with_its_evidence_and_by_no_other() -> N
         log.write(fraud.transactions, use("c1", 595, "3"), use("c2", 595, "3", lat=50.01))
         log.write(fraud.transactions, use("d0", 600, "4", "2000"), use("e0", 600, "unknown"))
         results = log.run(fraud.app, spark=shuffling(2))
-        told = {row["alert"]: row for row in results.topic("fraud.alerts")}
-        assert list(told) == ["a5:too many", "b2:too much", "c2:too fast"]
-        assert told["a5:too many"]["evidence"] == [f"a{n}" for n in range(6)]
-        assert told["a5:too many"]["value"] == 6.0
-        assert told["b2:too much"]["evidence"] == ["b0", "b1", "b2"]
-        assert told["b2:too much"]["value"] == 5000.01
-        assert told["b2:too much"]["since"] == NOON
-        assert told["c2:too fast"]["evidence"] == ["c1", "c2"]
-        assert told["c2:too fast"]["value"] is None, "no time has passed between the two"
+        published = {row["alert"]: row for row in results.topic("fraud.alerts")}
+        assert list(published) == ["a5:too many", "b2:too much", "c2:too fast"]
+        assert published["a5:too many"]["evidence"] == [f"a{n}" for n in range(6)]
+        assert published["a5:too many"]["value"] == 6.0
+        assert published["b2:too much"]["evidence"] == ["b0", "b1", "b2"]
+        assert published["b2:too much"]["value"] == 5000.01
+        assert published["b2:too much"]["since"] == NOON
+        assert published["c2:too fast"]["evidence"] == ["c1", "c2"]
+        assert published["c2:too fast"]["value"] is None, "no time has passed between the two"
 
-        # Far from home, for a hundred times the usual.
+        # Far from home, for a hundred times the usual amount.
         log.write(fraud.transactions, use("d1", 620, "4", "4000", lat=52.0))
         results = log.run(fraud.app, spark=shuffling(2))
         more = {row["alert"]: row for row in results.topic("fraud.alerts")[3:]}

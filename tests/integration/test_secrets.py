@@ -1,4 +1,4 @@
-"""A secret in the address of a log is seen neither in what is printed nor in files."""
+"""A secret in the address of a log appears neither in output nor in files."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def test_a_command_that_fails_does_not_print_a_secret_of_its_address(
 
 
 def test_a_secret_on_the_command_line_is_warned_of_and_not_shown(cli: Cli) -> None:
-    told = cli.invoke("topics", "list", "--log", URL).stderr
-    assert "every user of this machine can read sasl.password in the process list" in told
-    assert "Set HEADRACE_KAFKA_SASL_PASSWORD instead" in told
+    printed = cli.invoke("topics", "list", "--log", URL).stderr
+    assert "every user of this machine can read sasl.password in the process list" in printed
+    assert "Set HEADRACE_KAFKA_SASL_PASSWORD instead" in printed
 
 
 def test_a_secret_that_others_cannot_see_is_not_warned_of(
@@ -70,12 +70,14 @@ def test_a_secret_that_others_cannot_see_is_not_warned_of(
 ) -> None:
     (tmp_path / "settings").write_text(f"sasl.password={CANARY}\n")
     plain = f"kafka://127.0.0.1:1?{SETTINGS}"
-    told = [cli.invoke("topics", "list", "--log", f"{plain}&config={tmp_path / 'settings'}").stderr]
+    printed = [
+        cli.invoke("topics", "list", "--log", f"{plain}&config={tmp_path / 'settings'}").stderr
+    ]
     monkeypatch.setenv("HEADRACE_KAFKA_SASL_PASSWORD", CANARY)
-    told += [cli.invoke("topics", "list", "--log", plain).stderr]
-    cli.url = URL  # which is then in a variable
-    told += [cli.invoke("topics", "list").stderr]
-    for text in told:
+    printed += [cli.invoke("topics", "list", "--log", plain).stderr]
+    cli.url = URL  # which is then in an environment variable
+    printed += [cli.invoke("topics", "list").stderr]
+    for text in printed:
         assert "does not answer" in text
         assert "warning" not in text
         assert CANARY not in text

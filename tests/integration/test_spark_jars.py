@@ -42,9 +42,9 @@ def test_topics_are_streams_of_spark_and_avro_comes_back_as_it_was(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["version"].startswith("4.3.")
-    assert told["bad"] == [None] * 5, "garbage is a row of nothing, and not a failure"
+    report = json.loads(done.stdout)
+    assert report["version"].startswith("4.3.")
+    assert report["bad"] == [None] * 5, "garbage is a row of nothing, and not a failure"
     group = {"group.id": "jars", "auto.offset.reset": "earliest"}
     consumer = Consumer({"bootstrap.servers": broker.servers, **group})
     consumer.subscribe(["jars.out"])

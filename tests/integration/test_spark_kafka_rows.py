@@ -1,4 +1,4 @@
-"""Rows as they are on Kafka, read by Spark's own function into the same values."""
+"""Rows on Kafka, decoded by Spark into the same values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark on a machine that others use too: nobody else can reach it."""
+"""Spark on a shared machine: other users cannot reach it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log as a sink of Spark, for jobs by hand: all of a job or nothing, all of a stream once."""
+"""The log as a Spark sink: a job writes all or nothing, a stream each batch once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def save(frame: DataFrame, log: Log, *, mode: str = "append", **options: str) ->
 
 
 def copy(log: ScriptedLog, checkpoint: Path, **options: Any) -> None:
-    """Copy what is in `events` to `copies`, in batches of one commit."""
+    """Copy `events` to `copies`, in batches of one commit."""
     query = (
         shared()
         .readStream.format("headrace")
@@ -69,7 +69,7 @@ def test_a_job_that_fails_adds_nothing(log: ScriptedLog) -> None:
     frame = shared().range(100).select(F.expr("if(id = 77, raise_error('no'), id)").alias("n"))
     with pytest.raises(PySparkException):
         save(frame, log.log)
-    # A task that Spark has given up on may leave its file, which later jobs remove.
+    # A task that Spark gave up may leave its file, which later jobs remove.
     assert numbers(log) == []
 
 

@@ -1,4 +1,4 @@
-"""The log as a source of Spark: for a job by hand, and for what a pipeline asks of it."""
+"""The log as a Spark source, for batch jobs and for pipelines."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_windows_that_are_final_leave_sparks_state(
 def test_sparks_state_is_not_forgotten_before_a_source_has_said_so(
     log: ScriptedLog, window: hr.Window | hr.Sliding
 ) -> None:
-    """A row from an hour before, after one that would have closed its window by its own time."""
+    """A row from an hour before arrives after one that would have closed its window."""
     app = hr.App("said")
     source = app.topic(
         "said",

@@ -1,4 +1,4 @@
-"""Buckets have numbers that Spark spreads evenly."""
+"""Spark spreads the numbers of buckets evenly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pipeline in SQL on Spark: run as a process, cut as it may be, it is the one in Python."""
+"""A pipeline in SQL on Spark: in a process, with any batches, it equals the one in Python."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECOND = timedelta(seconds=1)
 
 
 class Site(Cli):
-    """The command line on a log that has page views, each commit a few of them."""
+    """The command line on a log with page views, a few per commit."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -33,7 +33,7 @@ class Site(Cli):
             self.visit(*seconds)
 
     def visit(self, *seconds: int) -> None:
-        """Commit views that happened so many seconds after noon."""
+        """Commit views, each with its event time in seconds after noon."""
         with self.open() as log, log.producer() as producer, producer.transaction() as views:
             for second in seconds:
                 at = NOON + second * SECOND
@@ -41,7 +41,7 @@ class Site(Cli):
                 views.send("pageviews", {"url": url, "user": user, "at": at})
 
     def run_sql(self, *words: str) -> str:
-        """Run the file of SQL until it has caught up; returns what it says of its rows."""
+        """Run the SQL file until it has caught up; returns the report on its rows."""
         file = str(PIPELINES / "pageviews.sql")
         process = self.start("run", file, "--until-caught-up", *words)
         out, err = (text.decode() for text in process.communicate(timeout=left()))
@@ -73,7 +73,7 @@ def test_the_file_of_sql_gives_what_the_file_of_python_gives(tmp_path: Path) -> 
     in_parts.run_sql("--max-commits", "1")
     assert in_parts.results() == (rows, late)
 
-    # The one goes on where the other has stopped, since nothing has changed.
+    # One continues where the other stopped, since the declaration is the same.
     for site in (at_once, python):
         site.visit(701, 760)
         site.run_python()
@@ -157,7 +157,7 @@ def shop() -> hr.App:
 
 
 def shop_results(app: hr.App, max_commits: int | None) -> dict[str, list[Any]]:
-    """The views and topics of an application after a script of orders and returns."""
+    """The views and topics of an application after scripted orders and returns."""
     with scripted_log(start=NOON + timedelta(hours=1)) as log:
         for name in ("orders", "returns"):
             log.log.ensure_topic(app.topics[name])

@@ -110,7 +110,7 @@ def at(minute: int) -> datetime:
 
 
 def wanted_of(view: str) -> list[tuple[Any, ...]]:
-    """The rows that Flink's page shows, as minutes after eight and sums; of others, by hand."""
+    """The rows on Flink's page, as minutes after eight and sums; others by hand."""
     found: dict[str, list[tuple[Any, ...]]] = {
         "flink_tumbling": [(0, 10, 11), (10, 20, 10)],
         "flink_hopping": [(0, 10, 11), (5, 15, 15), (10, 20, 10), (15, 25, 6)],
@@ -140,7 +140,7 @@ def wanted_of(view: str) -> list[tuple[Any, ...]]:
 
 
 def minute_of(moment: str | datetime) -> int:
-    """The minutes after eight."""
+    """Minutes after eight."""
     read = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     return (read.replace(tzinfo=UTC) - MORNING) // MINUTE
 

@@ -1,4 +1,4 @@
-"""Results that come by way of files are all there, however many they are."""
+"""Results that Spark hands over in files are complete, however many there are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State of the user's own, on Spark, when something is wrong with the function or with the rows."""
+"""Python state on Spark when the function or the rows are faulty."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def test_a_function_that_raises_stops_and_names_the_line_and_the_row(log: Script
     with pytest.raises(PipelineError) as stopped:
         run(log, app)
     line = inspect.getsourcelines(careful)[1] + 3
-    for told in (f"test_stateful_faults.py:{line}", "13 is not allowed", "'k': 'c'", "offset 2"):
-        assert told in str(stopped.value), told
-    # It stopped before that batch, and goes on from there with a function that can do it.
+    for words in (f"test_stateful_faults.py:{line}", "13 is not allowed", "'k': 'c'", "offset 2"):
+        assert words in str(stopped.value), words
+    # It stopped before that batch, and continues from there with a fixed function.
     assert [row["n"] for row in log_topic(log, "out")] == [1]
     with pytest.raises(ChangedPipeline, match="function"):
         run(log, declare(folds.totals)[0])

@@ -1,4 +1,4 @@
-"""Retention may take rows of a table that were read: they are kept where rows are looked up."""
+"""Retention may delete rows of a table that were read: lookups keep their own copy."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ MINUTE = timedelta(minutes=1)
 
 
 class S3:
-    """A server that can be stopped, and started again at the same address with all it holds."""
+    """A server that can be stopped, and started again at the same address with its data."""
 
     def __init__(self) -> None:
         with socket.socket() as free:
@@ -47,7 +47,7 @@ class S3:
             self.up = False
 
     def use(self, bucket: str) -> None:
-        """Begin with an empty bucket."""
+        """Start with an empty bucket."""
         self.bucket = bucket
         self._client = boto3.client(
             "s3", endpoint_url=f"http://127.0.0.1:{self.port}", region_name="us-east-1"
@@ -95,7 +95,7 @@ def clock() -> VirtualClock:
 
 @pytest.fixture
 def log(tmp_path: Path, clock: VirtualClock, s3: S3) -> Iterator[FileLog]:
-    """A log with one topic: two partitions of four records, each in a segment of its own."""
+    """A log with one topic: two partitions of four records, one segment per record."""
     with FileLog(tmp_path / "log", clock=clock) as log:
         log.create_topic("clicks", partitions=2, settings={"segment_age": "1m", "tier": s3.url})
         with log.producer() as producer:
@@ -158,7 +158,7 @@ def test_a_dead_server_is_unavailable_soon_and_everything_is_there_when_it_is_ba
     assert isinstance(caught.value, Retryable)
     assert f"s3://{s3.bucket}/logs/demo/" in str(caught.value)
     assert SECRET not in str(caught.value) + repr(caught.value.details)
-    # What is on the local disk can be read all the while, and written.
+    # The local segments stay readable and writable meanwhile.
     assert values(log, Offset(3)) == [b"0-3", b"1-3"]
     with log.producer() as producer:
         producer.send("clicks", b"0-4", partition=0)
@@ -173,7 +173,7 @@ def test_a_server_that_is_down_costs_a_consumer_nothing_of_what_is_here(
     log.upkeep()
     s3.stop()
     consumer = log.consumer("clicks", group="readers")
-    consumer.seek(Offset(3), "clicks", here)  # which is on the local disk; the other is not
+    consumer.seek(Offset(3), "clicks", here)  # this one is on the local disk; the other is not
     found = []
     errors = 0
     for _ in range(2):
@@ -181,13 +181,13 @@ def test_a_server_that_is_down_costs_a_consumer_nothing_of_what_is_here(
             found += [record.value for record in consumer.poll()]
         except StorageUnavailable:
             errors += 1
-    assert errors > 0, "what is not read is told"
+    assert errors > 0, "records that cannot be read raise an error"
     s3.start()
     for _ in range(3):
         try:
             found += [record.value for record in consumer.poll()]
         except StorageUnavailable:
-            continue  # put off from before
+            continue  # deferred earlier
     consumer.close()
     there = [b"%d-%d" % (1 - here, number) for number in range(4)]
     assert sorted(found) == sorted([b"%d-3" % here, *there]), "nothing lost, nothing twice"
@@ -223,7 +223,7 @@ def test_what_cannot_be_deleted_now_is_deleted_later(
 def test_a_server_that_never_answers_is_given_up_on(
     log: FileLog, s3: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # pyarrow by itself tries for a minute and a half.
+    # pyarrow by itself retries for a minute and a half.
     log.upkeep()
     s3.stop()
     monkeypatch.setattr(storage, "CONNECT_TIMEOUT", 0.5)

@@ -1,4 +1,4 @@
-"""The wheel has everything that it needs, and runs the demo where nothing else is installed."""
+"""The wheel is complete, and runs the demo in an environment without anything else."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "headrace"
 
 _BROUGHT_ALONG = {"py4j": "pyspark"}
-"""What a dependency pins itself, and so must not be named again."""
+"""Packages that a dependency pins itself, and that must not be declared again."""
 
 _NOT_IMPORTED = {"protobuf"}
-"""What Spark imports, and does not bring along."""
+"""Packages that Spark imports without depending on them."""
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_the_demo_runs_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None
     )
     install = [uv, "pip", "install", "--quiet", "--python", str(python)]
     constrained = [*install, "--constraint", str(ROOT / "requirements.lock"), str(wheel)]
-    # What `make setup` has installed is in uv's cache, as a rule.
+    # The packages of `make setup` are usually in uv's cache.
     if subprocess.run([*constrained, "--offline"], check=False, capture_output=True).returncode:
         subprocess.run(constrained, check=True, timeout=left())
     environment = {
@@ -119,7 +119,7 @@ def metadata(wheel: Path) -> email.message.Message:
 
 
 def requirements(wheel: Path) -> tuple[set[str], set[str]]:
-    """The names of what is always installed, and of what an extra adds."""
+    """The names of required packages, and of those that an extra adds."""
     required: set[str] = set()
     extra: set[str] = set()
     for line in metadata(wheel).get_all("Requires-Dist") or []:
@@ -132,7 +132,7 @@ def requirements(wheel: Path) -> tuple[set[str], set[str]]:
 
 
 def top_level_imports() -> set[str]:
-    """The packages of others that the source imports, anywhere in a module."""
+    """The third-party packages that the source imports, anywhere in a module."""
     own = {*sys.stdlib_module_names, "headrace"}
     return {name for path in PACKAGE.rglob("*.py") for name in imports(path) if name not in own}
 

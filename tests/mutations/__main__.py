@@ -1,9 +1,9 @@
-"""Break the source in many small ways, and see that the tests notice each of them.
+"""Break the source in many small ways, and check that a test detects each change.
 
     python -m tests.mutations [-k TEXT] [--jobs N] [--timeout SECONDS]
 
-Each change is made in a copy of the project, where the tests named for it run. The exit code is 1
-if a change survives, if it is invalid, or if a test fails without any change.
+Each change is made in a copy of the project, where its tests run. The exit code is 1 if a change
+survives, if it is invalid, or if a test fails without any change.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _STYLES = {_KILLED: "green", _EQUIVALENT: "blue"}
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutation, and the first words of the test that noticed."""
+    """The outcome of a mutation, and the first line of the failure that detected it."""
 
     mutation: Mutation
     outcome: str
-    told: str = ""
+    reason: str = ""
 
     @property
     def fine(self) -> bool:
@@ -50,7 +50,7 @@ class Verdict:
 
 
 class Tree:
-    """A copy of the project to be broken."""
+    """A copy of the project to mutate."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -63,7 +63,7 @@ class Tree:
         )
 
     def pytest(self, tests: Iterable[str], *words: str, timeout: float) -> tuple[int, str]:
-        """The exit code and the output of tests; 124 if they take too long."""
+        """Run tests; returns the exit code and the output, 124 if they take too long."""
         # Slow tests too.
         pytest = [sys.executable, "-m", "pytest", "-q", "-m", "", "-p", "no:cacheprovider"]
         environment = {
@@ -79,26 +79,26 @@ class Tree:
             try:
                 output, _ = process.communicate(timeout=timeout)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, 9)  # its Spark and its workers too
+                os.killpg(process.pid, 9)  # with its Spark and its workers
                 output, _ = process.communicate()
                 return 124, output
         return process.returncode, output
 
     def judge(self, mutation: Mutation, timeout: float) -> Verdict:
-        """Make a change, run its tests one by one, and take the change back."""
+        """Make a change, run its tests one by one, and undo the change."""
         if mutation.equivalent:
             return Verdict(mutation, _EQUIVALENT, mutation.equivalent)
         file = self.folder / mutation.path
         text = file.read_text()
         try:
             file.write_text(mutation.apply(text))
-            told = ""
+            reason = ""
             for test in mutation.tests:
                 code, output = self.pytest([test], "-x", timeout=timeout)
-                outcome, told = _verdict(code, output)
+                outcome, reason = _verdict(code, output)
                 if outcome != _KILLED:
-                    return Verdict(mutation, outcome, f"{test}: {told}")
-            return Verdict(mutation, _KILLED, told)
+                    return Verdict(mutation, outcome, f"{test}: {reason}")
+            return Verdict(mutation, _KILLED, reason)
         except ValueError as error:
             return Verdict(mutation, "invalid", str(error))
         finally:
@@ -106,27 +106,27 @@ class Tree:
 
 
 def _verdict(code: int, output: str) -> tuple[str, str]:
-    """The outcome of a test under a mutation. Only a test that fails or hangs has noticed it."""
+    """The outcome of a test under a mutation. Only a failed or hanging test detects it."""
     if code == 0:
         return "SURVIVED", "passed"
     if code == 124 or "+ Timeout +" in output:
         return _KILLED, "hangs"
     error = re.search(r"^E +(.*)", output, re.MULTILINE)
-    told = error[1] if error else output.strip().rpartition("\n")[2]
+    reason = error[1] if error else output.strip().rpartition("\n")[2]
     if code != 1 or not re.search(r"\b\d+ failed\b", output):
-        return "invalid", told
-    if re.match(r"(NameError|SyntaxError|IndentationError|ImportError)\b", told):
-        return "invalid", told
-    return _KILLED, told
+        return "invalid", reason
+    if re.match(r"(NameError|SyntaxError|IndentationError|ImportError)\b", reason):
+        return "invalid", reason
+    return _KILLED, reason
 
 
 def unmutated(tree: Tree, chosen: Sequence[Mutation], jobs: int, console: Console) -> bool:
-    """Whether all tests that are named pass as long as nothing is broken."""
+    """True if all named tests pass without a mutation."""
     tests = sorted({test for mutation in chosen for test in mutation.tests})
     if not tests:
         return True
     console.print(f"{len(tests)} tests, without any mutation first", highlight=False)
-    # One process: what is slow is starting Spark.
+    # One process, because starting Spark is slow.
     words = ("-n", str(jobs), "--dist", "loadfile", "-rfE") if jobs > 1 else ("-rfE",)
     code, output = tree.pytest(tests, *words, timeout=3600)
     if code:
@@ -193,13 +193,13 @@ def main() -> int:
 
 
 def report(verdicts: list[Verdict], console: Console) -> int:
-    """Print what became of every mutation; returns the exit code."""
+    """Print the outcome of every mutation; returns the exit code."""
     table = Table("area", "mutation", "outcome", "first words of the failure")
     for verdict in verdicts:
         style = _STYLES.get(verdict.outcome, "bold red")
         outcome = f"[{style}]{verdict.outcome}[/]"
-        told = verdict.told[:120].replace("[", r"\[")
-        table.add_row(verdict.mutation.area, verdict.mutation.breaks, outcome, told)
+        reason = verdict.reason[:120].replace("[", r"\[")
+        table.add_row(verdict.mutation.area, verdict.mutation.breaks, outcome, reason)
     console.print(table)
     counts = Counter(verdict.outcome for verdict in verdicts)
     console.print(", ".join(f"{number} {outcome}" for outcome, number in counts.items()))

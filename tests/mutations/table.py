@@ -1,4 +1,4 @@
-"""The table of mutations: one TOML file for each area, beside this one.
+"""The table of mutations: one TOML file per area, beside this one.
 
     [[mutation]]
     breaks = "recovery trusts the bytes of an unsynced commit"
@@ -8,8 +8,8 @@
     tests = ["tests/recovery/test_power_cut.py::test_name"]
 
 `old` occurs exactly once in the file, which is a path below `src/headrace`. With `new` in its place
-every one of the `tests` must fail. A change that no test can notice has `equivalent`, the reason,
-in place of the tests.
+every one of the `tests` must fail. A change that no test can detect has `equivalent`, the reason,
+instead of the tests.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Mutation:
-    """One change of the source, and the tests that must notice it."""
+    """A change of the source, and the tests that must detect it."""
 
     area: str
     breaks: str
@@ -53,7 +53,7 @@ class Mutation:
 
 
 def mutations() -> Iterator[Mutation]:
-    """All of them, by area."""
+    """All mutations, by area."""
     for file in sorted(_FOLDER.glob("*.toml")):
         for entry in tomllib.loads(file.read_text())["mutation"]:
             entry["tests"] = tuple(entry.get("tests", ()))

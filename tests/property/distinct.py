@@ -1,4 +1,4 @@
-"""Compares what is left of a stream without duplicates with what the oracle says."""
+"""Compare the rows that deduplication published with the oracle's."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from tests.property.joining import counted, events_read, frontiers
 
 
 def check_distinct(topic: str, step: hr.Deduplicated, results: Results, *, late: str) -> Distinct:
-    """Every row that was published is the oracle's, and nothing is missing."""
+    """Check that the published rows are exactly the oracle's."""
     found = distinct(step, events_read(step, results.log), frontiers(step, results.log))
-    told, meant = counted(results.topic(topic)), counted(found.rows)
-    assert told == meant, (list((told - meant).items())[:3], list((meant - told).items())[:3])
+    published, meant = counted(results.topic(topic)), counted(found.rows)
+    assert published == meant, (
+        list((published - meant).items())[:3],
+        list((meant - published).items())[:3],
+    )
     if step.keep == "first":
         assert [counted([row]) for row in results.topic(topic)] == [
             counted([row]) for row in found.rows

@@ -1,4 +1,4 @@
-"""A log and its model side by side, and what it takes to do the same to both."""
+"""A log and its model, and operations that apply to both."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SESSION = timedelta(seconds=10)
 SKEW = 3600 * SECOND  # the default of a topic
 
 Row = tuple[str, int | None, int | None]
-"""A key, a number or None for a tombstone, and how many minutes from now it happened."""
+"""A key, a number or None for a tombstone, and the event time in minutes from now."""
 
 
 class Machine(Disk):
-    """The disk of a machine that has been started so many times."""
+    """The disk of a machine, with the number of its boots."""
 
     def __init__(self, boots: int) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Machine(Disk):
 
 
 class Driver:
-    """Does things to a file log, and tells the model."""
+    """Applies operations to a file log and to its model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Driver:
         self.producer = self.make_producer()
 
     def expire(self, span: timedelta = SESSION + timedelta(seconds=1)) -> None:
-        """Let time pass, in which all members go silent and start again."""
+        """Let time pass until all sessions have expired, and start the members again."""
         self.clock.advance(span)
         for name in self.model.groups:
             self.open(name)
@@ -89,7 +89,7 @@ class Driver:
         return [Entry.of(record) for batch in batches for record in batch.records()]
 
     def entry(self, topic: TopicModel, row: Row) -> tuple[Any, Any]:
-        """A row's key and value as a reader gets them."""
+        """A row's key and value, as a reader gets them."""
         key, number, minute = row
         if not topic.typed:
             return key.encode(), None if number is None else b"%d" % number
@@ -112,7 +112,7 @@ class Driver:
         return added
 
     def commit(self, added: list[tuple[TopicModel, list[tuple[int, Any, Any]]]]) -> None:
-        """Have the model hear of one commit of the producer."""
+        """Apply one commit of the producer to the model."""
         model = self.model
         model.sequence += 1
         if not any(entries for _, entries in added):
@@ -130,7 +130,7 @@ class Driver:
                         topic.frontier = at
 
     def open(self, name: str) -> None:
-        """A group's member starts again; the one before it is as good as dead."""
+        """Start a group's member again; its predecessor is abandoned."""
         group = self.model.groups[name]
         self.consumers[name] = self.log.consumer(
             group.topic, group=name, commit="manual", session=SESSION, instance="only"
@@ -141,7 +141,7 @@ class Driver:
         group = self.model.groups[name]
         consumer = self.consumers[name]
         for number in group.position:
-            # Past what compaction has emptied the log may know of a later place than the model.
+            # Where compaction removed records, the log may be at a later offset than the model.
             position = consumer.position(group.topic, number)
             assert position >= group.position[number]
             entries = self.model.topics[group.topic].partitions[number].entries

@@ -1,4 +1,4 @@
-"""Compares the alerts that were published with what the oracle says."""
+"""Compare the published alerts with the oracle's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RULES: dict[str, hr.Rule] = {
         value="n",
     ),
 }
-"""Some that a late event can only add to, and some that it may change."""
+"""Rules that a late event can only make true, and rules that it can also make false."""
 
 
 def _many(seen: Seen, recent: Sequence[Seen]) -> Verdict | None:
@@ -55,10 +55,10 @@ JUDGES: dict[str, Judge] = {"many": _many, "rising": _rising, "sum": _sum, "near
 def check_alerts(
     topic: str, step: hr.Alerts, judges: Mapping[str, Judge], results: Results, *, late: str
 ) -> Flagged:
-    """Every alert is the oracle's, in its order, and nothing is missing."""
+    """Check that the alerts are exactly the oracle's, in its order."""
     found = flagged(step, events_read(step, results.log), judges)
-    told = results.topic(topic)
-    assert [counted([row]) for row in told] == [counted([row]) for row in found.alerts]
+    published = results.topic(topic)
+    assert [counted([row]) for row in published] == [counted([row]) for row in found.alerts]
     law = results.law(topic)
     assert law.holds
     assert (law.rows, law.dead, law.late) == (found.rows_in, len(found.dead), len(found.late))

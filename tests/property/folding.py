@@ -1,4 +1,4 @@
-"""Compares what a step with state has published with what the oracle says."""
+"""Compare the published rows of a stateful step with the oracle's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Row = dict[str, Any]
 def check_stateful(
     topic: str, step: hr.Stateful, results: Results, columns: pa.Schema, *, late: str
 ) -> Folded:
-    """Every row that was published is the oracle's, and nothing is missing."""
+    """Check that the published rows are exactly the oracle's."""
     log = results.log
     found = folded(step, events_read(step, log), frontiers(step, log), columns)
     assert counted(results.topic(topic)) == counted(found.rows)
@@ -34,7 +34,7 @@ def check_stateful(
 
 
 def counted(rows: list[Row]) -> Counter[str]:
-    """How often each row is there, whatever the order of its columns and the names of its zones."""
+    """Multiset of rows, regardless of column order and time zone names."""
     return Counter(
         repr(sorted((name, _plain(value)) for name, value in row.items())) for row in rows
     )

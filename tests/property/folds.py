@@ -1,4 +1,4 @@
-"""Functions with state, as users write them: each is a fold over the rows of a key."""
+"""Stateful functions as users write them: each is a fold over the rows of a key."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def by_key(table: pa.Table, *names: str) -> dict[tuple[Any, ...], list[Row]]:
 
 
 def totals(state: pa.Table, events: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """A row for each event, with what its key comes to and how long it is since the one before."""
+    """Return a row for each event, with its key's total and the seconds since its last event."""
     known = {row["k"]: row for row in state.to_pylist()}
     made = []
     for event in events.to_pylist():
@@ -54,7 +54,7 @@ def totals(state: pa.Table, events: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def visits(state: pa.Table, events: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """A row for each run of events that follow each other within GAP, when it is over."""
+    """Return a row for each run of events less than GAP apart, when it is over."""
     known = {row["k"]: row for row in state.to_pylist()}
     mine = by_key(events, "k")
     made: list[Row] = []
@@ -76,7 +76,7 @@ def visits(state: pa.Table, events: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def reminders(state: pa.Table, events: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """A row whenever nothing has come of a key for GAP. What rings is left as it is."""
+    """Return a row whenever a key has had no event for GAP. A fired timer stays as it is."""
     known = {row["k"]: row for row in state.to_pylist()}
     mine = by_key(events, "k")
     made: list[Row] = []
@@ -115,7 +115,7 @@ VISITS_TYPES = pa.schema(
 
 
 def table_of(rows: list[Row], like: pa.Table, names: Any) -> pa.Table:
-    """Rows in the columns of another table."""
+    """Rows with the columns of another table."""
     return pa.Table.from_pylist([{n: row[n] for n in names} for row in rows], like.schema)
 
 

@@ -1,4 +1,4 @@
-"""Compares what a join has published with what the oracle says."""
+"""Compare the published rows of a join with the oracle's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 
 def events_read(stream: Stream, log: Log) -> list[Event]:
-    """All that is in the topics that a stream reads."""
+    """All events of the topics that a stream reads."""
     events = []
     for source in sources(stream):
         name = source.topic.name
@@ -33,10 +33,13 @@ def frontiers(stream: Stream, log: Log) -> dict[str, int | None]:
 
 
 def check_join(topic: str, join: hr.Join, results: Results, *, late: str) -> Joined:
-    """Every row that was published is the oracle's, and nothing is missing."""
+    """Check that the published rows are exactly the oracle's."""
     found = joined(join, events_read(join, results.log), frontiers(join, results.log))
-    told, meant = counted(results.topic(topic)), counted(found.rows)
-    assert told == meant, (list((told - meant).items())[:3], list((meant - told).items())[:3])
+    published, meant = counted(results.topic(topic)), counted(found.rows)
+    assert published == meant, (
+        list((published - meant).items())[:3],
+        list((meant - published).items())[:3],
+    )
     law = results.law(topic)
     assert law.holds
     assert (law.rows, law.dead, law.late) == (found.rows_in, len(found.dead), len(found.late))
@@ -63,10 +66,10 @@ def check_join(topic: str, join: hr.Join, results: Results, *, late: str) -> Joi
 
 
 def counted(rows: list[Row]) -> Counter[str]:
-    """How often each row is there, whatever the order of its columns."""
+    """Multiset of rows, regardless of column order."""
     return Counter(repr([(name, _plain(row[name])) for name in sorted(row)]) for row in rows)
 
 
 def _plain(value: Any) -> Any:
-    """A moment is the same in every time zone."""
+    """A row with times in UTC, since a moment is the same in every time zone."""
     return to_micros(value) if isinstance(value, datetime) else value

@@ -1,4 +1,4 @@
-"""Compares what the engine has left in views and topics with what the oracle says."""
+"""Compare the views and topics of an application with the oracle's."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PRIVATE = ("_revision", "_state")
 
 
 def what_it_means(aggregation: Aggregation, results: Results) -> tuple[Meaning, list[Event]]:
-    """The oracle's answer for the rows that are in the log."""
+    """The oracle's result for the rows in the log."""
     events = []
     for source in sources(aggregation):
         name = source.topic.name
@@ -37,7 +37,7 @@ def what_it_means(aggregation: Aggregation, results: Results) -> tuple[Meaning, 
 
 
 def advances(log: Log, topic: str) -> list[tuple[int, int]]:
-    """The commits that brought no rows."""
+    """The commits without rows."""
     return [
         (c.number, c.after)
         for c in log.commits(topic, 0, 100_000)
@@ -46,13 +46,13 @@ def advances(log: Log, topic: str) -> list[tuple[int, int]]:
 
 
 def frontier_of(aggregation: Aggregation, results: Results) -> int | None:
-    """The lowest frontier of what an aggregation reads."""
+    """The lowest frontier of the topics that an aggregation reads."""
     found = [results.log.frontier(source.topic.name) for source in sources(aggregation)]
     return min(f for f in found if f is not None) if None not in found else None
 
 
 def check_view(name: str, aggregation: Aggregation, results: Results) -> Meaning:
-    """Every row of a view is the oracle's, and nothing is missing."""
+    """Check that the rows of a view are exactly the oracle's."""
     found, _ = what_it_means(aggregation, results)
     frontier = frontier_of(aggregation, results)
     panes = found.panes if aggregation.emit == "updates" else found.final(aggregation, frontier)
@@ -67,7 +67,7 @@ def check_view(name: str, aggregation: Aggregation, results: Results) -> Meaning
 
 
 def state_of(aggregation: Aggregation, pane: Pane, frontier: int | None) -> str:
-    """Whether nothing can change a pane any more, only late rows can, or any."""
+    """The state of a pane at a frontier: open, fired or final."""
     lateness = aggregation.lateness
     if frontier is None or frontier < pane.end + micros(lateness.delay):
         return "open"
@@ -77,7 +77,7 @@ def state_of(aggregation: Aggregation, pane: Pane, frontier: int | None) -> str:
 
 
 def check_late(topic: str, aggregation: Aggregation, results: Results) -> None:
-    """The late stream has the oracle's late rows, each with its window and watermark."""
+    """Check that the late stream has the oracle's late rows, each with its window and watermark."""
     found, _ = what_it_means(aggregation, results)
     window, grace = aggregation.window, micros(aggregation.lateness.grace)
     expected = Counter(
@@ -96,7 +96,7 @@ def check_late(topic: str, aggregation: Aggregation, results: Results) -> None:
 
 
 def check_dead(app: str, step: str, aggregation: Aggregation, results: Results) -> None:
-    """The dead letters of a step are the oracle's, each with its place and its reason."""
+    """Check that the dead letters of a step are the oracle's, each with its position and reason."""
     found, _ = what_it_means(aggregation, results)
     expected = Counter(
         (e.topic.name, e.partition, e.offset, e.commit, reason) for e, reason in found.dead
@@ -108,7 +108,7 @@ def check_dead(app: str, step: str, aggregation: Aggregation, results: Results) 
 
 
 def check_published(topic: str, aggregation: Aggregation, results: Results) -> None:
-    """`final` panes come once; of `updates`, the last revision of each pane is the oracle's."""
+    """Check that `final` panes are published once, and the last of `updates` is the oracle's."""
     found, _ = what_it_means(aggregation, results)
     rows = results.topic(topic)
     last: dict[tuple[Any, ...], Row] = {}
@@ -132,7 +132,7 @@ def check_published(topic: str, aggregation: Aggregation, results: Results) -> N
 
 
 def check_said(output: Output, step: str, results: Results) -> None:
-    """Each pane is published as the oracle says, given the batches that there were."""
+    """Check that the oracle publishes the same panes for the same batches."""
     aggregation = output.stream
     assert isinstance(aggregation, Aggregation)
     _, events = what_it_means(aggregation, results)
@@ -144,8 +144,8 @@ def check_said(output: Output, step: str, results: Results) -> None:
         found.setdefault(key_of(aggregation, row), []).append(row)
     assert set(found) == set(expected)
     for key, rows in found.items():
-        told = [(row["pane"], _moment(row["window_end"]), row["revision"]) for row in rows]
-        assert told == [(s.why, s.pane.end, s.pane.revision) for s in expected[key]], (output, key)
+        panes = [(row["pane"], _moment(row["window_end"]), row["revision"]) for row in rows]
+        assert panes == [(s.why, s.pane.end, s.pane.revision) for s in expected[key]], (output, key)
         for row, said in zip(rows, expected[key], strict=True):
             same_values(aggregation, row, said.pane)
     if output.retractions:
@@ -153,7 +153,7 @@ def check_said(output: Output, step: str, results: Results) -> None:
 
 
 def _check_retractions(output: Output, aggregation: Aggregation, results: Results) -> None:
-    """Whoever adds and subtracts has one row of a pane at most, and takes back what was added."""
+    """Check that a retraction equals the row before it, and that the last row is the oracle's."""
     have: dict[tuple[Any, ...], Row] = {}
     for row in results.topic(output.topic):
         key, values = key_of(aggregation, row), {k: v for k, v in row.items() if k != "pane"}
@@ -185,7 +185,7 @@ def cuts_of(step: str, aggregation: Aggregation, results: Results) -> list[Cut]:
 
 
 def check_changelog(topic: str, aggregation: Aggregation, results: Results, name: str) -> None:
-    """Applying the changes one by one gives the view, and each says what it found."""
+    """Check that the changes add up to the view, and that each `before` is the previous row."""
     table: dict[str, Row] = {}
     for change in results.topic(topic):
         assert change["before"] == table.get(change["key"])
@@ -202,7 +202,7 @@ def check_changelog(topic: str, aggregation: Aggregation, results: Results, name
 
 
 def check_law(step: str, aggregation: Aggregation, results: Results) -> None:
-    """The law's terms are the oracle's counts."""
+    """Check that the law's terms are the oracle's counts."""
     found, _ = what_it_means(aggregation, results)
     law = results.law(step)
     assert law.holds
@@ -237,7 +237,7 @@ def key_of(aggregation: Aggregation, row: Row) -> tuple[Any, ...]:
 
 
 def _moment(value: str | datetime) -> int:
-    """A time, as a view shows it or as a topic has it."""
+    """A time from a view or a topic, in microseconds."""
     if isinstance(value, str):
         value = datetime.fromisoformat(value).replace(tzinfo=UTC)
     return to_micros(value)

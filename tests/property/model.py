@@ -1,4 +1,4 @@
-"""What a log holds, in plain Python: a list per partition, and a dict per group."""
+"""A model of a log in plain Python: a list per partition, and a dict per group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True)
 class Entry:
-    """One record as a reader should get it."""
+    """A record as a reader should get it."""
 
     offset: int
     key: Any
@@ -45,14 +45,14 @@ class PartitionModel:
         return [entry for entry in self.entries if low(entry) and high(entry)]
 
     def cut(self, first: int) -> list[Entry]:
-        """Forget everything before an offset; returns what that was."""
+        """Remove everything before an offset; returns the removed entries."""
         gone = [entry for entry in self.entries if entry.offset < first]
         self.entries = self.entries[len(gone) :]
         self.first = first
         return gone
 
     def compact(self, now: datetime, tombstones: timedelta) -> None:
-        """Keep the last of each key, and tombstones for their time."""
+        """Keep the last record of each key, and tombstones for their retention."""
         last = {entry.key: entry.offset for entry in self.entries}
         self.entries = [
             entry
@@ -73,7 +73,7 @@ class TopicModel:
 
 @dataclass
 class GroupModel:
-    """Where a group's only member is, and where it would go on after a crash."""
+    """The position of a group's only member, and its committed offsets."""
 
     topic: str
     position: dict[int, int]
@@ -93,10 +93,10 @@ class LogModel:
 
 
 def check_polled(partition: PartitionModel, position: int, found: Iterable[Record]) -> int:
-    """Hold what a consumer was given against the model; returns its new position.
+    """Compare polled records with the model; returns the consumer's new position.
 
-    What compaction has taken away since may still be handed out, but nothing else, in order, and
-    nothing that is still there is left out.
+    Records that compaction has removed since may still be returned. Others must be in order and
+    complete.
     """
     entries = [Entry.of(record) for record in found]
     offsets = [entry.offset for entry in entries]

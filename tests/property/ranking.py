@@ -1,4 +1,4 @@
-"""Compares what the engine has left of rankings with what the oracle says."""
+"""Compare the rankings of an application with the oracle's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Place = tuple[Any, ...]
 
 
 def expected_of(top: Top, results: Results) -> dict[Place, Row]:
-    """The rows of a ranking, by place, as a topic has them."""
+    """The oracle's rows of a ranking by rank, as a topic has them."""
     found, _ = what_it_means(top.of, results)
     frontier = frontier_of(top.of, results)
     rows = {}
@@ -40,7 +40,7 @@ def _row(top: Top, key: tuple[Any, ...], pane: Pane) -> Row:
 
 
 def check_ranking(top: Top, view: str, results: Results, topic: str | None = None) -> None:
-    """The view, its changelog and what was published of it are the oracle's ranking."""
+    """Check that the view, its changelog and its published rows are the oracle's ranking."""
     expected = expected_of(top, results)
     for rows in (results.view(view), list(_replayed(f"{results.app}.{view}.changes", results))):
         assert len(rows) == len(expected)
@@ -54,7 +54,7 @@ def check_ranking(top: Top, view: str, results: Results, topic: str | None = Non
 
 
 def check_fired(top: Top, results: Results, topic: str) -> None:
-    """Of windows that have fired, what was published last is the oracle's ranking."""
+    """Check that the last published rows of fired windows are the oracle's ranking."""
     last = _last_said(top, results.topic(topic), topic)
     expected = {p: r for p, r in expected_of(top, results).items() if r["_state"] != "open"}
     assert all(top.live or row["pane"] != "early" for row in last.values() if "never" in topic)
@@ -67,8 +67,8 @@ def _last_said(top: Top, rows: list[Row], topic: str) -> dict[Place, Row]:
     for row in rows:
         place = _place(top, row)
         if row["pane"] == "retracted":
-            told = last.pop(place)
-            assert {**told, "pane": ""} == {**row, "pane": ""}
+            previous = last.pop(place)
+            assert {**previous, "pane": ""} == {**row, "pane": ""}
         else:
             assert top.emit == "updates" or place not in last
             assert row["pane"] == "final" or top.emit == "updates"
@@ -78,7 +78,7 @@ def _last_said(top: Top, rows: list[Row], topic: str) -> dict[Place, Row]:
 
 
 def _replayed(topic: str, results: Results) -> list[Row]:
-    """What the changes come to, one by one, each of which says what it found."""
+    """The result of applying the changes one by one; each `before` must be the previous row."""
     table: dict[str, Row] = {}
     for change in results.topic(topic):
         assert change["before"] == table.get(change["key"])

@@ -1,4 +1,4 @@
-"""Logs of any kind, for what is then computed of them."""
+"""Random logs for the property tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 BEGIN = NOW - timedelta(hours=2)
 SECOND = timedelta(seconds=1)
 FAR = NOW + 9_000 * SECOND
-"""Ahead of the clock."""
+"""A time ahead of the clock."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SCHEMA = "k string, n int, tags array<string>, at timestamp"
@@ -29,7 +29,7 @@ Test = TypeVar("Test", bound=Callable[..., None])
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Commit = list[dict[str, Any]] | datetime
-"""Rows, or a moment up to which everything has come."""
+"""Rows, or a time to advance the frontier to."""
 
 ERAS = tuple(
     begin.replace(tzinfo=UTC) - BEGIN
@@ -41,7 +41,7 @@ ERAS = tuple(
         datetime(1582, 10, 4, 23, 40),
     )
 )
-"""How far to move a script: to both ends of time, to where Unix begins, to where Gregory does."""
+"""Offsets of a script: both ends of time, the Unix epoch, the Gregorian calendar's start."""
 
 CHOICES: dict[str, Any] = {
     "pairs": {"retractions": True},
@@ -49,13 +49,13 @@ CHOICES: dict[str, Any] = {
     "rows": {"early": 2, "retractions": True},
     "time": {"early": 25 * SECOND, "retractions": True},
 }
-"""What an output can choose."""
+"""Options of published outputs."""
 
 
 def quickly(examples: int, *, fresh: bool = False) -> Callable[[Test], Test]:
-    """So many examples: always the same ones, or `fresh` ones in every run of the tests.
+    """Settings for a number of examples: always the same ones, or `fresh` ones in every run.
 
-    An example that fails is not made smaller, which takes longer than a test may.
+    A failing example is not shrunk, which would take longer than a test may.
     """
     fresh = fresh and SEED is not None
     chosen = settings(
@@ -71,7 +71,7 @@ def quickly(examples: int, *, fresh: bool = False) -> Callable[[Test], Test]:
 
 @st.composite
 def scripts(draw: Draw) -> list[Commit]:
-    """Commits whose event times move on by fits and starts, with rows from long before."""
+    """Commits whose event times advance irregularly, with rows from long before."""
     moment = BEGIN
     script: list[Commit] = []
     back = st.sampled_from([0, 0, 0, 1, 5, 19, 20, 21, 40, 79, 80, 81, 100, 139, 140, 400])
@@ -101,7 +101,7 @@ def scripts(draw: Draw) -> list[Commit]:
 
 
 def next_era(seen: Counter[str]) -> timedelta:
-    """All eras in turn: Hypothesis would take some of them again and again, and others never."""
+    """Each era in turn, because Hypothesis would repeat some of them and skip others."""
     seen["eras"] += 1
     return ERAS[(seen["eras"] - 1) % len(ERAS)]
 
@@ -112,7 +112,7 @@ def moved(commit: Commit, era: timedelta) -> Commit:
 
 
 def moved_rows(rows: list[dict[str, Any]], era: timedelta) -> list[dict[str, Any]]:
-    """Rows in another era. Those ahead of the clock stay so: no commit is older than 1970."""
+    """Rows in another era. Those ahead of the clock stay ahead: no commit is older than 1970."""
     least = {True: _EPOCH + (FAR - NOW), False: datetime.min.replace(tzinfo=UTC)}
     return [
         row | {"at": max(row["at"] + era, least[row["at"] > NOW])} if row.get("at") else row
@@ -127,7 +127,7 @@ def write(
     topic: str = "events",
     era: timedelta = ERAS[2],
 ) -> None:
-    """Rows come some seconds after the newest of them that is to be believed, or even later."""
+    """Write a script. Rows arrive 15 seconds or more after their newest plausible event time."""
     log.log.ensure_topic(app.topics[topic])
     for commit in (moved(commit, era) for commit in script):
         if isinstance(commit, datetime):

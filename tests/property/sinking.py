@@ -1,4 +1,4 @@
-"""Batches for a sink, made by the oracle in the place of Spark: any cut takes milliseconds."""
+"""Batches for a sink, made by the oracle instead of Spark: any cut takes milliseconds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def sink_all(
     max_commits: int,
     crash_point: CrashPoint = nothing,
 ) -> Results:
-    """Store all that is in the log and not stored yet, as a run does; `types` are the columns'."""
+    """Store the rest of the log, as a run does; `types` are those of the columns."""
     aggregation = step.computed
     assert isinstance(aggregation, Aggregation)
     times = [("window_start", _TIME), ("window_end", _TIME)]

@@ -1,4 +1,4 @@
-"""Tables of any kind, for what is then joined of them, and batches of them without Spark."""
+"""Random tables to join, and batches of them without Spark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.property.scripts import BEGIN, ERAS, FAR, SECOND, moved_rows
 from tests.property.tabling import changes_in
 
 Change = tuple[str, list[dict[str, Any]]]
-"""A topic, and rows of it; a row of nothing but a key is a tombstone."""
+"""A topic, and its rows; a row with only a key is a tombstone."""
 
 ORDERS = "id string, product string, amount int, gone boolean, at timestamp"
 PRODUCTS = "id string, name string, supplier string, gone boolean, at timestamp"
@@ -53,7 +53,7 @@ KINDS = ("inner", "left", "right", "full", "pairs", "all pairs", "chain", "left 
 
 @st.composite
 def scripts(draw: Any) -> list[Change]:
-    """Commits of three tables: in and out of order, ends of keys, twice the same, no key."""
+    """Commits of three tables: in and out of order, with deletions, repetitions and null keys."""
     moment = BEGIN
     script: list[Change] = []
     back = st.sampled_from([0, 0, 0, 1, 20, 45, 100])
@@ -82,7 +82,7 @@ def scripts(draw: Any) -> list[Change]:
 
 
 def write(log: ScriptedLog, app: hr.App, change: Change, era: timedelta = ERAS[2]) -> None:
-    """Write a commit. Where its topic has a key, that is not null; else nothing ends a key."""
+    """Write a commit. A topic with a key has no null keys; one without has no tombstones."""
     name, commit = change
     keyed = app.topics[name].key is not None
     with log.log.producer() as producer, producer.transaction() as transaction:
@@ -95,7 +95,7 @@ def write(log: ScriptedLog, app: hr.App, change: Change, era: timedelta = ERAS[2
 
 
 def declare(kind: str, partitions: int = 1, key: str | None = "id") -> tuple[hr.App, hr.TableJoin]:
-    """An application with a view of joined tables. All topics are there, whichever it reads."""
+    """An application with a view of joined tables. It has all topics, even unused ones."""
     app = hr.App("tables")
     parts = {"event_time": "at", "key": key, "partitions": partitions}
     orders = app.topic("orders", schema=ORDERS, **parts)  # type: ignore[arg-type]
@@ -111,7 +111,7 @@ def declare(kind: str, partitions: int = 1, key: str | None = "id") -> tuple[hr.
     how: Any = {"pairs": "inner", "all pairs": "full", "chain": "inner", "left chain": "left"}
     how = how.get(kind, "left" if kind == "itself" else kind)
     if kind in ("pairs", "all pairs"):
-        # Neither is found by its key: one order has many products, and one product many orders.
+        # Neither side is joined by its key: an order has many products, and a product many orders.
         step = hr.join_tables(first, second, on={"product": "supplier"}, how=how, prefix="product_")
     elif kind == "itself":
         step = hr.join_tables(second, second, on={"supplier": "id"}, how=how, prefix="of_")
@@ -141,7 +141,7 @@ TYPES = {
 def sink_tables(
     log: Log, step: Step, *, max_commits: int, crash_point: CrashPoint = nothing
 ) -> Results:
-    """Store all that is in the log and not stored yet, as a run does, with the oracle for Spark."""
+    """Store the rest of the log, as a run does, with the oracle instead of Spark."""
     join = step.stream
     assert isinstance(join, hr.TableJoin)
     versions = [changes_in(table, log).versions for table in join.tables]
@@ -182,7 +182,7 @@ def _schema(table: Table) -> pa.Schema:
 def _table(table: Table, schema: pa.Schema, versions: list[Version]) -> pa.Table:
     rows = [
         {
-            # The row that ends a key may say anything else.
+            # A row that deletes a key may have any other values.
             **(v.row or {"product": "p", "supplier": "p", "shout": "x", "amount": 7}),
             **dict(zip(table.key, v.key, strict=True)),
             FROM: v.valid,

@@ -1,4 +1,4 @@
-"""Compares a view of joined tables with what the oracle says of them."""
+"""Compare a view of joined tables with the oracle's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 def changes_in(table: hr.Table, log: Log) -> Changes:
-    """What the log has of a table."""
+    """The changes of a table in the log."""
 
     def frontier(topic: str, commit: int) -> int | None:
         return log.frontier(topic, commit) if commit else None
@@ -34,21 +34,22 @@ def changes_in(table: hr.Table, log: Log) -> Changes:
 def check(
     step: hr.TableJoin, results: Results, view: str = "joined", *, letters: bool = True
 ) -> Counter[str]:
-    """The view, its changelog, its law and, if need be, its dead letters are the oracle's."""
+    """Check that the view, its changelog, its law and its dead letters are the oracle's."""
     found = [changes_in(table, results.log) for table in step.tables]
     meant = joined_tables(step, [changes.versions for changes in found])
     rows = results.view(view)
     assert all(row.pop("_state") == "open" for row in rows)
-    told, said = counted(rows), counted(meant)
-    assert told == said, (list((told - said).items())[:3], list((said - told).items())[:3])
+    kept, expected = counted(rows), counted(meant)
+    extra, missing = kept - expected, expected - kept
+    assert kept == expected, (list(extra.items())[:3], list(missing.items())[:3])
     changes = check_changes(step, results, view, rows)
     law = results.law(view)
     assert law.holds
     assert law.counted == sum(len(changes.versions) for changes in found)
     if letters:
         check_letters(step, results, view, found)
-    seen = Counter(rows=len(rows), dead=law.dead, told=len(changes))
-    seen["told gone"] = sum(change["op"] == "d" for change in changes)
+    seen = Counter(rows=len(rows), dead=law.dead, changes=len(changes))
+    seen["deletions"] = sum(change["op"] == "d" for change in changes)
     theirs = [name for link in step.links for _, name in link.from_table]
     (mine, *_) = step.first.key
     seen["alone"] = sum(row[mine] is None or all(row[n] is None for n in theirs) for row in rows)
@@ -62,7 +63,7 @@ def check(
 
 
 def check_letters(step: hr.TableJoin, results: Results, view: str, found: list[Changes]) -> None:
-    """What is in no table is a dead letter, or a tombstone of nobody."""
+    """Check that rows in no table are dead letters, or tombstones of unknown keys."""
     law = results.law(view)
     assert law.tombstones == sum(changes.tombstones for changes in found)
     letters = [row for row in results.topic(f"{results.app}.dead") if row["step"] == view]
@@ -74,7 +75,7 @@ def check_letters(step: hr.TableJoin, results: Results, view: str, found: list[C
 
 
 def check_changes(step: hr.TableJoin, results: Results, view: str, rows: list[Row]) -> list[Row]:
-    """Applying the changes one by one gives the view, and each says what it found."""
+    """Check that the changes add up to the view, and that each `before` is the previous row."""
     table: dict[str, Row] = {}
     changes: list[Row] = results.topic(f"{results.app}.{view}.changes")
     for change in changes:
@@ -97,12 +98,12 @@ def check_changes(step: hr.TableJoin, results: Results, view: str, rows: list[Ro
 
 
 def counted(rows: list[Row]) -> Counter[str]:
-    """How often each row is there, whatever the order of its columns."""
+    """Multiset of rows, regardless of column order."""
     return Counter(repr([(name, _plain(row[name])) for name in sorted(row)]) for row in rows)
 
 
 def _plain(value: Any) -> Any:
-    """A view shows times and decimals as text, and truths as numbers."""
+    """Values as a view shows them: times and decimals as text, booleans as numbers."""
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, bool):

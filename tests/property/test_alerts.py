@@ -1,4 +1,4 @@
-"""For any log and any cut into batches, the alerts of Spark are the oracle's."""
+"""For any log and any batches, the alerts of Spark are the oracle's."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SHAPES = [
     for delay in (100, 20, 0)
     for within in (150, 30, 1)
 ]
-"""How far back rules look in seconds, how late an event may be, and how many events they see.
+"""Look-back of rules and delay in seconds, and the limit of events per key.
 
-All in turn: Hypothesis would take some of them again and again, and others never.
+Each is used in turn, because Hypothesis would repeat some of them and skip others.
 """
 
 
 def declare(partitions: int, within: int, delay: int, limit: int) -> tuple[hr.App, hr.Alerts]:
-    """Ids repeat and are null now and then, and so are keys."""
+    """Declare alerts over ids and keys that repeat, and are null at times."""
     app = hr.App("flags")
     events = app.topic("events", schema=SCHEMA, event_time="at", partitions=partitions)
     named = hr.derive(hr.filter(events, "n is null or n > -3"), id="n * 3")

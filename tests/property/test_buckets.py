@@ -1,4 +1,4 @@
-"""For any rows and any cut into visits, a bucket's answer is the oracle's, without Spark."""
+"""For any rows in any number of visits, a bucket's result is the oracle's, without Spark."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 
 def step(function: Any, state: str, output: str, order: Any) -> Stateful:
-    """A step with state on a topic of its own."""
+    """A stateful step on its own topic."""
     topic = hr.App("a").topic("events", schema="k string, n int, at timestamp", event_time="at")
     return hr.stateful(
         topic,
@@ -66,7 +66,7 @@ def rules_of(made: Stateful, columns: pa.Schema = COLUMNS) -> Rules:
 
 @st.composite
 def logs(draw: Draw) -> list[list[Event]]:
-    """Commits of rows whose event times move on by fits and starts."""
+    """Commits of rows whose event times advance irregularly."""
     topic = Topic("events", 1, COLUMNS, None, "at")
     now, frontier, commits, offset = 1_000 * SECOND, None, [], 0
     for number in range(draw(st.integers(0, 12))):
@@ -90,7 +90,7 @@ def logs(draw: Draw) -> list[list[Event]]:
 def visited(
     made: Stateful, commits: list[list[Event]], cuts: list[bool], columns: pa.Schema = COLUMNS
 ) -> tuple[Any, Any, Any]:
-    """What comes of the rows in visits: the output, the state, and the rows that wait."""
+    """Visit a bucket with the rows; returns the output, the state, and the waiting rows."""
     rules = rules_of(made, columns)
     kept, held = rules.kept.empty_table(), rules.rows.empty_table()
     waiting: list[dict[str, Any]] = []
@@ -125,7 +125,7 @@ def visited(
 
 
 def check(made: Stateful, commits: list[list[Event]], cuts: list[bool]) -> Folded:
-    """The bucket's answer is the oracle's."""
+    """Check that the bucket's result is the oracle's."""
     events = [event for commit in commits for event in commit]
     times = [event.event_time for event in events if event.event_time is not None]
     found = folded(made, events, {"events": max(times, default=None)}, COLUMNS)

@@ -1,4 +1,4 @@
-"""For any log and any cut into rounds, what Spark leaves of duplicates is the oracle's."""
+"""For any log in any rounds, the rows that Spark keeps are the oracle's."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.property.scripts import NOW, SCHEMA, SECOND, Commit, next_era, quickl
 from tests.spark import shuffling
 
 KINDS: tuple[Keep, ...] = get_args(Keep)
-REACHED = ("told", "duplicates", "waiting", "late", "dead", "without key")
+REACHED = ("kept", "duplicates", "waiting", "late", "dead", "without key")
 TICK = timedelta(microseconds=1)
 
 
 def declare(
     partitions: int, ttl: int, delay: int, *, name: str = "dedup"
 ) -> tuple[hr.App, dict[str, hr.Deduplicated]]:
-    """One topic taken on two ways, and another: rows of one record are duplicates as well."""
+    """One topic read by two branches, and another: rows of one record can be duplicates too."""
     app = hr.App(name)
     events = app.topic("events", schema=SCHEMA, event_time="at", partitions=partitions)
     more = app.topic("more", schema=SCHEMA, event_time="at")
@@ -87,7 +87,7 @@ def explore(examples: int, *, fresh: bool = False) -> Counter[str]:
                 late = f"dedup.{keep}.late"
                 found = check_distinct(f"dedup.{keep}", step, results, late=late)
                 seen["runs"] += 1
-                seen["told"] += len(found.rows)
+                seen["kept"] += len(found.rows)
                 seen["duplicates"] += found.duplicates
                 seen["waiting"] += found.waiting
                 seen["late"] += len(found.late)

@@ -1,4 +1,4 @@
-"""For any arrival order and any cut into batches, Spark's result is the oracle's."""
+"""For any arrival order and any batches, Spark's result is the oracle's."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ WINDOWS: dict[str, AnyWindow] = {
 def declare(
     emit: Any, partitions: int, frontier: str, windows: Sequence[str]
 ) -> tuple[hr.App, dict[str, hr.Aggregation]]:
-    """An application with a view for each of these windows, and all aggregates in each."""
+    """An application with a view for each of these windows, with all aggregates."""
     app = hr.App("law")
     source = app.topic(
         "events",
@@ -84,7 +84,7 @@ def declare(
     )
     steps = {}
     for name in windows:
-        # A sketch of values is not kept in parts, as sessions need it.
+        # Sessions cannot merge the sketch of an approximate top.
         more = {} if name == "session" else {"common": hr.approx_top("n", 2)}
         made = {**AGGREGATES, **more}
         step = steps[name] = hr.aggregate(
@@ -100,7 +100,7 @@ def declare(
 
 
 def tally(seen: Counter[str], aggregation: hr.Aggregation, results: Results) -> None:
-    """What kinds of rows and logs have come up."""
+    """Count the kinds of rows and logs that occurred."""
     found, events = what_it_means(aggregation, results)
     seen["runs"] += 1
     seen["frontiers moved"] += sum(
@@ -150,7 +150,7 @@ def judge(app: hr.App, steps: dict[str, hr.Aggregation], results: Results) -> No
 
 
 def declare_steps(windows: Sequence[str]) -> tuple[hr.App, dict[str, hr.Aggregation]]:
-    """Stateless steps of every kind before the windows, over two topics, and one taken twice."""
+    """Stateless steps of every kind before the windows, over two topics, one of them read twice."""
     app = hr.App("steps")
     left = app.topic("left", schema=SCHEMA, event_time="at", partitions=2)
     right = app.topic("right", schema=SCHEMA, event_time="at")
@@ -203,7 +203,7 @@ def explore_steps(examples: int, windows: Sequence[str]) -> Counter[str]:
 
 
 def check_chosen(app: hr.App, results: Results) -> None:
-    """A stream that is only published has exactly its rows, in the order of each partition."""
+    """Check that a stream that is only published has exactly its rows, in partition order."""
     stream = app.outputs["chosen"].stream
     records = [record for batch in results.log.read("left") for record in batch.records()]
     events = events_of(results.log.topic("left").topic, records)
@@ -225,7 +225,7 @@ EVERYTHING: list[Commit] = [
     [row(BEGIN + 130 * SECOND), row(BEGIN + SECOND)],
     BEGIN + 300 * SECOND,
 ]
-"""Rows of every kind: dead, on time, out of order, within grace and late."""
+"""Kinds of rows: dead, on time, out of order, within grace and late."""
 
 
 def explore(examples: int, windows: Sequence[str], *, fresh: bool = False) -> Counter[str]:

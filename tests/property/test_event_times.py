@@ -59,7 +59,7 @@ zones = st.sampled_from(
 )  # fmt: skip
 fractions = st.sampled_from(["", ".", ".5", ".123456", ".1234567", ".1234567890"])
 written = st.builds("{}{}{}{}{}".format, days, st.sampled_from(" T"), clocks, fractions, zones)
-# Spark takes a time without a date for one of today: only texts that begin with a year.
+# Spark reads a time without a date as today's, so all texts begin with a year.
 odd = st.builds("{}{}".format, days, st.text("0123456789-:T Z+.\n", max_size=8))
 texts = (
     written
@@ -89,7 +89,7 @@ rows = st.fixed_dictionaries(
 
 
 def believable(found: list[int | None]) -> list[int | None]:
-    """Event times; those outside of the years 1 to 9999 are dead letters, as null ones are."""
+    """Event times, or null outside of the years 1 to 9999: both are dead letters."""
     return [x if x is not None and FIRST_MOMENT <= x <= LAST_MOMENT else None for x in found]
 
 

@@ -1,4 +1,4 @@
-"""For any interleaving of two streams and any cut into batches, Spark's join is the oracle's."""
+"""For any interleaving of two streams and any batches, Spark's join is the oracle's."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def declare(kinds: Sequence[How], partitions: int) -> tuple[hr.App, dict[How, hr
 
 
 def tally(seen: Counter[str], found: Joined) -> None:
-    """What kinds of rows have come up."""
+    """Count the kinds of rows that occurred."""
     seen["runs"] += 1
     seen["pairs"] += len(found.pairs)
     seen["unmatched"] += len(found.unmatched)
@@ -63,7 +63,7 @@ def tally(seen: Counter[str], found: Joined) -> None:
 
 
 def explore(examples: int, kinds: Sequence[How], *, fresh: bool = False) -> Counter[str]:
-    """Logs of any kind, joined in all of these ways."""
+    """Join random logs in all of these ways."""
     seen: Counter[str] = Counter()
 
     @quickly(examples, fresh=fresh)

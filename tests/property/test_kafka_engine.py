@@ -1,7 +1,7 @@
-"""On Kafka, for any rows and any cut into batches, Spark's result is the oracle's of those batches.
+"""On Kafka, for any rows and any batches, Spark's result is the oracle's for the same batches.
 
-How rows are cut decides what is late there, so the batches that were really made are read off the
-checkpoints, and the oracle is given the same.
+Batch boundaries decide which rows are late there. So the test reads the real batches from the
+checkpoints, and gives them to the oracle.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WINDOWS: dict[str, hr.Window | hr.Session] = {
 }
 
 PAST = (ERAS[0], ERAS[1], ERAS[4], ERAS[2])
-"""A broker has its own clock, by which the year 9999 is too far ahead."""
+"""Eras without the year 9999, which is too far ahead of a broker's clock."""
 
 AGGREGATES = {
     "rows": hr.count(),
@@ -59,7 +59,7 @@ def declare(kafka: Runs, partitions: int) -> tuple[hr.App, dict[str, hr.Aggregat
     left = app.topic(kafka.name("left"), schema=SCHEMA, event_time="at", partitions=partitions)
     right = app.topic(kafka.name("right"), schema=SCHEMA, event_time="at")
     made: dict[str, Any] = dict(AGGREGATES)
-    if partitions == 1:  # else the first of two at one moment is by partition, not by batch
+    if partitions == 1:  # else `first` at one moment depends on the partition, not the batch
         made |= {"opening": hr.first("n"), "closing": hr.last("n")}
     steps = {
         name: hr.aggregate(left, by="k", window=window, lateness=LATENESS, **made)
@@ -88,7 +88,7 @@ def check(
     results: Results,
     begun: Collection[int],
 ) -> Meaning:
-    """A view, its late rows, its dead letters and the law are the oracle's."""
+    """Check that a view, its late rows, its dead letters and the law are the oracle's."""
     events = kafka.events(app, name, step, begun)
     expected = meaning(step, events)
     (progress,) = [p for p in results.steps if p.step == name]
@@ -125,7 +125,7 @@ def check(
 
 
 def disorderly(chance: random.Random, count: int, era: timedelta) -> list[dict[str, Any]]:
-    """Rows whose times move on by fits and starts, with some from long before and some dead."""
+    """Rows whose times advance irregularly, with some from long before and some dead."""
     moment, rows = BEGIN + era, []
     for _ in range(count):
         moment += chance.choice([0, 0, 1, 10, 29, 30, 31, 60, 200]) * SECOND
@@ -149,7 +149,7 @@ def disorderly(chance: random.Random, count: int, era: timedelta) -> list[dict[s
 
 
 def explore(servers: str, seeds: Iterable[int]) -> Counter[str]:
-    """Run it over rows of every seed, twice, and each time let it crash once if it will."""
+    """Run it over rows of every seed, twice, each time with at most one crash."""
     seen: Counter[str] = Counter()
     for seed in seeds:
         chance = random.Random(seed)

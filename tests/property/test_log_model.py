@@ -1,4 +1,4 @@
-"""Whatever is done to a log, in whatever order, it holds what a few lists in Python would hold."""
+"""After any sequence of operations, a log holds the same as its model in plain Python."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class LogMachine(Driver, RuleBasedStateMachine):
             self.log.delete_group(group)
         self.log.delete_topic(name)
         del self.model.topics[name]
-        # A producer that knows the old topic refuses its successor once, so take another.
+        # A producer that knows the old topic refuses the new one once, so use another producer.
         self.restart_producer()
 
     @rule(data=st.data())
@@ -125,7 +125,7 @@ class LogMachine(Driver, RuleBasedStateMachine):
                     "value": pa.array([value for _, value in expected], pa.binary()),
                 }
             )
-        self.producer.flush()  # or what was sent would take the number
+        self.producer.flush()  # or the records sent before would use the sequence number
         for again in range(repeats + 1):
             receipt = self.producer.append(
                 topic.name, table, partition=partition, sequence=self.model.sequence
@@ -172,7 +172,7 @@ class LogMachine(Driver, RuleBasedStateMachine):
             self.remember(name)
 
     def take(self, name: str, count: int) -> bool:
-        """Poll, and compare; says whether nothing was in the way."""
+        """Poll and compare; returns false if a fault was in the way."""
         group, consumer = self.model.groups[name], self.consumers[name]
         topic = self.model.topics[group.topic]
         try:
@@ -254,7 +254,7 @@ class LogMachine(Driver, RuleBasedStateMachine):
                 if not topic.compacts:
                     assert left == partition.entries
                     continue
-                # Only closed segments are compacted, so it is between now and fully compacted.
+                # Only closed segments are compacted, so some duplicates may remain.
                 fully = PartitionModel(entries=list(partition.entries))
                 fully.compact(now, TOMBSTONES)
                 kept, before = set(map(id_of, left)), set(map(id_of, partition.entries))
@@ -269,7 +269,7 @@ class LogMachine(Driver, RuleBasedStateMachine):
     @rule(reboots=st.booleans())
     def reopen(self, reboots: bool) -> None:
         self.stop()
-        self.boots += reboots  # the machine was down, and its disk had lost nothing
+        self.boots += reboots  # the machine rebooted, and its disk lost nothing
         self.start()
         assert self.producer.next_sequence == self.model.sequence
         self.expire()

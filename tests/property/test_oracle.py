@@ -1,4 +1,4 @@
-"""The oracle: what windows, lateness and aggregates mean, checked against the log itself."""
+"""The oracle: its windows, lateness and aggregates, checked against the log itself."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_the_oracle_and_the_log_agree_on_every_frontier(
 
 
 def at(second: float, frontier: float | None = None, commit: int = 1, **row: Any) -> Event:
-    """An event at a second after NOW, in a topic whose frontier was at another."""
+    """An event at a second after NOW, which meets a frontier at another second."""
     topic = App("test").topic("t", schema=SCHEMA, key="key", event_time="at").topic
     moment = NOW + second * SECOND
     before = None if frontier is None else to_micros(NOW + frontier * SECOND)

@@ -1,4 +1,4 @@
-"""For any rows and any cut into visits, the matches of a pattern are the oracle's."""
+"""For any rows in any number of visits, the matches of a pattern are the oracle's."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def declare(steps: Sequence[Any], within: int, *, strict: bool) -> Stateful:
 
 
 def check(made: Stateful, commits: list[list[Event]], cut: list[bool]) -> list[Any]:
-    """The bucket's matches are the oracle's."""
+    """Check that the bucket's matches are the oracle's."""
     events = [event for commit in commits for event in commit]
     times = [event.event_time for event in events if event.event_time is not None]
     now = watermark_of(made, {"events": max(times, default=None)}, made.delay)
@@ -57,7 +57,7 @@ def check(made: Stateful, commits: list[list[Event]], cut: list[bool]) -> list[A
 
 @pytest.mark.parametrize("few", [0, 100])
 def test_matches_are_the_oracles(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matching, "_FEW", few)  # with NumPy only, and without
+    monkeypatch.setattr(matching, "_FEW", few)  # with and without the NumPy path
     seen: Counter[str] = Counter()
 
     @settings(max_examples=300)

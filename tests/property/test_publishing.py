@@ -1,4 +1,4 @@
-"""What a sink says of panes is what the oracle says, for any log, any cut and any choice."""
+"""The panes that a sink publishes are the oracle's, for any log, any batches and any options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For any arrival order and any cut into batches, state kept with Spark is the oracle's."""
+"""For any arrival order and any batches, state in Spark is the oracle's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLUMNS = parse_schema("k string, n int, at timestamp")
 
 
 def declare(partitions: int, orders: tuple[str, ...]) -> tuple[hr.App, dict[str, hr.Stateful]]:
-    """An application that keeps totals in each of these orders, and visits in that of time."""
+    """An application that keeps totals in each of these orders, and visits by time."""
     app = hr.App("stateful")
     events = app.topic("events", schema=SCHEMA, event_time="at", partitions=partitions)
     rows = hr.select(hr.filter(events, "n is null or n > -3"), "k", "n", "at")
@@ -47,7 +47,7 @@ def declare(partitions: int, orders: tuple[str, ...]) -> tuple[hr.App, dict[str,
 
 
 def tally(seen: Counter[str], found: Folded) -> None:
-    """What kinds of rows have come up."""
+    """Count the kinds of rows that occurred."""
     seen["runs"] += 1
     seen["rows"] += len(found.rows)
     seen["late"] += len(found.late)
@@ -60,7 +60,7 @@ def tally(seen: Counter[str], found: Folded) -> None:
 
 
 def explore(examples: int, orders: tuple[str, ...], *, fresh: bool = False) -> Counter[str]:
-    """Logs of any kind, with state kept in all of these orders."""
+    """Keep state over random logs in all of these orders."""
     seen: Counter[str] = Counter()
 
     @quickly(examples, fresh=fresh)
@@ -106,7 +106,7 @@ def test_rows_of_several_topics_come_in_the_order_of_time() -> None:
         log.write(two, {"k": "a", "ns": [10, 20, 30], "at": noon + 2 * SECOND})
         log.write(two, {"k": "b", "ns": [], "at": noon + 60 * SECOND})
         early = log.run(app, spark=shuffling(2), max_commits=1)
-        assert early.topic("totals") == []  # the other topic may still have rows from before
+        assert early.topic("totals") == []  # the other topic may still have earlier rows
         log.write(one, {"k": "b", "n": 3, "at": noon + 70 * SECOND})
         results = log.run(app, spark=shuffling(2), max_commits=1)
         check_stateful("totals", step, results, COLUMNS, late="late")

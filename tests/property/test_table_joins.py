@@ -1,4 +1,4 @@
-"""For any interleaving of tables, what SQLite makes of their changes is what the oracle says."""
+"""For any interleaving of tables, SQLite's join of their changes is the oracle's."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.property.tabling import check
 from tests.spark import shuffling
 
 LOSING = ("inner", "pairs", "chain")
-"""The kinds that have no row without another."""
+"""Kinds without unmatched rows."""
 
 SINK_POINTS = ("stored panes", "stored outputs", "before commit", "committed", "sent")
 CUTS = (1, 2, 5, 1_000)
-REACHED = ("rows", "alone", "deleted", "late changes", "dead", "told", "told gone")
+REACHED = ("rows", "alone", "deleted", "late changes", "dead", "changes", "deletions")
 
 
 def explore(examples: int, kinds: tuple[str, ...] = KINDS, *, fresh: bool = False) -> Counter[str]:
@@ -65,7 +65,7 @@ def test_joined_tables_are_the_oracles() -> None:
 
 
 def explore_sinks(examples: int, kind: str) -> Counter[str]:
-    """Any log, cut anywhere and with crashes, without Spark."""
+    """Join random logs in any batches and with crashes, without Spark."""
     seen: Counter[str] = Counter()
 
     @quickly(examples)

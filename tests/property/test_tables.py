@@ -1,4 +1,4 @@
-"""For any interleaving of a stream and a table, what Spark looks up is what the oracle does."""
+"""For any interleaving of a stream and a table, Spark's lookups are the oracle's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ USERS = "id string, name string, gone boolean, at timestamp"
 
 @st.composite
 def changes(draw: Any) -> list[Change]:
-    """Commits of a table: versions in and out of order, ends of keys, and moments."""
+    """Commits of a table: versions in and out of order, deletions, and advances of the frontier."""
     moment = BEGIN
     script: list[Change] = []
     back = st.sampled_from([0, 0, 0, 1, 20, 45, 100])
@@ -68,7 +68,7 @@ def changes(draw: Any) -> list[Change]:
 
 
 def change(log: ScriptedLog, app: hr.App, commit: Change) -> None:
-    """Write a commit of the table. Where its topic has a key, it is not null; else none ends."""
+    """Write a commit of the table: without null keys in a keyed topic, else without deletions."""
     keyed = app.topics["users"].key is not None
     if isinstance(commit, datetime):
         log.log.advance("users", commit)
@@ -100,7 +100,7 @@ def declare(
 
 
 def meant(step: hr.Enriched, results: Results) -> tuple[Lookups, Changes]:
-    """What the oracle says of the rows that are in the log."""
+    """The oracle's result for the rows in the log."""
     log = results.log
 
     def frontier(topic: str, commit: int) -> int | None:
@@ -118,7 +118,7 @@ def meant(step: hr.Enriched, results: Results) -> tuple[Lookups, Changes]:
 
 
 def last_of_each(step: hr.Enriched, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What was told last of each row that may be amended."""
+    """The last published version of each row that can be amended."""
     if step.amend is None:
         return rows
     last: dict[str, dict[str, Any]] = {}
@@ -129,10 +129,11 @@ def last_of_each(step: hr.Enriched, rows: list[dict[str, Any]]) -> list[dict[str
 
 
 def check(step: hr.Enriched, results: Results, topic: str = "out") -> tuple[Lookups, Changes]:
-    """What was told in the end is the oracle's, and every row is accounted for."""
+    """Check that the last published rows are the oracle's, and that every row is accounted for."""
     found, known = meant(step, results)
-    told, said = counted(last_of_each(step, results.topic(topic))), counted(found.rows)
-    assert told == said, (list((told - said).items())[:3], list((said - told).items())[:3])
+    rows, meant_rows = counted(last_of_each(step, results.topic(topic))), counted(found.rows)
+    extra, missing = rows - meant_rows, meant_rows - rows
+    assert rows == meant_rows, (list(extra.items())[:3], list(missing.items())[:3])
     law = results.law(topic)
     assert law.holds
     assert law.waiting == found.waiting
@@ -146,7 +147,7 @@ def check(step: hr.Enriched, results: Results, topic: str = "out") -> tuple[Look
 
 
 REACHED = (
-    "told",
+    "published",
     "waiting",
     "unknown",
     "dead",
@@ -203,7 +204,7 @@ def explore(examples: int, *, fresh: bool = False) -> Counter[str]:
             results = log.run(app, spark=shuffling(parts), max_commits=commits)
             found, known = check(step, results)
             seen["runs"] += 1
-            seen["told"] += len(found.rows)
+            seen["published"] += len(found.rows)
             seen["known"] += sum(row["user_shout"] is not None for row in found.rows)
             seen["waiting"] += found.waiting
             seen["amended"] += len(results.topic("out")) - len(found.rows)

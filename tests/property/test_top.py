@@ -1,4 +1,4 @@
-"""Rankings are the oracle's, for any log and any cut, whatever they are of."""
+"""Rankings are the oracle's, for any log, any batches and any aggregation."""
 
 from __future__ import annotations
 

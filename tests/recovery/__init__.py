@@ -1,1 +1,1 @@
-"""Crashes: processes killed at every step, and a disk that loses what was not synced."""
+"""Crashes: processes killed at every step, and a disk that loses unsynced writes."""

@@ -1,4 +1,4 @@
-"""Consumer processes that expect to be killed, and what their guarantee still demands."""
+"""Consumer processes to kill, and the records that their guarantee still demands."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def make_log(folder: Path, records: int) -> None:
 def consume(
     folder: Path, name: str, guarantee: str, instance: str | None, kill_at: KillAt | None
 ) -> None:
-    """The child: handle records, for ever, and note each one that is handled."""
+    """The child: handle records for ever, and note each one that is handled."""
     disk = CrashingDisk(StepFile(folder / f"{name}.step"), kill_at)
     handled = os.open(folder / f"{name}.handled", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     log = FileLog(folder, disk=disk)
-    # A name of its own for each process that takes the place of another.
+    # Each replacement of a process has its own name.
     producer = log.producer(acks="written", linger=timedelta(minutes=1))
     consumer = log.consumer(
         "in", group=GROUP, commit=MODES[guarantee], instance=instance, session=SESSION
@@ -67,7 +67,7 @@ def lag(folder: Path) -> int:
 
 
 def handled(folder: Path, guarantee: str) -> Counter[int]:
-    """How often each record was handled, by all processes together."""
+    """The number of times that each record was handled, by all processes together."""
     if guarantee == "exactly once":
         with FileLog(folder) as log:
             batches = log.read("out", start=EARLIEST, stop=LATEST)

@@ -1,4 +1,4 @@
-"""A disk that says at which step a process is, and kills it there if told to."""
+"""A disk that records the step that a process has reached, and can kill it there."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ STEPS = (
     "before commit",
     "committed",
 )
-"""The steps of the commit protocol, in order. At `writing` half of the bytes are written."""
+"""The steps of the commit protocol, in order. At `writing`, half of the bytes are written."""
 
 
 @dataclass(frozen=True)
 class KillAt:
-    """Die when a step is reached for the so manieth time."""
+    """Kill the process when it reaches a step for the nth time."""
 
     step: str
     time: int
 
 
 class StepFile:
-    """A byte that outlives its process: the number of the last step it reached."""
+    """A byte that outlives its process: the number of the last step that it reached."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
@@ -54,7 +54,7 @@ class StepFile:
 
 
 class CrashingDisk(Disk):
-    """The real disk, for a process that is going to be killed."""
+    """The real disk, for a process to kill."""
 
     def __init__(self, steps: StepFile, kill_at: KillAt | None) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""A disk on which one call to the system fails, and those after it until it is mended.
+"""A disk on which one system call fails, and all later ones until it is mended.
 
-Every call that `headrace.log.file.disk` makes is counted, and so is every call that SQLite makes
-to write its files. A write that fails has written half before.
+It counts every call of `headrace.log.file.disk`, and every call of SQLite that writes its files. A
+write that fails has written half of its bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _names = itertools.count()
 
 
 class Faults:
-    """Counts calls, and from the one numbered `at` on they fail while this is armed."""
+    """Counts calls. While armed, calls from number `at` on fail."""
 
     def __init__(self, at: int, number: int) -> None:
         self._at = at
@@ -51,7 +51,7 @@ class Faults:
 
 
 class FaultyDisk(Disk):
-    """The real disk with faults, which holds for what is done inside `fails()`."""
+    """The real disk, with faults inside `fails()`."""
 
     exclusive = True
 
@@ -69,7 +69,7 @@ class FaultyDisk(Disk):
 
 
 class _FaultySystem:
-    """The module `os`, some of whose functions fail."""
+    """The module `os`, with functions that fail."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults

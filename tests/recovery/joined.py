@@ -1,4 +1,4 @@
-"""An application that joins in several ways, and what feeds it, the same for the same seed."""
+"""An application with several kinds of joins, and reproducible input for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Part = Literal["pairs", "known"]
 
 
 def declare(name: str, parts: Sequence[Part] = ("pairs", "known")) -> hr.App:
-    """Clicks joined with what was shown, in an outer join, and with who clicked, as of then."""
+    """Clicks in an outer join with impressions, and with the users as of then."""
     app = hr.App(name)
     shown = app.topic("shown", schema="ad int, n int, at timestamp", event_time="at", partitions=2)
     clicks = app.topic("clicks", schema="ad int, who string, at timestamp", event_time="at")
@@ -46,7 +46,7 @@ def declare(name: str, parts: Sequence[Part] = ("pairs", "known")) -> hr.App:
 
 
 def feed(log: ScriptedLog, app: hr.App, seed: int, commits: int, begin: int = 0) -> None:
-    """Commits of all topics, in an order and with times that go back and forth."""
+    """Commits of all topics, with event times out of order."""
     random = Random(seed)
     for declared in app.topics.values():
         log.log.ensure_topic(declared)
@@ -71,7 +71,7 @@ def feed(log: ScriptedLog, app: hr.App, seed: int, commits: int, begin: int = 0)
 
 
 def judge(app: hr.App, results: Results) -> dict[str, Counter[str]]:
-    """Compare all results with the oracle's, and return them in a form to be compared."""
+    """Compare all results with the oracle's, and return them in a comparable form."""
     name, found = app.name, {}
     for topic, output in app.outputs.items():
         match output.stream:

@@ -1,13 +1,13 @@
-"""A disk whose machine can go down: what was not synced may be lost, torn or out of order.
+"""A disk whose machine can lose power: unsynced writes may be lost, torn or reordered.
 
-The files are real, so everything works as usual. Beside them it is kept what of each file is on
-the device for sure, and every write since. `crash` makes a folder as it might look after a power
-cut: of each unsynced write a part may be there, or nothing, or all of it, whatever became of the
-writes before it; and a file whose folder was not synced may be gone altogether.
+The files are real, so everything works as usual. Beside them, the disk records which bytes of each
+file are on the device for certain, and every write since. `crash` makes a folder as it might look
+after a power cut: any part of each unsynced write may be there, independently of earlier writes,
+and a file whose folder was not synced may be gone.
 
-SQLite goes through the same book-keeping by a VFS of its own. Its shared memory cannot, so it
-runs with exclusive locks, which changes nothing about what it writes and syncs. `everywhere` puts
-it under all databases that are opened, those of views among them.
+SQLite's files are recorded too, through a VFS. Its shared memory cannot be, so it runs with
+exclusive locks, which changes nothing about its writes and syncs. `everywhere` applies the VFS to
+all databases that are opened, those of views included.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from headrace.log.file.disk import Disk, translate
 
 _SECTOR = 512
 _SYSTEMS = apsw.vfs_names()[0]
-"""SQLite's own VFS, which is the default one until it is told otherwise."""
+"""SQLite's own VFS, the default one."""
 _names = itertools.count()
 
 
 @dataclass
 class _Book:
-    """What is known of one file."""
+    """The recorded state of one file."""
 
     durable: bytearray = field(default_factory=bytearray)
     pending: list[tuple[int, bytes | None]] = field(default_factory=list)
     named: bool = False
-    """Whether its folder's entry is on the device."""
+    """True if the file's folder entry is on the device."""
     nameless: bool = False
-    """Whether the entry was dropped when the folder could not be synced."""
+    """True if the entry was lost when its folder could not be synced."""
 
     def sync(self) -> None:
         for position, data in self.pending:
@@ -74,7 +74,7 @@ class _Book:
 
 
 def _apply(content: bytearray, position: int, data: bytes | None) -> None:
-    """Write data at a position; None cuts the file there."""
+    """Write data at a position; None truncates the file there."""
     if data is None:
         del content[position:]
         return
@@ -84,10 +84,10 @@ def _apply(content: bytearray, position: int, data: bytes | None) -> None:
 
 
 class LossyDisk(Disk):
-    """See above. `broken` names one kind of sync that this disk forgets to do:
+    """A lossy disk. `broken` names one kind of sync that it skips:
 
-    `segment` a segment's bytes, `earlier` those of segments that the commit under way has not
-    written to itself, `folder` the names of segments, `catalog` SQLite's syncs.
+    `segment` a segment's bytes, `earlier` those of segments that the current commit has not written
+    to, `folder` the names of segments, `catalog` SQLite's syncs.
     """
 
     exclusive = True
@@ -99,16 +99,16 @@ class LossyDisk(Disk):
         self._removed: dict[Path, _Book] = {}
         self._just_written: set[Path] = set()
         self.failing: set[str] = set()
-        """Syncs that fail now: `segment`, `folder`, `catalog`. What they should have synced is
-        dropped, and the next sync knows nothing of it, as it is with the system's own."""
+        """Syncs that fail now: `segment`, `folder`, `catalog`. The writes that they should have
+        synced are dropped, and a later sync does not restore them, as on a real system."""
         self.vfs = f"lossy-{next(_names)}"
         self._vfs = _LossyVFS(self.vfs, self)
         self._folders: set[Path] = set()
-        """Those whose own entry is on the device."""
+        """Folders whose own entry is on the device."""
 
     @contextlib.contextmanager
     def everywhere(self, patch: pytest.MonkeyPatch) -> Iterator[None]:
-        """Keep book of every database that is opened meanwhile, and of every folder synced."""
+        """Record every database that is opened meanwhile, and every folder that is synced."""
 
         def lock(connection: apsw.Connection) -> None:
             connection.execute("PRAGMA locking_mode=EXCLUSIVE")
@@ -214,7 +214,7 @@ class LossyDisk(Disk):
         """Make in `after` what might be left of `folder`.
 
         Half of the time all of SQLite's writes in a folder are there, as if the system had written
-        them back by itself: then the catalog speaks of bytes that are lost.
+        them back by itself: then the catalog refers to lost bytes.
         """
         folders = {path.parent for path in self._books if path.parent != folder}
         lost = {path for path in sorted(folders - self._folders) if choose.random() < 0.5}
@@ -226,7 +226,7 @@ class LossyDisk(Disk):
                 continue
             book = new
             if path in self._removed and not new.named and choose.random() < 0.5:
-                book = self._removed[path]  # the name still leads to the file before
+                book = self._removed[path]  # the name still refers to the previous file
             if path in gone and choose.random() < 0.5:
                 continue
             if not book.named and not kept and choose.random() < 0.5:
@@ -281,4 +281,4 @@ class _LossyFile(apsw.VFSFile):
         self._disk.wrote(self._path, newsize, None)
 
     def xSync(self, flags: int) -> None:
-        self._disk.synced(self._path)  # which is the only device that counts
+        self._disk.synced(self._path)  # the only device that matters

@@ -1,4 +1,4 @@
-"""Tables to be joined while processes die, and the changes to feed them."""
+"""Tables to join while processes die, and endless changes for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Joins = dict[str, hr.TableJoin]
 
 
 def declare(name: str) -> tuple[hr.App, Joins]:
-    """An application of that name. Its topics are its own, but for those it reads."""
+    """An application with a name and topics of its own, except those it reads."""
     app = hr.App(name)
     orders = app.topic("orders", schema=ORDERS, key="id", event_time="at", partitions=2)
     products = app.topic("products", schema=PRODUCTS, key="id", event_time="at")
@@ -34,7 +34,7 @@ def declare(name: str) -> tuple[hr.App, Joins]:
 
 
 class Feed:
-    """Changes without end: mostly in order, some late, ends of keys, some without a time."""
+    """Endless changes: mostly in order, some late, some deletions, some without an event time."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -80,7 +80,7 @@ def create_topics(log: ScriptedLog) -> None:
 
 
 def judge(name: str, results: Results) -> dict[str, Any]:
-    """Everything is what the oracle says; returns what must not depend on batches or crashes."""
+    """Check everything against the oracle; returns what must not depend on batches or crashes."""
     _, joins = declare(name)
     for view, join in joins.items():
         check(join, results, view)

@@ -1,4 +1,4 @@
-"""A pipeline to kill, with something of everything, and the rows to feed it."""
+"""A pipeline to kill, with steps of every kind, and rows for it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Which = Literal["small", "grid", "own", "distinct", "state", "alerts"]
 
 
 def declare(name: str, which: Which = "grid") -> tuple[hr.App, Steps]:
-    """An application of that name. Its topics are its own."""
+    """An application with a name and topics of its own."""
     app = hr.App(name)
     orders = app.topic(TOPIC, schema=SCHEMA, key="shop", event_time="at", partitions=2)
     if which == "distinct":
@@ -82,7 +82,7 @@ def _on_a_grid(orders: hr.Stream) -> Steps:
 
 
 def _own(orders: hr.Stream) -> Steps:
-    """Windows that are an event's own, or a key's."""
+    """Sliding windows and sessions."""
     visits = hr.aggregate(
         hr.filter(orders, "item != 'gift'"),
         by="shop",
@@ -115,7 +115,7 @@ def _own(orders: hr.Stream) -> Steps:
 
 
 def _distinct(app: hr.App, orders: hr.Stream) -> hr.App:
-    """What is left without duplicates, by a key that is null now and then."""
+    """Rows without duplicates, by a key that is null at times."""
     named = hr.derive(orders, item="nullif(item, 'gift')")
     for keep in get_args(Keep):
         step = hr.deduplicate(
@@ -127,7 +127,7 @@ def _distinct(app: hr.App, orders: hr.Stream) -> hr.App:
 
 
 def _with_state(app: hr.App, orders: hr.Stream) -> hr.App:
-    """State of the user's own, with rows that wait and with timers, and a pattern."""
+    """Python state with waiting rows and timers, and a pattern."""
     rows = hr.select(hr.filter(orders, "item != 'gift'"), "at", k="shop", n="length(item)")
     delay, ttl = LATENESS.delay, 100 * SECOND
     totals = hr.stateful(
@@ -147,7 +147,7 @@ def _with_state(app: hr.App, orders: hr.Stream) -> hr.App:
 
 
 def _alerts(app: hr.App, orders: hr.Stream) -> hr.App:
-    """Rules of which an event that comes late makes some true, and some false."""
+    """Rules that a late event makes true or false."""
     step = hr.alerts(
         hr.select(orders, "shop", "at", n="length(item)", id="price"),
         by="shop",
@@ -170,7 +170,7 @@ _COLUMNS = {
 
 
 class Feed:
-    """Rows for the pipeline, without end: mostly in order, some late, some without a time."""
+    """Endless rows for the pipeline: mostly in order, some late, some without an event time."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -206,7 +206,7 @@ def feed(log: ScriptedLog, source: Feed, commits: int) -> None:
 
 
 def judge(app: hr.App, steps: Steps, results: Results) -> None:
-    """Everything that the application keeps and writes is what the oracle says."""
+    """Check that all views and topics of the application are the oracle's."""
     for topic, output in app.outputs.items():
         if isinstance(output.stream, hr.Alerts):
             check_alerts(topic, output.stream, JUDGES, results, late=f"{topic}.late")
@@ -228,9 +228,9 @@ def judge(app: hr.App, steps: Steps, results: Results) -> None:
 
 
 def everything(app: hr.App, results: Results) -> dict[str, Any]:
-    """All that must not depend on batches, partitions or crashes, as values to compare."""
+    """All results that must not depend on batches, partitions or crashes, as comparable values."""
     kept: dict[str, Any] = {name: results.view(name) for name in app.views}
-    # Which early panes there are depends on the batches.
+    # The set of early panes depends on the batches.
     published = {
         topic.removeprefix(f"{app.name}.")
         for topic, output in app.outputs.items()

@@ -1,4 +1,4 @@
-"""Runs a pipeline in a process of its own, to be killed at a point of a batch or from outside.
+"""Run a pipeline in a separate process, to be killed at a point of a batch or from outside.
 
     python -m tests.recovery.piping FOLDER APP WHICH REACHED POINT NTH [MASTER]
 
@@ -50,7 +50,7 @@ def main(
                 kill(name)
 
         with (
-            # The clock of those who feed it, or its own commits would make theirs later.
+            # The producers' clock, or its own commits would make their append times later.
             open_log(f"file:{folder}", clock=VirtualClock(NOW)) as log,
             Run(
                 app,

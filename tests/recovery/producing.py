@@ -1,4 +1,4 @@
-"""Producer processes that expect to be killed, and what must be true of the log afterwards."""
+"""Producer processes to kill, and the checks of the log afterwards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_log(folder: Path) -> None:
 
 
 def batch_of(producer: str, number: int) -> pa.Table:
-    """The rows of a producer's so manieth batch, the same whenever they are made."""
+    """The rows of a producer's nth batch, the same every time."""
     rows = [(f"{producer}/{n}", json.dumps([producer, number, n]) + "x" * n) for n in range(ROWS)]
     return pa.table(
         {
@@ -40,11 +40,11 @@ def batch_of(producer: str, number: int) -> pa.Table:
 
 
 def produce(folder: Path, producer: str, mode: str, acks: Acks, kill_at: KillAt | None) -> None:
-    """The child: go on where the last one was killed, for ever; note each batch that is acked."""
+    """The child: continue where the last one was killed, and note each acknowledged batch."""
     disk = CrashingDisk(StepFile(folder / f"{producer}.step"), kill_at)
     acked = os.open(folder / f"{producer}.acked", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     log = FileLog(folder, disk=disk)
-    # With a long linger what is sent between two flushes is one commit, and so one number.
+    # With a long linger, the records between two flushes are one commit and one sequence number.
     made = log.producer(id=producer, acks=acks, linger=timedelta(minutes=1))
     number = made.next_sequence
     while True:
@@ -65,7 +65,7 @@ def produce(folder: Path, producer: str, mode: str, acks: Acks, kill_at: KillAt 
 
 @dataclass
 class Found:
-    """What a check counted."""
+    """The counts of a check."""
 
     records: int = 0
     batches: int = 0
@@ -73,7 +73,7 @@ class Found:
 
 
 def check(folder: Path, producers: dict[str, str]) -> Found:
-    """Read everything, and compare it with what the producers were told."""
+    """Read everything, and compare it with the acknowledged batches."""
     found = Found()
     with FileLog(folder) as log:
         seen = {topic: _read(log, topic, found) for topic in TOPICS}

@@ -1,4 +1,4 @@
-"""A view with a mistake in it and the same one put right, and rows that show the difference."""
+"""A view with a mistake, its corrected version, and rows that show the difference."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Shop:
         return app, orders, sales
 
     def write(self, *orders: tuple[str, int, int | None]) -> int:
-        """Commit orders: an item, its price, and how many seconds after noon it was sold."""
+        """Commit orders, each an item, its price, and its event time in seconds after noon."""
         _, source, _ = self.declare()
         return self.log.write(
             source,
@@ -84,7 +84,7 @@ class Shop:
             return building.switch()
 
     def judge(self, condition: str, results: Results, **changes: Any) -> None:
-        """The view and its changelog are what the oracle says of this version."""
+        """Check that the view and its changelog are the oracle's for this version."""
         _, _, sales = self.declare(condition, **changes)
         check_view("sales", sales, results)
         check_law("sales", sales, results)
@@ -94,12 +94,12 @@ class Shop:
 
 
 def results_of(log: ScriptedLog, app: str) -> Results:
-    """What is there, without a run."""
+    """The stored results, without a run."""
     return Results(log.log, app, ())
 
 
 def fill(shop: Shop) -> None:
-    """Three minutes; some orders are cheap, one is late and one has no time."""
+    """Write three minutes of orders; some are cheap, one is late and one has no event time."""
     shop.write(("pen", 2, 5), ("ink", 30, 6), ("cup", 40, None))
     shop.write(("pen", 20, 30), ("pad", 3, 20))
     shop.write(("ink", 50, 70), ("pen", 4, 75))

@@ -1,4 +1,4 @@
-"""A pipeline from topic to topic on Kafka, in a process of its own to be killed.
+"""A pipeline from topic to topic on Kafka, in a separate process to be killed.
 
     python -m tests.recovery.relay SERVERS TAG REACHED POINT NTH
 
@@ -25,11 +25,11 @@ from headrace.testing import kill_at
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 ROWS = 60
-"""What is sent between two kills."""
+"""Rows sent between two kills."""
 
 
 def declare(tag: str) -> tuple[hr.App, Source, str]:
-    """The application, what it reads, and the topic that it writes to."""
+    """The application, its input, and its output topic."""
     app = hr.App(f"relay-{tag}")
     source = app.topic(
         f"in-{tag}", schema="id bigint, word string, at timestamp", event_time="at", partitions=3
@@ -44,7 +44,7 @@ def row(number: int) -> dict[str, Any]:
 
 
 def found(log: Log, topic: str) -> Counter[tuple[int, str]]:
-    """What a reader finds that sees only what is committed."""
+    """The rows that a reader of committed records finds."""
     return Counter(
         (record.value["id"], record.value["word"])
         for batch in log.read(topic)

@@ -1,4 +1,4 @@
-"""An application that is backed up in the middle of its batches goes on from there, restored."""
+"""An application that was backed up in the middle of a batch continues after a restore."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.recovery.pipeline import NOW, Feed, Which, create_topic, declare, eve
 from tests.spark import shuffling
 from tests.unit.test_safekeeping import quietly
 
-# Not those at which the views' own transaction is open: a backup waits for its end.
+# Not the points inside the views' own transaction: a backup waits for its end.
 MOMENTS = ("batch began", "computed", "committed", "sent", "batch ended")
 
 

@@ -1,4 +1,4 @@
-"""Alerts of pipelines that crash, are cut anew, or lose their checkpoint: each once, the same."""
+"""Alerts of pipelines that crash, change batches or lose their checkpoint: each once, the same."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def log() -> Iterator[ScriptedLog]:
 
 
 def through(log: ScriptedLog, points: tuple[str, ...], commits: int) -> None:
-    """Crash at points, and compare with pipelines that did not, in other batches."""
+    """Crash at points, and compare with undisturbed runs in other batches."""
     source, crashed = Feed(31), Case(log, "crashed", "alerts")
     for point in points:
         feed(log, source, commits)

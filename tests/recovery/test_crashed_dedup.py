@@ -1,4 +1,4 @@
-"""Duplicates dropped by pipelines that crash or are cut into other rounds: the same rows."""
+"""Duplicates in pipelines that crash or use other rounds: the same rows are kept."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def log() -> Iterator[ScriptedLog]:
 
 
 def finish(log: ScriptedLog, name: str, max_commits: int = 100_000) -> dict[str, Any]:
-    """Run to the end, and return everything that it has made."""
+    """Run to the end, and return all results."""
     app, steps = declare(name, "distinct")
     results = log.run(app, spark=shuffling(2), max_commits=max_commits)
     judge(app, steps, results)
@@ -117,7 +117,7 @@ def test_what_is_held_is_bounded_however_many_keys_come_and_go() -> None:
         for keep, step in steps.items():
             check_distinct(keep, step, results, late=f"{keep}.late")
             assert results.law(keep).duplicates >= 50 * COMMITS
-    # Open are those of the newest moment, and of what lies less than four steps before it.
+    # Open are the groups of the newest moment, and those less than four steps before it.
     bound = 4 * (KEYS + 1)
     assert all(max(counts) <= bound for counts in held.values()), held
     assert all(len(counts) >= COMMITS // 6 for counts in held.values())

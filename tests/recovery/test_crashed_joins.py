@@ -1,4 +1,4 @@
-"""Joins that crash or are cut into other batches: the same rows, each told once."""
+"""Joins that crash or use other batches: the same rows, each published once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.spark import shuffling
 
 
 def run_through(points: dict[str, int], commits: int, cut: int) -> None:
-    """Crash at points, each for the nth time, and compare with a run that did not."""
+    """Crash at points, each for the nth time, and compare with an undisturbed run."""
     with scripted_log(start=NOW) as log:
         crashed, whole = declare("crashed"), declare("whole")
         begin = 0

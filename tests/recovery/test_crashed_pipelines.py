@@ -1,4 +1,4 @@
-"""Pipelines that crash, are cut into other batches, or lose their checkpoint: the same results."""
+"""Pipelines that crash, change batches or lose their checkpoint: the same results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def log() -> Iterator[ScriptedLog]:
 
 
 class Case:
-    """An application on a log, which crashes or finishes, and then is what the oracle says."""
+    """An application on a log that crashes or finishes, and must then match the oracle."""
 
     def __init__(self, log: ScriptedLog, name: str, which: Which = "small") -> None:
         self.log = log
@@ -55,7 +55,7 @@ class Case:
             )
 
     def finish(self, *, max_commits: int = 100_000, shuffles: int = 2) -> dict[str, Any]:
-        """Run to the end, and return everything that it has made."""
+        """Run to the end, and return all results."""
         results = self.log.run(self.app, spark=shuffling(shuffles), max_commits=max_commits)
         judge(self.app, self.steps, results)
         return everything(self.app, results)

@@ -1,4 +1,4 @@
-"""Rankings that crash or are cut into other batches, on Spark: the same rows in every rank."""
+"""Rankings that crash or use other batches, on Spark: the same rows in every rank."""
 
 from __future__ import annotations
 

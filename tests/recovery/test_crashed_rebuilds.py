@@ -1,4 +1,4 @@
-"""Rebuilds that crash: the live view is the one version or the other, and both go on."""
+"""Rebuilds that crash: the live view is the old version or the new one, and both can continue."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def log() -> Iterator[ScriptedLog]:
 
 
 class Case:
-    """A shop whose two versions take turns: each is rebuilt into the other, with a crash."""
+    """A shop with two versions in turn: each is rebuilt into the other, with a crash."""
 
     def __init__(self, log: ScriptedLog) -> None:
         self.shop = Shop(log)
@@ -35,7 +35,7 @@ class Case:
         self.shop.run(self.live)
 
     def crash(self, point: str) -> None:
-        """Rebuild it, crash, and see that what is there can be gone on with in either way."""
+        """Crash a rebuild, and check that a run and the next rebuild can both continue."""
         with pytest.raises(Crash):
             self.shop.switch(self.next, crash_point=crash_at(point))
         if self.switched(point):
@@ -50,7 +50,7 @@ class Case:
 
     @staticmethod
     def switched(point: str) -> bool:
-        """Whether the live view is another after a crash at a point."""
+        """True if a crash at a point leaves the new version live."""
         after = REBUILD_POINTS[REBUILD_POINTS.index("switched") :]
         return point in after or point in ("before sending", "sent")
 
@@ -121,7 +121,7 @@ def test_every_kind_of_window_can_be_switched_to_and_back(
 
 
 def judge_view(shop: Shop, condition: str, **changes: Any) -> None:
-    """The view and its changelog; late rows are those of the version that met them."""
+    """Check the view and its changelog; late rows are those of the version that read them."""
     results = results_of(shop.log, "shop")
     _, _, sales = shop.declare(condition, **changes)
     check_view("sales", sales, results)

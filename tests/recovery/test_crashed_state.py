@@ -1,4 +1,4 @@
-"""State of the user's own in pipelines that crash, are cut anew, or lose their checkpoint."""
+"""Python state in pipelines that crash, change batches or lose their checkpoint."""
 
 from __future__ import annotations
 

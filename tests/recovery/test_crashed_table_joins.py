@@ -1,4 +1,4 @@
-"""Joined tables that crash, are cut into other rounds, or are rebuilt: the same rows."""
+"""Joined tables that crash, use other rounds, or are rebuilt: the same rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sync that fails is not forgotten: nothing is built on bytes that the device may have lost."""
+"""A failed sync is remembered: no commit builds on bytes that the device may have lost."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def test_what_is_synced_after_a_failed_sync_survives_a_power_cut_with_all_before
 
 
 class Recording(Disk):
-    """The real disk, which notes what it synced; a sync fails while `fails` says so.
+    """The real disk, which records syncs; they fail while `fails` is set.
 
-    `meanwhile` is what others do while it fails.
+    `meanwhile` is called when one fails, as another process would act.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Processes that fork while they have logs and views open, in as many ways as there are."""
+"""Processes that fork while they have logs and views open, in many ways."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def log(folder: Path) -> Iterator[FileLog]:
 
 
 def append(log: Log, *values: str) -> None:
-    """A synced commit for each value."""
+    """Append a synced commit for each value."""
     with log.producer() as producer:
         for value in values:
             producer.send("t", value, key=value).wait()
@@ -65,7 +65,7 @@ def numbered(name: str, count: int) -> list[str]:
     return [f"{name} {number:03}" for number in range(count)]
 
 
-# What a child commits
+# Commits of a child
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["a log of its own", "its parent's log"])
@@ -268,7 +268,7 @@ def test_whoever_would_use_a_connection_while_a_process_forks_waits_until_it_has
     try:
         assert not sqlite._gate.connections
         thread.start()
-        thread.join(0.1)  # in which it would be done, if it did not wait
+        thread.join(0.1)  # time enough to finish, if it did not wait
         assert not sqlite._gate.connections
         assert not found
     finally:
@@ -318,7 +318,7 @@ def test_a_thread_that_waits_for_the_write_lock_lets_a_fork_go_first(
 def test_a_lock_that_a_thread_holds_at_the_fork_is_free_in_the_child(log: FileLog) -> None:
     append(log, "parent")
     with log._disk._lock:
-        # Whoever holds it is another thread, for all that the child's first thread knows.
+        # For the child's first thread, the lock belongs to another thread.
         forked: list[Child] = []
         thread = threading.Thread(target=lambda: forked.append(Child(lambda _: append(log, "c"))))
         thread.start()
@@ -356,7 +356,7 @@ def test_a_thread_that_comes_to_the_gate_at_the_fork_keeps_no_child_waiting() ->
     assert gate._change.acquire(blocking=False)
 
 
-# What cannot be made safe
+# Unsafe forks
 
 
 def test_a_child_that_was_forked_in_a_transaction_is_refused_in_words(
@@ -511,7 +511,7 @@ def test_a_read_that_its_parent_has_begun_is_not_gone_on_with_by_a_child(log: Fi
 
 
 def test_a_childs_upkeep_happens(folder: Path) -> None:
-    """Whatever threads its parent had for it."""
+    """A child runs its own upkeep, with or without its parent's upkeep threads."""
     log = FileLog(folder)
     log.create_topic("t", settings={"segment_bytes": 4096, "retention_bytes": 8192})
     rows = numbered("x" * 1000, 20)

@@ -1,4 +1,4 @@
-"""Whichever call to the system fails: nothing is lost, nothing is there twice, and it is said."""
+"""Any system call may fail: nothing is lost or duplicated, and the failure is reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.log import EARLIEST
 from headrace.log.file.log import FileLog
 from tests.recovery.faulty import Faults, FaultyDisk
 
-# SQLite swallows what fails in a checkpoint, and then apsw has nobody to raise it to.
+# SQLite ignores failures in a checkpoint, and apsw then has no caller to raise them to.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 ERRORS = [errno.EIO, errno.EMFILE, errno.EACCES, errno.ENOSPC]
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Script:
-    """A workload of which each step is tried again once what failed is mended."""
+    """A workload whose steps are retried after the fault is mended."""
 
     def __init__(self, folder: Path, at: int, number: int) -> None:
         self.folder = folder
@@ -57,7 +57,7 @@ class Script:
 
     def _run(self, log: FileLog) -> None:
         def topic(name: str, **settings: str) -> None:
-            if name not in {t.name for t in log.topics()}:  # the answer may be all that was lost
+            if name not in {t.name for t in log.topics()}:  # maybe only the answer was lost
                 log.create_topic(name, settings=settings)
 
         self.step(lambda: topic("t", segment_bytes="2KiB"))
@@ -75,8 +75,8 @@ class Script:
                 self.sent[name].append(value)
             self.check(log)
         handled: list[bytes] = []
-        while len(handled) < 3:  # a poll hands out what it has, and the next one tells
-            # A consumer that failed after it had joined is a member until its session is over.
+        while len(handled) < 3:  # a poll returns what it has, and the next one raises
+            # A consumer that failed after it had joined stays a member until its session expires.
             self.clock.advance(timedelta(seconds=11))
             records = self.step(lambda: consumer.poll(max_records=3 - len(handled)))
             handled.extend(record.value for record in records)
@@ -94,7 +94,7 @@ class Script:
         assert table == last
 
     def check_after(self) -> None:
-        """As another process finds it."""
+        """Check the log as another process finds it."""
         with FileLog(self.folder, clock=self.clock) as log:
             self.check(log)
             assert log.group("g").lags[0].committed == 3
@@ -105,7 +105,7 @@ class Script:
 
 
 def calls(home: Path) -> int:
-    """How many calls the script makes when nothing fails."""
+    """The number of calls of the script without a fault."""
     script = Script(home / "whole", 1 << 40, errno.EIO)
     with script.disk.fails():
         script.run()
@@ -122,14 +122,16 @@ def fail_at(home: Path, at: int, number: int) -> list[HeadraceError]:
 
 
 def _try(home: Path, every: int) -> None:
-    """Let each so manieth call fail, with one error after the other."""
+    """Let every nth call fail, with each error in turn."""
     total = calls(home)
     tried = range(0, total, every)
-    told = sum(
+    reported = sum(
         len(fail_at(home, at, ERRORS[number % len(ERRORS)])) for number, at in enumerate(tried)
     )
-    print(f"\n{len(tried)} of {total} calls failed, one at a time; {told} times an error said so")
-    assert told > len(tried) / 2
+    print(
+        f"\n{len(tried)} of {total} calls failed, one at a time; {reported} times an error said so"
+    )
+    assert reported > len(tried) / 2
 
 
 def test_whichever_call_fails_nothing_is_lost_or_there_twice(tmp_path: Path) -> None:

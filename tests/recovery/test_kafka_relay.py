@@ -1,4 +1,4 @@
-"""From topic to topic on Kafka, each row once: whatever dies on the way, and when."""
+"""From topic to topic on Kafka, each row once, whatever is killed and when."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def kafka(broker: ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def crash(kafka: Runs, point: str, sent: int) -> int:
-    """Send more rows, and crash at a point of the first batch. How many are sent now."""
+    """Send more rows, and crash at a point of the first batch; returns the rows sent so far."""
     app, source, _ = declare(kafka.tag)
     kafka.send(source, *map(row, range(sent, sent + ROWS)))
     with pytest.raises(Crash):
@@ -73,7 +73,7 @@ def test_without_the_fence_a_crashed_relay_writes_rows_twice(
 
 
 class Victim:
-    """A relay in a process of its own that is started and killed, again and again."""
+    """A relay in a separate process that is killed and restarted."""
 
     def __init__(self, kafka: Runs, folder: Path, seed: int) -> None:
         self._kafka = kafka
@@ -94,7 +94,7 @@ class Victim:
         self._record()
 
     def kill_soon(self) -> None:
-        """Kill it some moment after its first batch began."""
+        """Kill it some time after its first batch began."""
         self.feed(5 * ROWS)
         process = self.start("-", 0)
         assert self.wait_for_batch(process), "it ended before its first batch"
@@ -119,14 +119,14 @@ class Victim:
         return started(process)
 
     def wait_for_batch(self, process: subprocess.Popen[bytes]) -> bool:
-        """Whether a batch began, as soon as one did or the process has ended."""
+        """Wait for the start of a batch; returns false if the process ended first."""
         clock = SystemClock()
         while not (began := "batch began" in self._reached()) and process.poll() is None:
             clock.sleep(20_000)
         return began
 
     def check(self) -> None:
-        """It goes on to the end, and every row is there once."""
+        """Check that it continues to the end, and that every row is there once."""
         app, _, out = declare(self._kafka.tag)
         results = self._kafka.run(app)
         assert found(self._kafka.log, out) == expected(range(self.sent))
@@ -175,7 +175,7 @@ def test_a_relay_whose_broker_is_killed_ten_times_writes_each_row_once(
 def broker_killed(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    """Kill the broker while a relay is at work, and start it again on what it has left."""
+    """Kill the broker while a relay runs, and start it again on its data."""
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
     clock, chance = SystemClock(), random.Random(3)
     under_way = 0
@@ -192,6 +192,6 @@ def broker_killed(
             clock.sleep(chance.randrange(1_000_000))
             cluster.up()
             assert process.wait(left()) in (0, 1)  # it has ended, or given up
-        # Or else the check below would be the first to do anything.
+        # else the check below would be the first to do anything
         assert under_way > times // 2, f"only {under_way} kills fell on a batch"
         victim.check()

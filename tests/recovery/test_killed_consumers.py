@@ -29,7 +29,7 @@ def _kill(process: BaseProcess) -> None:
 def _campaign(
     folder: Path, guarantee: str, records: int, kills: int, seed: int
 ) -> tuple[Counter[int], Counter[str]]:
-    """Three members, one of them killed and replaced so many times; then all finish the work."""
+    """Run three members, kill and replace one of them several times; then all finish the work."""
     choose = random.Random(seed)
     make_log(folder, records)
     steps: Counter[str] = Counter()
@@ -47,8 +47,8 @@ def _campaign(
 
     steady = start("steady", None)[0]
     for kill in range(kills):
-        # Joining and leaving take the first transactions of a member, so a kill there falls
-        # into a rebalance. A static member's successor has its place at once.
+        # The first transactions of a member are for joining and leaving, so a kill there falls
+        # into a rebalance. A static member's successor gets its place at once.
         step = choose.choice(("began", "before commit", "encoded", "recorded"))
         kill_at = KillAt(step, choose.randint(1, 8)) if kill % 4 else None
         process, name = start(choose.choice((None, "static")), kill_at)
@@ -60,7 +60,7 @@ def _campaign(
             steady = start("steady", None)[0]
     finishers = [steady, start("static", None)[0]]
     wait_until(lambda: not lag(folder))
-    # In `after` mode the last poll is committed by the next one, so a lag of 0 is handled.
+    # In `after` mode the next poll commits the last one, so a lag of 0 means all were handled.
     for process in finishers:
         _kill(process)
     return handled(folder, guarantee), steps
@@ -75,8 +75,8 @@ def _check(folder: Path, guarantee: str, records: int, kills: int) -> None:
         f"\n{guarantee}: {kills} kills (seed {seed}), {records} records: "
         f"{skipped} skipped, {repeats} repeated; killed at {dict(steps)}"
     )
-    # Each process that was killed, the steady ones and the last two included, had at most one
-    # poll in its hands.
+    # Each process that was killed, the steady ones and the last two included, had polled at most
+    # one batch that it had not committed.
     in_hands = POLL * (kills + kills // 5 + 2)
     if guarantee == "at most once":
         assert repeats == 0

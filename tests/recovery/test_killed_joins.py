@@ -1,4 +1,4 @@
-"""kill -9 of processes that join streams, or look rows up in a table, at every point of a batch."""
+"""kill -9 of processes that join streams, or look up rows in a table, at every point of a batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def victim_of(log: ScriptedLog, folder: Path, part: Part) -> Victim:
 
 
 def check(log: ScriptedLog, part: Part) -> None:
-    """It goes on to the end, and has what the oracle says, and what nobody killed has."""
+    """Check that it runs to the end, with the results of the oracle and of an undisturbed run."""
     found = []
     for name in ("killed", "spared"):
         app = declare(name, (part,))

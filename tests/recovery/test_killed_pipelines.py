@@ -32,7 +32,7 @@ def victim_of(
 
 
 def check(log: ScriptedLog, which: Which = "grid") -> None:
-    """It goes on to the end, and has what a pipeline has that nobody ever killed."""
+    """Check that it continues to the end, with the results of a pipeline that was never killed."""
     found = []
     for name in ("killed", "spared"):
         app, steps = declare(name, which)
@@ -45,7 +45,7 @@ def check(log: ScriptedLog, which: Which = "grid") -> None:
 
 
 def recount(results: Results) -> None:
-    """The tumbling view against DuckDB, which is told of the rows and of the rule, not of us."""
+    """Compare the tumbling view with DuckDB, which has only the rows and the rule, not headrace."""
     rows = [
         (record.commit, record.value["shop"], record.value["item"], record.value["price"], at)
         for batch in results.log.read(TOPIC)

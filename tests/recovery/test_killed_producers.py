@@ -35,7 +35,7 @@ def _start(folder: Path, producer: str, acks: Acks, kill_at: KillAt | None) -> B
 
 
 def _kill_one(folder: Path, producer: str, acks: Acks, kill_at: KillAt | None, delay: float) -> str:
-    """Run a producer until it is dead; returns the last step it reached."""
+    """Run a producer until it is dead; returns the last step that it reached."""
     process = _start(folder, producer, acks, kill_at)
     if kill_at is None:
         time.sleep(delay)  # noqa: TID251 - a real process is killed at a random real moment
@@ -47,7 +47,7 @@ def _kill_one(folder: Path, producer: str, acks: Acks, kill_at: KillAt | None, d
 
 
 def _campaign(folder: Path, kills: int, seed: int) -> tuple[Counter[str], Found]:
-    """Kill producers so many times, two of them at work at any time."""
+    """Kill producers several times, with two of them running at any time."""
     choose = random.Random(seed)
     make_log(folder)
     steps: Counter[str] = Counter()
@@ -60,7 +60,7 @@ def _campaign(folder: Path, kills: int, seed: int) -> tuple[Counter[str], Found]
         kill_at = None
         acks: Acks = choose.choice(("written", "synced"))
         if kill % 3 != 2:
-            # Each step in turn; a segment is only created now and then.
+            # Each step in turn; creating a segment is rare.
             step = next(aims)
             rare = step == "created a segment"
             acks = "synced" if step == "synced a segment" else acks

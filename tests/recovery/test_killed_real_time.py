@@ -1,4 +1,4 @@
-"""Real time, killed again and again: each alert is there, and by its id it is there once."""
+"""Real time, killed repeatedly: every alert is there, and its id makes it unique."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def feed(log: Log, seed: int) -> None:
 
 
 def leave_unfinished(folder: Path) -> None:
-    """What a kill leaves that comes just when Spark writes down that a batch is done."""
+    """Recreate the files of a kill at the moment when Spark records the end of a batch."""
     for commits in folder.glob("state/*/apps/killed/live/*/commits"):
         number = sum(path.name.isdigit() for path in commits.iterdir())
         (commits / f".{number}.0-1-2.tmp").touch()
@@ -41,14 +41,14 @@ def test_alerts_are_the_oracles_once_by_id_however_often_it_is_killed(
         for source in sources(step):
             log.ensure_topic(source.topic)
 
-        def told(seed: int) -> bool:
+        def alerted(seed: int) -> bool:
             return any(row["use"].startswith(f"{seed}-") for row in rows_in(log, "killed.alerts"))
 
         for seed in range(KILLS):
             live.start()
             feed(log, seed)
-            # In the middle of a batch: it is Spark's checkpoint that makes one end.
-            live.until(lambda seed=seed: told(seed))  # type: ignore[misc]
+            # In the middle of a batch: Spark's checkpoint would end it.
+            live.until(lambda seed=seed: alerted(seed))  # type: ignore[misc]
             live.kill()
             leave_unfinished(tmp_path)
         live.start()
@@ -63,5 +63,5 @@ def test_alerts_are_the_oracles_once_by_id_however_often_it_is_killed(
         alerts = rows_in(log, "killed.alerts")
         assert once(alerts) == once(meant.alerts)
         assert {row["use"] for row in rows_in(log, "killed.late")} == late
-        # Without ids a reader would have taken these for others: the test can see them.
+        # Without ids, a reader would count these as new alerts: the test can see them.
         assert len(alerts) > len(ids)

@@ -14,7 +14,7 @@ from tests.spark import shuffling
 
 
 def recount(results: Results) -> None:
-    """The view against DuckDB, which is told of the records and of the rule, not of us."""
+    """Compare the view with DuckDB, which has only the records and the rule, not headrace."""
     late = NOW.replace(hour=NOW.hour + 1)
     with duckdb.connect() as db:
         db.execute("SET TimeZone = 'UTC'")

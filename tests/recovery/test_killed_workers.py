@@ -1,4 +1,4 @@
-"""kill -9 of the workers of a cluster, while a pipeline runs on it."""
+"""kill -9 of the workers of a cluster while a pipeline runs on it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ print(json.dumps(asked.collect()))
 
 @pytest.fixture
 def python(tmp_path: Path) -> str:
-    """A Python that has all that headrace depends on, and neither headrace nor these tests."""
+    """A Python with the dependencies of headrace, without headrace and these tests."""
     wrapper = tmp_path / "python"
     libraries = sysconfig.get_path("purelib")
     wrapper.write_text(
@@ -155,7 +155,7 @@ def test_fraud_is_flagged_all_the_same_when_a_worker_is_killed(
 
 
 def alerts_of(log: Log) -> list[tuple[Any, ...]]:
-    """The alerts that there are, in an order of their own: each with its evidence."""
+    """The alerts with their evidence, in a fixed order."""
     if "fraud.alerts" not in [topic.name for topic in log.topics()]:
         return []
     rows = [r.value for batch in log.read("fraud.alerts") for r in batch.records()]

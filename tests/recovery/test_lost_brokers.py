@@ -1,6 +1,6 @@
-"""Three brokers, of which one is lost: what all acknowledged is there, what one did may not be.
+"""Three brokers, one of them lost: records that all replicas acknowledged survive, others may not.
 
-Each topic has replicas at brokers that the test chooses, the leader first.
+The test chooses the brokers of each topic's replicas, the leader first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(three: Cluster) -> Iterator[Cluster]:
-    """The cluster with all its brokers, which it also gets back."""
+    """The cluster with all its brokers, which are restored afterwards."""
     yield three
     three.up()
     wait_until(lambda: three.state().up and not three.state().under_replicated)
@@ -44,16 +44,16 @@ def create(cluster: Cluster, topic: str, replicas: list[int], **settings: str) -
 
 
 def placed(cluster: Cluster, topic: str) -> PartitionState:
-    """Where a topic's only partition is now; nowhere, if nobody says."""
+    """The placement of a topic's only partition; empty if no broker answers."""
     found = [one for one in cluster.state().partitions if one.topic == topic]
     return found[0] if found else PartitionState(topic, 0, -1, (), ())
 
 
 def send(cluster: Cluster, topic: str, values: list[str], acks: str) -> list[str]:
-    """The values that were acknowledged, of those sent one after the other, each once."""
+    """The acknowledged values of those sent one after the other, each once."""
     acknowledged = []
 
-    def told(error: KafkaError | None, message: Message[bytes, bytes]) -> None:
+    def delivered(error: KafkaError | None, message: Message[bytes, bytes]) -> None:
         value = message.value()
         if error is None and value is not None:
             acknowledged.append(value.decode())
@@ -68,7 +68,7 @@ def send(cluster: Cluster, topic: str, values: list[str], acks: str) -> list[str
         }
     )
     for value in values:
-        producer.produce(topic, value, on_delivery=told)
+        producer.produce(topic, value, on_delivery=delivered)
         producer.flush(left())
     return acknowledged
 
@@ -94,7 +94,7 @@ def test_what_all_in_sync_replicas_acknowledged_survives_the_loss_of_the_leader(
     assert set(placed(cluster, "safe").in_sync) == {1, 2, 3}
     acknowledged: list[str] = []
 
-    def told(error: KafkaError | None, message: Message[bytes, bytes]) -> None:
+    def delivered(error: KafkaError | None, message: Message[bytes, bytes]) -> None:
         value = message.value()
         if error is None and value is not None:
             acknowledged.append(value.decode())
@@ -103,7 +103,7 @@ def test_what_all_in_sync_replicas_acknowledged_survives_the_loss_of_the_leader(
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 0})
     values = [str(number) for number in range(2_000)]
     for number, value in enumerate(values):
-        producer.produce("safe", value, on_delivery=told)
+        producer.produce("safe", value, on_delivery=delivered)
         producer.poll(0)
         if number == 1_000:
             wait_until(lambda: producer.poll(0) is not None and acknowledged)
@@ -142,7 +142,7 @@ def test_an_unclean_election_loses_what_the_last_in_sync_replica_had(cluster: Cl
     assert send(cluster, "unclean", ["a"], "all") == ["a"]
     cluster.kill(2)
     wait_until(lambda: placed(cluster, "unclean").in_sync == (1,))
-    # "all" are those in sync, and of these there is one: it is the minimum that makes it safe.
+    # "all" means those in sync, which is one: only the minimum of in-sync replicas makes it safe.
     assert send(cluster, "unclean", ["b"], "all") == ["b"]
     cluster.kill(1)
     cluster.up(only=[2])
@@ -152,7 +152,7 @@ def test_an_unclean_election_loses_what_the_last_in_sync_replica_had(cluster: Cl
 
 @pytest.mark.slow
 def test_what_only_the_leader_acknowledged_is_lost_with_it(tmp_path: Path) -> None:
-    # A broker that stands still stays in sync for a while, long enough to lose the leader in.
+    # A stopped broker stays in sync for a while, long enough to lose the leader meanwhile.
     patience = {"broker.session.timeout.ms": "20000"}
     with kafka.running(tmp_path / "kafka", brokers=3, **patience) as cluster:
         create(cluster, "unsafe", [1, 2], **{"min.insync.replicas": "1"})
@@ -160,7 +160,7 @@ def test_what_only_the_leader_acknowledged_is_lost_with_it(tmp_path: Path) -> No
         assert len(safe) == 20
         cluster.signal(2, signal.SIGSTOP)
         assert send(cluster, "unsafe", ["refused"], "all") == []
-        # The follower may have asked for the first of them before; it cannot ask again.
+        # The follower may have fetched the first of them before; it cannot fetch again.
         risky = send(cluster, "unsafe", [f"risky {number}" for number in range(20)], "1")
         assert len(risky) == 20
         assert set(placed(cluster, "unsafe").in_sync) == {1, 2}
@@ -170,7 +170,7 @@ def test_what_only_the_leader_acknowledged_is_lost_with_it(tmp_path: Path) -> No
         found = stored(cluster, "unsafe")
         assert found[:20] == safe
         assert risky[-1] not in found
-        # And the old leader comes back to what the new one has.
+        # The old leader then follows the new one.
         cluster.up()
         wait_until(lambda: set(placed(cluster, "unsafe").in_sync) == {1, 2})
         assert stored(cluster, "unsafe") == found

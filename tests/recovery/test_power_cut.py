@@ -1,4 +1,4 @@
-"""What `synced` promises: after a power cut it is there. `written` does not, but keeps order."""
+"""After a power cut, `synced` commits are there. `written` ones may be lost, but only the last."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TOPICS = ("left", "right")
 
 
 class _NextBoot(Disk):
-    """The disk as it is found after the machine has come up again."""
+    """The disk after the machine has rebooted."""
 
     def boot(self) -> str:
         return "after the crash"
@@ -32,7 +32,7 @@ class _NextBoot(Disk):
 
 @dataclass
 class _Story:
-    """What was done, in order, and up to where it was promised to stay.
+    """The commits in order, and the number of those that must survive.
 
     `table` has the values of each key in order, by the number of the commit that set it.
     """
@@ -42,7 +42,7 @@ class _Story:
     table: dict[bytes, list[tuple[int, bytes]]] = field(default_factory=dict)
 
     def after(self, commits: int) -> dict[bytes, bytes]:
-        """The last value of each key after so many commits."""
+        """The last value of each key after a number of commits."""
         found = {}
         for key, values in self.table.items():
             there = [value for number, value in values if number < commits]
@@ -63,7 +63,7 @@ def _make(log: Log) -> None:
 
 
 def _write(log: Log, choose: random.Random) -> _Story:
-    """Commits over several topics, some of them synced, with upkeep on the way."""
+    """Write commits over several topics, some of them synced, with upkeep in between."""
     story = _Story()
     written, synced = log.producer(id="w", acks="written"), log.producer(id="s", acks="synced")
     workers = log.consumer("in", group="workers", commit="manual")
@@ -83,12 +83,12 @@ def _write(log: Log, choose: random.Random) -> _Story:
             if choose.random() < 0.2:
                 _work(workers, transaction.send)
                 transaction.commit_offsets(workers)
-                promised = True  # with offsets it always is
+                promised = True  # a commit with offsets is always synced
         story.commits.append(topics)
         if promised:
             story.synced = number + 1
         if choose.random() < 0.15 and log.compact("table").segments_compacted:
-            story.synced = number + 1  # what made others superfluous has to stay
+            story.synced = number + 1  # the records that replaced others have to survive
     return story
 
 
@@ -98,7 +98,7 @@ def _work(workers: Consumer, send: Callable[[str, bytes], object]) -> None:
 
 
 def _left(log: Log) -> list[tuple[str, ...]]:
-    """The commits that are in the log, by the topics they touch; every record is read."""
+    """The commits in the log, by the topics that they touch; reads every record."""
     topics: dict[int, set[str]] = {}
     for topic in _TOPICS:
         ends = Counter[int]()
@@ -126,7 +126,7 @@ def _check_work(log: Log) -> None:
 
 
 def _one_crash(home: Path, seed: int, broken: str | None) -> tuple[int, int]:
-    """Write, crash, come up again and look; returns the commits made and those left."""
+    """Write, cut the power, reboot and check; returns the commits made and those left."""
     choose = random.Random(seed)
     folder, after = home / "log", home / "after"
     for path in (folder, after):
@@ -153,7 +153,7 @@ def _one_crash(home: Path, seed: int, broken: str | None) -> tuple[int, int]:
 
 
 def _crashes(home: Path, count: int, broken: str | None = None) -> tuple[int, int, int]:
-    """So many crashes; returns the commits made, those left, and how often some were lost."""
+    """Repeat power cuts; returns the commits made, those left, and how often some were lost."""
     made = left = short = 0
     for seed in range(count):
         all_of_it, there = _one_crash(home, seed, broken)
@@ -163,7 +163,7 @@ def _crashes(home: Path, count: int, broken: str | None = None) -> tuple[int, in
 
 
 class _Recoveries:
-    """Counts how often commits had to be taken back when a log was opened."""
+    """Counts how often opening a log rolled commits back."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.times = 0

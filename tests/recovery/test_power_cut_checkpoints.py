@@ -1,6 +1,6 @@
-"""Spark syncs nothing of its checkpoints: after a power cut, results are right or a step stops.
+"""Spark does not sync its checkpoints: after a power cut, results are right or a step stops.
 
-What our own code has synced is kept. Of the rest each file is lost, torn, or there.
+Files that headrace has synced survive. Each of the others is lost, torn, or intact.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _write(log: ScriptedLog, app: hr.App, topic: str, commits: int, start: int =
 
 
 def _cut(checkpoint: Path, synced: set[Path], choose: random.Random, *, state: bool) -> None:
-    """Lose or tear what was not synced; what Spark keeps as state only if it is to be."""
+    """Lose or tear unsynced files; Spark's state only with `state`."""
     for path in sorted(path for path in checkpoint.rglob("*") if path.is_file()):
         kept = path in synced or path.name == "headrace.json"
         if kept or (not state and "state" in path.relative_to(checkpoint).parts):
@@ -114,7 +114,7 @@ def test_a_power_cut_under_a_checkpoint_never_gives_a_wrong_answer(
     except PipelineError as stopped:
         assert str(checkpoint) in f"{stopped.message} {stopped.hint}"
         shutil.rmtree(checkpoint)
-        results = log.run(app, spark=shared())  # as it was told to
+        results = log.run(app, spark=shared())  # as the error's hint says
     check_view("counts", counts, results)
 
 

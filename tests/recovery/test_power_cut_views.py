@@ -1,7 +1,7 @@
-"""After a power cut, views and what they publish are what the log that is left makes them.
+"""After a power cut, views and their outputs match the log that is left.
 
-The log, the views and the outbox are on one disk that loses what was not synced. Rows are written
-without a sync while an application counts them, so that the log can be taken back.
+The log, the views and the outbox are on one disk that loses unsynced writes. Rows are written
+without a sync while an application counts them, so that the log can be rolled back.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _POINTS = ("stored outputs", "before commit", "committed", "before sending", "se
 
 
 class _NextBoot(Disk):
-    """The disk as it is found after the machine has come up again."""
+    """The disk after the machine has rebooted."""
 
     def boot(self) -> str:
         return "after the crash"
 
 
 class _Rows:
-    """Writes rows, some of them without a sync, and remembers how many it was promised."""
+    """Writes rows, some of them without a sync, and records how many must survive."""
 
     def __init__(self, log: Log, choose: random.Random, clock: VirtualClock) -> None:
         self._log = log
@@ -77,7 +77,7 @@ def _declare(window: str, emit: Any) -> tuple[hr.App, hr.Aggregation, Step]:
 
 
 def _one_cut(home: Path, seed: int, patch: pytest.MonkeyPatch) -> tuple[int, int]:
-    """Count rows while they come, cut, come up again, count the rest; rows written and left."""
+    """Count rows, cut the power, reboot, count the rest; returns the rows written and left."""
     choose, clock = random.Random(seed), VirtualClock(NOW)
     folder, after = home / "log", home / "after"
     for path in (folder, after):
@@ -93,11 +93,11 @@ def _one_cut(home: Path, seed: int, patch: pytest.MonkeyPatch) -> tuple[int, int
         left = choose.randint(1, 40)
 
         def crash_point(point: str) -> None:
-            """More rows come at any time, and at some time the machine goes down."""
+            """Rows arrive at any point, and at some point the power is cut."""
             nonlocal left
             left -= point in _POINTS
             if left <= 0:
-                disk.crash(folder, after, choose)  # now, for what is closed later is synced
+                disk.crash(folder, after, choose)  # now, because closing it later would sync it
                 raise Crash
             if point != "before sending" and choose.random() < 0.3:
                 rows.write(choose.randint(1, 2))
@@ -126,7 +126,7 @@ def _one_cut(home: Path, seed: int, patch: pytest.MonkeyPatch) -> tuple[int, int
 
 
 def _cuts(home: Path, count: int, patch: pytest.MonkeyPatch) -> int:
-    """So many power cuts; returns how often rows were lost."""
+    """Repeat power cuts; returns how often rows were lost."""
     made = left = short = 0
     for seed in range(count):
         rows, kept = _one_cut(home, seed, patch)

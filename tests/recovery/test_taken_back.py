@@ -1,4 +1,4 @@
-"""What a power cut takes back it takes back whole, and what was promised to stay stays."""
+"""Recovery rolls back whole commits after a power cut, and never a synced one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def clock() -> VirtualClock:
 
 @contextmanager
 def after_losing(log: FileLog, topic: int) -> Iterator[FileLog]:
-    """The log after a boot at which the last bytes of a topic's segment were lost."""
+    """The log after a reboot that lost the last bytes of a topic's segment."""
     log.close()
     (path,) = (log.folder / "segments").glob(f"{topic:06d}-*")
     path.write_bytes(path.read_bytes()[:-1])
@@ -81,11 +81,11 @@ def test_a_group_reads_what_comes_in_place_of_records_that_were_taken_back(tmp_p
             assert [record.value for record in consumer.poll()] == [b"new"]
 
 
-# Promises
+# Guarantees
 
 
 def crashes(log: FileLog, disk: LossyDisk, home: Path, count: int = 12) -> Iterator[FileLog]:
-    """The log as it may be after a power cut now, one way after the other."""
+    """The log in each state that a power cut may leave now."""
     for seed in range(count):
         after = home / f"after-{seed}"
         disk.crash(log.folder, after, random.Random(seed))
@@ -182,7 +182,7 @@ def test_a_compaction_that_a_rival_has_overtaken_brings_no_deleted_key_back(
     closed, swap = Compactor._closed, Compactor._swap
 
     def swap_late(compactor: Compactor, *arguments: object) -> object:
-        # Meanwhile the rival compacts the first segment, and knows nothing of the tombstone.
+        # Meanwhile the rival compacts the first segment, unaware of the tombstone.
         monkeypatch.setattr(Compactor, "_swap", swap)
         monkeypatch.setattr(Compactor, "_closed", lambda *given: closed(*given)[:1])
         assert rival._compacted("t", all_segments=False).segments_compacted == 1

@@ -1,4 +1,4 @@
-"""Recovery takes back what is proven to be lost, and nothing for any other reason."""
+"""Recovery rolls back commits that are proven lost, and no others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.log.file.log import FileLog
 
 
 class Failing(Disk):
-    """A disk whose reads fail with an error, if one is given."""
+    """A disk whose reads fail with a given error."""
 
     def __init__(self, fails: int | None = None) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class NextBoot(Failing):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A log with one synced commit and then five that were only written."""
+    """A log with one synced commit, followed by five that were only written."""
     with FileLog(tmp_path / "log") as log:
         log.create_topic("t")
         log.create_topic("u")
@@ -62,7 +62,7 @@ ALL = [b"synced", b"0", b"1", b"2", b"3", b"4"]
 def test_what_cannot_be_read_after_a_boot_is_an_error_and_nothing_is_taken_back(
     folder: Path, number: int
 ) -> None:
-    for _ in range(2):  # the second open looks again, for the boot was not stored
+    for _ in range(2):  # the second open recovers again, because the boot was not stored
         with pytest.raises(LogError, match=r"cannot be read.*Nothing was changed") as caught:
             FileLog(folder, disk=NextBoot(number))
         assert not isinstance(caught.value, CorruptSegment)

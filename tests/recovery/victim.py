@@ -1,4 +1,4 @@
-"""A process that runs a pipeline, and is killed again and again while its topics grow."""
+"""A process that runs a pipeline, and is killed repeatedly while its topics grow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where it runs, if not in one process, and the Python that workers have there."""
+    """The cluster that it runs on, if any, and the Python of its workers."""
 
     url: str
     python: str
@@ -30,7 +30,7 @@ class Cluster:
 class Victim:
     """The application `killed` of a kind, in a log's folder.
 
-    `feed` is called with a number of batches, and adds to the log as much as they take.
+    `feed` is called with a number of batches, and adds that many to the log.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Victim:
         self._record()
 
     def kill_soon(self) -> None:
-        """Kill it from outside some moment after its first batch began."""
+        """Kill it from outside some time after its first batch began."""
         self._feed(6)
         process, clock = self._start("-", 0), SystemClock()
         while process.poll() is None and "batch began" not in self._reached():
@@ -67,7 +67,7 @@ class Victim:
             self._record()
 
     def run_while(self, batches: int, happens: Callable[[], None]) -> None:
-        """Let it run to the end, and let something else happen some moment after a batch began."""
+        """Let it run to the end, and call something some time after a batch began."""
         self._feed(batches)
         process, clock = self._start("-", 0), SystemClock()
         while process.poll() is None and self._reached().count("batch began") < 2:
@@ -78,7 +78,7 @@ class Victim:
         assert process.wait(left()) == 0
 
     def kill_everywhere(self, *, times: int = 1, more: int = 0) -> None:
-        """Kill it at every point so many times, and then at any moment."""
+        """Kill it at every point a number of times, and then at random."""
         for nth in range(1, times + 1):
             for point in POINTS:
                 self.kill_at(point, nth)
@@ -87,8 +87,8 @@ class Victim:
         assert set(POINTS) <= set(self.fell_on)
 
     def __str__(self) -> str:
-        told = ", ".join(f"{point} {n}" for point, n in self.fell_on.items())
-        return f"{self.fell_on.total()} kills: {told}"
+        summary = ", ".join(f"{point} {n}" for point, n in self.fell_on.items())
+        return f"{self.fell_on.total()} kills: {summary}"
 
     def _start(self, point: str, nth: int) -> subprocess.Popen[bytes]:
         self._points.unlink(missing_ok=True)

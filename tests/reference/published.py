@@ -1,7 +1,7 @@
-"""Facts that others have published about windows, each with where it is to be found.
+"""Published facts about windows, each with its source.
 
-Times are milliseconds since 1970. A fact is about some moments: which windows there are, and which
-of the moments are in each.
+Times are milliseconds since 1970. A fact is about some moments: their windows, and the moments
+that are in each.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Fact:
     window: hr.Window | hr.Sliding | hr.Session
     windows: dict[Span, set[int]]
     order: tuple[int, ...] = ()
-    """In which they come, if not in that of time."""
+    """Their order of arrival, if not by time."""
 
     @property
     def moments(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What others have published about windows is what ours are, in the oracle and on Spark."""
+"""Published facts about windows hold for headrace, in the oracle and on Spark."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def declare(app: hr.App, window: AnyWindow) -> hr.Aggregation:
 
 
 def summary(windows: dict[Span, set[int]]) -> dict[Span, tuple[int, int]]:
-    """How many moments are in each window, and their sum."""
+    """The number of moments in each window, and their sum."""
     return {span: (len(held), sum(held)) for span, held in windows.items()}
 
 
 def events_of(topic: Topic, rows: list[dict[str, Any]]) -> list[Event]:
-    """Rows that come one after the other, a commit each."""
+    """Rows that arrive one after the other, a commit each."""
     found: list[Event] = []
     reached: int | None = None
     for number, one in enumerate(rows, start=1):
@@ -125,13 +125,13 @@ def clock(micros: int) -> str:
 
 
 def test_windows_with_gaps_are_refused_which_beam_allows() -> None:
-    # apache/beam: SlidingWindowsTest.java testElidings drops what falls between its windows.
+    # apache/beam: SlidingWindowsTest.java testElidings drops rows between its windows.
     with pytest.raises(InvalidWindow):
         hr.hopping(ms(3), ms(10))
 
 
 def test_the_first_window_fires_when_the_watermark_has_passed_its_end() -> None:
-    """Counts by url and minute at second 1025, of a published drill in stream processing."""
+    """Counts by url and minute at second 1025, from a published exercise in stream processing."""
     app = hr.App("drill")
     source = app.topic("clicks", schema="url string, at timestamp", event_time="at")
     step = hr.aggregate(
@@ -177,6 +177,6 @@ def test_the_watermark_is_the_latest_event_less_the_lateness_expected() -> None:
 
     # The first 09:59 meets the watermark 10:01, and its window, up to 10:00, has fired.
     assert late_with(0) == [("09:59", "10:01"), ("09:59", "10:03")]
-    # With two minutes of grace it amends the window. The second one is too late for that, too.
+    # With two minutes of grace it corrects the window. The second one is too late even for that.
     assert late_with(2) == [("09:59", "10:03")]
     assert late_with(4) == []

@@ -1,1 +1,1 @@
-"""Everything at once, for a set time: producers, relays, a pipeline, upkeep, and kills of them."""
+"""A soak test: producers, relays, a pipeline and upkeep run for a set time, and are killed."""

@@ -1,4 +1,4 @@
-"""What must be true of the log and of the view at any moment, and of everything in the end."""
+"""Invariants of the log and the view at any moment, and at the end."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _ATTEMPTS = 20
 
 @dataclass
 class Accounts:
-    """Compares the log with what was acknowledged, and with what it said before."""
+    """Compares the log with the acknowledged records, and with earlier reads."""
 
     folder: Path
     seen: dict[str, dict[tuple[int, int], Any]] = field(default_factory=lambda: defaultdict(dict))
     counted: Counter[str] = field(default_factory=Counter)
 
     def check(self, log: Log) -> None:
-        """Look at everything while others go on: nothing acknowledged is lost, doubled or torn."""
+        """Check everything while others run: no acknowledged record is lost, duplicated or torn."""
         acked = {name: self.acked(name) for name in stage.MODES}
         head = log.head()
         orders = self.read(log, stage.ORDERS, head)
@@ -55,7 +55,7 @@ class Accounts:
         self.counted["acknowledged"] = sum(map(len, acked.values()))
 
     def check_end(self, log: Log, results: Results) -> None:
-        """Look at everything when nothing goes on any more."""
+        """Check everything after all workers have stopped."""
         self.check(log)
         orders = self.read(log, stage.ORDERS)
         relayed = self.read(log, stage.RELAYED)
@@ -79,7 +79,7 @@ class Accounts:
         check_changelog(f"{stage.APP}.{stage.VIEW}.changes", sales, results, stage.VIEW)
 
     def acked(self, name: str) -> set[int]:
-        """The numbers of the batches that a producer was told are in the log."""
+        """The numbers of the acknowledged batches of a producer."""
         path = self.folder / f"{name}.acked"
         lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
         return set(map(int, lines))
@@ -103,7 +103,7 @@ class Accounts:
         return found
 
     def batches(self, orders: list[Record]) -> dict[str, Counter[int]]:
-        """The rows of each batch by producer: whole, one after the other, and at dense offsets."""
+        """The rows of each batch by producer: whole, in order, and at dense offsets."""
         found: dict[str, Counter[int]] = defaultdict(Counter)
         commits: dict[tuple[str, int], set[int | None]] = defaultdict(set)
         ends: Counter[int] = Counter()
@@ -123,7 +123,7 @@ class Accounts:
         return found
 
     def check_relayed(self, relayed: list[Record], orders: list[Record]) -> None:
-        """What was relayed is there once, and was there to be relayed."""
+        """Check that each relayed record exists once, and was in the input."""
         ids = Counter(record.value.decode() for record in relayed)
         twice = [id for id, times in ids.items() if times > 1]
         assert not twice, f"relayed twice: {twice[:9]}"
@@ -131,7 +131,7 @@ class Accounts:
         assert not invented, f"relayed, and no order: {sorted(invented)[:9]}"
 
     def check_noise(self, log: Log, acked: dict[str, set[int]]) -> None:
-        """Retention takes only the oldest: what is left of each key has no gap."""
+        """Check that retention deletes only the oldest records: each key has no gap."""
         by_key: dict[bytes, list[int]] = defaultdict(list)
         for record in self.read(log, stage.NOISE):
             name, number, row = json.loads(record.value)
@@ -143,7 +143,7 @@ class Accounts:
             assert numbers[-1] >= last, f"{key!r} ends with {numbers[-1]}, and {last} was acked"
 
     def check_rates(self, log: Log, acked: dict[str, set[int]]) -> None:
-        """Compaction keeps the last of each key: at least as new as what was acknowledged."""
+        """Check that compaction keeps the last acknowledged value of each key, or a newer one."""
         newest = {record.key: record.commit or 0 for record in self.read(log, stage.RATES)}
         known = self.seen[stage.RATES]
         for name, mode in stage.MODES.items():
@@ -154,7 +154,7 @@ class Accounts:
             assert commit <= newest[key], f"{key!r} went back"
 
     def check_live_view(self, log: Log, orders: list[Record]) -> None:
-        """The view is what DuckDB counts of the log up to where the view is."""
+        """Check that the view equals DuckDB's count of the log up to the view's position."""
         for _ in range(_ATTEMPTS):
             before, rows, after = reached(log), view_of(log), reached(log)
             if before is None:
@@ -168,7 +168,7 @@ class Accounts:
 
 
 def reached(log: Log) -> int | None:
-    """The commit up to which the view has everything; None if there is no view yet."""
+    """The commit up to which the view has everything; None without a view."""
     with open_views(log.home, app=stage.APP) as views:
         if not views.list():
             return None
@@ -184,7 +184,7 @@ def view_of(log: Log) -> list[tuple[Any, ...]]:
 
 
 def recount(orders: list[Record]) -> list[tuple[Any, ...]]:
-    """The same by DuckDB, which is told of the rows and of the rule, and nothing of headrace."""
+    """The same by DuckDB, which has only the rows and the rule, not headrace."""
     wait = micros(stage.LATENESS.delay + stage.LATENESS.grace)
     size = micros(stage.SIZE)
     with duckdb.connect() as db:

@@ -1,4 +1,4 @@
-"""Runs everything at once for a set time, and kills, stops and checks by a seed."""
+"""Run everything at once for a set time, with kills, stops and checks chosen by a seed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.spark import shuffling
 from tests.waiting import left
 
 FEWEST = 50
-"""Batches that a run has acknowledged at least, however busy the machine is."""
+"""Minimum of batches that a run must acknowledge, however busy the machine is."""
 
 
 _context = multiprocessing.get_context("forkserver")
@@ -33,20 +33,20 @@ _context.set_forkserver_preload(["tests.soak.workers"])
 
 @dataclass
 class Worker:
-    """One process of a role, started again whenever it has ended."""
+    """A process of a role, restarted whenever it has ended."""
 
     role: str
     name: str
     process: BaseProcess
     began: int
     reached: int | None
-    """Where the view was when it began."""
+    """The view's position when it started."""
     resume: int | None = None
-    """When it goes on, if it is stopped."""
+    """The time to resume it, if it is stopped."""
 
 
 class Soak:
-    """A run of the soak. `spark` says whether the pipeline is killed and rebuilt as well."""
+    """A run of the soak. With `spark`, the pipeline is killed and rebuilt as well."""
 
     def __init__(self, folder: Path, seed: int, seconds: float, *, spark: bool) -> None:
         self._folder = folder
@@ -61,7 +61,7 @@ class Soak:
         self.happened: Counter[str] = Counter()
 
     def run(self) -> None:
-        """All of it: what is found wrong is an AssertionError."""
+        """Run everything; a violated invariant is an AssertionError."""
         with self._log as log:
             stage.make_log(log, self._folder)
             try:
@@ -94,7 +94,7 @@ class Soak:
                     self._stop()
             if self._clock.monotonic() > next_check:
                 self.accounts.check(self._log)
-                # A long log takes long to read; most of the time is for what is tested.
+                # Reading a long log takes long, and most of the time should go into the workers.
                 span = max(4, self._seconds / 60)
                 next_check = self._clock.monotonic() + int(span * SECOND)
 
@@ -111,7 +111,7 @@ class Soak:
         self.happened[f"started {role}"] += 1
 
     def _revive(self) -> None:
-        """Start again what has ended, and let go on what was stopped for long enough."""
+        """Restart workers that have ended, and resume those that were stopped for long enough."""
         for worker in list(self._workers.values()):
             if worker.resume is not None and self._clock.monotonic() > worker.resume:
                 self._signal(worker, signal.SIGCONT)
@@ -120,17 +120,17 @@ class Soak:
                 continue
             code = worker.process.exitcode
             if code not in (0, GONE, -signal.SIGKILL):
-                told = (self._folder / f"{worker.name}.said").read_text()
-                raise AssertionError(f"{worker.name} ended with {code}: {told[-4000:]}")
+                output = (self._folder / f"{worker.name}.said").read_text()
+                raise AssertionError(f"{worker.name} ended with {code}: {output[-4000:]}")
             self.happened["sent away"] += code == GONE
             role = worker.role
             if worker.name == "pipeline":
-                # A view is only switched while its application does not run.
+                # A view can be switched only while its application is stopped.
                 role = "rebuild" if self._spark and self._random.random() < 0.3 else "pipeline"
             self._start(role, worker.name)
 
     def _victim(self) -> Worker | None:
-        """A process that has had the time to get something done, as a rule."""
+        """Choose a process, usually one that has had time to work."""
         worker = self._random.choice(list(self._workers.values()))
         lived = self._clock.monotonic() - worker.began
         if worker.name != "pipeline":
@@ -147,7 +147,7 @@ class Soak:
             self.happened[f"killed {worker.role}"] += 1
 
     def _stop(self) -> None:
-        """Stop a process for a moment, or for longer than a session lasts."""
+        """Stop a process for a moment, or for longer than a session."""
         if (worker := self._victim()) is not None and worker.resume is None:
             self._signal(worker, signal.SIGSTOP)
             span = self._random.choice([0.1, 1, 1.5 * stage.SESSION.total_seconds()])
@@ -155,7 +155,7 @@ class Soak:
             self.happened[f"stopped {worker.role}"] += 1
 
     def _signal(self, worker: Worker, number: int) -> None:
-        """Signal a worker and, once it leads a group of its own, the Java that it has started."""
+        """Signal a worker and, once it leads a process group, its Java too."""
         pid = worker.process.pid
         if pid is None or not worker.process.is_alive():
             return
@@ -190,5 +190,5 @@ class Soak:
             return Results(self._log, app.name, tuple(running.progress()))
 
     def __str__(self) -> str:
-        told = {**self.happened, **self.accounts.counted}
-        return ", ".join(f"{what} {number:,}" for what, number in sorted(told.items()))
+        counts = {**self.happened, **self.accounts.counted}
+        return ", ".join(f"{what} {number:,}" for what, number in sorted(counts.items()))

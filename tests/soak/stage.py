@@ -26,11 +26,11 @@ SESSION = 3 * SECOND
 ROWS = 5
 KEYS = 5
 MODES = {"appender": "append", "sender": "send", "banker": "transaction"}
-"""Producers by name. Only transactions write to all of the topics."""
+"""Producers by name. Only transactions write to all topics."""
 
 
 def make_log(log: Log, folder: Path) -> None:
-    """Make topics that are tiered, compacted and cut while they are written."""
+    """Create topics that are tiered, compacted and cut by retention while they are written."""
     tier = {"segment_bytes": "64KiB", "tier": (folder / "tier").as_uri()}
     log.create_topic(
         ORDERS, partitions=3, schema=SCHEMA, key="shop", event_time="at", settings=tier
@@ -43,7 +43,7 @@ def make_log(log: Log, folder: Path) -> None:
 
 
 def declare() -> tuple[hr.App, hr.Aggregation]:
-    """A windowed count with a view, its changelog, its late rows, and a topic it is written to."""
+    """A windowed count with a view, its changelog, its late rows, and a published topic."""
     app = hr.App(APP)
     orders = app.topic(ORDERS, schema=SCHEMA, key="shop", event_time="at", partitions=3)
     sales = hr.aggregate(
@@ -57,7 +57,7 @@ def declare() -> tuple[hr.App, hr.Aggregation]:
 
 
 def orders(producer: str, number: int) -> list[dict[str, Any]]:
-    """A batch of orders: mostly of now, some late, some without a time or ahead of the clock."""
+    """A batch of orders: mostly current, some late, some without a time or ahead of the clock."""
     chance = random.Random(f"{producer}/{number}")
     now = to_datetime(SystemClock().now())
     rows = []
@@ -76,12 +76,12 @@ def orders(producer: str, number: int) -> list[dict[str, Any]]:
 
 
 def rate(producer: str, number: int) -> tuple[str, str | None]:
-    """The key and the value of a batch's record in the compacted topic; None ends the key."""
+    """The key and value of a batch's record in the compacted topic; None is a tombstone."""
     return f"{producer}/{number % KEYS}", None if number % 7 == 3 else str(number)
 
 
 def noise(producer: str, number: int) -> pa.Table:
-    """A batch of the topic that retention cuts."""
+    """A batch for the topic with retention."""
     values = [json.dumps([producer, number, row]) for row in range(ROWS)]
     keys = [f"{producer}/{row}" for row in range(ROWS)]
     return pa.table({"key": pa.array(keys), "value": pa.array(values)})

@@ -1,4 +1,4 @@
-"""The accounts of the soak notice what they are there for."""
+"""The soak's checks detect what they are meant to detect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONG = timedelta(minutes=1)
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
-    """A log with some batches of every producer, all of them acknowledged, none of them relayed."""
+    """A log with some batches of every producer, all acknowledged, none relayed."""
     with open_log(workers.log_of(tmp_path)) as made:
         stage.make_log(made, tmp_path)
         for name in stage.MODES:

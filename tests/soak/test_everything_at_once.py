@@ -1,6 +1,6 @@
 """The log, a pipeline, compaction, retention, tiering, rebuilds and kills, all at once.
 
-HEADRACE_SEED repeats the choices of a run, HEADRACE_SOAK_SECONDS sets how long the slow one takes.
+HEADRACE_SEED repeats the choices of a run, HEADRACE_SOAK_SECONDS sets the time of the slow one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The processes of the soak, each of which may be killed or stopped at any moment.
 
-A producer notes each batch that the log has acknowledged in `NAME.acked`. A worker that the log has
-sent away, because another took its place or the log was busy, ends with GONE. What a worker has
-to say is in `NAME.said`.
+A producer notes each acknowledged batch in `NAME.acked`. A worker ends with GONE if the log rejects
+it, because another took its place or the log was busy. Its output is in `NAME.said`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ SPARK = SparkSettings(memory="1g", shuffle_partitions=2, brief=True)
 
 
 def begin(folder: Path, role: str, name: str, pause: float) -> None:
-    """Do the work of a role, in a process of its own, until it ends or is killed."""
+    """Do the work of a role in a separate process, until it ends or is killed."""
     os.setpgid(0, 0)
     said = os.open(folder / f"{name}.said", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     for stream in (1, 2):
@@ -69,12 +68,12 @@ def log_of(folder: Path) -> str:
 
 
 def produce(log: Log, folder: Path, name: str, pause: float) -> None:
-    """Go on where the last one of that name ended, for ever."""
+    """Continue where the last producer of that name ended, for ever."""
     clock = SystemClock()
     acked = os.open(folder / f"{name}.acked", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     acks: Acks = random.choice(("written", "synced"))
-    # The linger must outlast any stop of this process: what is sent between two flushes has to be
-    # one commit, and so one number.
+    # The linger outlasts any stop of this process, so the records between two flushes are one
+    # commit and one sequence number.
     producer = log.producer(id=name, acks=acks, linger=timedelta(days=1))
     while True:
         number = producer.next_sequence
@@ -115,7 +114,7 @@ def relay(log: Log, pause: float) -> None:
 
 
 def relay_some(producer: Producer, consumer: Consumer) -> int:
-    """Copy what a poll gives, and move the group's offsets with it."""
+    """Copy the records of a poll, and commit the group's offsets with them."""
     records = consumer.poll(timedelta(milliseconds=200), max_records=50)
     with producer.transaction() as transaction:
         for record in records:
@@ -125,7 +124,7 @@ def relay_some(producer: Producer, consumer: Consumer) -> int:
 
 
 def keep_up(log: Log, pause: float) -> None:
-    """Compact, cut and tier, for ever."""
+    """Compact, delete and tier, for ever."""
     while True:
         log.compact(stage.RATES)
         log.upkeep()

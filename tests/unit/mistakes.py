@@ -1,6 +1,6 @@
-"""A table of mistakes that people make: the line that they write, and the error that they get.
+"""A table of common mistakes: the line of code, and its error.
 
-`mistakes.txt` has it as text: a line of code, and the error below it. Each runs in `app.py`.
+`mistakes.txt` has it as text: a line of code, and the error below it. Each line runs in `app.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Alerts: what is refused and where, what is told of a step, and what its rules mean."""
+"""Alerts: refusals and their positions, explanations, and the meaning of rules."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from headrace.pipeline.row_steps import needed_columns
 from headrace.pipeline.stream import Source
 from headrace.plan.law import Law
 from headrace.plan.steps import definition_of, fingerprint, steps_of
+from tests.refusals import text_of
 
 SECOND = timedelta(seconds=1)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -104,9 +105,8 @@ def test_what_cannot_be_is_refused_at_the_users_line(case: str) -> None:
     declare, words = REFUSED[case]
     with pytest.raises(InvalidPipeline) as refused:
         declare()
-    told = f"{refused.value.message} {refused.value.hint}"
-    assert words in told
-    assert Path(__file__).name in told
+    assert words in text_of(refused.value)
+    assert Path(__file__).name in str(refused.value)
 
 
 def test_an_alert_names_the_rule_the_event_and_the_evidence() -> None:
@@ -145,13 +145,13 @@ def test_what_is_another_between_two_declarations_is_told() -> None:
 
 
 def test_an_explanation_has_the_rules_and_what_is_held() -> None:
-    told = published().explain()["alerts"]
-    assert told["flags"] == "many: size(recent) > 2"
-    assert told["looks up"] == "the newest of owners"
-    assert "60s" not in told["holds"]
-    assert "130s" in told["holds"]
-    assert "10s or more behind" in told["late"]
-    assert told["publishes"].splitlines()[1] == "late rows to topic late"
+    explained = published().explain()["alerts"]
+    assert explained["flags"] == "many: size(recent) > 2"
+    assert explained["looks up"] == "the newest of owners"
+    assert "60s" not in explained["holds"]
+    assert "130s" in explained["holds"]
+    assert "10s or more behind" in explained["late"]
+    assert explained["publishes"].splitlines()[1] == "late rows to topic late"
 
 
 def test_the_watermark_that_is_shown_is_behind_by_the_delay() -> None:
@@ -159,7 +159,7 @@ def test_the_watermark_that_is_shown_is_behind_by_the_delay() -> None:
     assert watermark(published(), progress) == to_micros(NOON) - micros(10 * SECOND)
 
 
-# What rules mean
+# The meaning of rules
 
 
 def many(seen: Seen, recent: Sequence[Seen]) -> Verdict | None:
@@ -167,7 +167,7 @@ def many(seen: Seen, recent: Sequence[Seen]) -> Verdict | None:
 
 
 def meant(*commits: list[tuple[str, int]], **more: Any) -> Flagged:
-    """What becomes of payments of one card: their ids, and when they were, in seconds."""
+    """The oracle's result for payments of one card, each an id and an event time in seconds."""
     topic, events = source().topic, []
     frontier: int | None = None
     for number, commit in enumerate(commits, 1):

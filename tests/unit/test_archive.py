@@ -1,4 +1,4 @@
-"""Class archives belong to one Java and one class path, and are there whole or not at all."""
+"""A class archive belongs to one Java and one class path, and is complete or absent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.servers.java import archive
 
 @pytest.fixture
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that is taken for Java, and a cache with nothing in it."""
+    """A file in the place of Java, and an empty cache."""
     command = tmp_path / "java"
     command.write_text("17")
     monkeypatch.setattr(archive, "java", lambda: str(command))

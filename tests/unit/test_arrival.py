@@ -1,4 +1,4 @@
-"""What is counted by when it came in is warned of, unless it is only counted."""
+"""A count by key and arrival time gives a warning, and a total does not."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def counted(by: list[str], missing_time: str) -> hr.Aggregation:
 
 
 def test_to_count_a_column_by_arrival_is_warned_of_at_the_users_line() -> None:
-    with pytest.warns(hr.ArrivalTimeWarning, match="user will be counted") as told:
+    with pytest.warns(hr.ArrivalTimeWarning, match="user will be counted") as caught:
         counted(["user"], "arrival")
-    assert told[0].filename == __file__
+    assert caught[0].filename == __file__
 
 
 def test_to_count_everything_by_arrival_is_not() -> None:

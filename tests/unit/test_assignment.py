@@ -32,7 +32,7 @@ few_subscriptions = st.dictionaries(
 
 
 def claims(numbers: int) -> st.SearchStrategy[Holdings]:
-    """What members say they had: also those that left, and more than one of the same partition."""
+    """Previous assignments as members report them, with departed members and conflicts."""
     partitions = st.tuples(st.sampled_from(TOPICS), st.integers(0, numbers))
     return st.dictionaries(st.sampled_from([*MEMBERS, "gone"]), st.lists(partitions, max_size=12))
 
@@ -164,7 +164,7 @@ def test_a_topic_that_grows_leaves_the_old_partitions_in_place() -> None:
 
 
 def test_a_chain_of_hand_overs_is_found_where_no_single_one_helps() -> None:
-    # m0 cannot give to m2, which has nothing, but m1 can, and m0 can give to m1.
+    # m0 cannot give to m2, which has no partition, but m1 can, and m0 can give to m1.
     members = {"m0": ["a"], "m1": ["a", "b"], "m2": ["b"]}
     previous = {"m0": [("a", 0), ("a", 1)], "m1": [("b", 0)]}
     assert counts(assign_sticky(members, {"a": 2, "b": 1}, previous)) == [1, 1, 1]

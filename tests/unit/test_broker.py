@@ -1,4 +1,4 @@
-"""Processes are known by more than their number."""
+"""A process is identified by more than its number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done with Spark's checkpoint: leftovers are removed, and plans are synced."""
+"""Upkeep of Spark's checkpoint: leftovers are removed, and plans are synced."""
 
 from __future__ import annotations
 

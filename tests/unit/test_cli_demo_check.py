@@ -1,4 +1,4 @@
-"""The demo's recount goes by the rule, and its check goes red if a single count is wrong."""
+"""The demo's recount follows the lateness rule, and its check fails on a single wrong count."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def start(minute: int) -> int:
 
 
 def log_of(folder: Path, *commits: list[int | None]) -> None:
-    """A log with page views so many seconds after noon, at five past twelve."""
+    """A log with page views at these seconds after noon, at five past twelve."""
     with open_log(f"file:{folder}", clock=VirtualClock(NOON + timedelta(minutes=5))) as log:
         log.create_topic(TOPIC, schema=SCHEMA, key="url", event_time="at", partitions=2)
         with log.producer() as producer:
@@ -69,7 +69,7 @@ def test_rows_come_from_the_segments_with_their_commits(tmp_path: Path) -> None:
 
 
 def test_a_row_is_late_by_the_frontier_before_its_commit(tmp_path: Path) -> None:
-    # 12:00 is open until the frontier is at 12:01:40: its end, the delay and the grace.
+    # 12:00 stays open until the frontier is at 12:01:40: its end plus delay and grace.
     log_of(tmp_path, [5], [99], [20], [100, 21], [22], [59, 60])
     again = recount(tmp_path, TOPIC, RULE)
     assert again.hits == {("/", start(0)): 3, ("/", start(1)): 3}
@@ -186,7 +186,7 @@ def test_event_time_goes_on_where_an_earlier_demo_ended() -> None:
 
 
 class Counted:
-    """Stands in for the pipeline: writes what the recount says, but for what is tampered with."""
+    """A stub of the pipeline: writes the recount's results, except for tampered ones."""
 
     first_result = 1.0
     seconds = 2.0
@@ -217,7 +217,7 @@ class Counted:
 
 
 class Shown:
-    """Stands in for the views of a pipeline that counts as the recount does, and one too many."""
+    """A stub of a pipeline's views: the recount's counts, and one too many."""
 
     def __init__(self, url: str, too_many: int) -> None:
         app = load_app(f"{stage.pipeline_file()}:app")
@@ -254,9 +254,9 @@ def test_the_demo_exits_with_1_if_one_count_is_tampered_with(
     monkeypatch.setattr(stage, "open_views", lambda url, app: Shown(url, too_many))
     cli = Cli(tmp_path)
     done = cli.run("demo", "--once", "--events", "400", "--json", "--log", cli.url, code=code)
-    told = json.loads(done.stdout)
-    assert told["holds"] is (code == 0)
-    wrong = [finding for finding in told["findings"] if not finding["holds"]]
+    report = json.loads(done.stdout)
+    assert report["holds"] is (code == 0)
+    wrong = [finding for finding in report["findings"] if not finding["holds"]]
     assert [finding["law"] for finding in wrong] == (
         ["page views counted in their minute"] if code else []
     )

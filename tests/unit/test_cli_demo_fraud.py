@@ -1,4 +1,4 @@
-"""The demo of fraud: plausible traffic, a recount that goes by the rules, a check that can fail."""
+"""The fraud demo: plausible traffic, a recount by the rules, and a check that can fail."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_more_than_5000_in_ten_minutes_is_too_much(tmp_path: Path) -> None:
 
 
 def test_more_than_500_km_per_hour_is_too_fast(tmp_path: Path) -> None:
-    # A degree to the north is 111.2 km, and takes 800.6 s at 500 km/h.
+    # A degree to the north is 111.2 km, which takes 800.6 s at 500 km/h.
     rows = [use("a", 0), use("b", 300, lat=50.37), use("c", 600, lat=50.75), use("d", 600)]
     assert counted(tmp_path, rows).flagged[FAST] == {"c", "d"}
     same = [use("a", 0), use("b", 0), use("c", 0, lat=50.001)]
@@ -141,8 +141,8 @@ def test_what_came_too_late_is_not_looked_at(tmp_path: Path) -> None:
 
 def alert(transaction: str, rule: str, took: float = 0.5) -> Alert:
     appended = START + HOUR
-    told = appended + int(took * SECOND)
-    return Alert(f"{transaction}:{rule}", rule, transaction, appended, told)
+    alerted = appended + int(took * SECOND)
+    return Alert(f"{transaction}:{rule}", rule, transaction, appended, alerted)
 
 
 @pytest.fixture
@@ -277,9 +277,9 @@ def test_the_end_says_how_rules_did_and_what_got_through(again: Recount) -> None
     ]
     assert "p99 0.50 s" in said
     assert "Every transaction is accounted for. (12 s)" in said
-    told = account.to_json()
-    assert told["let_through"]["hourly"] == {"transactions": 5, "money": 4_070.0}
-    assert told["rules"][0]["recall"] == 1.0
+    report = account.to_json()
+    assert report["let_through"]["hourly"] == {"transactions": 5, "money": 4_070.0}
+    assert report["rules"][0]["recall"] == 1.0
     assert "please report it" in drawn(
         summary(replace(account, findings=findings(LAW, again, [], [], 9)))
     )

@@ -1,4 +1,4 @@
-"""The help is complete, and quick to get."""
+"""The help is complete, and fast."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.log import TopicSettings, address
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Every command that does something, by the words it is called with."""
+    """Every command without subcommands, by its words."""
     if not hasattr(command, "list_commands"):
         yield " ".join(path), command
         return
@@ -54,7 +54,7 @@ def test_every_command_and_every_option_has_a_help_text(name: str) -> None:
         assert param.help, f"{name} {param.opts}"
 
 
-# What Kafka's own tools print is theirs.
+# The help of Kafka's own tools is not ours.
 @pytest.mark.parametrize("name", sorted(set(LEAVES) - {"kafka tool"}))
 def test_every_command_can_print_json(name: str) -> None:
     assert "--json" in {option for param in LEAVES[name].params for option in param.opts}
@@ -88,7 +88,7 @@ def test_the_help_of_set_explains_every_topic_setting() -> None:
 
 
 def test_a_line_of_the_settings_help_fits_a_narrow_terminal() -> None:
-    # The help is set in by two blanks and 78 columns wide in a terminal of 80.
+    # The help is indented by two spaces and 78 columns wide in a terminal of 80.
     assert max(len(line) for line in SETTINGS_HELP.splitlines()) <= 76
 
 

@@ -1,4 +1,4 @@
-"""MODULE:APP is found, or the error says which line of the user's is wrong."""
+"""MODULE:APP is found, or the error names the user's wrong line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GOOD = "import headrace as hr\nother = 7\napp = hr.App('shop')\n"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, whose modules are forgotten afterwards."""
+    """The current folder, whose modules are unloaded afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))

@@ -1,4 +1,4 @@
-"""Numbers, sizes and times as people read them."""
+"""Numbers, sizes and times in a readable format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `produce` reads and what `consume --json` prints are the same language."""
+"""`produce` reads the format that `consume --json` prints."""
 
 from __future__ import annotations
 

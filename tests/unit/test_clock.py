@@ -1,4 +1,4 @@
-"""Clocks: the wall may go back, and waiting does not."""
+"""Clocks: the wall clock may be set back, and waits are not affected."""
 
 from __future__ import annotations
 

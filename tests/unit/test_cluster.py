@@ -1,4 +1,4 @@
-"""What is sent to the workers of a cluster, and which clusters there are."""
+"""Code sent to the workers of a cluster, and valid cluster addresses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_driver_listens_to_others_only_if_workers_may_be_elsewhere() -> None
 def test_an_address_of_another_machine_is_not_ours() -> None:
     assert is_ours("127.0.0.1")
     assert is_ours("localhost")
-    # An address set apart for documentation, and a name that nobody may have.
+    # An address reserved for documentation, and a name that nobody can register.
     assert not is_ours("198.51.100.7")
     assert not is_ours("no-such-host.invalid")
 

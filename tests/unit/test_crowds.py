@@ -1,4 +1,4 @@
-"""What is counted of a join's keys begins with what the log still has."""
+"""Counting the rows of a join's keys starts at the first row that the log still has."""
 
 from __future__ import annotations
 

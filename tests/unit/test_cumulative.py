@@ -1,4 +1,4 @@
-"""Cumulative windows begin together and end one step after the other."""
+"""Cumulative windows have the same start, and each is one step longer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DDL strings and Arrow schemas say the same thing, in both directions."""
+"""DDL strings and Arrow schemas are equivalent, in both directions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIMPLE_TYPES = [
     pa.timestamp("us"),
 ]
 
-# Any text but what the log keeps for itself; back-quotes and blanks are allowed in names.
+# Any name except reserved ones; names may have backticks and spaces.
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(
     lambda name: not name.startswith("_")
 )

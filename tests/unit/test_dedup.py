@@ -1,4 +1,4 @@
-"""Duplicates: what is refused and where, what is told of a step, and the terms of the law."""
+"""Duplicates: refusals and their positions, explanations, and the terms of the law."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from headrace.plan.steps import definition_of, fingerprint, steps_of
 from headrace.store.keeper import Passage, Stored
 from headrace.store.sqlite.database import Database
 from headrace.store.sqlite.values import table_from
+from tests.refusals import text_of
 
 HOUR = timedelta(hours=1)
 
@@ -68,9 +69,8 @@ def test_what_cannot_be_is_refused_at_the_users_line(case: str) -> None:
     declare, words = REFUSED[case]
     with pytest.raises(InvalidPipeline) as refused:
         declare()
-    told = f"{refused.value.message} {refused.value.hint}"
-    assert words in told
-    assert Path(__file__).name in told
+    assert words in text_of(refused.value)
+    assert Path(__file__).name in str(refused.value)
 
 
 def test_the_columns_are_those_of_the_stream_and_late_rows_say_how_late() -> None:
@@ -90,17 +90,18 @@ def declared(**more: Any) -> hr.App:
 
 
 def test_it_is_explained() -> None:
-    told = declared().explain()["once"]
-    assert told["then"] == "keeps rows where event != 'ping'"
+    explained = declared().explain()["once"]
+    assert explained["then"] == "keeps rows where event != 'ping'"
     assert (
-        told["drops"] == "rows with the same user and event less than 1h before or after a kept row"
+        explained["drops"]
+        == "rows with the same user and event less than 1h before or after a kept row"
     )
     assert (
-        told["holds"]
+        explained["holds"]
         == "each user and event, until the highest event time is 2h past its first row"
     )
-    assert "the first row of each, as it arrives" in told["emits"]
-    assert told["publishes"] == "each row once, to topic once\nlate rows to topic once.late"
+    assert "the first row of each, as it arrives" in explained["emits"]
+    assert explained["publishes"] == "each row once, to topic once\nlate rows to topic once.late"
     last = declared(keep="last").explain()["once"]
     assert "once the highest event time is 2h past the first" in last["emits"]
 
@@ -129,7 +130,7 @@ def test_duplicates_are_a_term_of_the_law() -> None:
 
 
 def work_of_a_round(held: int, folder: Path) -> int:
-    """What SQLite has to do for a few keys when so many are held: find, replace and forget."""
+    """The work of SQLite for a few keys in a state of many: find, replace and delete."""
     schema = pa.schema([("user", pa.string()), ("event", pa.string()), (OPENED, pa.int64())])
     table = GroupTable("once", ("user", "event"), schema)
 

@@ -1,4 +1,4 @@
-"""What has changed between two declarations is told in words."""
+"""Differences between two declarations are explained in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.plan.steps import definition_of, steps_of
 MINUTE = timedelta(minutes=1)
 
 
-def told(
+def declared(
     window: Any = None,
     by: Any = "url",
     delay: int = 10,
@@ -89,23 +89,23 @@ def told(
     ],
 )
 def test_what_has_changed_is_named(before: Any, now: Any, words: list[str]) -> None:
-    assert differences(told(**before), told(**now)) == words
+    assert differences(declared(**before), declared(**now)) == words
 
 
 def test_another_key_is_named_with_what_hangs_on_it() -> None:
-    assert differences(told(), told(by=["url", "user"])) == [
+    assert differences(declared(), declared(by=["url", "user"])) == [
         "the grouping was url and is url, user",
         "the key of the view was url, window_start and is url, user, window_start",
     ]
 
 
 def test_a_column_of_the_topic_is_named_by_its_schema() -> None:
-    (words,) = differences(told(), told(schema="url string, at timestamp"))
+    (words,) = differences(declared(), declared(schema="url string, at timestamp"))
     assert words.startswith("the schema of the topic was 'url string, user string, at timestamp'")
 
 
 def test_a_step_between_is_seen() -> None:
-    assert differences(told(), told(condition="user is not null")) == ["the filter is new"]
+    assert differences(declared(), declared(condition="user is not null")) == ["the filter is new"]
 
 
 def merged(*conditions: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How late rows were is measured against the frontier that each of them met."""
+"""Lateness of rows is measured against the frontier that each of them met."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_rows_are_compared_with_what_came_before_their_commit() -> None:
         found = measured(log, [10, 0], [9, 12], [2, 12], [None])
     assert found.rows == 6
     assert found.dead == 1
-    # 9 met 10, and 2 met 12. What is in one commit is not compared.
+    # 9 met 10, and 2 met 12. Rows of one commit are not compared.
     assert list(found.behind) == [1_000_000, 10_000_000]
     assert [found.late(timedelta(seconds=n)) for n in (0, 1, 9.9, 10)] == [2, 1, 1, 0]
     assert [(c.delay.seconds, c.late) for c in found.choices()] == [(0, 2), (1, 1), (5, 1), (10, 0)]

@@ -1,4 +1,4 @@
-"""What the doctor makes of numbers: where a finding begins, and where it does not."""
+"""Thresholds of the doctor: which numbers are a finding, and which are not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def batches(lags: Sequence[int], rows: int = 10) -> list[Timing]:
     "lags",
     [
         [80, 100, 120, 140, 160, 180],
-        [0, 5, 20, 40, 30, 60, 80, 70, 100],  # not every time, but all the time
+        [0, 5, 20, 40, 30, 60, 80, 70, 100],  # not in every batch, but overall
         [1_000, 1_010, 1_030, 1_020, 1_040, 1_060],
     ],
 )
@@ -37,12 +37,12 @@ def test_lag_that_rises_from_third_to_third_grows(lags: list[int]) -> None:
     "lags",
     [
         [90_000, 80_000, 70_000, 60_000, 50_000, 40_000],  # large, and shrinking
-        [30, 50, 40, 45, 35, 42],  # as it is, now and then more
+        [30, 50, 40, 45, 35, 42],  # level, with an occasional peak
         [0, 0, 0, 0, 0, 0],
         [0, 0, 0, 0, 5_000, 4_900],  # it was down for a while, and catches up
         [0, 5_000, 4_900, 4_800, 4_700, 4_600],
         [0, 1, 2, 3, 4, 5],  # less than a batch
-        [10, 100, 1_000],  # too few to tell
+        [10, 100, 1_000],  # too few batches
     ],
 )
 def test_lag_that_is_large_or_changes_does_not_therefore_grow(lags: list[int]) -> None:
@@ -85,10 +85,10 @@ def test_a_batch_that_mostly_keeps_what_it_has_computed_has_slow_checkpoints(
 @pytest.mark.parametrize(
     "timings",
     [
-        saved(2_000_000, 10, 9_000, 20, 20, 1_000),  # it computes
-        saved(500_000, 500_000, 9_000, 2_000, 6_000, 90 << 20),  # it has many rows to keep
+        saved(2_000_000, 10, 9_000, 20, 20, 1_000),  # it spends the time on computing
+        saved(500_000, 500_000, 9_000, 2_000, 6_000, 90 << 20),  # it has many rows to store
         saved(10, 10, 200, 50, 80, 1_000),  # it is quick
-        saved(300, 18_000, 4_000, 1_500, 1_500, 9 << 20)[:2],  # too few to tell
+        saved(300, 18_000, 4_000, 1_500, 1_500, 9 << 20)[:2],  # too few batches
     ],
     ids=["computing", "many rows", "quick", "few"],
 )

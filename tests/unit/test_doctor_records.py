@@ -1,4 +1,4 @@
-"""The record of a step can be read by others, whatever headrace has written it."""
+"""Any version of headrace can read the record of a step that another one wrote."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def timing(batch: int) -> Timing:
 
 
 def entered(folder: Path) -> Database:
-    """A database as it was before there were timings, with a step in it."""
+    """A database from before timings were stored, with a step."""
     database = Database(folder / "views" / "shop.db", "shop")
     law = json.dumps(asdict(Law(rows=3, pairs=3, counted=3)))
     place = json.dumps({"orders": {"commit": 4, "offsets": {"0": 3}}})

@@ -84,6 +84,8 @@ def test_a_key_that_is_a_path_has_the_name_of_its_last_part() -> None:
     source = app.topic("t", schema=schema, event_time="at")
     hour, zero = timedelta(hours=1), timedelta(0)
     assert hr.deduplicate(source, by="user.country", ttl=hour, delay=zero).by == ("country",)
-    with pytest.raises(InvalidPipeline, match=r"'user\.id' would be another column 'id'") as caught:
+    with pytest.raises(
+        InvalidPipeline, match=r"'user\.id' would be a second column 'id'"
+    ) as caught:
         hr.deduplicate(source, by="user.id", ttl=hour, delay=zero)
     assert "user_id='user.id'" in caught.value.hint

@@ -1,4 +1,4 @@
-"""An application says what it does, without Spark and without a log."""
+"""`explain` describes an application, without Spark and without a log."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def everything() -> hr.App:
 
 def test_an_application_is_explained_step_by_step() -> None:
     app = everything()
-    told = app.explain()
-    assert [step.name for step in told.steps] == [step.name for step in steps_of(app)]
-    assert str(told["slow"]) == (
+    explained = app.explain()
+    assert [step.name for step in explained.steps] == [step.name for step in steps_of(app)]
+    assert str(explained["slow"]) == (
         "step slow\n"
         "  reads      topic views, keyed by url, with the event time at\n"
         "  reads      topic more, keyed by url, with the event time at\n"
@@ -62,38 +62,42 @@ def test_an_application_is_explained_step_by_step() -> None:
         "  counts     by url: hits = count(*)\n"
         "  window     tumbling, 1m\n"
         "  lateness   a delay of 10s and a grace of 1m: the watermark is the highest event time "
-        "less 10s\n"
+        "minus 10s\n"
         "  holds      each url and window, until the highest event time is 70s after the end of "
         "its window\n"
-        "  late       is a row that comes when the highest event time is 70s after the end of its "
-        "window\n"
+        "  late       a row that arrives when the highest event time is 70s or more after the end "
+        "of its window\n"
         "  emits      from the first row on; on time 10s after the end of its window, then "
-        "amended\n"
+        "corrected\n"
         "  keeps      view slow, a row for each url and window_start\n"
         "  changelog  each change of a row, in topic site.slow.changes\n"
         "  publishes  early, on-time and late panes to topic slow.updates\n"
         "  publishes  late rows to topic slow.late\n"
         "  dead       rows without an event time, or ahead of the clock, go to topic site.dead"
     )
-    assert repr(told) == str(told) == "\n\n".join(["application site", *map(str, told.steps)])
+    assert (
+        repr(explained)
+        == str(explained)
+        == "\n\n".join(["application site", *map(str, explained.steps)])
+    )
 
 
 def test_a_step_without_windows_holds_nothing() -> None:
-    told = everything().explain()["named"]
-    assert told["then"] == "keeps user and at; computes seconds = ms / 1000"
-    assert told["holds"] == "nothing: each row is handled by itself"
-    assert told["publishes"] == "each row once, to topic named"
+    explained = everything().explain()["named"]
+    assert explained["then"] == "keeps user and at; computes seconds = ms / 1000"
+    assert explained["holds"] == "nothing: each row is handled by itself"
+    assert explained["publishes"] == "each row once, to topic named"
 
 
 def test_what_is_final_is_held_until_nothing_can_change_it() -> None:
-    told = everything().explain()["visits"]
-    # A session may still grow into an older one for as long as its gap.
-    assert told["holds"].endswith(
+    explained = everything().explain()["visits"]
+    # A session may be merged with an older one until its gap is over.
+    assert explained["holds"].endswith(
         "until the highest event time is 130s after the end of its session"
     )
-    assert told["late"].endswith("is 70s after the end of its session")
-    assert told["emits"].startswith("once, when nothing can change any more: 130s after")
-    assert told["publishes"] == "final panes to topic visits"
+    assert explained["late"].endswith("is 70s or more after the end of its session")
+    assert explained["emits"].startswith("once, when nothing can change any more: 130s after")
+    assert explained["publishes"] == "final panes to topic visits"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +106,7 @@ def test_what_is_final_is_held_until_nothing_can_change_it() -> None:
         (hr.hopping(MINUTE * 10, MINUTE), "hopping, 10m, one every 1m"),
         (hr.tumbling(MINUTE * 60, offset=MINUTE), "tumbling, 1h, from 1m on"),
         (hr.sliding(MINUTE), "the 1m up to each row"),
-        (hr.running(hr.FOREVER), "none: totals that go on for ever"),
+        (hr.running(hr.FOREVER), "none: totals are kept for ever"),
     ],
 )
 def test_every_window_has_words(window: AnyWindow, said: str) -> None:
@@ -111,9 +115,9 @@ def test_every_window_has_words(window: AnyWindow, said: str) -> None:
         views(app), by="url", window=window, lateness=LATENESS, p=hr.quantile("ms", 0.5)
     )
     app.view("v", made)
-    told = app.explain()["v"]
-    assert told["window"] == said
-    assert told["counts"] == "by url: p = quantile(ms, 0.5)"
+    explained = app.explain()["v"]
+    assert explained["window"] == said
+    assert explained["counts"] == "by url: p = quantile(ms, 0.5)"
 
 
 def test_a_topic_whose_time_goes_on_by_itself_is_told() -> None:

@@ -1,4 +1,4 @@
-"""What `headrace` and `headrace.log` offer is what their `__all__` says, in order."""
+"""`headrace` and `headrace.log` export exactly their `__all__`, in order."""
 
 from __future__ import annotations
 

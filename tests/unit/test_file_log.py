@@ -1,4 +1,4 @@
-"""What only the embedded log can be asked, with its insides in hand."""
+"""Features and internals of the embedded log alone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def log(tmp_path: Path) -> FileLog:
 
 
 def busy(log: FileLog) -> apsw.Connection:
-    """Another writer, who does not let go."""
+    """Another writer that does not release the lock."""
     other = apsw.Connection(str(log.folder / "catalog.db"), vfs=checked_vfs())
     other.execute("BEGIN IMMEDIATE")
     return other
@@ -280,7 +280,7 @@ def test_only_times_from_the_year_1_to_9999_are_believed(
         assert (found.oldest, found.after, found.misplaced) == (oldest, newest, misplaced)
 
 
-# A part of the folder that is older than the rest
+# A folder with parts of different age
 
 
 def synced(log: FileLog, *values: bytes) -> None:
@@ -291,7 +291,7 @@ def synced(log: FileLog, *values: bytes) -> None:
 
 
 def copied(log: FileLog, folder: Path) -> Path:
-    """A copy of a log in use, as somebody makes it who does not know of SQLite's WAL."""
+    """A copy of a log in use that misses SQLite's WAL."""
     return Path(
         shutil.copytree(log.folder, folder, ignore=shutil.ignore_patterns("*-wal", "*-shm"))
     )
@@ -324,7 +324,7 @@ def test_a_whole_copy_is_opened(log: FileLog, tmp_path: Path) -> None:
 
 
 def test_only_what_is_synced_is_noted(log: FileLog) -> None:
-    """A power cut may take what was only written, and that is no older catalog."""
+    """A power cut may lose unsynced commits, and that is not an older catalog."""
     synced(log, b"1")
     assert noted_commit(log.folder) == 1
     with log.producer(acks="written") as producer:

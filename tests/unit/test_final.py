@@ -1,4 +1,4 @@
-"""A window is final at the moment from which on no row can change it, and not before."""
+"""A window is final exactly from the moment on at which no row can change it."""
 
 from __future__ import annotations
 

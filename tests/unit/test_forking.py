@@ -1,4 +1,4 @@
-"""Forks of a process that is ready do what was asked for, and without one there is Python."""
+"""A prepared process forks on request; without one, a new Python is started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has 
 
 LAUNCH = str(Path(client.__file__))
 NOBODY = "/bin/false"
-"""What to become if there is no fork: something that says nothing."""
+"""The program to run if there is no fork: one without output."""
 
 
 @pytest.fixture

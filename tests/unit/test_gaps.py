@@ -1,4 +1,4 @@
-"""A step goes on only in the topic and the history of the log that it has read before."""
+"""A step continues only in the topic and the history of the log that it has read before."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TAKEN_BACK = "were rolled back since"
 
 
 class Home:
-    """A log on a machine that can be started anew, and an application that counts its rows."""
+    """A log on a machine that can reboot, and an application that counts its rows."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ class Home:
         self.log = FileLog(self.folder, clock=VirtualClock(NOW), disk=disk)
 
     def boot(self) -> None:
-        """Come up again after the machine went down."""
+        """Reboot after the machine went down."""
         self.log.close()
         self.boots += 1
         self.open()
@@ -71,7 +71,7 @@ class Home:
         self.write(rows)
 
     def write(self, rows: int, acks: Acks = "synced") -> None:
-        """Rows, ten to a commit."""
+        """Write rows, ten per commit."""
         with self.log.producer(acks=acks) as producer:
             for start in range(0, rows, 10):
                 with producer.transaction() as transaction:
@@ -83,7 +83,7 @@ class Home:
         return sink_all(self.log, self.step, TYPES, max_commits=3, crash_point=crash_point)
 
     def counted(self) -> int:
-        """Rows that are counted, where the view is right."""
+        """The number of counted rows, after checking the view."""
         results = self.run()
         check_view("counts", self.counts, results)
         return results.law("counts").counted
@@ -97,24 +97,24 @@ class Home:
         return steps_in(self.database)["counts"].reached["events"]
 
     def store(self, place: dict[str, Any]) -> None:
-        """Store another place for the step, by hand."""
+        """Store another position for the step, by hand."""
         with apsw.Connection(str(self.database)) as db:
             sql = "UPDATE _headrace_step SET reached = ?"
             db.execute(sql, (json.dumps({"events": place}),))
 
     def forget_ids(self) -> dict[str, Any]:
-        """Let the place of the step be as it was stored before topics had ids."""
+        """Store the step's position as before topics had ids."""
         place = {k: v for k, v in self.reached.to_json().items() if k in ("commit", "offsets")}
         self.store(place)
         return place
 
     def synced(self) -> int:
-        """The last commit of which the catalog says that it is on the device."""
+        """The last commit that the catalog records as synced."""
         with contextlib.closing(apsw.Connection(str(self.folder / "catalog.db"))) as db:
             return int(db.execute("SELECT synced FROM head").get)
 
     def refused(self, says: str) -> None:
-        """A run stops before anything is stored, and whoever looks is told so before."""
+        """Check that a run stops before it stores, and that preflight and doctor say so."""
         before = self.reached
         with pytest.raises(PipelineError, match=says) as caught:
             self.run()
@@ -154,7 +154,7 @@ def test_a_step_stops_where_its_topic_was_made_again_with_other_partitions(home:
 
 
 def _after_first(act: Callable[[], None]) -> CrashPoint:
-    """Do something when the first batch of a run has been stored."""
+    """A crash point that calls a function when the first batch of a run has been stored."""
     stored = 0
 
     def crash_point(point: str) -> None:
@@ -263,14 +263,14 @@ def test_a_frontier_that_the_log_has_forgotten_stays_where_it_was(
 
 
 def _lose_bytes(home: Home) -> None:
-    """Cut off what was written to the newest segment, of which the catalog speaks still."""
+    """Truncate the newest segment, so that the catalog refers to lost bytes."""
     newest = max(home.folder.glob("segments/000001-*.arrows"))
     with newest.open("r+b") as file:
         file.truncate(newest.stat().st_size * 3 // 4)
 
 
 def _without_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let results be stored of commits that a power cut can take back."""
+    """Allow results of commits that a power cut can roll back."""
     monkeypatch.setattr(FileLog, "sync", lambda *_: None)
     monkeypatch.setattr("headrace.store.outbox.Outbox.send", lambda *_: None)
 
@@ -294,7 +294,7 @@ def test_a_step_stops_where_what_it_has_read_was_taken_back(
 
 
 def _older(home: Home, copy: Path) -> None:
-    """Let the log be as it was when it was copied, and the views as they are."""
+    """Restore an older copy of the log, and keep the views."""
     home.log.close()
     for name in ("catalog.db", "high-water", "segments"):
         path = home.folder / name
@@ -369,7 +369,7 @@ def test_histories_that_a_later_rollback_includes_are_forgotten(home: Home) -> N
 def test_commits_are_synced_before_results_of_them_are_stored(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What it sends is synced, and with it all before it.
+    # Its outputs are synced, and everything before them too.
     monkeypatch.setattr("headrace.store.outbox.Outbox.send", lambda *_: None)
     seen = []
 
@@ -401,7 +401,7 @@ def test_a_commit_without_rows_is_synced_as_others_are(home: Home) -> None:
     assert home.synced() == number
 
 
-# What was stored before topics had ids
+# Positions stored before topics had ids
 
 
 def test_a_place_without_an_id_is_taken_for_one_in_the_topic_of_now(home: Home) -> None:
@@ -448,7 +448,7 @@ def test_a_position_is_the_same_whatever_history_it_was_made_in() -> None:
     assert place.to_json() == json.loads(text)["t"]
 
 
-# Streams by hand
+# Spark streams written by hand
 
 
 def _reader(home: Home) -> StreamReader:
@@ -481,7 +481,7 @@ def test_a_stream_by_hand_goes_on_from_a_place_without_an_id(home: Home) -> None
 
 def test_a_stream_by_hand_has_commits_synced_before_it_hands_them_out(home: Home) -> None:
     reader = _reader(home)
-    start = reader.initialOffset()  # which opens the log, as at another boot
+    start = reader.initialOffset()  # this opens the log, as after a reboot
     home.write(100, acks="written")
     assert home.synced() == 0
     end = reader.latestOffset(start, ReadMaxRows(1_000))

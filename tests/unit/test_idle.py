@@ -1,4 +1,4 @@
-"""Time goes on in a quiet topic, as the clock does, and not before it is quiet."""
+"""Event time advances with the clock in an idle topic, and not before it is idle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jars are what their lock says, or they are not used."""
+"""A jar is used only if it matches its lock."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def jar() -> Jar:
 
 @pytest.fixture
 def served(jar: Jar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The jar as a repository in a folder has it."""
+    """The jar in a repository that is a folder."""
     file = tmp_path / "repository" / jar.path
     file.parent.mkdir(parents=True)
     file.write_bytes(CONTENT)
@@ -42,7 +42,7 @@ def served(jar: Jar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home without anything in it."""
+    """An empty home folder."""
     monkeypatch.delenv("HEADRACE_MAVEN", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -54,10 +54,10 @@ def files(folder: Path) -> list[str]:
 
 
 def test_a_jar_is_fetched_once(jar: Jar, served: Path, tmp_path: Path) -> None:
-    told = Fetching()
-    (file,) = fetch([jar], tmp_path / "cache", told)
+    progress = Fetching()
+    (file,) = fetch([jar], tmp_path / "cache", progress)
     assert file.read_bytes() == CONTENT
-    assert (told.jars, told.done, told.bytes) == (1, 1, len(CONTENT))
+    assert (progress.jars, progress.done, progress.bytes) == (1, 1, len(CONTENT))
     served.unlink()
     assert fetch([jar], tmp_path / "cache") == [file]
 
@@ -114,14 +114,14 @@ def test_nobody_at_an_address_is_a_jar_that_cannot_be_had(
 
 @contextlib.contextmanager
 def server(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    """The address of a server that answers so, for a while."""
+    """The address of a server that gives this answer, for a while."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             answer(self)
 
         def log_message(self, format: str, *words: object) -> None:
-            """Say nothing."""
+            """Print nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
         thread = threading.Thread(target=made.serve_forever, args=[0.01])
@@ -136,10 +136,10 @@ def server(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
 def test_who_a_mirror_sends_us_on_to_is_not_told_its_password(
     jar: Jar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: dict[str, str | None] = {}
+    received: dict[str, str | None] = {}
 
     def store(asked: BaseHTTPRequestHandler) -> None:
-        told["store"] = asked.headers["Authorization"]
+        received["store"] = asked.headers["Authorization"]
         asked.send_response(200)
         asked.end_headers()
         asked.wfile.write(CONTENT)
@@ -147,7 +147,7 @@ def test_who_a_mirror_sends_us_on_to_is_not_told_its_password(
     with server(store) as behind:
 
         def mirror(asked: BaseHTTPRequestHandler) -> None:
-            told["mirror"] = asked.headers["Authorization"]
+            received["mirror"] = asked.headers["Authorization"]
             asked.send_response(302)
             asked.send_header("Location", f"http://{behind}{asked.path}")
             asked.end_headers()
@@ -157,7 +157,7 @@ def test_who_a_mirror_sends_us_on_to_is_not_told_its_password(
             expected = repository().headers["Authorization"]
             (file,) = fetch([jar], tmp_path / "cache")
     assert file.read_bytes() == CONTENT
-    assert told == {"mirror": expected, "store": None}
+    assert received == {"mirror": expected, "store": None}
 
 
 def test_a_cache_that_cannot_be_used_is_told(jar: Jar, served: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What Spark is told of a Kafka log's address, and what it cannot be told."""
+"""The settings of a Kafka log's address that Spark gets, and those that it cannot get."""
 
 from __future__ import annotations
 

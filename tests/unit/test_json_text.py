@@ -1,4 +1,4 @@
-"""Columns as JSON: what Arrow writes is what would be written value by value."""
+"""Columns as JSON: Arrow's text equals the text of each value."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def columns(table: pa.Table) -> list[pa.Array]:
 def test_a_row_is_written_as_python_would(found: list[dict[str, Any]]) -> None:
     table = pa.Table.from_pylist(found, schema=SCHEMA)
     texts = json_text.objects(columns(table), SCHEMA.names, one_by_one, comma=", ", colon=": ")
-    # What is inside of a column has no spaces, which is no difference to whoever reads it.
+    # Nested values have no spaces, which makes no difference to a reader.
     written = [json.dumps(row, default=readable) for row in found]
     assert [json.loads(text) for text in texts.to_pylist()] == [json.loads(w) for w in written]
 

@@ -1,4 +1,4 @@
-"""A clock that is set, back or forward, changes neither who is alive nor what is kept."""
+"""A clock that is set back or forward changes neither sessions nor retention."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Opens = Callable[..., FileLog]
 
 
 class Shifted(VirtualClock):
-    """The clock of another process on the same machine: set on its own, but of the same boot."""
+    """The clock of another process of the same boot, set independently."""
 
     def __init__(self, other: VirtualClock) -> None:
         super().__init__(other.now())
@@ -107,7 +107,7 @@ def test_members_end_with_the_boot_of_their_machine(
 
 
 def write(log: FileLog, clock: VirtualClock, event: timedelta = timedelta(0)) -> int | None:
-    """Commit one event of so long from now; returns the frontier after it."""
+    """Commit one event at an offset from now; returns the frontier after it."""
     at = to_datetime(clock.now()) + event
     with log.producer() as producer:
         producer.send("events", {"at": at}).wait()

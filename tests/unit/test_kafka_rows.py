@@ -1,4 +1,4 @@
-"""Rows on Kafka: written as JSON or Avro, and read back as they were."""
+"""Rows on Kafka: JSON and Avro give the same values back."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def batch(*rows: dict[str, Any], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
 def test_rows_come_back_as_they_went_in(rows: Any, found: list[dict[str, Any]]) -> None:
     given = batch(*found)
     back = pa.RecordBatch.from_arrays(rows.decode(rows.encode(given), set()), schema=SCHEMA)
-    assert repr(back.to_pylist()) == repr(given.to_pylist())  # in which NaN is like NaN
+    assert repr(back.to_pylist()) == repr(given.to_pylist())  # where NaN equals NaN
 
 
 @given(found=st.lists(ROWS, max_size=4))

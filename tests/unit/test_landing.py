@@ -1,4 +1,4 @@
-"""Records of a broker told apart, and what is remembered of them, without a broker."""
+"""Decoding the records of a broker, and the landing's stored positions, without a broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = pa.struct([("id", pa.string()), ("age", pa.int32())])
 
 
 def records(*given: tuple[bytes | None, bytes | None, dict[str, Any] | None]) -> pa.Table:
-    """Records with a key, a value and what Spark made of it."""
+    """Records with a key, a value and Spark's decoded row."""
     keys, values, rows = zip(*given, strict=True)
     return pa.table(
         {

@@ -1,4 +1,4 @@
-"""The lateness rule for whole columns is the windows' own, at any time from the year 1 to 9999."""
+"""The columnar lateness rule agrees with each window's own, from the year 1 to 9999."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_row_is_late_for_the_windows_that_the_frontier_has_closed(
     closing = closing_of(step.window, step.patience)
     assert (moment < closing.all_open_from(frontier)) == bool(late)
     assert closing.touches(commit(moment, frontier)) == bool(late)
-    if not isinstance(window, Cumulative):  # of which the source leaves out nothing
+    if not isinstance(window, Cumulative):  # the source drops none of these
         assert (moment < closing.first_open(frontier)) == (len(late) == len(window.ends(moment)))
         assert closing.windows >= len(window.ends(moment))
 

@@ -1,4 +1,4 @@
-"""The law of conservation by itself: one row too many or too few anywhere, and it is broken."""
+"""The law of conservation alone: one row too many or too few in any term breaks it."""
 
 from __future__ import annotations
 

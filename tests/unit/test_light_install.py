@@ -1,4 +1,4 @@
-"""What servers' clients are for needs them, and nothing else does."""
+"""Only features that use a server's client need its package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ sys.meta_path.insert(0, Missing())
 
 
 def run(*lines: str) -> str:
-    """What a program prints where Kafka's client is not installed."""
+    """The output of a program without Kafka's client installed."""
     program = _WITHOUT + "\n".join(lines)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
@@ -33,11 +33,11 @@ def test_pipelines_run_without_kafkas_client() -> None:
 
 
 def test_a_log_on_kafka_says_what_to_install() -> None:
-    told = run(
+    output = run(
         "import headrace as hr",
         "try:",
         "    hr.open_log('kafka://127.0.0.1:1')",
         "except hr.errors.MissingExtra as error:",
         "    print(error)",
     )
-    assert "pip install 'headrace[kafka]'" in told
+    assert "pip install 'headrace[kafka]'" in output

@@ -1,4 +1,4 @@
-"""The table of mutations fits the source and the tests as they are now."""
+"""The table of mutations matches the current source and tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes by commits says so on a log that has none, before it does anything."""
+"""Operations that need commits refuse a log without them, before they do anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that repeat others: the first of each id is read, and no more."""
+"""Repeated records: only the first of each id is read."""
 
 from __future__ import annotations
 

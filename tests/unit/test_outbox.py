@@ -1,4 +1,4 @@
-"""Whatever a batch puts into the outbox reaches its topic, however large its rows are."""
+"""Everything that a batch puts into the outbox reaches its topic, however large its rows are."""
 
 from __future__ import annotations
 
@@ -174,9 +174,13 @@ def test_a_change_is_told_without_what_was_before_if_a_record_cannot_hold_both(
     with database.writing() as db:
         put(db, "changes", made)
     outbox.send()
-    ((told,),) = [batch.data.to_pylist() for batch in log.read("changes")]
-    assert (told["op"], told["after"]["text"][:1], len(told["after"]["text"])) == ("u", "b", size)
-    assert (told["before"] is not None) == has_before
+    ((change,),) = [batch.data.to_pylist() for batch in log.read("changes")]
+    assert (change["op"], change["after"]["text"][:1], len(change["after"]["text"])) == (
+        "u",
+        "b",
+        size,
+    )
+    assert (change["before"] is not None) == has_before
 
 
 @given(

@@ -1,4 +1,4 @@
-"""What an output can choose of panes, and what is refused."""
+"""Options of published panes, and refused ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A key goes to the partition where Kafka's own client would send it."""
+"""A key goes to the partition that Kafka's own client would choose."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headrace.log.partitioner import (
     partition_of,
 )
 
-# A small alphabet and mixed lengths make both repeated keys and every tail of a word likely.
+# A small alphabet and mixed lengths make repeated keys and every word remainder likely.
 keys_or_none = st.lists(
     st.none() | st.binary(max_size=9) | st.sampled_from([b"abc", b"abcdefgh", b"", b"x" * 100])
 )
@@ -40,7 +40,7 @@ keys_or_none = st.lists(
         (b"a-little-bit-longer-string", -1486304829),
         (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
         (b"abc", 479470107),
-        # Made with the Java client, in the tests of clients in other languages.
+        # Made with the Java client, from the tests of clients in other languages.
         (b"", 275646681),
         (bytes([12, 42, 56, 24, 109, 111]), 274204207),
     ],

@@ -1,4 +1,4 @@
-"""What upkeep forgets of old commits, and that nobody can tell by the answers."""
+"""Upkeep prunes old commits from the catalog without changing any answer."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_an_old_topic_does_not_keep_the_commits_of_others(
     log: FileLog, clock: VirtualClock
 ) -> None:
     log.create_topic("busy", settings={"retention": "1d"})
-    write(log, clock)  # the first commit of the log is of a topic that keeps everything
+    write(log, clock)  # the first commit of the log belongs to a topic that keeps everything
     with log.producer() as producer:
         for _ in range(20):
             producer.send("busy", "x").wait()

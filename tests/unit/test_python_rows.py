@@ -1,4 +1,4 @@
-"""Rows are shown to people whatever is in them."""
+"""Rows can be shown whatever values they have."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXT_20000 = "20000-01-01 00:00:00.000000Z"
 
 
 def not_text() -> pa.Array:
-    """A column of text whose bytes are none."""
+    """A text column whose bytes are not text."""
     return pa.Array.from_buffers(
         pa.string(), 1, [None, pa.array([0, 2], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff")]
     )

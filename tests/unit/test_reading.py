@@ -1,4 +1,4 @@
-"""Reading views: which there are, and what a query may cost whoever asks it."""
+"""Reading views: the list of views, and the limits of a query."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_query_with_values_that_finds_nothing_still_has_columns(views: Views) 
     assert (found.columns, found.rows) == (("name", "law"), [])
 
 
-# Which there are
+# The list of views
 
 
 @pytest.mark.parametrize("app", ["main", "temp", "TEMP", "Main", "select", "a.b-c"])
@@ -226,11 +226,11 @@ def test_who_may_only_read_reads_views(writer: str) -> None:
         shutil.rmtree(folder)
 
 
-# What a query may cost
+# The limits of a query
 
 
 class Ticking(Clock):
-    """A clock that goes on by a second whenever somebody looks."""
+    """A clock that advances by a second whenever it is read."""
 
     def __init__(self) -> None:
         self._seconds = 0
@@ -243,7 +243,7 @@ class Ticking(Clock):
         return self._seconds * SECOND
 
     def sleep(self, micros: int) -> None:
-        """Nobody sleeps on it."""
+        """Refuse to sleep."""
 
 
 def asked(sql: str, seconds: float) -> dict[str, object]:
@@ -262,7 +262,7 @@ def test_a_query_is_limited_by_time_and_not_by_its_steps() -> None:
     [
         COUNTING.format(most=10**15),
         "SELECT count(*) FROM _headrace_step a, (" + COUNTING.format(most=10**9) + ")",
-        # One step of SQLite's that would take hours.
+        # One step of SQLite that would take hours.
         "SELECT instr(hex(zeroblob(20000000)), hex(zeroblob(10000000)) || 'x')",
     ],
     ids=["steps", "nested", "one step"],

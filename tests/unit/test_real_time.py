@@ -1,4 +1,4 @@
-"""Real time: which steps can, and what is said of those that cannot."""
+"""Real time: supported steps, and refusals of the others."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ QUALIFY: dict[str, Callable[[hr.App], hr.Stream]] = {
 }
 
 REFUSED: dict[str, tuple[Callable[[hr.App], hr.Stream], str]] = {
-    "a window": (lambda app: counted(topic(app)), "has come to its end is emitted once more"),
-    "final": (lambda app: counted(topic(app), emit="final"), "emitted when they are final"),
+    "a window": (lambda app: counted(topic(app)), "when the watermark passes its end"),
+    "final": (lambda app: counted(topic(app), emit="final"), "emits a window when it is final"),
     "sessions": (lambda app: counted(topic(app), hr.session(MINUTE)), "merges sessions"),
     "sliding": (lambda app: counted(topic(app), hr.sliding(MINUTE)), "sliding window"),
     "a join": (
@@ -162,7 +162,7 @@ def test_spark_may_send_what_headraces_own_producers_may() -> None:
 
 
 class Growing:
-    """Stands in for Spark, and for its context, on a cluster whose executors come one by one."""
+    """A stub of Spark and its context on a cluster whose executors start one by one."""
 
     def __init__(self, master: str, most: int) -> None:
         self.sparkContext = self

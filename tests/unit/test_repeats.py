@@ -1,4 +1,4 @@
-"""Groups of rows that repeat each other, against the rule taken one row after the other."""
+"""Groups of duplicate rows, compared with the rule applied row by row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 80)), max_size=40)
 
 
 def one_by_one(rows: list[tuple[int, int]], held: int) -> list[int]:
-    """The opener of each row's group: one that began before it if there is one, else after it."""
+    """The opener of each row's group: an earlier one if there is one, else a later one."""
     openers: list[int] = []
     found = []
     for number, (key, time) in enumerate(rows):
@@ -32,7 +32,7 @@ def one_by_one(rows: list[tuple[int, int]], held: int) -> list[int]:
 
 
 def apart(rows: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Those of the rows that can be groups which are held: they lie far enough apart."""
+    """Of the given times, those that can be groups in the state: they are far enough apart."""
     return [row for n, row in enumerate(rows) if one_by_one(rows, 0)[n] == n]
 
 

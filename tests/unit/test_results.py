@@ -59,7 +59,7 @@ ROWS: list[dict[str, Any]] = [
 
 
 def make(folder: Path, rows: pa.Table, app: str = "shop") -> str:
-    """The database of an application with the view `orders` as the sink makes it."""
+    """The database of an application with the view `orders`, as the sink makes it."""
     url = f"file:{folder}"
     database = Database(views_folder(url) / f"{app}.db", app)
     with database.writing() as db:

@@ -1,4 +1,4 @@
-"""Backups, restoring them, and reading all that is stored to say what is damaged."""
+"""Backup, restore, and the check of a whole log for damage."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def quietly(what: str) -> Tell:
 
 
 def meanwhile(act: Callable[[], object]) -> backups.Progress:
-    """Do something once, when the first segment has been copied."""
+    """Call a function once, when the first segment has been copied."""
     acts = iter([act])
 
     def progress(what: str) -> Tell:
@@ -81,7 +81,7 @@ def segments(folder: Path) -> list[Path]:
 
 
 def stored(folder: Path) -> dict[str, bytes]:
-    """All that is in a folder, but for what SQLite makes to read a database."""
+    """All files of a folder, except those that SQLite creates to read a database."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -90,7 +90,7 @@ def stored(folder: Path) -> dict[str, bytes]:
 
 
 def views(folder: Path, app: str = "shop", reached: int = 3, **law: int) -> Path:
-    """The database of an application with a step that has read so many rows."""
+    """The database of an application with a step that has read this many rows."""
     path = folder / "views" / f"{app}.db"
     database = Database(path, app)
     places = json.dumps({"t": {"commit": reached, "offsets": {"0": reached}}})
@@ -215,7 +215,7 @@ def test_a_backup_removes_nothing_that_the_log_has_noted_as_garbage(
 def test_what_an_application_has_sent_and_its_note_of_it_are_of_the_same_moment(
     url: str, tmp_path: Path
 ) -> None:
-    """Else a restored application sends again under numbers that the log has seen."""
+    """Else a restored application would send again under sequence numbers that the log has."""
     database = Database(tmp_path / "log" / "views" / "shop.db", "shop")
     ended = threading.Event()
 
@@ -343,7 +343,7 @@ def end(offset: int) -> dict[str, Position]:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """What Spark has written in six batches, of which the last is still running."""
+    """Spark's checkpoint after six batches, the last of which is still running."""
     folder = tmp_path / "checkpoint"
     for batch in range(6):
         place = {"topic": "t", **end(batch)["t"].to_json()}
@@ -379,7 +379,7 @@ def test_a_checkpoint_that_does_not_fit_what_is_stored_is_left_out(
     assert not (tmp_path / "copy").exists()
 
 
-# Looking at everything
+# Checking everything
 
 
 def found(folder: Path) -> list[Flaw]:
@@ -389,10 +389,10 @@ def found(folder: Path) -> list[Flaw]:
 def test_a_whole_log_has_no_flaw_and_is_not_changed(url: str, tmp_path: Path) -> None:
     views(tmp_path / "log")
     before = stored(tmp_path / "log")
-    told: list[tuple[int, int]] = []
-    assert check(tmp_path / "log", lambda done, total: told.append((done, total))) == []
+    progress: list[tuple[int, int]] = []
+    assert check(tmp_path / "log", lambda done, total: progress.append((done, total))) == []
     assert stored(tmp_path / "log") == before
-    assert len(told) == 3 and told[-1][0] == told[-1][1] > 0
+    assert len(progress) == 3 and progress[-1][0] == progress[-1][1] > 0
 
 
 def test_a_log_in_use_is_checked(url: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Sessions that overlap are one, and the open ones are held for as long as a row can join them."""
+"""Overlapping sessions merge, and open ones are kept as long as a row can join them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrow data that is not what it says is found, and what is sound is let through."""
+"""Invalid Arrow data is detected, and valid data passes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.schema.soundness import first_unsound
 
 
 def texts(kind: pa.DataType, offsets: list[int], data: bytes) -> pa.Array:
-    """A column whose offsets are overwritten after Arrow has seen sound ones."""
+    """A column whose offsets are overwritten after Arrow validated them."""
     wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
     buffer = np.zeros(len(offsets), np.int64 if wide else np.int32)
     made = pa.Array.from_buffers(

@@ -1,4 +1,4 @@
-"""A query is the same stream as the functions make: the same definition, and the same results."""
+"""A query declares the same stream as the functions: the same definition, and the same results."""
 
 from __future__ import annotations
 

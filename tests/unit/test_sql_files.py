@@ -1,4 +1,4 @@
-"""A file of SQL is an application; what is wrong with it is told with file, line and column."""
+"""An SQL file is an application; its errors name file, line and column."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def clicks_app(**lateness: timedelta) -> hr.App:
 
 
 def check_same(made: hr.App, other: hr.App) -> None:
-    """Both applications are the same: their topics, their log, and all of their steps."""
+    """Check that both applications have the same topics, log and steps."""
     assert (made.name, made.log, made.topics) == (other.name, other.log, other.topics)
     for one, same in zip(steps_of(made), steps_of(other), strict=True):
         assert one.stream == same.stream
@@ -366,15 +366,15 @@ FLINK_REFUSED = [
     (f"{TABLE}'format' = 'csv')", "'csv'", "1:75"),
     (f"{TABLE}'scan.startup.mode' = 'latest-offset')", "from its beginning", "1:86"),
     (f"{TABLE}'properties.security.protocol' = 'SSL')", "a setting of the log", "1:97"),
-    (f"{TABLE}event_time = 'at')", "event time already", "1:77"),
+    (f"{TABLE}event_time = 'at')", "already names the event time", "1:77"),
     ("CREATE APPLICATION a WITH (log = 'file:./data');\n"
      f"{TABLE}'properties.bootstrap.servers' = 'b:9092')", "one log", "2:97"),
     (FLINK_BID + "SELECT * FROM Bid", "not a statement of a pipeline", "3:1"),
     (FLINK_BID + "INSERT INTO x SELECT * FROM Bid", "not a statement of a pipeline", "3:1"),
-    (JOINS.replace("ttl = '1 day'", "wait = '1 day', ttl = '1 day'"), "use for 'wait'", "16:33"),
+    (JOINS.replace("ttl = '1 day'", "wait = '1 day', ttl = '1 day'"), "not use 'wait'", "16:33"),
     (JOINS.replace(" WITH (ttl = '1 day')", ""), "does not say its ttl", "17:45"),
     (JOINS.replace("VIEW currencies AS", "VIEW currencies WITH (delay = '1 s') AS"),
-     "use for 'delay'", "19:38"),
+     "does not use 'delay'", "19:38"),
 ]  # fmt: skip
 
 

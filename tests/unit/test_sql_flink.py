@@ -1,6 +1,6 @@
-"""SQL that people know from Flink and the standard is the same declaration as in Python.
+"""SQL as in Flink and the standard makes the same declaration as Python.
 
-The queries named `flink_...` are those of Flink's page on window aggregation, as they are written.
+The queries named `flink_...` are copied from Flink's page on window aggregation.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def of(query: str, **more: Any) -> Stream:
 
 
 def same(made: Stream, other: Stream) -> None:
-    """Both are equal, and so are their definitions, which decide whether state is kept."""
+    """Check that both are equal, and also their definitions, which decide whether state is kept."""
     assert made == other
     assert definition_of(Step("a", "n", made)) == definition_of(Step("a", "n", other))
 
@@ -362,11 +362,11 @@ RANKED = "SELECT *, ROW_NUMBER() OVER (PARTITION BY {} ORDER BY {}) AS n FROM ({
 REFUSED: dict[str, tuple[str, str, str, str]] = {
     "no GROUP BY": (f"SELECT * {WINDOW}", "only adds columns", "TUMBLE", "GROUP BY window_start"),
     "not grouped by": (
-        f"SELECT item, SUM(price) {WINDOW} GROUP BY item", "not grouped by", "item;", "window_end",
+        f"SELECT item, SUM(price) {WINDOW} GROUP BY item", "lacks the", "item;", "window_end",
     ),
     "cumulative by start": (
         "SELECT SUM(price) FROM TABLE(CUMULATE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL 1 HOUR, "
-        "INTERVAL 1 DAY)) GROUP BY window_start", "not grouped by", "window_start;", "window_end",
+        "INTERVAL 1 DAY)) GROUP BY window_start", "lacks the window", "window_start;", "window_end",
     ),
     "two windows": (
         f"SELECT SUM(price) {WINDOW} {BY}, TUMBLE(bidtime, INTERVAL 1 HOUR)",
@@ -387,11 +387,11 @@ REFUSED: dict[str, tuple[str, str, str, str]] = {
     ),
     "sessions of all": (
         f"SELECT item, SUM(price) FROM {SESSION.format('')} {BY}, item",
-        "each key of GROUP BY", "SESSION", "PARTITION BY item",
+        "must name the same keys", "SESSION", "PARTITION BY item",
     ),
     "sessions of another": (
         f"SELECT SUM(price) FROM {SESSION.format(' PARTITION BY item')} {BY}",
-        "each key of GROUP BY", "SESSION", "no PARTITION BY",
+        "must name the same keys", "SESSION", "no PARTITION BY",
     ),
     "grouping sets of sessions": (
         f"SELECT item, SUM(price) FROM {SESSION.format(' PARTITION BY item')} {BY}, ROLLUP (item)",
@@ -448,7 +448,7 @@ REFUSED: dict[str, tuple[str, str, str, str]] = {
     ),
     "not of a window": (
         f"SELECT * FROM ({RANKED.format('supplier_id', 'price DESC', RESULTS)}) WHERE n <= 3",
-        "one of each window", "PARTITION BY supplier_id", "PARTITION BY window_start",
+        "is per window", "PARTITION BY supplier_id", "PARTITION BY window_start",
     ),
     "some columns": (
         f"SELECT cnt FROM ({RANKED.format('window_start', 'price DESC', RESULTS)}) WHERE n <= 3",
@@ -456,7 +456,7 @@ REFUSED: dict[str, tuple[str, str, str, str]] = {
     ),
     "filtered rank": (
         f"SELECT * FROM ({RANKED.format('window_start', 'price DESC', RESULTS)}) "
-        "WHERE n <= 3 AND cnt > 5", "left of each key", "cnt > 5", "in the subquery",
+        "WHERE n <= 3 AND cnt > 5", "after they are ranked", "cnt > 5", "in the subquery",
     ),
     "top of rows": (
         "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY item ORDER BY price DESC) AS n "
@@ -499,7 +499,7 @@ def test_duplicates_need_spans_that_only_the_user_knows(need: str) -> None:
     with pytest.raises(InvalidPipeline, match=f"does not say its {need}") as caught:
         hr.sql(FIRST, Bid=Bid, **given)
     assert f"Add {need}=timedelta(...)" in caught.value.hint
-    with pytest.raises(InvalidPipeline, match="has no use for 'wait'"):
+    with pytest.raises(InvalidPipeline, match="does not use 'wait'"):
         hr.sql(FIRST, Bid=Bid, wait=MINUTE, **SPANS)
 
 

@@ -280,7 +280,7 @@ ALL: dict[str, tuple[str, str, str, str]] = {
         "ON o.id = s.order_id", "Windows cannot be joined", "TUMBLE", "Bound the times",
     ),
     "table without time": (
-        "SELECT * FROM orders o JOIN rates r ON o.currency = r.currency", "depends on the time",
+        "SELECT * FROM orders o JOIN rates r ON o.currency = r.currency", "say of which time",
         "rates r ON", "FOR SYSTEM_TIME AS OF",
     ),
     "stream with time": (
@@ -333,7 +333,7 @@ def test_a_join_needs_a_span_that_only_the_user_knows(need: str, query: str) -> 
     with pytest.raises(InvalidPipeline, match=f"does not say its {need}") as caught:
         of(query)
     assert f"Add {need}=timedelta(...)" in caught.value.hint
-    with pytest.raises(InvalidPipeline, match="has no use for 'ttl'"):
+    with pytest.raises(InvalidPipeline, match="does not use 'ttl'"):
         of(query, **{need: MINUTE}, ttl=MINUTE)
 
 

@@ -1,4 +1,4 @@
-"""What a query cannot be is refused, with the line and column of it and what to do instead."""
+"""Unsupported queries are refused, with their line and column and an alternative."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ hits = hr.aggregate(
 )
 
 MARK = "^"
-"""Stands in the queries here before what is wrong with them. Spark SQL's own is not used."""
+"""A mark before the mistake in a query. Spark SQL does not use this character."""
 
 
 def refused(marked: str, lateness: hr.Lateness | None = None) -> InvalidPipeline:
-    """The error that a query is refused with, which has to be at the mark."""
+    """The error that refuses a query, which must be at the mark."""
     before, _, after = marked.partition(MARK)
     line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
     query = before + after
@@ -109,11 +109,11 @@ GROUPS = [
     (f"SELECT url, FIRST(ms) IGNORE NULLS AS n FROM views GROUP BY url, {WINDOW}", "nulls",
      "FIRST", "MIN_BY"),
     (f"SELECT url, QUANTILE(ms, 9) AS n FROM views GROUP BY url, {WINDOW}", "between",
-     "QUANTILE", "Choose"),
+     "QUANTILE", "Use 0.95"),
     (f"SELECT lower(url) AS user, COUNT(*) AS n FROM views GROUP BY user, {WINDOW}", "could be",
      "lower", "that no column has"),
     (f"SELECT COUNT(*) AS n FROM views GROUP BY n, {WINDOW}", "cannot be in GROUP BY",
-     "n, T", "when a window ends"),
+     "n, T", "known at the window's end"),
     (f"SELECT url, COUNT(*) AS window FROM views GROUP BY url, {WINDOW}", "be called 'window'",
      "COUNT", "another name"),
     (f"SELECT url || 'A' AS k, COUNT(*) AS n FROM views GROUP BY url || 'a', {WINDOW}", "no name",
@@ -138,7 +138,7 @@ GROUPS = [
 
 
 def marked(query: str, at: str | None) -> str:
-    """The query, marked before the last place that reads like `at`, or else at its beginning."""
+    """The query with a mark before the last occurrence of `at`, or at its start."""
     start = 0 if at is None else f"{query};".rindex(at)
     return f"{query[:start]}{MARK}{query[start:]}"
 

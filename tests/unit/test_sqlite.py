@@ -1,4 +1,4 @@
-"""SQLite files that several processes and threads open, make and close at once."""
+"""SQLite files that several processes and threads open, create and close at once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ print("held", flush=True); sys.stdin.read()
 
 @contextmanager
 def held(path: Path, sql: str) -> Iterator[Callable[[], None]]:
-    """While it lasts, another process has done something to a file, and not ended it."""
+    """Keep another process in the middle of an operation on a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(path), sql],
@@ -82,7 +82,7 @@ MAKERS = [
     pytest.param(make_views, "app.db", id="views"),
 ]
 
-# Making a file at once
+# Creating a file at once
 
 
 @pytest.mark.parametrize(("make", "name"), MAKERS)
@@ -231,7 +231,7 @@ def test_a_damaged_file_has_the_error_of_what_it_was_for(
         use(tmp_path)
 
 
-# Other things that a child must not have
+# Other resources that a child must not inherit
 
 
 def test_a_child_does_not_hold_its_parents_lock(tmp_path: Path) -> None:

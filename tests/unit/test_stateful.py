@@ -1,4 +1,4 @@
-"""State of the user's own: what may be declared, and what a function may give back."""
+"""Python state: valid declarations, and valid results of a function."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from headrace.pipeline.stream import Source
 from headrace.plan.steps import definition_of, fingerprint, steps_of
 from tests.property import folds
 from tests.property.test_buckets import rules_of
+from tests.refusals import text_of
 
 SECOND = timedelta(seconds=1)
 STATE, OUTPUT = "rows bigint", "k string, rows bigint"
@@ -29,7 +30,7 @@ def topic(app: hr.App | None = None) -> Source:
 
 
 def counts(state: pa.Table, events: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """How many rows each key has had."""
+    """Count the rows of each key."""
     both = pa.concat_tables(
         [state, events.select(["k"]).append_column("rows", pa.array([1] * len(events), pa.int64()))]
     )
@@ -52,13 +53,13 @@ def rows(rules: Rules, keys: list[Any], *, at: int = 0) -> pa.Table:
 
 
 def give(function: Any, keys: list[Any], **other: Any) -> Visit:
-    """What comes of rows of these keys."""
+    """The result for rows of these keys."""
     rules = rules_of(declare(function, order="arrival", **other))
     return visit(rules, rules.kept.empty_table(), rules.rows.empty_table(), rows(rules, keys), 0)
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("other", "words"),
     [
         ({"by": ()}, "needs a key"),
         ({"by": "kk"}, "no column 'kk'"),
@@ -78,11 +79,11 @@ def give(function: Any, keys: list[Any], **other: Any) -> Visit:
     ],
 )
 def test_a_declaration_that_cannot_be_is_refused_at_the_users_line(
-    other: dict[str, Any], told: str
+    other: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(InvalidPipeline, match=r"test_stateful\.py") as refused:
         declare(**other)
-    assert told in str(refused.value)
+    assert words in text_of(refused.value)
 
 
 def test_results_are_not_kept_state_of_and_state_is_no_view() -> None:
@@ -93,7 +94,7 @@ def test_results_are_not_kept_state_of_and_state_is_no_view() -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "told"),
+    ("function", "words"),
     [
         (lambda state, events: None, "returned nothing"),
         (lambda state, events: (state, 3), "output it returned is of type int"),
@@ -127,15 +128,15 @@ def test_results_are_not_kept_state_of_and_state_is_no_view() -> None:
         (lambda state, events: 1 // 0, "ZeroDivisionError"),
     ],
 )
-def test_what_a_function_may_not_do_stops_it(function: Any, told: str) -> None:
+def test_what_a_function_may_not_do_stops_it(function: Any, words: str) -> None:
     with pytest.raises(Stopped) as stopped:
         give(function, ["a"])
-    assert told in stopped.value.failed.failure.reason
+    assert words in stopped.value.failed.failure.reason
 
 
 def test_a_function_may_give_back_whatever_speaks_arrow_and_fits() -> None:
     class Frame:
-        """As Polars and pandas have it."""
+        """A frame that exports Arrow, as Polars and pandas do."""
 
         def __init__(self, table: pa.Table) -> None:
             self._table = table
@@ -280,18 +281,18 @@ def test_it_says_what_it_does() -> None:
     )  # fmt: skip
     app.publish("visits", step)
     app.publish("visits.late", step.late)
-    told = app.explain()["visits"]
-    assert told["calls"].startswith("visits (")
-    assert "in event-time order" in told["calls"]
-    assert "10s past it" in told["holds"]
-    assert "1m past its newest row, in 8 buckets" in told["holds"]
-    assert "timer" in told["timer"]
-    assert "dead letters" in told["fails"]
-    assert "late rows to topic visits.late" in told["publishes"]
+    explained = app.explain()["visits"]
+    assert explained["calls"].startswith("visits (")
+    assert "in event-time order" in explained["calls"]
+    assert "10s past it" in explained["holds"]
+    assert "1m past its newest row, in 8 buckets" in explained["holds"]
+    assert "timer" in explained["timer"]
+    assert "dead letters" in explained["fails"]
+    assert "late rows to topic visits.late" in explained["publishes"]
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("other", "words"),
     [
         ({"steps": []}, "need distinct names"),
         ({"steps": [("a", "n = 1"), ("a", "n = 2")]}, "need distinct names"),
@@ -305,11 +306,11 @@ def test_it_says_what_it_does() -> None:
         ({"within": 0 * SECOND}, "must be positive"),
     ],
 )
-def test_a_pattern_that_cannot_be_is_refused(other: dict[str, Any], told: str) -> None:
+def test_a_pattern_that_cannot_be_is_refused(other: dict[str, Any], words: str) -> None:
     choices = {"by": "k", "steps": [("a", "n = 1")], "within": SECOND, "delay": SECOND}
     with pytest.raises(InvalidPipeline, match=r"test_stateful\.py") as refused:
         hr.pattern(topic(), **{**choices, **other})
-    assert told in str(refused.value)
+    assert words in text_of(refused.value)
 
 
 def test_a_pattern_needs_the_time_as_the_topic_has_it() -> None:

@@ -1,4 +1,4 @@
-"""Declarations: what is refused, and where the error points."""
+"""Declarations: refusals, and the lines that errors point to."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_row_on_a_boundary_belongs_to_the_later_window() -> None:
 
 @pytest.mark.parametrize(
     ("size", "every", "says"),
-    [(0, 1, "needs a size"), (1, 2, "leave gaps"), (-1, 1, "needs a size")],
+    [(0, 1, "longer than 0s"), (1, 2, "leave gaps"), (-1, 1, "longer than 0s")],
 )
 def test_windows_with_gaps_or_without_size_are_refused(size: int, every: int, says: str) -> None:
     with pytest.raises(InvalidWindow, match=says):

@@ -1,4 +1,4 @@
-"""Tasks in the background: their failures, and what ends all of them."""
+"""Background tasks: their failures, and the shutdown of all of them."""
 
 from __future__ import annotations
 

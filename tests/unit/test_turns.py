@@ -1,4 +1,4 @@
-"""Rows of a key in turns, whatever their times."""
+"""The rows of a key in turns, for any event times."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from headrace.schema.keys import Codes
 
 SECOND = 1_000_000
 YEARS = 1 << 58
-"""So far apart, in microseconds, that times and keys do not fit into one number."""
+"""A distance in microseconds at which times and keys do not fit into one number."""
 
 
 def one_by_one(times: Moments, codes: Codes, newest: Moments, ttl: int) -> list[int]:
-    """What `turns_of` is to find, by looking at each row after the other."""
+    """The expected result of `turns_of`, computed row by row."""
     seen, turn, found = dict(enumerate(newest.tolist())), dict.fromkeys(codes.tolist(), 0), []
     for time, code in zip(times.tolist(), codes.tolist(), strict=True):
         if seen[code] != NEVER and seen[code] <= time - ttl:

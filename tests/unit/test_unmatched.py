@@ -1,4 +1,4 @@
-"""The rows of an outer join without another: told once nothing can match them, and no sooner."""
+"""Unmatched rows of an outer join are emitted once nothing can match them, and no sooner."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ app.publish(
 
 
 class Keeping:
-    """A log, and what a join keeps of it in a database."""
+    """A log, and the database of a join."""
 
     def __init__(self, log: ScriptedLog, folder: Path) -> None:
         self.log = log
@@ -55,7 +55,7 @@ class Keeping:
             self._keeper.create(db)
 
     def store(self, *rows: tuple[int, str | None, str | None, int]) -> list[Any]:
-        """Store pairs and rows, each by kind, places and number; returns what is told."""
+        """Store pairs and rows, each by kind, positions and number; returns the emitted rows."""
         made = [dict(zip(STAGED.names, (*row, NOON), strict=True)) for row in rows]
         columns = pa.RecordBatch.from_pylist(made, schema=STAGED)
         path = arrow_files.write(self._folder, [columns])
@@ -65,9 +65,9 @@ class Keeping:
         batch = StepBatch(end, end, None, None, None, Law(), Rows(staged), taken=len(rows))
         with self._database.writing() as db:
             self._keeper.store(db, batch, Passage(None, None))
-            told = [bytes(data) for (data,) in db.execute("SELECT data FROM _headrace_outbox")]
+            sent = [bytes(data) for (data,) in db.execute("SELECT data FROM _headrace_outbox")]
             db.execute("DELETE FROM _headrace_outbox")
-        tables = (pa.ipc.open_stream(data).read_all() for data in told)
+        tables = (pa.ipc.open_stream(data).read_all() for data in sent)
         return [number for table in tables for number in table.column("ad").to_pylist()]
 
     def close(self) -> None:

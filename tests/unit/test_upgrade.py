@@ -1,4 +1,4 @@
-"""A catalog that an older headrace made becomes one like those that are made now."""
+"""A catalog of an older headrace is upgraded to the current format."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_an_upgraded_catalog_has_the_tables_of_a_new_one() -> None:
 
 @pytest.fixture
 def format_2(tmp_path: Path) -> Path:
-    """A log of format 2 with a topic, and a member of a group that is long gone."""
+    """A log of format 2 with a topic, and an expired member of a group."""
     folder = tmp_path / "log"
     folder.mkdir()
     db = apsw.Connection(str(folder / FILE_NAME))

@@ -1,4 +1,4 @@
-"""From when to when versions are valid, worked out on the columns of a table."""
+"""Validity intervals of versions, computed on the columns of a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows are ready with the same commits whatever the log has forgotten of those before."""
+"""Rows become ready at the same commits, whatever commits the log has pruned."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ TOTALS = "shop string, rows bigint, spent bigint, at timestamp"
 
 
 def totals(state: pa.Table, events: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """For each order, the number of orders of its shop so far, and what they come to in cents."""
+    """For each order, the number of orders of its shop so far, and their sum in cents."""
     known = {row["shop"]: row for row in state.to_pylist()}
     made = []
     for event in events.to_pylist():
@@ -54,7 +54,7 @@ def totals(state: pa.Table, events: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def declare() -> hr.App:
-    """One step of every kind that keeps something between two runs."""
+    """One step of every kind that keeps state between runs."""
     app = hr.App(APP)
     orders = app.topic(
         "orders",
@@ -124,7 +124,7 @@ def declare() -> hr.App:
 
 
 class Feed:
-    """Commits without end, the same for the same seed: mostly in order, some late, some dead."""
+    """Endless commits, reproducible by seed: mostly in order, some late, some dead."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -163,7 +163,7 @@ class Feed:
 
 
 def judge(app: hr.App, results: Results) -> None:
-    """Compare every view, topic, changelog and law with the oracle's answer for the whole log."""
+    """Compare every view, topic, changelog and law with the oracle's for the whole log."""
     orders = app.topics["orders"].schema
     for topic, output in app.outputs.items():
         match output.stream:

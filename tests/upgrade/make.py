@@ -1,11 +1,11 @@
-"""Make the upgrade fixture of the present format: run once, when a release fixes a format.
+"""Make the upgrade fixture of the current format: run once, when a release fixes a format.
 
     PYTHONPATH=src python -m tests.upgrade.make
 
 writes `tests/upgrade/format-N.tar.xz`. In it are `log/`, the folder of an embedded log with an
 application that has run, and `contents.json`, what a reader found there. Some rows are unread and
-some windows open on purpose, so that going on is part of the test. Archives are never made again:
-they are what an older version has left behind.
+some windows open on purpose, so that the test continues from them. Archives are never made again:
+they are the data of an older version.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ GROUP = "readers"
 TILL = "till"
 SESSION = timedelta(seconds=30)
 _LEFT_OUT = ("spark.log", "run.lock", "catalog.db-shm")
-"""Made anew by every run."""
+"""Folders that every run creates again."""
 
 
 def batch(sequence: int) -> pa.Table:
-    """The batch of the idempotent producer with that sequence number."""
+    """The idempotent producer's batch with that sequence number."""
     rows = range(3 * sequence, 3 * sequence + 3)
     return pa.table(
         {
@@ -49,7 +49,7 @@ def batch(sequence: int) -> pa.Table:
 
 
 def contents(log: Log) -> dict[str, Any]:
-    """All that a reader finds: topics and their records, groups and views."""
+    """Everything that a reader finds: topics and their records, groups and views."""
     topics = {}
     for topic in log.topics():
         state = log.topic(topic.name)
@@ -77,7 +77,7 @@ def contents(log: Log) -> dict[str, Any]:
 
 
 def make(folder: Path) -> None:
-    """Make the log, run its application over most of it, and die with a group's partitions."""
+    """Make the log, run its application over most of it, and die while a group owns partitions."""
     app, feed = declare(), Feed(seed=17)
     spark = spark_session(SparkSettings(shuffle_partitions=2, brief=True))
     with scripted_log(folder, start=NOW) as log:
@@ -94,7 +94,7 @@ def make(folder: Path) -> None:
 
 
 def fill(log: Log) -> None:
-    """Add what has no part in the application: a compacted topic, a producer and a group."""
+    """Add parts outside of the application: a compacted topic, a producer and a group."""
     settings = {"cleanup": "compact", "segment_bytes": "1KiB"}
     log.create_topic("rates", partitions=2, settings=settings)
     with log.producer(id=TILL) as till:
@@ -128,7 +128,7 @@ def main() -> None:
 
 
 def _kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """An entry as it is archived: without what differs from machine to machine."""
+    """An entry as it is archived, without machine-specific data."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     return None if Path(entry.name).name in _LEFT_OUT else entry

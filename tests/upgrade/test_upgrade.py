@@ -1,4 +1,4 @@
-"""Logs and applications that older versions have left behind open, and go on."""
+"""Logs and applications of older versions open and continue."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ARCHIVES = sorted(FOLDER.glob("format-*.tar.xz"))
 
 @dataclass(frozen=True)
 class Left:
-    """A folder as an older version has left it, and what a reader found in it then."""
+    """A folder of an older version, and what a reader found in it then."""
 
     folder: Path
     contents: dict[str, Any]
@@ -41,7 +41,7 @@ def left(request: pytest.FixtureRequest, tmp_path: Path) -> Left:
 
 
 def put_back(log: Path) -> None:
-    """Have Spark's checkpoints believe that the log was always here: some paths are absolute."""
+    """Adapt absolute paths in Spark's checkpoints to this folder."""
     for file in log.glob("apps/*/checkpoints/*/state/*/_metadata/v2/[0-9]*"):
         moved = re.sub(r'(?<=")file:[^"]*?/log(?=/apps/)', f"file:{log}", file.read_text())
         file.write_text(moved)

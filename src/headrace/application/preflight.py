@@ -133,14 +133,14 @@ def _check(log: Log, step: Step, stored: StoredStep | None, switched: bool) -> S
 
 def _used(step: Step, stored: StoredStep, checkpoint: Checkpoint) -> str:
     """The use of stored results: a checkpoint helps, but is not always needed."""
-    told = f"{_upto(stored.reached)}, reused"
+    reused = f"{_upto(stored.reached)}, reused"
     last = checkpoint.last_done() if checkpoint.exists else -1
     done = checkpoint.end_of(last) if last >= 0 else stored.begun
     if not behind(done, stored.reached):
-        return told
+        return reused
     if len(step.topics) > 1 and not _planned(checkpoint, last + 1, stored):
-        return f"{told}; the checkpoint is behind, which may fail with several topics"
-    return f"{told}; the checkpoint is behind, so Spark reads some rows again"
+        return f"{reused}; the checkpoint is behind, which may fail with several topics"
+    return f"{reused}; the checkpoint is behind, so Spark reads some rows again"
 
 
 def _planned(checkpoint: Checkpoint, number: int, stored: StoredStep) -> bool:

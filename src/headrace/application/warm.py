@@ -1,7 +1,7 @@
-"""Make the class archives with which Java starts sooner: `python -m headrace.application.warm`.
+"""Make the class archives that let Java start faster: `python -m headrace.application.warm`.
 
-Each is made once, by a short run of what loads the classes. An archive that cannot be made is no
-failure: Java starts as slowly as before.
+A short run that loads the classes makes each of them once. An archive that cannot be made is not an
+error: Java then starts as slowly as before.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _QUIET = "-Xlog:cds*=off"
 
 
 def warm_spark() -> None:
-    """Make the archive of Spark's classes, in a process of its own."""
+    """Make the archive of Spark's classes, in a separate process."""
     with archive.making("spark", spark_class_path()) as option:
         if option is not None:
             subprocess.run(

@@ -194,21 +194,23 @@ def _up_watched(
     """Start a cluster; on a terminal, show downloads and progress."""
     from headrace.servers.java import Fetching
 
-    told = Fetching()
+    progress = Fetching()
     doing = ["Looking"]
     spinner = Spinner("dots")
 
     def look() -> Table:
         line = Table.grid(padding=(0, 2, 0, 0))
-        if told.done < told.jars:
-            bar = ProgressBar(told.jars, told.done, width=20)
-            line.add_row(f"Fetching {many(told.jars, 'jar')}", bar, size(told.bytes))
+        if progress.done < progress.jars:
+            bar = ProgressBar(progress.jars, progress.done, width=20)
+            line.add_row(f"Fetching {many(progress.jars, 'jar')}", bar, size(progress.bytes))
         else:
             line.add_row(spinner, doing[-1])
         return line
 
     def start() -> ClusterState:
-        return cluster.up(brokers, port, settings, memory=memory, told=told, say=doing.append)
+        return cluster.up(
+            brokers, port, settings, memory=memory, progress=progress, say=doing.append
+        )
 
     if not sys.stderr.isatty():
         return start()

@@ -77,7 +77,7 @@ def rebuild(
     """Recompute a view beside the live one, compare the two, and switch.
 
     It builds the new version up to the position of the live view, shows the changed rows, and asks
-    before it switches. Readers see either version. The changelog gets the differences; other
+    before it switches. Readers never see a mix of both. The changelog gets the differences; other
     outputs are not published again. With --json, one object per changed row, and last one with
     their numbers; with --until alone, one per row of the view.
     """
@@ -181,8 +181,8 @@ def _moment(text: str) -> datetime | int:
 def _show_diff(diff: Diff) -> None:
     """Print the number of changed rows, and the first ones before and after the change."""
     counts = [(kind, getattr(diff, kind)) for kind in KINDS]
-    told = ", ".join(f"{count(number)} {kind}" for kind, number in counts)
-    show(plain(f"{diff.view}: {told}, {count(diff.same)} unchanged", "bold"))
+    summary = ", ".join(f"{count(number)} {kind}" for kind, number in counts)
+    show(plain(f"{diff.view}: {summary}, {count(diff.same)} unchanged", "bold"))
     for what, names in (("new", diff.new_columns), ("gone", diff.gone_columns)):
         for name in names:
             show(plain(f"column {name!r} is {what}"))

@@ -127,7 +127,7 @@ def export(
 ) -> None:
     """Write every row of a view to a file, with the view's types.
 
-    The rows are those of one moment, by key. An existing file is replaced once all are written.
+    The file is a snapshot, ordered by key. It replaces an existing file once it is complete.
     """
     from headrace.cli.exporting import write
 

@@ -132,7 +132,7 @@ class PlacedConsumer(Consumer):
             if self._mode == "after":
                 mine.handled = record.offset + 1
         if error is not None:
-            mine.stop_at(error, told=True)
+            mine.stop_at(error, raised=True)
             raise error
 
     def _commit_before(self, reached: dict[Place, int]) -> None:

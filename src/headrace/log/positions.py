@@ -66,7 +66,7 @@ class Assigned:
     paused: bool = False
     error: HeadraceError | None = None
     """The error that stops reading here, until the caller seeks."""
-    told: bool = False
+    raised: bool = False
     """True if the error was raised to the caller."""
 
     @property
@@ -79,10 +79,10 @@ class Assigned:
         self.moves += 1
         self.error = None
 
-    def stop_at(self, error: UnreadableValue, *, told: bool = False) -> None:
+    def stop_at(self, error: UnreadableValue, *, raised: bool = False) -> None:
         """Read no further than the record that the error is about."""
         self.cursor.seek(error.details["offset"])
-        self.error, self.told = error, told
+        self.error, self.raised = error, raised
 
 
 class Positions:
@@ -192,12 +192,12 @@ class Positions:
     def raise_news(self) -> None:
         """Raise a new error, even while other partitions always have records."""
         for mine in self.assigned.values():
-            if mine.error is not None and not mine.told and not mine.paused:
+            if mine.error is not None and not mine.raised and not mine.paused:
                 _raise(mine)
 
 
 def _raise(mine: Assigned) -> None:
-    error, mine.told = mine.error, True
+    error, mine.raised = mine.error, True
     assert error is not None
     if not isinstance(error, CorruptSegment | OffsetOutOfRange | UnknownTopic | UnreadableRecord):
         mine.error = None  # it may be temporary
@@ -208,5 +208,5 @@ def _read(mine: Assigned, rows: int) -> Batch | None:
     try:
         return mine.cursor.take(rows)
     except (LogError, OffsetOutOfRange, UnknownTopic) as error:
-        mine.error, mine.told = error, False  # this partition stops here; the others continue
+        mine.error, mine.raised = error, False  # this partition stops here; the others continue
         return None

@@ -32,7 +32,7 @@ _CHANGING = {
     "localtimestamp", "monotonically_increasing_id", "now", "rand", "randn", "random", "shuffle",
     "spark_partition_id", "uniform", "uuid",
 }  # fmt: skip
-"""Functions whose result is another one when a record is read again."""
+"""Functions whose result changes between reads of a record."""
 _NOT_ONE_ROW = (exp.AggFunc, exp.Window, exp.Query, exp.Subquery, exp.UDTF, exp.Explode, exp.Star)
 _SCALES = {"timestamp_seconds": 1_000_000, "timestamp_millis": 1_000, "timestamp_micros": 1}
 _CASTS = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ)
@@ -97,7 +97,7 @@ def _compiled(text: str, schema: pa.Schema) -> Compute:
     def refused(what: str) -> InvalidSchema:
         return InvalidSchema(
             f"The event time {text!r} cannot be computed without Spark: {what}",
-            hint=f"An embedded log, and a copy of a topic of Kafka in one, can compute {POSSIBLE}",
+            hint=f"An embedded log, and the local copy of a Kafka topic, can compute {POSSIBLE}",
         )
 
     def made(node: Any) -> tuple[Compute, pa.DataType]:
@@ -117,7 +117,7 @@ def _compiled(text: str, schema: pa.Schema) -> Compute:
                 return _scaled(*made(only), scale, node.name, refused)
             case exp.Anonymous(expressions=[only]) if node.name.lower() == "try_to_timestamp":
                 return _as_timestamp(*made(only), refused)
-        raise refused(f"{node.sql(dialect='spark')} is not among what is possible")
+        raise refused(f"{node.sql(dialect='spark')} is not supported")
 
     compute, kind = made(_tree(text))
     if kind != TIMESTAMP:
@@ -195,7 +195,7 @@ def _as_timestamp(compute: Compute, kind: pa.DataType, refused: Refused) -> Made
 def _scaled(compute: Compute, kind: pa.DataType, scale: int, name: str, refused: Refused) -> Made:
     fractions = pa.types.is_float64(kind) and scale == 1_000_000
     if not fractions and not pa.types.is_integer(kind):
-        raise refused(f"{name} of {format_type(kind)} is not possible")
+        raise refused(f"{name} of {format_type(kind)} is not supported")
 
     def convert(rows: Rows) -> pa.Array:
         column = compute(rows)

@@ -196,7 +196,7 @@ def with_keys(
             continue
         if last.lower() in {*there, *(one.lower() for one in made)}:
             raise InvalidPipeline(
-                f"The key {name!r} would be another column {last!r}",
+                f"The key {name!r} would be a second column {last!r}",
                 hint=f"Give it a name first: derive(stream, {root}_{last}='{name}'). See {where}",
             )
         made[last] = name

@@ -29,7 +29,7 @@ class Table(Unary):
     deleted: Expression | None
     noun = "a table"
     example = "hr.table(users, key='id')"
-    belongs = "A table comes second in hr.enrich(), and is for hr.join_tables()"
+    belongs = "Pass it to hr.enrich() as the second argument, or to hr.join_tables()"
     stands_for_stream = False
 
     @property

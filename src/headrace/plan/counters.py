@@ -14,7 +14,7 @@ Kind = Literal["filtered", "exploded", "paired", "taken", "late"]
 
 @dataclass
 class Counters:
-    """The names of Spark's counters, by what they count."""
+    """The names of Spark's counters, by the rows that they count."""
 
     filtered: list[str] = field(default_factory=list)
     exploded: list[str] = field(default_factory=list)
@@ -22,7 +22,7 @@ class Counters:
     taken: list[str] = field(default_factory=list)
     """Counters of rows that are not too late."""
     late: list[str] = field(default_factory=list)
-    """Counters of rows that are too late, if nothing else counts them."""
+    """Counters of late rows that nothing else counts."""
 
     @property
     def all(self) -> tuple[str, ...]:

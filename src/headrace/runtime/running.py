@@ -53,9 +53,9 @@ def why_not_direct(step: Step) -> str | None:
     topics = [source.topic for source in sources(step.stream)]
     rules = {topic.settings.frontier for topic in topics}
     if "punctuation" in rules or len(rules) > 1:
-        return "not all of its topics take their time from rows"
+        return "its topics need the same frontier setting, events or arrival"
     if any(topic.settings.idle is not None for topic in topics):
-        return "its time advances while a topic is idle"
+        return "a topic has the setting idle, which needs heartbeats in the log"
     return None
 
 

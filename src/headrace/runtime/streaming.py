@@ -173,8 +173,8 @@ def failure_of(
     if re.search(_BAD_DATA, text):
         return PipelineFailed(
             f"Step {step!r} failed: {_first_line(text)}",
-            hint="A row of the log does not suit an expression. Correct the expression, or let it "
-            "give null with try_cast, try_divide or a CASE, and run it again",
+            hint="An expression failed on a row of the log. Correct it, or let it return null with "
+            "try_cast, try_divide or a CASE, and run it again",
             by_chance=False,
         )
     hint = "Stored results are intact. Run it again to resume."

@@ -51,11 +51,11 @@ def waits(
     if law.rows and not law.counted:
         parts = [("filtered", law.filtered), ("late", law.late), ("dead", law.dead)]
         parts += [("waiting", law.waiting), ("duplicates", law.duplicates)]
-        told = ", ".join(f"{n:,} {what}" for what, n in parts if n) or "all are tombstones"
+        counts = ", ".join(f"{n:,} {what}" for what, n in parts if n) or "all are tombstones"
         found.append(
             Wait(
                 "nothing counts",
-                f"none of {many(law.rows, 'row')} was counted: {told}",
+                f"none of {many(law.rows, 'row')} was counted: {counts}",
                 _why_not(step, law.filtered, law.late, law.dead),
             )
         )

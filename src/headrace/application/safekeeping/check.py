@@ -49,9 +49,9 @@ def _of_views(db: apsw.Connection, folder: Path) -> Iterator[str]:
         return
     steps = list(db.execute("SELECT name, reached, law FROM _headrace_step"))
     for name, reached, law in steps:
-        told = Law(**json.loads(str(law)))
-        if not told.holds:
-            yield f"step {name!r} cannot account for every row: {told}"
+        account = Law(**json.loads(str(law)))
+        if not account.holds:
+            yield f"step {name!r} cannot account for every row: {account}"
         yield from _ahead(str(name), str(reached), folder)
     last = db.execute("SELECT max(sequence) FROM _headrace_outbox").get
     if last is not None and int(last) >= int(db.execute("SELECT * FROM _headrace_outbox_end").get):

@@ -188,4 +188,4 @@ def _spans(said: Mapping[str, Value]) -> dict[str, timedelta]:
 def _check_used(made: Stream, said: Mapping[str, Value]) -> None:
     """Refuse a span that the query has no use for."""
     for name in unused(made, said):
-        said[name].piece.refuse(f"The query has no use for {name!r}", "Leave it out")
+        said[name].piece.refuse(f"The query does not use {name!r}", "Leave it out")

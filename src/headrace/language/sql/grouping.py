@@ -87,7 +87,7 @@ def _window(select: Select, stream: Stream, table: TableWindow | None) -> tuple[
         enough = names - {WINDOW_START} if isinstance(table.window, Cumulative) else names
         if not enough:
             piece = select.group[0]
-            piece.refuse("The windows in FROM are not grouped by", f"Write {_IN_FROM}, ...")
+            piece.refuse("GROUP BY lacks the window in FROM", f"Write {_IN_FROM}, ...")
         return table.piece, table.window
     if not windows:
         select.group[0].refuse(
@@ -148,7 +148,7 @@ def _check_sessions(table: TableWindow, by: Sequence[_By]) -> None:
     if {one.lower() for one in grouped} != {one.lower() for one in table.keys}:
         keys = f"PARTITION BY {', '.join(grouped)}" if grouped else "no PARTITION BY"
         table.piece.refuse(
-            "Sessions are found for each key of GROUP BY, and these are of another",
+            "Sessions are per key, so PARTITION BY and GROUP BY must name the same keys",
             f"Write {name}(TABLE stream {keys}, ...) for this GROUP BY",
         )
 
@@ -204,7 +204,9 @@ def _key(piece: Piece, select: Select, stream: Stream) -> tuple[str, Item]:
     item.piece.check_columns(stream.columns)
     assert item.name is not None
     if item.made.find(exp.AggFunc):
-        piece.refuse(f"{item.piece.text} cannot be in GROUP BY", "It is known when a window ends")
+        piece.refuse(
+            f"{item.piece.text} cannot be in GROUP BY", "Its value is known at the window's end"
+        )
     derived = item.piece.name != item.name
     if derived and item.name.lower() in {column.lower() for column in stream.columns}:
         item.piece.refuse(

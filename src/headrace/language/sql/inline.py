@@ -83,6 +83,6 @@ def sql(
         )
     for name in unused(made, spans):
         raise InvalidPipeline(
-            f"The query has no use for {name!r}", hint=f"Leave it out of the call. See {where}"
+            f"The query does not use {name!r}", hint=f"Leave it out of the call. See {where}"
         )
     return made

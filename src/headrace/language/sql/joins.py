@@ -97,7 +97,7 @@ def _check_relations(relations: Sequence[Relation]) -> None:
         is_table, of_tables = (isinstance(r.stream, Table) for r in (one, relations[0]))
         if number and one.as_of is None and is_table and not of_tables:
             one.piece.refuse(
-                "The row of a table that belongs to an event depends on the time",
+                "A table has versions, and the join does not say of which time",
                 f"Write {_AS_OF}",
             )
         if one.as_of is not None and (not number or not is_table or of_tables):

@@ -86,7 +86,7 @@ def chosen(
     for piece, n in found:
         if n is None:
             piece.refuse(
-                f"{piece.text!r} would filter what is left of each key",
+                f"{piece.text!r} would filter rows after they are ranked",
                 "Filter the rows in the subquery, or publish the result and filter that",
             )
     with declared_at(select.whole.where):
@@ -105,7 +105,7 @@ def _top(select: Select, numbered: Ranked, of: Aggregation, n: int) -> Stream:
         )
     if not live and not window >= set(of.window.key) and WINDOW_START not in of.window.key[1:]:
         numbered.over.refuse(
-            "A ranking is one of each window", f"Write PARTITION BY {', '.join(_in_order(of))}, ..."
+            "A ranking is per window", f"Write PARTITION BY {', '.join(_in_order(of))}, ..."
         )
     if not numbered.descending:
         numbered.over.refuse(

@@ -82,7 +82,7 @@ def _event_time(
 ) -> str:
     given = said.pop("event_time", None)
     if given is not None and columns.event_time is not None:
-        given.piece.refuse("WATERMARK says the event time already", "Leave one of them out")
+        given.piece.refuse("WATERMARK already names the event time", "Leave one of them out")
     found = columns.event_time if given is None else given.text
     if found is None:
         statement.refuse(

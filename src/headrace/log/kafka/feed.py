@@ -113,7 +113,7 @@ class Feed(PlacedConsumer):
             else:
                 for place, mine in self._positions.assigned.items():
                     if place[0] == row.id and mine.error is None:
-                        mine.error, mine.told = unknown_topic(row.name), False
+                        mine.error, mine.raised = unknown_topic(row.name), False
 
     def _read_more(self, row: TopicRow, known: int) -> None:
         """Start to read new partitions."""
@@ -174,7 +174,7 @@ class Feed(PlacedConsumer):
             for place, mine in reading.items():
                 end = ends[place]
                 if isinstance(end, HeadraceError):
-                    mine.error, mine.told = end, False
+                    mine.error, mine.raised = end, False
                     continue
                 waiting += len(_cursor(mine).waiting)
                 if _cursor(mine).fetched < end[0]:
@@ -202,7 +202,7 @@ class Feed(PlacedConsumer):
                 mine.error = out_of_range(
                     cursor.topic.name, cursor.partition, cursor.fetched, *held
                 )
-                mine.told = False
+                mine.raised = False
             else:
                 cursor.sought = True  # the offset does exist
             return

@@ -1,4 +1,4 @@
-"""Publishes what a step with state comes to, and the rows that its function failed for."""
+"""Publishes the output of a stateful step, and the rows that its function failed for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.store.outbox import put
 
 
 class OutcomeKeeper(Keeper):
-    """Publishes the outcome of a step with state."""
+    """Publishes the outcome of a stateful step."""
 
     def __init__(self, stored: Stored) -> None:
         step = stored.step
@@ -33,7 +33,7 @@ class OutcomeKeeper(Keeper):
         self._appended = lru_cache(maxsize=10_000)(stored.log.commit_time)
 
     def store(self, db: apsw.Connection, batch: StepBatch[Outcome], passage: Passage) -> Law:
-        """Publish the output. What failed was counted when it came, and is a dead letter now."""
+        """Publish the output. Failed rows were counted on arrival, and are dead letters now."""
         outcome = batch.payload
         for some in outcome.slices():
             put(db, self._topic, some)
@@ -42,9 +42,9 @@ class OutcomeKeeper(Keeper):
         return Law(counted=outcome.taken - failed, dead=failed, pairs=-failed)
 
     def _store_failed(self, db: apsw.Connection, outcome: Outcome) -> int:
-        """Publish what failed as dead letters; returns how many rows of the log are among them.
+        """Publish failures as dead letters; returns the number of rows of the log among them.
 
-        A timer that failed is told of as well, and has no place in the log.
+        A failed timer is published too, without a position in the log.
         """
         failed = 0
         for some in outcome.failed_slices():

@@ -100,7 +100,7 @@ def top(aggregation: Aggregation, n: int, *, by: str, within: str | Sequence[str
     """
     where = caller()
     if n < 1:
-        raise InvalidPipeline(f"There is no top {n!r}", hint=f"Use an integer from 1. See {where}")
+        raise InvalidPipeline(f"n cannot be {n!r}", hint=f"Use 1 or more. See {where}")
     names = tuple(name for name, _ in aggregation.aggregates)
     _check_known(by, names, "not an aggregate", where)
     chosen = (within,) if isinstance(within, str) else tuple(within)

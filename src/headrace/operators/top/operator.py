@@ -1,4 +1,4 @@
-"""The top N explained. All but the ranking comes from its aggregation."""
+"""The top N explained. Everything except the ranking comes from its aggregation."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 `average`, `sum` of floating-point numbers, `quantile` and `expression` depend in their last
 digits on the order in which Spark adds up, and `approx_top` does once it has to estimate. All
-others are the same however the work is cut.
+others are the same for any batches and partitions.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Aggregate:
         return [self.kind, self.of, self.parameter, *more]
 
     def error(self, rows: int) -> int:
-        """The largest error of a count of `approx_top` over so many values."""
+        """The largest error of a count of `approx_top` over this many values."""
         return math.floor(self.error_per_row * rows)
 
     @property
     def error_per_row(self) -> float:
-        """Of DataSketches' frequent items: 3.5 over the size of the map, which is a power of two.
+        """The error bound of DataSketches' frequent items: 3.5 over the size of the map.
 
-        Spark makes the map so large that three quarters of it hold what is to be tracked.
+        Spark chooses a power of two so that three quarters of the map hold the tracked values.
         """
         assert self.tracked is not None
         bits = (math.ceil(self.tracked / 0.75) - 1).bit_length()
@@ -88,13 +88,13 @@ def max(of: str) -> Aggregate:
 
 @declaration
 def distinct(of: str) -> Aggregate:
-    """The number of different values, exactly. The state holds every one of them."""
+    """The number of distinct values, exactly. The state holds every one of them."""
     return Aggregate("distinct", of)
 
 
 @declaration
 def approx_distinct(of: str, *, error: float = 0.02) -> Aggregate:
-    """The number of different values, within a relative standard `error`, in bounded state."""
+    """The number of distinct values, within a relative standard `error`, in bounded state."""
     if not 0.001 <= error <= 0.3:
         raise InvalidPipeline(f"An error of {error} is not between 0.001 and 0.3")
     return Aggregate("approx_distinct", of, error)
@@ -102,15 +102,15 @@ def approx_distinct(of: str, *, error: float = 0.02) -> Aggregate:
 
 @declaration
 def approx_top(of: str, n: int, *, tracked: int = 1_000) -> Aggregate:
-    """The `n` commonest values with their counts, in bounded state: an array of structs.
+    """The `n` most frequent values with their counts, in bounded state: an array of structs.
 
-    Each has the `item`, its `count`, and the `error` by which that count may be too high. With no
-    more than `tracked` different values in a window, counts are exact.
+    Each has the `item`, its `count`, and the `error` by which that count may be too high. With at
+    most `tracked` distinct values in a window, counts are exact.
     """
     if type(n) is not int or type(tracked) is not int or not 1 <= n <= tracked <= 1_000_000:
         raise InvalidPipeline(
-            f"The top {n!r} of {tracked!r} values cannot be had",
-            hint="Use whole numbers, track at least as many as you ask for, and at most a million",
+            f"approx_top() cannot keep a top {n!r} with tracked={tracked!r}",
+            hint="Use whole numbers: n from 1 up to tracked, and tracked up to a million",
         )
     return Aggregate("approx_top", of, n, tracked)
 
@@ -120,7 +120,8 @@ def quantile(of: str, fraction: float) -> Aggregate:
     """The value that `fraction` of the values do not exceed, approximately."""
     if not 0 <= fraction <= 1:
         raise InvalidPipeline(
-            f"A quantile of {fraction} is not between 0 and 1", hint="Choose 0.95 for the 95th"
+            f"A quantile of {fraction} is not between 0 and 1",
+            hint="Use 0.95 for the 95th percentile",
         )
     return Aggregate("quantile", of, fraction)
 
@@ -139,5 +140,5 @@ def last(of: str) -> Aggregate:
 
 @declaration
 def expression(sql: str) -> Aggregate:
-    """Any aggregate that Spark SQL has. Whether replays are identical depends on it."""
+    """Any aggregate of Spark SQL. It decides whether a replay gives the same result."""
     return Aggregate("expression", sql)

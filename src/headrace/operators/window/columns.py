@@ -1,4 +1,4 @@
-"""Windows in Spark: which ones a row is in, and a state that Spark forgets when they are closed."""
+"""Windows in Spark: the windows of each row, and state that Spark evicts when they close."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from headrace.plan.watermark import HELD, PANE, grid_ends
 def window_ends(window: AnyWindow) -> list[Column]:
     """The ends of the windows that a row may be in, the latest first, in microseconds.
 
-    Spark's own `window` computes each start and end from the time anew, and makes a struct of them,
-    which its fast aggregation cannot take as a key.
+    Spark's own `window` computes each start and end separately, and makes a struct of them, which
+    its fast aggregation cannot take as a key.
     """
     time = F.unix_micros(metadata.TIME)
     if isinstance(window, Cumulative):
         size, offset = F.lit(micros(window.size)), F.lit(micros(window.offset))
         until = time - F.pmod(time - offset, size) + size
-        # A window of the next beginning would not hold the row: its end is put where none is.
+        # A window of the next start does not hold the row: it gets an end that no window has.
         ends = grid_ends(window.size, window.step, window.offset)
         return [F.when(end <= until, end).otherwise(time) for end in ends]
     if not isinstance(window, Window):
@@ -44,16 +44,15 @@ def window_columns(window: AnyWindow, end: Column) -> tuple[Column, Column]:
 _MOMENT = "_moment"
 
 Aggregates = Callable[[Callable[[Column], Column]], list[Column]]
-"""The aggregates of a step under their names, given what to do to what Spark aggregates of each."""
+"""The named aggregates of a step, given a function that wraps each Spark aggregate."""
 
 
 def slide(held: DataFrame, step: Aggregation, made: Aggregates, since: int) -> DataFrame:
-    """The sliding windows of all held rows, but for those with nothing new since a commit.
+    """The sliding windows of all held rows that have new rows since a commit.
 
-    Spark's state holds the rows of each key in overlapping panes of twice the size, one beginning
-    every size. So for each row there is one pane, the one that it is in the second half of, which
-    holds all of its window. What has changed in a batch is then an ordinary window function over
-    the panes' rows.
+    Spark's state holds the rows of each key in overlapping panes of twice the size, one starting
+    every size. So the pane that has a row in its second half holds all of the row's window. The
+    changes of a batch are then an ordinary window function over the panes' rows.
     """
     assert isinstance(step.window, Sliding)
     size = micros(step.window.size)
@@ -72,7 +71,7 @@ def slide(held: DataFrame, step: Aggregation, made: Aggregates, since: int) -> D
         F.count(F.lit(1)).over(same).alias(metadata.ROWS),
         F.row_number().over(same.orderBy(_MOMENT)).alias("_number"),
     )
-    # Rows of one key and moment have one window. In the first half of a pane it is not whole.
+    # Rows of one key and moment share a window. In the first half of a pane it is incomplete.
     mine = (F.col("_number") == 1) & (F.col(_MOMENT) >= F.col(PANE) - F.lit(size))
     return results.where(mine & (F.col(metadata.REVISION) > since)).select(
         *keys,

@@ -36,7 +36,7 @@ Emit = Literal["updates", "final"]
 
 @dataclass(frozen=True)
 class Aggregation(Unary):
-    """Rows counted by key and window. `late` is the stream of those that came too late."""
+    """Rows counted by key and window. `late` is the stream of rows that were too late."""
 
     by: tuple[str, ...]
     window: AnyWindow
@@ -129,9 +129,9 @@ def aggregate(
 ) -> Aggregation:
     """The rows of a stream, aggregated by key and window of event time.
 
-    `emit` says what a reader gets to see: `updates`, each with a revision, from the first row of
-    a window on, or the `final` result once, when nothing can change it any more. With `rollup`,
-    `cube` or `grouping_sets` in `by`, the key has the column `grouping_id` too.
+    `emit` selects what readers see: `updates`, each with a revision, from the first row of a window
+    on, or the `final` result once, when nothing can change it any more. With `rollup`, `cube` or
+    `grouping_sets` in `by`, the key has the column `grouping_id` too.
     """
     where = caller()
     stream, keys = grouped(stream, by, aggregates, where)

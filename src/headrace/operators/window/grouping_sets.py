@@ -1,7 +1,7 @@
 """Grouping sets: each row is counted once for each set of keys, and keys outside of it are null.
 
-They are an `explode` before the aggregation, so they need nothing of an engine, and the law counts
-the rows that they add.
+They are an `explode` before the aggregation, so they need no engine of their own, and the law
+counts the rows that they add.
 """
 
 from __future__ import annotations

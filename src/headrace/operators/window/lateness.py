@@ -1,4 +1,4 @@
-"""Late events of windows in whole columns, without Spark: for rows that nothing has changed yet."""
+"""Late events of windows in whole columns, without Spark, for rows that no step has changed."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ LATE_FIELDS = [
     pa.field("watermark", _MOMENT),
     pa.field("late_by", pa.float64()),
 ]
-"""The columns of a late row beside its own."""
+"""The columns that a late row has in addition to its own."""
 
 
 def closing_of(window: AnyWindow, after: timedelta) -> Closing:
-    """The rule that closes a window so long after its end."""
+    """The rule that closes a window this long after its end."""
     patience = micros(after)
     if isinstance(window, Window):
         size, every, offset = map(micros, (window.size, window.every, window.offset))
         return Closing(size, every, offset, patience)
     if isinstance(window, Cumulative):
-        # A row is too late for one of its windows if it is for the shortest.
+        # A row is too late for one of its windows if it is too late for the shortest.
         shortest = micros(window.step)
         return Closing(shortest, shortest, micros(window.offset) % shortest, patience)
-    # A row has one window of its own, which ends so long after it.
+    # A row has its own window, with an end at a fixed distance from the row.
     (end,) = window.ends(0)
     return Closing.after(patience + end)
 
 
 def late_pairs(candidates: pa.Table, step: Aggregation, time: str, schema: pa.Schema) -> pa.Table:
-    """The late pairs of rows that go into the windows as they are."""
+    """The late pairs of row and window, for rows that reach the window unchanged."""
     patience = micros(step.patience)
     delay = micros(step.lateness.delay)
     times = candidates.column(time).cast(pa.int64()).to_numpy()
@@ -60,7 +60,7 @@ def late_pairs(candidates: pa.Table, step: Aggregation, time: str, schema: pa.Sc
 
 
 def _window_ends(window: AnyWindow, times: Moments) -> Iterator[tuple[Moments, Mask]]:
-    """The ends of the windows that moments may be in, and for which of them that is so."""
+    """The ends of the windows that moments may be in, and a mask of the moments in them."""
     if isinstance(window, Cumulative):
         size, step, offset = map(micros, (window.size, window.step, window.offset))
         starts = (times - offset) // size * size + offset

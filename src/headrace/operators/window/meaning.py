@@ -1,4 +1,4 @@
-"""Windowed aggregation in plain Python, one row after the other."""
+"""Windowed aggregation in plain Python, row by row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PaneKey = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Counted:
-    """A row that came in time, where it stands in the log, and the watermark that it met."""
+    """A row that was not late, its position in the log, and the watermark that it met."""
 
     moment: int
     commit: int
@@ -52,7 +52,7 @@ class Pane:
 
     @property
     def amended(self) -> bool:
-        """True if a row came after the window had fired."""
+        """True if a row arrived after the window had fired."""
         return any(row.watermark is not None and self.end <= row.watermark for row in self.rows)
 
     def result(self, aggregates: Iterable[tuple[str, Aggregate]]) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Meaning(Fates):
     counted: int = 0
 
     def final(self, aggregation: Aggregation, frontier: int | None) -> dict[PaneKey, Pane]:
-        """The panes that nothing can change once the frontier has come so far."""
+        """The panes that are final at a frontier."""
         closed = micros(aggregation.patience) + micros(aggregation.window.settles)
         return {
             key: pane
@@ -113,7 +113,7 @@ def meaning(aggregation: Aggregation, events: Iterable[Event]) -> Meaning:
 
 
 def _panes(window: AnyWindow, rows: dict[int, list[Counted]]) -> Iterator[Pane]:
-    """The windows of one key, from its rows by the end of each one's own window."""
+    """The windows of one key, from its rows by the end of each row's own window."""
     match window:
         case Sliding():
             every = [row for held in rows.values() for row in held]

@@ -1,4 +1,4 @@
-"""Windowed aggregation in words: what it holds, when a row is late, and where it can run."""
+"""Windowed aggregation explained: its state, its lateness rule, and where it can run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class WindowOperator(Operator[Aggregation]):
         made = ", ".join(f"{name} = {_text(aggregate)}" for name, aggregate in stream.aggregates)
         held, patience = span(stream.patience + window.settles), span(stream.patience)
         delay, grace, end = span(lateness.delay), span(lateness.grace), window.end_called
-        emits = f"from the first row on; on time {delay} after {end}, then amended"
+        emits = f"from the first row on; on time {delay} after {end}, then corrected"
         if stream.emit == "final":
             emits = f"once, when nothing can change any more: {held} after {end}"
         return [
@@ -59,10 +59,10 @@ class WindowOperator(Operator[Aggregation]):
             ("window", str(window)),
             (
                 "lateness",
-                f"a delay of {delay} and a grace of {grace}: the watermark is {now} less {delay}",
+                f"a delay of {delay} and a grace of {grace}: the watermark is {now} minus {delay}",
             ),
             ("holds", f"each {listed(stream.by)} and window, until {now} is {held} after {end}"),
-            ("late", f"is a row that comes when {now} is {patience} after {end}"),
+            ("late", f"a row that arrives when {now} is {patience} or more after {end}"),
             ("emits", emits),
         ]
 
@@ -73,11 +73,9 @@ class WindowOperator(Operator[Aggregation]):
     def needs_commits(self, stream: Aggregation) -> str | None:
         rules = {source.topic.settings.frontier for source in sources(stream)}
         if isinstance(stream.window, Sliding):
-            return (
-                "a sliding window's rows are judged one by one, and Spark's watermark goes by panes"
-            )
+            return "lateness in a sliding window depends on the row, and Spark's watermark on panes"
         if isinstance(stream.window, Session) and rules == {"arrival"}:
-            return "a session is judged by the batch, and not by the arrival of its rows"
+            return "the batch, and not arrival, decides which rows are late for a session"
         return None
 
     def refuses_real_time(self, stream: Aggregation) -> Refusal | None:
@@ -89,12 +87,11 @@ class WindowOperator(Operator[Aggregation]):
             )
         if stream.emit == "final":
             return Refusal(
-                "its windows are emitted when they are final, and no row comes that would say so",
+                "it emits a window when it is final, and no row arrives then",
                 IN_BATCHES,
             )
         return Refusal(
-            "a window that has come to its end is emitted once more, and no row comes that would "
-            "say so",
+            "it emits a window when the watermark passes its end, and no row arrives then",
             f"{USE_ALERTS}. {IN_BATCHES}",
         )
 
@@ -128,7 +125,7 @@ def published_panes(output: Output, emit: str) -> str:
             found = f"early panes every {output.early:,} rows, on-time and late ones"
         case _:
             found = f"early panes every {span(output.early)} at most, on-time and late ones"
-    return found + (", each after taking back the one before," if output.retractions else "")
+    return found + (", each after a retraction of the last one," if output.retractions else "")
 
 
 def _text(aggregate: Aggregate) -> str:

@@ -1,7 +1,7 @@
-"""Partial aggregates, which can be merged: those of sessions.
+"""Partial aggregates that can be merged, for sessions.
 
-A session grows, and two become one. So its aggregates are kept as parts from which both the result
-and the parts of a larger session can be made, by Spark's own functions again.
+A session grows, and two sessions merge. So its aggregates are stored as parts, from which Spark's
+own functions make both the result and the parts of a larger session.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from headrace.plan import metadata
 
 @dataclass(frozen=True)
 class Partial:
-    """One aggregate: its parts over rows, the parts of several together, and its result.
+    """One aggregate: its parts over rows, the merged parts of several, and its result.
 
-    Merged parts and the result go by the names of the parts.
+    Merged parts and the result are expressions over the names of the parts.
     """
 
     names: tuple[str, ...]
@@ -43,7 +43,7 @@ class Partial:
 def partial_of(
     number: int, made: Aggregate, of: Column | None, kind: DataType, where: Where
 ) -> Partial:
-    """The `number`-th aggregate of a step, of a column of that type, in parts."""
+    """The parts of the `number`-th aggregate of a step, over a column of that type."""
     one, two = f"_{number}a", f"_{number}b"
     a, b = F.col(one), F.col(two)
     if of is None:
@@ -83,13 +83,13 @@ def partial_of(
             )
         case _:
             raise InvalidPipeline(
-                f"{made.of!r} over a session cannot be put together when two sessions become one",
+                f"{made.of!r} cannot be merged when two sessions merge",
                 hint=f"Use the aggregates of headrace, such as sum() or distinct(). See {where}",
             )
 
 
 def _precision(made: Aggregate) -> int:
-    """Hash bits of a sketch that keeps within an error."""
+    """Hash bits of a sketch with at most this error."""
     assert made.parameter is not None
     return min(21, max(4, math.ceil(2 * math.log2(1.04 / made.parameter))))
 
@@ -103,7 +103,7 @@ def _order() -> Column:
 
 
 def _plain(kind: DataType) -> bool:
-    """True if the store can keep lists of it as they are."""
+    """True if the store can keep lists of this type unchanged."""
     if isinstance(kind, DecimalType):
         return False
     return isinstance(kind, StringType | IntegralType | FractionalType | BooleanType)

@@ -11,14 +11,14 @@ from headrace.plan.batch import Payload, Shapes
 
 @dataclass(frozen=True)
 class PaneShapes(Shapes):
-    """The columns of panes, and of sessions in parts if there are any."""
+    """The columns of panes, and of partial sessions if there are any."""
 
     sessions: pa.Schema | None = None
 
 
 @dataclass(frozen=True)
 class Regrouped:
-    """The sessions that the rows of a batch are in, as parts, and those they were made of."""
+    """The sessions of a batch's rows, as parts, and the sessions that they replace."""
 
     parts: pa.Table
     replaced: pa.Table
@@ -26,7 +26,7 @@ class Regrouped:
 
 @dataclass(frozen=True)
 class Panes(Payload):
-    """The panes that a batch has changed, each as it is now."""
+    """The current values of the panes that a batch has changed."""
 
     rows: pa.Table
     sessions: Regrouped | None = None

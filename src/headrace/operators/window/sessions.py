@@ -1,8 +1,8 @@
-"""Sessions in Spark: those of a batch by itself, merged with the open ones of the store.
+"""Sessions in Spark: those of a batch, merged with the open ones of the store.
 
-Spark has sessions, but shows nothing of them before they are final. So a batch's rows are put into
-sessions by Spark, in parts (`partials`), and the parts of sessions that overlap, with those
-that a sink has kept from earlier batches, are put together by Spark again. Spark keeps no state.
+Spark has sessions, but does not emit them before they are final. So Spark puts the rows of a batch
+into sessions, in parts (`partials`), and then merges the parts of overlapping sessions, including
+those that the store has from earlier batches. Spark keeps no state.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ GROUP = "_group"
 
 @dataclass(frozen=True)
 class Sessions:
-    """The sessions of a step: `types` are those of its results."""
+    """The sessions of a step. `types` are those of its results."""
 
     step: Aggregation
     partials: tuple[Partial, ...]
     types: StructType
 
     def of_rows(self, rows: DataFrame) -> DataFrame:
-        """The sessions of some rows by themselves, in parts."""
+        """The sessions of some rows alone, in parts."""
         assert isinstance(self.step.window, Session)
         gap = micros(self.step.window.gap)
-        # Spark's sessions are one if they touch, ours if they overlap.
+        # Spark merges sessions that touch; headrace only those that overlap.
         window = F.session_window(metadata.TIME, f"{gap - 1} microseconds")
         found = rows.groupBy(window, *self._keys()).agg(
             *(
@@ -97,14 +97,14 @@ class Sessions:
 
 
 def grouped(sessions: pa.Table, by: tuple[str, ...]) -> pa.Table:
-    """Sessions with the number of their group: those of one key that overlap have the same."""
+    """Sessions with the number of their group: overlapping sessions of a key have the same."""
     key = _codes(sessions, by)
     start, end = (
         sessions.column(name).cast(pa.int64()).to_numpy() for name in (WINDOW_START, WINDOW_END)
     )
     order = np.lexsort((start, key))
     key, start = key[order], start[order]
-    # The latest end so far, in each key: ends as ranks, so that a key is a step that none exceeds.
+    # The latest end so far in each key. Ends are ranks, so a key's offset exceeds any rank.
     ends, rank = np.unique(end[order], return_inverse=True)
     latest = np.maximum.accumulate(key * len(ends) + rank) - key * len(ends)
     apart = np.ones(len(order), np.bool_)
@@ -115,7 +115,7 @@ def grouped(sessions: pa.Table, by: tuple[str, ...]) -> pa.Table:
 
 
 def _codes(table: pa.Table, columns: tuple[str, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """A number for each row, the same where all of the columns are."""
+    """A code for each row, equal where all of the columns are equal."""
     codes = np.zeros(table.num_rows, np.int64)
     for name in columns:
         column = table.column(name).combine_chunks().dictionary_encode("encode")

@@ -34,7 +34,7 @@ Over = Callable[[Column], Column]
 
 
 class WindowPlan(StreamPlan):
-    """An aggregation by key and window. Spark keeps the state, but for that of sessions."""
+    """An aggregation by key and window. Spark keeps the state, except for sessions."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -60,7 +60,7 @@ class WindowPlan(StreamPlan):
         return "update" if self.sessions is None else "append"
 
     def streamed(self, compiler: Compiler) -> DataFrame:
-        """The aggregation as far as Spark keeps state for it: what has changed, in update mode."""
+        """The part of the aggregation with state in Spark: changed panes, in update mode."""
         step, pairs = self._step, self._pairs(compiler)
         if compiler.judged and (not compiler.cleared or step.window.per_row != 1):
             if not compiler.numbered:
@@ -77,13 +77,13 @@ class WindowPlan(StreamPlan):
     def results(self, batch: DataFrame, sink: Sink, revision: int | None) -> Panes:
         if self.sessions is not None:
             return self._merged(self.sessions, batch, sink, revision)
-        # A window with nothing new since the last batch may be left out.
+        # A window without new rows since the last batch may be left out.
         since = min(position.commit for position in sink.reached.values())
         made = self._panes_since(batch, since)
         return Panes(metadata.revised(made.toArrow().cast(self.shapes.rows), revision))
 
     def late(self, compiler: Compiler) -> DataFrame:
-        """The late pairs of row and window, with the watermark and by how much."""
+        """The late pairs of row and window, with the watermark and the seconds of lateness."""
         step, lateness = self._step, self._step.lateness
         return (
             self._pairs(compiler)
@@ -105,7 +105,7 @@ class WindowPlan(StreamPlan):
     def _merged(
         self, sessions: Sessions, batch: DataFrame, sink: Sink, revision: int | None
     ) -> Panes:
-        """The sessions of a batch, merged with the open ones of the store that they overlap."""
+        """The sessions of a batch, merged with the open sessions of the store that they overlap."""
         assert isinstance(self.shapes, PaneShapes)
         assert self.shapes.sessions is not None
         found = sessions.of_rows(batch).toArrow().cast(self.shapes.sessions)
@@ -157,14 +157,14 @@ class WindowPlan(StreamPlan):
         )
 
     def _panes_since(self, streamed: DataFrame, since: int) -> DataFrame:
-        """The panes of a batch; those with nothing new since a commit may be missing."""
+        """The panes of a batch; those without new rows since a commit may be missing."""
         if not isinstance(self._step.window, Sliding):
             return streamed
         made = partial(_aggregates, self._step)
         return checked(self._step.where, slide, streamed, self._step, made, since)
 
     def _sessions(self, compiler: Compiler) -> Sessions:
-        """The sessions of the rows that are streamed."""
+        """The sessions of the streamed rows."""
         step, rows = self._step, self.streamed(compiler)
         taken = [F.lit(1) if made.of is None else column(made.of, step.where)
                  for _, made in step.aggregates]  # fmt: skip
@@ -227,7 +227,7 @@ def _aggregate(made: Aggregate, where: Where, over: Over) -> Column:
 
 
 def approx_top(made: Aggregate, of: Column, over: Callable[[Column], Column]) -> Column:
-    """All that is tracked, put in order, so that what is exact is the same every time."""
+    """All tracked values in a fixed order, so that exact counts are the same every time."""
     tracked = F.lit(made.tracked)
     found = over(F.call_function("approx_top_k", of, tracked, tracked))
     there = F.filter(found, lambda one: one["item"].isNotNull())

@@ -1,4 +1,4 @@
-"""The panes of an aggregation in the store: its view, what is published, and its open sessions."""
+"""The panes of an aggregation in the store: its view, its outputs, and its open sessions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from headrace.store.sqlite.values import (
 
 
 class OpenSessions:
-    """Open sessions by key and start. What can change no more is not among them."""
+    """Open sessions by key and start. Sessions that cannot change any more are removed."""
 
     def __init__(self, step: Step, schema: pa.Schema) -> None:
         assert isinstance(step.computed, Aggregation)
@@ -45,7 +45,7 @@ class OpenSessions:
         self._by = " AND ".join(f"o.{quoted(k)} IS n.{quoted(k)}" for k in step.computed.by)
 
     def create(self, db: apsw.Connection) -> None:
-        """Make the table."""
+        """Create the table."""
         create_table(db, self._name, self.schema, self._key, rowid=True)
         db.execute(f"CREATE INDEX {self._index} ON {self._name} ({WINDOW_END})")
 
@@ -60,7 +60,7 @@ class OpenSessions:
         return table_from(list(rows), self.schema)
 
     def replace(self, db: apsw.Connection, gone: pa.Table, held: pa.Table) -> None:
-        """Put sessions in the place of those that they were made of."""
+        """Replace the merged sessions by the sessions that they became."""
         fill_temporary(db, self._wanted, gone.select([*self._key, WINDOW_END]))
         same = f"{self._by} AND o.{WINDOW_START} = n.{WINDOW_START}"
         db.execute(
@@ -70,13 +70,13 @@ class OpenSessions:
         insert(db, self._name, held)
 
     def forget(self, db: apsw.Connection, closed: int | None) -> None:
-        """Remove the sessions that ended so long ago that nothing can join them."""
+        """Remove the sessions that ended so long ago that no row can join them."""
         if closed is not None:
             db.execute(f"DELETE FROM {self._name} WHERE {WINDOW_END} <= ?", (closed,))
 
 
 class PaneKeeper(Keeper):
-    """Panes in a table, which a reader sees."""
+    """Panes in a table that readers see."""
 
     def __init__(self, stored: Stored) -> None:
         step, shapes = stored.step, stored.shapes
@@ -96,7 +96,7 @@ class PaneKeeper(Keeper):
         self.view_terms = (made.emit, micros(made.lateness.delay), micros(made.lateness.grace))
 
     def _show(self, stored: Stored) -> PaneTable:
-        """The table that a reader sees."""
+        """The table that readers see."""
         return self._table
 
     def create(self, db: apsw.Connection) -> None:
@@ -105,7 +105,7 @@ class PaneKeeper(Keeper):
             self._sessions.create(db)
 
     def enter(self, db: apsw.Connection, frontier: int | None, spoken: Sequence[str]) -> None:
-        """Prepare what is remembered of the outputs, whose policy may have changed."""
+        """Prepare the stored versions of the outputs, whose options may have changed."""
         turn = self._turn(Passage(frontier, frontier), 0)
         self._publisher.enter(db, turn.closed.after, spoken)
 
@@ -131,11 +131,11 @@ class PaneKeeper(Keeper):
             self._publisher.final(db, self._shown.ended(db, *turn.closed.span), turn)
         return Law(counted=counted)
 
-    # Hooks for what is shown instead of the panes
+    # Hooks for subclasses that show something else than the panes
 
     @property
     def _remembers(self) -> bool:
-        """True if panes are compared with what they were before."""
+        """True if panes are compared with their previous values."""
         return self._updates and self._publisher.wanted
 
     def _changed(self, db: apsw.Connection, rows: pa.Table, merged: Merged, turn: Turn) -> None:
@@ -149,12 +149,12 @@ class PaneKeeper(Keeper):
         """Called when all panes of a batch are in the table."""
 
     def _gone(self, db: apsw.Connection, panes: pa.Table, turn: Turn) -> None:
-        """Publish that panes have become part of others."""
+        """Publish retractions of panes that were merged into others."""
         if self._updates:
             self._publisher.retracted(db, panes, turn)
 
     def _turn(self, passage: Passage, now: int) -> Turn:
-        """The windows that the frontier fires and closes on its way."""
+        """The windows that the frontier fires and closes in this batch."""
         aggregation = self._aggregation
         watermark = passage.less(micros(aggregation.lateness.delay))
         settled = micros(aggregation.lateness.grace + aggregation.window.settles)
@@ -163,7 +163,7 @@ class PaneKeeper(Keeper):
     def _replace_sessions(self, db: apsw.Connection, found: Panes, turn: Turn) -> int:
         """Store open sessions and remove merged ones; returns minus the rows of the removed.
 
-        What a session was before it grew stays in the table under its key, and is merged with.
+        A session that grew replaces its earlier version under the same key.
         """
         if self._sessions is None or found.sessions is None:
             return 0

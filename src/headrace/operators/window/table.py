@@ -35,9 +35,9 @@ _ROWS_AT_ONCE = 100_000
 
 @dataclass(frozen=True)
 class Merged:
-    """The effect of a batch: the row before each of its rows, and the rows counted.
+    """The effect of a batch: the previous row of each of its rows, and the rows counted.
 
-    Where there was none before, all of its columns are null.
+    A row without a previous one has nulls.
     """
 
     before: pa.Table | None
@@ -73,14 +73,14 @@ class PaneTable:
         self._match = " AND ".join(f"o.{quoted(k)} IS n.{quoted(k)}" for k in self.key)
 
     def create(self, db: apsw.Connection) -> None:
-        """Make the table, and what a reader sees of it."""
+        """Create the table, and the SQL view that readers see."""
         self._create_table(db)
         if self._step.view is not None and self._is_view:
             db.execute(f"CREATE VIEW {quoted(self._step.view.name)} AS {self._select()}")
 
     @property
     def forgets(self) -> bool:
-        """True if what was published of a window is of no use once the window is closed."""
+        """True if the published versions of a window can be dropped once the window is closed."""
         return True
 
     def _create_table(self, db: apsw.Connection) -> None:
@@ -88,7 +88,7 @@ class PaneTable:
         db.execute(f"CREATE INDEX {self._index} ON {self.name} ({WINDOW_END})")
 
     def merge(self, db: apsw.Connection, rows: pa.Table, *, remember: bool) -> Merged:
-        """Put panes in the place of those with the same key."""
+        """Insert panes, or replace those with the same key."""
         counted = pc.sum(rows.column(metadata.ROWS)).as_py()
         known = self._may_be_known(db, rows)
         insert(db, self.name, rows.filter(pa.array(~known)))
@@ -112,10 +112,10 @@ class PaneTable:
         return Merged(before, counted)
 
     def _may_be_known(self, db: apsw.Connection, rows: pa.Table) -> np.ndarray[Any, Any]:
-        """For each pane, whether one of its key may be there: none is of a window after the last.
+        """For each pane, true if its key may already be in the table.
 
-        Most are of newer windows while a pipeline catches up, and to put those in is all there is
-        to do. A session may end after all others and be there nevertheless.
+        A pane of a window after the last stored one is new. While a pipeline catches up, most panes
+        are, and only have to be inserted. A session grows, so it may be stored with any end.
         """
         if self._grows:
             return np.ones(rows.num_rows, np.bool_)
@@ -127,7 +127,7 @@ class PaneTable:
         return known
 
     def _replace(self, db: apsw.Connection, rows: pa.Table) -> None:
-        # No key is equal to null, so those rows are replaced by hand.
+        # Null keys never conflict in SQL, so these rows are deleted first.
         if any(rows.column(name).null_count for name in self.key):
             nulls = " OR ".join(f"n.{quoted(k)} IS NULL" for k in self.key)
             db.execute(
@@ -143,30 +143,30 @@ class PaneTable:
         )
 
     def _no_rows(self, count: int) -> pa.Table:
-        """As many rows of nothing but nulls."""
+        """Rows of nulls only."""
         nulls = [pa.nulls(count, field.type) for field in self.schema]
         return pa.Table.from_arrays(nulls, schema=self.schema)
 
     def remove(self, db: apsw.Connection, keys: pa.Table) -> pa.Table:
-        """Take panes away by key; returns them as they were."""
+        """Remove panes by key; returns them."""
         where = " AND ".join(f"{quoted(name)} IS ?" for name in self.key)
         delete = f"DELETE FROM {self.name} WHERE {where} RETURNING *"
         found = db.executemany(delete, _keys(keys, self.key))
         return table_from(list(found), self.schema)
 
     def forget(self, db: apsw.Connection, closed: int | None) -> None:
-        """Remove the panes that can change no more: those whose window ended by then."""
+        """Remove the panes that cannot change any more: those whose window ended by then."""
         if closed is not None:
             db.execute(f"DELETE FROM {self.name} WHERE {WINDOW_END} <= ?", (closed,))
 
     def slices(self, rows: pa.Table) -> Iterator[pa.Table]:
-        """Panes in portions that Python can hold as rows, and by key, as the table has them."""
+        """Panes by key, in slices that are small enough to be Python rows."""
         rows = rows.sort_by([(name, "ascending") for name in self._sortable])
         for first in range(0, rows.num_rows, _ROWS_AT_ONCE):
             yield rows.slice(first, _ROWS_AT_ONCE)
 
     def ended(self, db: apsw.Connection, after: int | None, upto: int | None) -> Iterator[pa.Table]:
-        """The panes whose window ended after one moment and up to another."""
+        """The panes whose window ended after one moment, and at or before another."""
         if upto is None:
             return
         rows = db.execute(

@@ -1,7 +1,7 @@
 """Window shapes: tumbling, hopping, cumulative, sliding, session.
 
 Windows on a grid and sessions are half-open: `[start, end)`. A row on a boundary belongs to the
-later one. A sliding window is the last while up to an event, both ends included.
+later one. A sliding window reaches back from an event, both ends included.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.pipeline.time import WINDOW_END, WINDOW_START
 
 _NONE = timedelta(0)
 FOREVER = timedelta(days=365_000)
-"""An expiry for what is never to be forgotten."""
+"""An expiry for totals that are kept for ever."""
 
 
 class _Kind(ABC):
@@ -35,7 +35,7 @@ class _Kind(ABC):
         """The time from start to end; for a session, that of a single event."""
 
     key: ClassVar[tuple[str, ...]] = (WINDOW_START,)
-    """The columns that tell the windows of a key from each other."""
+    """The columns that distinguish the windows of a key."""
 
     def start_of(self, end: Any) -> Any:
         """The start of a window, from its end in microseconds: an int, NumPy's, or a Column."""
@@ -53,7 +53,7 @@ class _Kind(ABC):
 
     end_called: ClassVar[str] = "the end of its window"
     is_shared: ClassVar[bool] = True
-    """False if each event has a window of its own."""
+    """False if each event has its own window."""
 
     @property
     @abstractmethod
@@ -79,13 +79,14 @@ class Window(_Kind):
     def __post_init__(self) -> None:
         if self.size <= timedelta(0) or self.every <= timedelta(0):
             raise InvalidWindow(
-                f"A window needs a size: {format_span(self.size)}, every {format_span(self.every)}"
+                f"A window must be longer than 0s: size {format_span(self.size)}, "
+                f"every {format_span(self.every)}"
             )
         if self.every > self.size:
             raise InvalidWindow(
                 f"Windows of {format_span(self.size)} every {format_span(self.every)} leave gaps "
                 "between them, and rows in a gap would be lost",
-                hint="Let `every` be at most the size",
+                hint="`every` can be at most the size",
             )
         if not timedelta(0) <= self.offset < self.every:
             raise InvalidWindow(
@@ -121,9 +122,9 @@ class Window(_Kind):
 
 @dataclass(frozen=True)
 class Cumulative(_Kind):
-    """Windows that begin together every `size` and end one `step` after the other.
+    """Windows with a common start every `size`, each one `step` longer than the last.
 
-    A row is in the first window that ends after it, and in all longer ones of the same beginning.
+    A row is in the first window that ends after it, and in all longer ones with the same start.
     """
 
     size: timedelta
@@ -134,8 +135,8 @@ class Cumulative(_Kind):
     def __post_init__(self) -> None:
         if self.size <= timedelta(0) or self.step <= timedelta(0) or self.size % self.step:
             raise InvalidWindow(
-                f"Windows cannot grow up to {self.size} by {self.step} at a time",
-                hint="Let the size be a multiple of the step, and both longer than nothing",
+                f"A cumulative window of {self.size} cannot have a step of {self.step}",
+                hint="The size must be a multiple of the step, and both must be positive",
             )
         if not timedelta(0) <= self.offset < self.size:
             raise InvalidWindow(
@@ -157,7 +158,7 @@ class Cumulative(_Kind):
 
     def start_of(self, end: Any) -> Any:
         size = micros(self.size)
-        # Twice, for Spark's remainder of a negative number is negative.
+        # Twice, because Spark's remainder of a negative number is negative.
         return end - 1 - ((end - 1 - micros(self.offset)) % size + size) % size
 
     def ends(self, moment: int) -> list[int]:
@@ -176,7 +177,7 @@ class Cumulative(_Kind):
 class Sliding(_Kind):
     """For each event, the window of that `size` that ends with it. There is no grid.
 
-    Events of one key at the same moment have one window between them.
+    Events of one key at the same moment share a window.
     """
 
     size: timedelta
@@ -185,7 +186,7 @@ class Sliding(_Kind):
 
     def __post_init__(self) -> None:
         if self.size <= timedelta(0):
-            raise InvalidWindow(f"A window needs a size: {self.size}")
+            raise InvalidWindow(f"A window must be longer than 0s: {format_span(self.size)}")
 
     @property
     def length(self) -> timedelta:
@@ -196,7 +197,7 @@ class Sliding(_Kind):
         return ["sliding", micros(self.size)]
 
     def ends(self, moment: int) -> list[int]:
-        """The end of the window that is an event's own."""
+        """The end of the event's own window."""
         return [moment]
 
     def __str__(self) -> str:
@@ -205,9 +206,9 @@ class Sliding(_Kind):
 
 @dataclass(frozen=True)
 class Session(_Kind):
-    """Events of a key that follow each other in less than `gap`.
+    """Events of a key that are less than `gap` apart.
 
-    An event by itself is a session from its moment to `gap` later; sessions that overlap are one.
+    A single event is a session from its event time to `gap` later; overlapping sessions merge.
     """
 
     gap: timedelta
@@ -215,7 +216,7 @@ class Session(_Kind):
 
     def __post_init__(self) -> None:
         if self.gap <= timedelta(0):
-            raise InvalidWindow(f"A session needs a gap: {format_span(self.gap)}")
+            raise InvalidWindow(f"The gap of a session must be positive: {format_span(self.gap)}")
 
     @property
     def length(self) -> timedelta:
@@ -227,22 +228,22 @@ class Session(_Kind):
 
     @property
     def settles(self) -> timedelta:
-        """The gap, once more.
+        """The gap, a second time.
 
-        An event that is just in time by itself may have happened up to `gap` before, and then makes
-        an older session longer.
+        An event that is just on time may have happened up to `gap` before the end, and then extends
+        an older session.
         """
         return self.gap
 
     def ends(self, moment: int) -> list[int]:
-        """The end of the session of an event by itself."""
+        """The end of the session of a single event."""
         return [moment + micros(self.gap)]
 
     def __str__(self) -> str:
         if self.gap >= FOREVER:
-            return "none: totals that go on for ever"
+            return "none: totals are kept for ever"
         gap = format_span(self.gap)
-        return f"a session: rows that follow each other in less than {gap}, and {gap} after"
+        return f"session: rows of a key less than {gap} apart, and {gap} after the last"
 
 
 AnyWindow = Window | Cumulative | Sliding | Session
@@ -250,7 +251,7 @@ AnyWindow = Window | Cumulative | Sliding | Session
 
 @declaration
 def tumbling(size: timedelta, *, offset: timedelta = timedelta(0)) -> Window:
-    """Windows side by side: every row is in exactly one."""
+    """Adjacent windows: every row is in exactly one."""
     return Window(size, size, offset)
 
 
@@ -262,7 +263,7 @@ def hopping(size: timedelta, every: timedelta, *, offset: timedelta = timedelta(
 
 @declaration
 def cumulative(size: timedelta, *, step: timedelta, offset: timedelta = timedelta(0)) -> Cumulative:
-    """Windows that grow: today so far, every hour. The next day begins anew."""
+    """Growing windows: today so far, every hour. The next day starts again."""
     return Cumulative(size, step, offset)
 
 
@@ -274,7 +275,7 @@ def sliding(size: timedelta) -> Sliding:
 
 @declaration
 def session(gap: timedelta) -> Session:
-    """As long as events follow each other in less than `gap`: one visit to a site."""
+    """A window that lasts while events are less than `gap` apart: one visit to a site."""
     return Session(gap)
 
 
@@ -301,7 +302,7 @@ def shown(definition: list[Any]) -> str:
 
 
 class SqlForm(NamedTuple):
-    """A window as a function in SQL: how it is written, and what makes it of its intervals."""
+    """A window function in SQL: its syntax, and the constructor for its intervals."""
 
     text: str
     make: Callable[..., AnyWindow]

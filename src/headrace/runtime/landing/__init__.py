@@ -1,7 +1,7 @@
-"""A broker's topics copied into an embedded log, for what needs more than a broker can tell.
+"""Topics of a broker copied into an embedded log, for steps that need commits.
 
-Joins, lookups as of a time, duplicates and state of the user's own go by commits that order the
-whole log, which Kafka does not have. A landing gives each batch that was read a place in such an
-order, once, so that from there on everything is as on the embedded log: the same operators, the
-same laws, the same answer at every replay.
+Joins, lookups as of a time, deduplication and Python state need commits that order the whole log,
+which Kafka does not have. A landing gives each batch that it reads a place in such an order, once.
+From there on everything works as on the embedded log: the same operators, the same laws, the same
+answer in every replay.
 """

@@ -1,4 +1,4 @@
-"""The landing of one topic: a stream of Spark from a broker into the embedded log."""
+"""The landing of one topic: a Spark stream from a broker into the embedded log."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from headrace.store.outbox import Outbox, put
 from headrace.store.sqlite.database import LANDINGS, Database
 
 Offsets = Mapping[int, int]
-"""The offset that is read next, by partition."""
+"""The next offset to read, by partition."""
 
 
 @dataclass(frozen=True)
 class Landed:
     """The position of the landing of a topic.
 
-    `query` and `batch` say which batch of Spark was the last, and `sequence` under which number the
-    embedded log takes the next rows. Both are stored with `offsets`, and so never apart.
+    `query` and `batch` identify the last batch of Spark, and `sequence` is the number of the next
+    append to the embedded log. They are stored together with `offsets`.
     """
 
     offsets: Offsets
@@ -47,7 +47,7 @@ class Landed:
     dead: int = 0
 
     def has(self, query: str, batch: int) -> bool:
-        """True if a batch was landed already."""
+        """True if a batch has already landed."""
         return self.query == query and batch <= self.batch
 
 
@@ -80,7 +80,7 @@ class LandingTable:
         return Landed(ends, name, int(batch), int(sequence), int(rows), int(dead))
 
     def put(self, db: apsw.Connection, topic: str, landed: Landed) -> None:
-        """Remember it, in a transaction."""
+        """Store it, in a transaction."""
         db.execute(
             f"INSERT OR REPLACE INTO {LANDINGS} VALUES (?, ?, ?, ?, ?, ?, ?)",
             (
@@ -91,12 +91,12 @@ class LandingTable:
 
 
 MAX_ROWS = 200_000
-"""Rows of a batch, which the driver has in its hands at once."""
+"""Rows of a batch, all of which the driver holds in memory."""
 
 
 @dataclass(frozen=True)
 class Into:
-    """Where a landing goes: the embedded log, and what is remembered with the results."""
+    """The target of a landing: the embedded log, and the database with its position."""
 
     log: Log
     database: Database
@@ -104,7 +104,7 @@ class Into:
 
 
 class Landing(Streaming):
-    """Copies one topic, each row once. What does not fit the topic's columns is a dead letter."""
+    """Copies one topic, each row once. Records that do not fit its columns are dead letters."""
 
     def __init__(
         self,
@@ -134,12 +134,12 @@ class Landing(Streaming):
 
     @property
     def landed(self) -> Landed:
-        """How far it is."""
+        """The stored position."""
         with self._into.database.reading() as db:
             return self._table.find(db, self._topic.name)
 
     def lags(self) -> tuple[int, ...]:
-        """How many records of each partition of the broker's are not here yet."""
+        """The number of records of each partition that have not landed yet."""
         name, offsets = self._topic.name, self.landed.offsets
         return tuple(
             state.end - max(state.first, offsets.get(state.partition, 0))
@@ -149,7 +149,7 @@ class Landing(Streaming):
     # Running
 
     def start(self, *, until_caught_up: bool) -> None:
-        """Start in the background, to go on and on, or until what the broker has now is here."""
+        """Start in the background, to run for ever, or until it has caught up with the broker."""
         landed = self.landed
         self._gaps = Gaps(self._broker, self.name, [self._topic.name])
         self._gaps.check(self._reached(landed))
@@ -162,18 +162,18 @@ class Landing(Streaming):
         self._start(write)
 
     def _check_checkpoint(self, landed: Landed) -> None:
-        """Return if it can go on from its checkpoint, or from what was stored without it."""
+        """Check that it can continue from its checkpoint, or from the stored position alone."""
         query = self._checkpoint.query_id
         if query is not None and landed.query in (None, query):
             return
         if self._producer.next_sequence > landed.sequence:
-            # It says which rows these are, and another batch would be taken for the same one.
+            # Only the checkpoint knows the rows of that batch; another batch would be taken for it.
             raise PipelineError(
                 f"The {self.name} was interrupted in the middle of a batch, and its checkpoint in "
                 f"{self._checkpoint.path} is gone",
                 hint="Run the application with --fresh: everything is landed and computed again",
             )
-        # As a stream with a new name it goes on from the offsets that were stored.
+        # A stream with a new id continues from the stored offsets.
         shutil.rmtree(self._checkpoint.path, ignore_errors=True)
 
     def close(self) -> None:
@@ -182,7 +182,7 @@ class Landing(Streaming):
     # A batch
 
     def _decoded(self, landed: Landed) -> DataFrame:
-        """The records of the topic, each with its row, or without if it is none."""
+        """The records of the topic, each with its row, which is null if it does not decode."""
         start = self._reached(landed)[self._topic.name]
         batch_limits, tasks = (
             BatchLimits(self._max_rows),
@@ -201,8 +201,8 @@ class Landing(Streaming):
 
     def _land(self, frame: DataFrame, landed: Landed) -> None:
         self._gaps.check_topics()
-        # In the order of the topic, however many tasks have read it: a batch that is landed again
-        # is cut as it was.
+        # In topic order, whichever tasks have read it, so that a repeated batch is split
+        # in the same places.
         records = frame.toArrow().sort_by([("partition", "ascending"), ("offset", "ascending")])
         parted = part(records, self._topic, self.name)
         sequence = landed.sequence

@@ -1,4 +1,4 @@
-"""All that an application needs copied from a broker, and the log it is then read from."""
+"""The landings of an application, and the log that its steps then read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headrace.store.sqlite.database import Database
 
 
 class Landings(Closing):
-    """The landings of an application, as tasks, and the `log` that they make."""
+    """The landings of an application, as tasks, and the resulting `log`."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Landings(Closing):
         inside = self.log.inside
         self.tasks = []
         self._landings: dict[str, Landing] = {}
-        # Kafka's own tools see how far it is.
+        # so that Kafka's own tools show the progress
         tell = group_of(broker, f"{app}.landing")
         for topic in topics:
             landing = Landing(
@@ -68,34 +68,34 @@ class Landings(Closing):
             self.tasks.append(Task(start, landing.wait, place))
 
     def lags_of(self, reached: Positions) -> dict[str, tuple[int, ...]]:
-        """How many rows of each partition are behind a place here, or not here yet, by topic."""
+        """Rows per partition after a landed position, including those not landed yet, by topic."""
         return {
             topic: tuple(map(sum, zip_longest(here, self._landings[topic].lags(), fillvalue=0)))
             for topic, here in lags_of(self.log, reached).items()
         }
 
     def close(self) -> None:
-        """Stop copying. It goes on from there the next time."""
+        """Stop copying. The next run continues from there."""
         for landing in self._landings.values():
             landing.stop()
         self._stack.close()
 
 
 def landed_log(broker: Log, app: str, topics: Iterable[Topic]) -> LandedLog:
-    """The log that an application's landings make, with these topics of a broker in it."""
+    """The log of an application's landings, with these topics of a broker."""
     inside = open_log(f"file:{landing_of(broker.home, app)}")
     names = [inside.ensure_topic(_landed(topic)).name for topic in topics]
     return LandedLog(inside, broker, names)
 
 
 def _landed(topic: Topic) -> Topic:
-    """A topic as it is kept here. What does not fit its columns was told apart before."""
+    """A topic in the landed log. Records that do not fit its columns were removed before."""
     assert topic.schema is not None
     schema = pa.schema([field.with_nullable(True) for field in topic.schema])
     declared = topic.settings
     settings = TopicSettings(
         retention=declared.retention,
-        # What the broker has taken is not refused here for its size.
+        # No size limit: the broker has already accepted the record.
         max_record_bytes=MAX_RECORD_BYTES,
         skew=declared.skew,
         frontier=declared.frontier,

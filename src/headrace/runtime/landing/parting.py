@@ -1,4 +1,4 @@
-"""Records of a broker told apart: rows of the topic, tombstones among them, and dead letters."""
+"""Sort the records of a broker into rows of the topic (tombstones included) and dead letters."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from headrace.plan.kafka.decode import ROW, UNREADABLE
 NO_VALUE = "no value"
 
 _PART_BYTES = 8 << 20
-"""About what one commit of a landing holds."""
+"""Approximate size of a landing's commit."""
 
 
 @dataclass(frozen=True)
 class Parted:
-    """What a batch of records holds. `tombstones` says which of the rows are any."""
+    """The sorted records of a batch. `tombstones` flags the rows that are tombstones."""
 
     rows: pa.Table
     tombstones: Flags
     dead: pa.Table
 
     def parts(self) -> Iterator[tuple[pa.Table, Flags]]:
-        """The rows in pieces that each fit one commit, cut in the same way whenever it is done.
+        """The rows in pieces that each fit one commit, split in the same places every time.
 
-        They are of as many rows each, and of fewer where some are much larger than others.
+        Pieces have the same number of rows, or fewer if some rows are much larger than others.
         """
         size = max(1, self.rows.nbytes)
         step = max(1, self.rows.num_rows * _PART_BYTES // size)
@@ -46,7 +46,7 @@ class Parted:
 
 
 def part(records: pa.Table, topic: Topic, step: str) -> Parted:
-    """The records of a topic told apart. They have their `key`, `value` and place, and a `row`."""
+    """Sort the records of a topic, which have their `key`, `value`, position and decoded `row`."""
     assert topic.schema is not None
     records = records.combine_chunks()
     deleted = _flags(pc.is_null(records.column("value")))
@@ -77,7 +77,7 @@ def part(records: pa.Table, topic: Topic, step: str) -> Parted:
 
 
 def _keys(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """The keys of tombstones, which have nothing else; null where one is none of the topic's."""
+    """The keys of tombstones; null where the bytes are not a key of the topic."""
     found = []
     for data in column.to_pylist():
         try:

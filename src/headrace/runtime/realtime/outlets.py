@@ -99,8 +99,8 @@ class Outlet:
         made = _key_bytes(given[name], schema.field(name).type)
         if made is None:
             raise self._refusal(
-                f"Spark cannot write {name!r}, the key of {self._topic.name!r}, in the bytes that "
-                f"headrace writes: it is {format_type(schema.field(name).type)}",
+                f"Spark would write {name!r}, the key of {self._topic.name!r}, in other bytes than "
+                f"headrace: it is {format_type(schema.field(name).type)}",
                 f"{_ELSEWHERE}, with another key. In micro-batches it can be written",
             )
         return _or_fail(made, null_key(self._topic).message)

@@ -51,7 +51,7 @@ class TableLetters:
         self._place = place
 
     def tell(self) -> None:
-        """Write letters of all that has come since the last time."""
+        """Write the letters of all records since the last call."""
         name = self._topic.name
         partitions = self._log.topic(name).partitions
         end = Position(0, tuple(state.end for state in partitions))

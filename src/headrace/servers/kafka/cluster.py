@@ -92,7 +92,7 @@ class Cluster:
         *,
         memory: str = "512m",
         only: Collection[int] = (),
-        told: Fetching | None = None,
+        progress: Fetching | None = None,
         say: Say | None = None,
     ) -> ClusterState:
         """Start every node that is not running, and return when all of them answer.
@@ -111,7 +111,7 @@ class Cluster:
                 if node.id not in running and (not only or node.id in only)
             ]
             if missing:
-                path = class_path("kafka", told)
+                path = class_path("kafka", progress)
                 self._folder.write_layout(layout)
                 self._start(layout, missing, path, memory, say)
         return self.state()

@@ -138,11 +138,11 @@ def findings(
 
 def rule_scores(again: Recount, alerts: Sequence[Alert]) -> list[Score]:
     """The scores of the rules in the recount."""
-    told: dict[str, set[str]] = defaultdict(set)
+    flagged: dict[str, set[str]] = defaultdict(set)
     for alert in alerts:
-        told[alert.rule].add(alert.transaction)
+        flagged[alert.rule].add(alert.transaction)
     return [
-        Score(rule, len(told[rule]), len(meant), len(told[rule] & meant))
+        Score(rule, len(flagged[rule]), len(meant), len(flagged[rule] & meant))
         for rule, meant in again.flagged.items()
     ]
 

@@ -48,18 +48,18 @@ class Recount:
 
 @dataclass(frozen=True)
 class Alert:
-    """An alert, and when its transaction (`appended`) and itself (`told`) were in the log."""
+    """An alert, and when its transaction (`appended`) and itself (`alerted`) were in the log."""
 
     id: str
     rule: str
     transaction: str
     appended: int
-    told: int
+    alerted: int
 
     @property
     def latency(self) -> float:
         """Seconds from the transaction in the log to the alert in the log."""
-        return (self.told - self.appended) / 1_000_000
+        return (self.alerted - self.appended) / 1_000_000
 
 
 def recount(folder: Path, topic: str, within: int, delay: int) -> Recount:

@@ -1,1 +1,1 @@
-"""Emission of windows: which changes are published, and as what."""
+"""Emission of windows: the changes that are published, and their kind of pane."""

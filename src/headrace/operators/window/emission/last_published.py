@@ -32,8 +32,8 @@ class LastPublished(PaneTable):
     def enter(self, db: apsw.Connection, closed: int | None, *, spoken: bool) -> None:
         """Create the table if it does not exist.
 
-        In a topic that was `spoken` to without one, every change was told as it came, so what was
-        said last is what the panes are now.
+        A topic that was written to without one (`spoken`) got every change at once, so its last
+        published versions are the current panes.
         """
         if self._exists(db):
             return
@@ -62,7 +62,7 @@ class LastPublished(PaneTable):
         )
 
     def tell(self, db: apsw.Connection, panes: pa.Table, now: int) -> None:
-        """Note that these were published now."""
+        """Record that these were published now."""
         count = panes.num_rows
         rows = pa.Table.from_arrays(
             [*panes.columns, pa.repeat(now, count), pa.repeat(False, count)], schema=self.schema
@@ -70,7 +70,7 @@ class LastPublished(PaneTable):
         self.merge(db, rows, remember=False)
 
     def wait(self, db: apsw.Connection, panes: pa.Table) -> None:
-        """Note that these have changed and wait to be published."""
+        """Record that these have changed and wait to be published."""
         self._ask(db, panes)
         db.execute(
             f"UPDATE {self.name} SET {_WAITING} = 1 WHERE rowid IN "
@@ -80,7 +80,7 @@ class LastPublished(PaneTable):
     def waiting(self, db: apsw.Connection, since: int, end_after: int) -> pa.Table:
         """Some waiting panes of windows that end after a moment, published at `since` or before.
 
-        They are as they are now. There are none only if none are left.
+        The result has their current values, and is empty only if none is left.
         """
         columns = ", ".join(f"n.{quoted(name)}" for name in self._of.schema.names)
         rows = db.execute(

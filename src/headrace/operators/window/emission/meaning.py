@@ -1,7 +1,7 @@
-"""The emission of panes in plain Python, one batch after the other.
+"""The emission of panes in plain Python, batch by batch.
 
-What a pane is does not depend on how the log is cut into batches. What is said of it before its
-window ends does, so that the cuts are given.
+The final value of a pane does not depend on the batches. The panes published before its window
+ends do, so the batches are given.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Said:
-    """A row that is published: a pane as it was then, and why."""
+    """A published row: a pane as it was then, and its kind."""
 
     key: PaneKey
     pane: Pane
@@ -36,25 +36,25 @@ class Said:
 
 
 def published(output: Output, events: Iterable[Event], cuts: Sequence[Cut]) -> list[Said]:
-    """The rows that an output of updates publishes, in order; within a batch there is none."""
+    """The rows that an output of updates publishes, in order, at the end of each batch."""
     aggregation = output.stream
     assert isinstance(aggregation, Aggregation)
     events, delay = list(events), micros(aggregation.lateness.delay)
     found: list[Said] = []
-    told: dict[PaneKey, tuple[Pane, int]] = {}
+    last: dict[PaneKey, tuple[Pane, int]] = {}
     before: Mapping[PaneKey, Pane] = {}
     fired: int | None = None
     for cut in cuts:
         read = [event for event in events if event.commit <= cut.commits[event.topic.name]]
         panes = meaning(aggregation, read).panes
         for key in before.keys() - panes.keys():
-            if key in told:
-                found.append(Said(key, told.pop(key)[0], "retracted"))
+            if key in last:
+                found.append(Said(key, last.pop(key)[0], "retracted"))
         watermark = None if cut.frontier is None else cut.frontier - delay
         for key, pane in panes.items():
             changed = key not in before or before[key].revision != pane.revision
             if watermark is None or pane.end > watermark:
-                due = _due(output, pane, told.get(key), cut.now, changed=changed)
+                due = _due(output, pane, last.get(key), cut.now, changed=changed)
                 why = "early" if due else None
             elif fired is None or pane.end > fired:
                 why = "on time"
@@ -62,16 +62,16 @@ def published(output: Output, events: Iterable[Event], cuts: Sequence[Cut]) -> l
                 why = "late" if changed else None
             if why is None:
                 continue
-            if output.retractions and key in told:
-                found.append(Said(key, told[key][0], "retracted"))
+            if output.retractions and key in last:
+                found.append(Said(key, last[key][0], "retracted"))
             found.append(Said(key, pane, why))
-            told[key] = (pane, cut.now)
+            last[key] = (pane, cut.now)
         before, fired = panes, watermark
     return found
 
 
 def _due(
-    output: Output, pane: Pane, told: tuple[Pane, int] | None, now: int, *, changed: bool
+    output: Output, pane: Pane, last: tuple[Pane, int] | None, now: int, *, changed: bool
 ) -> bool:
     """True if an early pane is due."""
     match output.early:
@@ -80,9 +80,9 @@ def _due(
         case "never":
             return False
         case timedelta() as pause:
-            if told is None:
+            if last is None:
                 return changed
-            return told[0].revision != pane.revision and now - told[1] >= micros(pause)
+            return last[0].revision != pane.revision and now - last[1] >= micros(pause)
         case rows:
-            known = 0 if told is None else len(told[0].rows)
+            known = 0 if last is None else len(last[0].rows)
             return changed and len(pane.rows) - known >= rows

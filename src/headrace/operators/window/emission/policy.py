@@ -66,13 +66,13 @@ class Emission:
 
 
 class SelectiveEmission(Emission):
-    """Publishes as an output asks to, and remembers the last version."""
+    """Publishes according to an output's options, and stores the last published version."""
 
     def __init__(self, output: Output, step: Step, table: PaneTable) -> None:
         super().__init__(output.topic)
         self._output = output
         self._kinds = table.schema
-        self.told = LastPublished(step, output.topic, table)
+        self.published = LastPublished(step, output.topic, table)
 
     def changed(self, db: apsw.Connection, early: pa.Table, late: pa.Table, turn: Turn) -> None:
         match self._output.early:
@@ -85,8 +85,8 @@ class SelectiveEmission(Emission):
         self._say(db, late, "late", turn)
 
     def gone(self, db: apsw.Connection, panes: pa.Table, turn: Turn) -> None:
-        told = self.told.remove(db, panes)
-        super()._say(db, told.select(self._kinds.names), "retracted", turn)
+        published = self.published.remove(db, panes)
+        super()._say(db, published.select(self._kinds.names), "retracted", turn)
 
     def overdue(self, db: apsw.Connection, turn: Turn) -> None:
         """Publish changes that had to wait and are due."""
@@ -94,27 +94,27 @@ class SelectiveEmission(Emission):
             return
         since = turn.now - micros(self._output.early)
         after = NEVER if turn.watermark.after is None else turn.watermark.after
-        while (panes := self.told.waiting(db, since, after)).num_rows:
+        while (panes := self.published.waiting(db, since, after)).num_rows:
             self._say(db, panes, "early", turn)
 
     def forget(self, db: apsw.Connection, turn: Turn) -> None:
         """Forget panes that cannot change again."""
-        self.told.forget(db, turn.closed.after)
+        self.published.forget(db, turn.closed.after)
 
     def _choose(
         self, db: apsw.Connection, panes: pa.Table, rule: int | timedelta, turn: Turn
     ) -> None:
-        """Publish those with enough new rows, or with no publication for long enough."""
+        """Publish panes with enough new rows, or with no publication for long enough."""
         if not panes.num_rows:
             return
-        told = self.told.find(db, panes)
+        published = self.published.find(db, panes)
         if isinstance(rule, timedelta):
-            new = pc.is_null(told.column(metadata.REVISION))
+            new = pc.is_null(published.column(metadata.REVISION))
             self._say(db, panes.filter(new), "early", turn)
-            # Of the rest, those whose time has come are overdue.
-            self.told.wait(db, panes.filter(pc.invert(new)))
+            # The others are published by `overdue` once their time has come.
+            self.published.wait(db, panes.filter(pc.invert(new)))
         else:
-            known = pc.fill_null(told.column(metadata.ROWS), 0)
+            known = pc.fill_null(published.column(metadata.ROWS), 0)
             more = pc.subtract(panes.column(metadata.ROWS), known)
             self._say(db, panes.filter(pc.greater_equal(more, rule)), "early", turn)
 
@@ -122,10 +122,10 @@ class SelectiveEmission(Emission):
         if not panes.num_rows:
             return
         if self._output.retractions:
-            told = self.told.find(db, panes)
-            known = told.filter(pc.is_valid(told.column(metadata.REVISION)))
+            published = self.published.find(db, panes)
+            known = published.filter(pc.is_valid(published.column(metadata.REVISION)))
             super()._say(db, known.select(self._kinds.names), "retracted", turn)
-        self.told.tell(db, panes, turn.now)
+        self.published.tell(db, panes, turn.now)
         super()._say(db, panes, pane, turn)
 
 
@@ -149,20 +149,20 @@ class Publisher:
 
     @property
     def wanted(self) -> bool:
-        """True if anything is published at all."""
+        """True if any topic gets panes."""
         return bool(self._emissions or self._changelog)
 
     def enter(self, db: apsw.Connection, closed: int | None, spoken: Iterable[str]) -> None:
-        """Prepare what is remembered of each topic, given those that were written to already."""
+        """Prepare the stored versions of each topic, given the topics written to before."""
         known = set(spoken)
         for emission in self._emissions:
             if isinstance(emission, SelectiveEmission):
-                emission.told.enter(db, closed, spoken=emission.topic in known)
+                emission.published.enter(db, closed, spoken=emission.topic in known)
             else:
                 LastPublished(self._step, emission.topic, self._table).drop(db)
 
     def updates(self, db: apsw.Connection, rows: pa.Table, before: pa.Table, turn: Turn) -> None:
-        """Publish panes that have changed, but for those that fire now."""
+        """Publish changed panes, except those that fire now."""
         self._changes(db, rows, before, turn)
         if not self._emissions or not rows.num_rows:
             return
@@ -193,7 +193,7 @@ class Publisher:
                     emission.fired(db, rows, turn)
 
     def final(self, db: apsw.Connection, panes: Iterable[pa.Table], turn: Turn) -> None:
-        """Publish panes that nothing can change any more."""
+        """Publish final panes."""
         if self.wanted:
             for rows in panes:
                 self._changes(db, rows, None, turn)
@@ -201,7 +201,7 @@ class Publisher:
                     emission.final(db, rows, turn)
 
     def settle(self, db: apsw.Connection, turn: Turn) -> None:
-        """Publish what is overdue, and forget what cannot change again."""
+        """Publish overdue panes, and forget those that cannot change again."""
         for emission in self._selective:
             emission.overdue(db, turn)
             emission.forget(db, turn)
