@@ -14,7 +14,7 @@ from headrace.language.sql.ranking import Ranked
 from headrace.language.sql.terms import Terms
 from headrace.language.sql.tokens import Piece
 from headrace.language.sql.windows import WINDOW_COLUMNS, TableWindow, is_window, table_window
-from headrace.pipeline.stream import Stream, has_results
+from headrace.pipeline.stream import Source, Stream, read_directly
 
 _OF_JOIN = ("INNER", "LEFT", "RIGHT", "FULL", "OUTER", "ANTI", "SEMI", "CROSS", "NATURAL")
 _AS_OF = ("FOR", "SYSTEM_TIME", "AS", "OF")
@@ -158,7 +158,7 @@ def refuse_results(stream: Stream, piece: Piece, name: str) -> None:
     """Refuse to read results: they are not rows with an event time."""
     if isinstance(stream, Ranked):
         stream.refuse_alone()
-    if not has_results(stream):
+    if all(isinstance(part, Source) for part in read_directly(stream)):
         return
     inside = piece.brackets(0)
     if name and inside is None:
