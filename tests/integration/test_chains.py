@@ -24,7 +24,9 @@ app = hr.App("shop")
 clicks = app.topic(
     "clicks", schema="id bigint, user string, page string, ts timestamp", event_time="ts"
 )
-users = app.topic("users", schema="user string, country string, since timestamp", event_time="since")
+users = app.topic(
+    "users", schema="user string, country string, since timestamp", event_time="since"
+)
 orders = app.topic("orders", schema="click bigint, amount bigint, at timestamp", event_time="at")
 
 

@@ -120,7 +120,7 @@ def _compiled(text: str, schema: pa.Schema) -> Compute:
                 return _scaled(*made(only), scale, node.name, refused)
             case exp.Anonymous(expressions=[only]) if node.name.lower() == "try_to_timestamp":
                 return _as_timestamp(*made(only), refused)
-            case (exp.Add() | exp.Sub()) if (span := _span(node.expression)) is not None:
+            case exp.Add() | exp.Sub() if (span := _span(node.expression)) is not None:
                 moment = _as_timestamp(*made(node.this), refused)[0]
                 return _moved(moment, span if isinstance(node, exp.Add) else -span)
         raise refused(f"{node.sql(dialect='spark')} is not among what is possible")
