@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.application.doctor import examine
+from headrace.application.run import Run
+from headrace.errors import ViewError
 from headrace.testing import START, Results, ScriptedLog, scripted_log
 from tests.spark import shared
 
@@ -131,6 +134,23 @@ def test_a_window_over_a_window_counts_final_results_once(log: ScriptedLog) -> N
     assert not results.law("per_hour").late, "windows become final in the order of their ends"
 
 
+def test_time_is_passed_on_to_the_next_window_without_another_row(log: ScriptedLog) -> None:
+    app = hr.App("timely")
+    per_minute = hr.aggregate(
+        clicks, by="page", window=hr.tumbling(MINUTE), lateness=PATIENT, hits=hr.count()
+    )
+    per_hour = hr.aggregate(
+        per_minute, by="page", window=hr.tumbling(HOUR), lateness=IN_ORDER, emit="final",
+        hits=hr.sum("hits"),
+    )  # fmt: skip
+    app.view("per_hour", per_hour)
+    row = {"id": 1, "user": "a", "page": "home"}
+    log.write(clicks, {**row, "ts": START + MINUTE / 2}, {**row, "ts": START + HOUR - MINUTE})
+    log.write(clicks, {**row, "ts": START + HOUR + PATIENT.delay})
+
+    assert shown(log.run(app, spark=shared()), "per_hour", "page", "hits") == {("home",): 2}
+
+
 def test_a_join_is_kept_as_a_view_of_its_latest_rows(log: ScriptedLog) -> None:
     app = hr.App("joined")
     bought = hr.join(clicks, orders, on={"id": "click"}, after=HOUR, delay=MINUTE)
@@ -147,3 +167,84 @@ def test_a_join_is_kept_as_a_view_of_its_latest_rows(log: ScriptedLog) -> None:
     assert shown(results, "bought", "user", "amount") == {("a",): 10, ("b",): 30}
     assert [record.value["id"] for record in log.records("joined.late") if record.value] == [9]
     assert [step.step for step in results.steps] == ["bought.part", "bought"]
+
+
+def test_one_run_reaches_the_end_of_a_chain_of_three_steps_and_drain_closes_it(
+    log: ScriptedLog,
+) -> None:
+    app = hr.App("three")
+    once = hr.deduplicate(clicks, by="id", ttl=HOUR, delay=PATIENT.delay)
+    per_minute = hr.aggregate(
+        once, by="user", window=hr.tumbling(MINUTE), lateness=PATIENT, hits=hr.count()
+    )
+    per_hour = hr.aggregate(
+        hr.top(per_minute, 1, by="hits"), by="user", window=hr.tumbling(HOUR),
+        lateness=IN_ORDER, emit="final", won=hr.count(), hits=hr.sum("hits"),
+    )  # fmt: skip
+    app.view("per_hour", per_hour)
+    app.publish("published", per_hour)
+    rows = some_clicks(120)
+    write_in_commits(log, clicks, [again for row in rows for again in (row, row)])
+
+    results = log.run(app, spark=shared())
+    assert all(step.lag == 0 and step.law.holds for step in results.steps)
+    assert [step.step for step in results.steps] == [
+        "per_hour.part.part", "per_hour.part", "per_hour"
+    ]  # fmt: skip
+    assert results.law("per_hour.part.part").duplicates == len(rows)
+    before = results.view("per_hour")
+
+    drained = Results(log.log, app.name, tuple(hr.drain(app, log.log, spark=shared())))
+
+    hits: dict[datetime, Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        hits[floor(row["ts"], MINUTE)][row["user"]] += 1
+    won: Counter[tuple[str, str]] = Counter()
+    for start, counts in hits.items():
+        user, most = min(counts.items(), key=lambda item: (-item[1], item[0]))
+        won[user, written(floor(start, HOUR))] += most
+    assert shown(drained, "per_hour", "user", "window_start", "hits") == dict(won)
+    assert before and all(row in drained.view("per_hour") for row in before)
+    published = [record.value for record in log.records("published") if record.value]
+    assert sum(row["hits"] for row in published) == sum(won.values())
+    assert not any(step.law.late for step in drained.steps)
+
+
+def test_a_published_topic_that_is_read_back_is_followed_too(log: ScriptedLog) -> None:
+    app = hr.App("back")
+    copies = app.topic("copies", schema="page string, ts timestamp", event_time="ts")
+    app.view("last", copies, key="page")
+    app.publish("copies", hr.select(clicks, "page", "ts"))
+    write_in_commits(log, clicks, some_clicks(30))
+    results = log.run(app, spark=shared())
+    assert {step.step: step.lag for step in results.steps} == {"last": 0, "copies": 0}
+    assert len(results.view("last")) == 2
+
+
+def test_a_fresh_run_and_a_rebuild_give_the_same_rows_again(log: ScriptedLog) -> None:
+    app = hr.App("again")
+    app.view("last", hr.filter(clicks, "page = 'home'"), key="user")
+    rows = some_clicks(60)
+    write_in_commits(log, clicks, rows)
+    first = log.run(app, spark=shared())
+    home = sorted((r for r in rows if r["page"] == "home"), key=lambda r: (r["ts"], r["id"]))
+    assert shown(first, "last", "user", "id") == {(r["user"],): r["id"] for r in home}
+
+    with Run(app, log.log, until_caught_up=True, fresh=True, spark=shared()) as running:
+        running.wait()
+    assert len(log.records("again.last.part")) == len(home), "its topic is made again"
+    assert first.view("last") == Results(log.log, "again", ()).view("last")
+
+    rebuilt = hr.rebuild(app, "last", log.log, spark=shared())
+    assert rebuilt.diff.empty
+    assert (rebuilt.diff.same, rebuilt.lost) == (3, 0)
+    assert {check.status for check in hr.preflight(app, log.log).steps} == {"unchanged"}
+    checkup = examine(app, log.log)
+    assert [step.step for step in checkup.steps] == ["last.part", "last"]
+    assert checkup.healthy
+    changed = hr.App("again")
+    changed.view("last", hr.filter(clicks, "page = 'cart'"), key="user")
+    refused = hr.preflight(changed, log.log)
+    assert [check.status for check in refused.steps] == ["changed", "changed"]
+    with pytest.raises(ViewError, match=r"inner step 'last\.part', which has changed"):
+        hr.rebuild(changed, "last", log.log, spark=shared())

@@ -204,6 +204,8 @@ class Run(Closing):
 
     def _begin(self) -> None:
         self._outbox.send()
+        for running in self._running:
+            running.sink.pass_on_time()
         if not self._until_caught_up:
             self._heartbeat.start()
             self._stack.callback(self._heartbeat.stop)

@@ -122,6 +122,7 @@ def check_readable(stream: Stream, where: Where) -> None:
         if found.time is None:
             raise InvalidPipeline(
                 f"Another step cannot read {found.noun} whose rows have lost their event time",
-                hint=f"Keep the columns of the event time unchanged. See {where}",
+                hint="Keep the columns of the event time unchanged; hr.stateful(...) names that of "
+                f"its output as event_time. See {where}",
             )
         found.check_output(Output("the next step", found.settled, where))

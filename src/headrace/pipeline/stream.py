@@ -47,7 +47,7 @@ class Stream:
     stands_for_stream: ClassVar[bool] = True
     """False if it is only for arguments that ask for its own class."""
     is_result: ClassVar[bool] = False
-    """True if its rows are results, which have no event time of their own."""
+    """True if its rows are results, which other steps read through a topic of headrace's own."""
     has_panes: ClassVar[bool] = False
     """True if its rows are windows, which are published pane by pane."""
     changes_rows: ClassVar[bool] = False
@@ -88,6 +88,11 @@ class Stream:
     @property
     def unreadable(self) -> tuple[str, str] | None:
         """The reason why another step cannot read its rows, and the alternative, or None."""
+        return None
+
+    @property
+    def holds_back(self) -> timedelta | None:
+        """The most that its later rows can be behind its frontier; None if there is no bound."""
         return None
 
     @property

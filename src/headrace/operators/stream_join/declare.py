@@ -54,6 +54,10 @@ class Join(Stream):
         return "left", "right"
 
     @property
+    def holds_back(self) -> timedelta:
+        return self.delay
+
+    @property
     def time(self) -> str:
         return JOINED_AT
 

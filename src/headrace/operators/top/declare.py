@@ -49,6 +49,10 @@ class Top(Stream):
         return replace(self, of=self.of.settled)
 
     @property
+    def holds_back(self) -> timedelta:
+        return self.of.holds_back
+
+    @property
     def unreadable(self) -> tuple[str, str] | None:
         if not self.live:
             return None

@@ -57,6 +57,10 @@ class Aggregation(Unary):
         return self if self.emit == "final" else replace(self, emit="final")
 
     @property
+    def holds_back(self) -> timedelta:
+        return self.patience + self.window.settles
+
+    @property
     def unreadable(self) -> tuple[str, str] | None:
         if self.window.length < FOREVER:
             return None
