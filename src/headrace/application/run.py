@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from headrace.application.chains import part_topics, writers_of
+from headrace.application.chains import check_landed, part_topics, writers_of
 from headrace.application.live import LiveRun
 from headrace.application.preflight import preflight
 from headrace.clock import Clock, SystemClock
@@ -135,6 +135,7 @@ class Run(Closing):
     def _compose(self) -> None:
         """Make the query and the sink of each step."""
         landing = [s for s in self._steps if self._on_kafka and why_not_direct(s) is not None]
+        check_landed(landing)
         self._landings = self._land(landing)
         landed = self._landings.log if self._landings is not None else self.log
         landings = self._landings.tasks if self._landings is not None else []

@@ -16,7 +16,7 @@ from headrace.log.settings import MAX_RECORD_BYTES, TopicSettings
 from headrace.log.state import Topic
 from headrace.pipeline.output import Output
 from headrace.pipeline.row_steps import Project
-from headrace.pipeline.stream import Source, Stream, Text, read_directly
+from headrace.pipeline.stream import Source, Stream, Text, read_directly, sources
 from headrace.pipeline.tables import Table
 from headrace.pipeline.where import Where
 
@@ -96,9 +96,7 @@ def _ends_step(reader: Stream, upstream: Stream) -> bool:
 
 def parts_of(stream: Stream) -> Iterator[Part]:
     """The topics of inner steps that a stream reads."""
-    for part in read_directly(stream):
-        if isinstance(part, Part):
-            yield part
+    return (source for source in sources(stream) if isinstance(source, Part))
 
 
 def check_chain(stream: Stream, where: Where) -> None:
