@@ -6,6 +6,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ import pytest
 import headrace as hr
 from headrace.application.doctor import examine
 from headrace.application.run import Run
-from headrace.errors import ViewError
+from headrace.errors import Unsupported, ViewError
+from headrace.servers.kafka.state import ClusterState
 from headrace.testing import START, Results, ScriptedLog, scripted_log
+from tests.kafka_runs import runs
 from tests.spark import shared
 
 Row = dict[str, Any]
@@ -248,3 +251,38 @@ def test_a_fresh_run_and_a_rebuild_give_the_same_rows_again(log: ScriptedLog) ->
     assert [check.status for check in refused.steps] == ["changed", "changed"]
     with pytest.raises(ViewError, match=r"inner step 'last\.part', which has changed"):
         hr.rebuild(changed, "last", log.log, spark=shared())
+
+
+@pytest.mark.service
+def test_a_chain_on_kafka_reads_directly_or_is_refused(
+    broker: ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path))
+    with runs(f"127.0.0.1:{broker.nodes[0].port}", shared()) as kafka:
+        app = hr.App(kafka.name("chained"))
+        visits = app.topic(
+            kafka.name("visits"), schema="page string, ts timestamp", event_time="ts"
+        )
+        per_minute = hr.aggregate(
+            visits, by="page", window=hr.tumbling(MINUTE), lateness=PATIENT, hits=hr.count()
+        )
+        per_hour = hr.aggregate(
+            per_minute, by="page", window=hr.tumbling(HOUR), lateness=PATIENT,
+            minutes=hr.count(), hits=hr.sum("hits"),
+        )  # fmt: skip
+        app.view("per_hour", per_hour)
+        times = [START + minute * MINUTE for minute in (0, 0, 1, 2, 59, 60, 80)]
+        kafka.send(visits, *({"page": "home", "ts": time.isoformat()} for time in times))
+        kafka.run(app)
+        times.append(START + 3 * HOUR)
+        kafka.send(visits, {"page": "home", "ts": times[-1].isoformat()})
+        results = kafka.run(app)
+        found = {
+            row["window_start"]: (row["minutes"], row["hits"]) for row in results.view("per_hour")
+        }
+        assert found == {written(START): (4, 5), written(START + HOUR): (2, 2)}
+        assert all(step.law.holds for step in results.steps)
+
+        app.view("last", hr.filter(visits, "page = 'home'"), key="page")
+        with pytest.raises(Unsupported, match="needs a copy of its topics"):
+            kafka.run(app)
