@@ -73,8 +73,9 @@ def produce(log: Log, folder: Path, name: str, pause: float) -> None:
     clock = SystemClock()
     acked = os.open(folder / f"{name}.acked", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     acks: Acks = random.choice(("written", "synced"))
-    # With a long linger what is sent between two flushes is one commit, and so one number.
-    producer = log.producer(id=name, acks=acks, linger=timedelta(minutes=1))
+    # The linger must outlast any stop of this process: what is sent between two flushes has to be
+    # one commit, and so one number.
+    producer = log.producer(id=name, acks=acks, linger=timedelta(days=1))
     while True:
         number = producer.next_sequence
         write(producer, name, number)

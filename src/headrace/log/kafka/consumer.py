@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -121,7 +121,7 @@ class KafkaConsumer(Feed):
             raise trouble
         return found
 
-    def _fail(self, error: KafkaError, topic: str | None) -> None:
+    def _fail(self, error: KafkaError, topic: str | None) -> NoReturn:
         instance = None if self._terms is None else self._terms.instance
         if error.code() in (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID) and instance:
             raise MemberFenced(
@@ -247,6 +247,8 @@ class KafkaConsumer(Feed):
                     return  # the topic is gone
                 if code in GONE_ON or code == KafkaError._STATE:
                     raise self._fenced(error, offsets) from None
+                if code == KafkaError._FATAL:
+                    self._fail(error.args[0], None)
                 if code != KafkaError.REBALANCE_IN_PROGRESS:
                     raise self._client.failure(error) from None
             if self._inside:
