@@ -40,6 +40,10 @@ EXPRESSIONS = (
     "to_timestamp(day || ' ' || hour)",
     "to_timestamp(concat(day, 'T', hour, 'Z'))",
     "to_timestamp(small || '-01-01')",
+    "at - INTERVAL 1 MICROSECOND",
+    "timestamp_micros(big) - INTERVAL 90 SECONDS",
+    "timestamp_micros(big) + INTERVAL '2' HOUR",
+    "CAST(text AS timestamp) + INTERVAL 7 MILLISECOND",
 )
 
 times = st.datetimes().map(lambda moment: pa.scalar(moment, pa.timestamp("us", "UTC")).value)

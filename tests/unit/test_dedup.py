@@ -53,9 +53,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "less than none": (lambda: once(ttl=-HOUR), "must be positive"),
     "delay": (lambda: once(delay=-HOUR), "delay cannot be negative"),
     "keep": (lambda: once(keep="newest"), "Use 'first' or 'last'"),
-    "again": (lambda: once(once()), "no event time of their own"),
     "name": (lambda: once(source(more=", watermark timestamp")), "'watermark' is reserved"),
-    "view": (lambda: hr.App("notes").view("notes", once()), "publish"),
+    "view": (lambda: hr.App("notes").view("notes", once()), "key='id'"),
     "late first": (lambda: hr.App("notes").publish("late", once().late), "deduplicate"),
     "early": (
         lambda: hr.App("notes").publish("once", once(), early="never"),

@@ -82,12 +82,12 @@ def test_it_is_refused_at_the_users_line(what: str) -> None:
     assert re.search(message, text_of(refused.value))
 
 
-def test_a_join_of_results_is_refused() -> None:
+def test_a_join_of_totals_that_are_never_final_is_refused() -> None:
     counts = hr.aggregate(
-        shown, by="ad", window=hr.tumbling(MINUTE), lateness=hr.Lateness(MINUTE, MINUTE),
+        shown, by="ad", window=hr.running(hr.FOREVER), lateness=hr.Lateness(MINUTE, MINUTE),
         n=hr.count(),
     )  # fmt: skip
-    with pytest.raises(InvalidPipeline, match="no event time of their own"):
+    with pytest.raises(InvalidPipeline, match="go on for ever, so none is final"):
         hr.join(counts, clicks, on={"ad": "ad_id"}, after=MINUTE, delay=MINUTE, prefix="r_")
 
 

@@ -407,6 +407,6 @@ def test_flinks_cascade_of_windows_is_refused_with_the_way_through_a_topic(folde
     assert "shop.sql:4:34" in error.hint
     selected = CASCADE.replace("window_time as rowtime", "supplier_id")
     error = refused(FLINK_BID + selected)
-    assert error.message == "'window1' has results, which have no event time"
+    assert error.message == "'window1' has results, and SQL cannot chain steps yet"
     assert "Publish it to a topic, and read the topic" in error.hint
     assert "shop.sql:12:20" in error.hint

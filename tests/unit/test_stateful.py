@@ -86,8 +86,8 @@ def test_a_declaration_that_cannot_be_is_refused_at_the_users_line(
     assert words in text_of(refused.value)
 
 
-def test_results_are_not_kept_state_of_and_state_is_no_view() -> None:
-    with pytest.raises(InvalidPipeline, match="no event time"):
+def test_output_without_an_event_time_is_not_read_and_a_view_of_it_needs_a_key() -> None:
+    with pytest.raises(InvalidPipeline, match="have lost their event time"):
         hr.stateful(declare(), counts, by="k", state=STATE, output=OUTPUT, delay=SECOND, ttl=SECOND)
     with pytest.raises(InvalidPipeline, match="unique"):
         hr.App("a").view("counts", declare())

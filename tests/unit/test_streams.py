@@ -137,12 +137,6 @@ def test_a_split_gives_a_stream_for_each_condition() -> None:
     assert list(parts) == ["slow", "fast"]
 
 
-def test_an_aggregation_of_an_aggregation_goes_through_a_topic() -> None:
-    first = aggregate(views(), by="url", window=tumbling(MINUTE), lateness=LATENESS, n=count())
-    with pytest.raises(InvalidPipeline, match="The rows of an aggregation have no event time"):
-        aggregate(first, by="url", window=tumbling(MINUTE), lateness=LATENESS, n=count())
-
-
 def test_the_late_rows_of_an_aggregation_say_why_they_are_late() -> None:
     made = aggregate(views(), by="url", window=tumbling(MINUTE), lateness=LATENESS, n=count())
     assert made.late.columns == (

@@ -59,13 +59,13 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "again": (
         lambda: hr.aggregate(
-            hr.top(counts(), 3, by="hits"),
+            hr.top(counts(hr.session(MINUTE)), 3, by="hits"),
             by="item",
             window=hr.tumbling(MINUTE),
             lateness=hr.Lateness(MINUTE, MINUTE),
             n=hr.count(),
         ),
-        "The rows of a ranking have no event time",
+        "a rank is never final",
     ),
     "more key": (
         lambda: hr.App("shop").view(

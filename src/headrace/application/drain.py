@@ -5,15 +5,18 @@ drain(app)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import SparkSession
 
+from headrace.application.chains import stages_of
 from headrace.application.run import StepProgress, run
 from headrace.clock import micros, to_datetime
 from headrace.log import DEFAULT_LOG, Capability, Log, open_log
 from headrace.log.interface import require_embedded
 from headrace.operators.registry import operator_of
 from headrace.pipeline.app import App
-from headrace.plan.steps import steps_of
+from headrace.plan.steps import Step, steps_of
 from headrace.runtime.session import SparkSettings
 from headrace.store import open_views
 
@@ -42,20 +45,23 @@ def drain(
         with open_log(log or app.log or DEFAULT_LOG) as opened:
             return drain(app, opened, spark=spark, settings=settings)
     log.require(Capability.FRONTIERS)
-    run(app, log, spark=spark, settings=settings)
-    close_windows(app, log)
-    return run(app, log, spark=spark, settings=settings)
+    progress = run(app, log, spark=spark, settings=settings)
+    # The last rows of a step may open windows of the next, so they are closed one after the other.
+    for steps in stages_of(steps_of(app)):
+        if close_windows(app, log, steps):
+            progress = run(app, log, spark=spark, settings=settings)
+    return progress
 
 
-def close_windows(app: App, log: Log) -> dict[str, int]:
-    """Advance the frontiers of an application's topics past the end of all of its open windows.
+def close_windows(app: App, log: Log, steps: Sequence[Step] | None = None) -> dict[str, int]:
+    """Advance the frontiers of an application's topics past the end of all open windows of steps.
 
     Return the new frontiers by topic. A window that never ends advances nothing.
     """
     moments: dict[str, int] = {}
     with open_views(log.home, app=app.name) as views:
         ends = views.last_ends(app.name)
-    for step in steps_of(app):
+    for step in steps_of(app) if steps is None else steps:
         wait = operator_of(step.stream).final_after(step.stream)
         if wait is None or step.name not in ends:
             continue

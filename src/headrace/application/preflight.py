@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
+from headrace.application.chains import inner_steps, is_stored
 from headrace.errors import ChangedPipeline, HeadraceError, NotALog
 from headrace.language.differences import differences
 from headrace.log import DEFAULT_LOG, Capability, Log, open_log
@@ -84,9 +85,12 @@ def preflight(app: App, log: str | Log | None = None) -> Preflight:
             return Preflight(app.name, tuple(map(_new, steps)), True)
         path = database_of(there.home, app.name)
         stored, switched = steps_in(path), switched_in(path)
-        found = [
-            _check(there, step, stored.get(step.name), step.name in switched) for step in steps
-        ]
+        found = []
+        for step in steps:
+            usable = all(is_stored(inner, stored) for inner in inner_steps(step, steps))
+            can_rebuild = step.view is not None and usable
+            before = stored.get(step.name)
+            found.append(_check(there, step, before, step.name in switched, can_rebuild))
         declared = {step.name for step in steps}
         left = [
             StepCheck(name, "undeclared", "kept, but no longer updated")
@@ -100,12 +104,14 @@ def _new(step: Step) -> StepCheck:
     return StepCheck(step.name, "new", "none: computed from the start of the log")
 
 
-def _check(log: Log, step: Step, stored: StoredStep | None, switched: bool) -> StepCheck:
+def _check(
+    log: Log, step: Step, stored: StoredStep | None, switched: bool, can_rebuild: bool
+) -> StepCheck:
     if stored is not None and stored.fingerprint != fingerprint(step):
         declared = json.loads(json.dumps(definition_of(step)))  # as it would be stored
         changes = tuple(differences(stored.definition, declared))
         saved = f"{_upto(stored.reached)}, incompatible"
-        return StepCheck(step.name, "changed", saved, changes, _changed(step, changes))
+        return StepCheck(step.name, "changed", saved, changes, _changed(step, changes, can_rebuild))
     try:
         check_topics(log, step)
         if stored is not None and Capability.COMMITS in log.capabilities:
@@ -149,7 +155,7 @@ def _planned(checkpoint: Checkpoint, number: int, stored: StoredStep) -> bool:
     return there and not behind(checkpoint.end_of(number), stored.reached)
 
 
-def _changed(step: Step, changes: tuple[str, ...]) -> ChangedPipeline:
+def _changed(step: Step, changes: tuple[str, ...], can_rebuild: bool) -> ChangedPipeline:
     choices = [
         f"headrace rebuild MODULE:APP {step.name} recomputes it beside the live view, shows "
         "the changes, and switches",
@@ -158,7 +164,7 @@ def _changed(step: Step, changes: tuple[str, ...]) -> ChangedPipeline:
     ]
     return ChangedPipeline(
         f"Step {step.name!r} has changed since its results were stored: {'; '.join(changes)}",
-        hint="\n".join(choices if step.view is not None else choices[1:]),
+        hint="\n".join(choices if can_rebuild else choices[1:]),
     )
 
 

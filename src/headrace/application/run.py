@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from headrace.application.chains import check_landed, part_topics, writers_of
 from headrace.application.live import LiveRun
 from headrace.application.preflight import preflight
 from headrace.clock import Clock, SystemClock
@@ -31,7 +32,7 @@ from headrace.plan.kafka.connection import cluster_of
 from headrace.plan.plans import Job
 from headrace.plan.position import lags_of, total_lag
 from headrace.plan.source_options import BatchLimits
-from headrace.plan.steps import Step, prepare_topics, steps_of, topics_of
+from headrace.plan.steps import Step, prepare_topics, steps_of, topics_of, with_schemas
 from headrace.runtime.cluster import is_cluster, require_local, require_shared
 from headrace.runtime.idle import IdleHeartbeat
 from headrace.runtime.landing.landings import Landings
@@ -110,6 +111,8 @@ class Run(Closing):
             prepare_topics(self.log, step)
         if fresh:
             _remove_results(folder, views)
+            for topic in part_topics(self.log, self._steps):
+                self.log.delete_topic(topic)
         else:
             finish_switches(home, app)
             preflight(self.app, self.log).require()
@@ -132,14 +135,17 @@ class Run(Closing):
     def _compose(self) -> None:
         """Make the query and the sink of each step."""
         landing = [s for s in self._steps if self._on_kafka and why_not_direct(s) is not None]
+        check_landed(landing)
         self._landings = self._land(landing)
         landed = self._landings.log if self._landings is not None else self.log
         landings = self._landings.tasks if self._landings is not None else []
         self._tasks = [*landings]
         self._running = []
         for step in self._steps:
-            log = landed if step in landing else self.log
+            lands = step in landing
+            log = landed if lands else self.log
             checkpoint = checkpoint_of(self.log.home, self.app.name, step.name)
+            step = with_schemas(self.log, step)
             query = query_of(
                 Job(self._spark, log, step, checkpoint),
                 batch_limits=self._batch_limits,
@@ -161,12 +167,21 @@ class Run(Closing):
                 query.wait,
                 partial(getattr, sink, "reached"),
                 # Rows that have not landed would be missed.
-                tuple(landings) if step in landing and self._until_caught_up else (),
+                tuple(landings) if lands and self._until_caught_up else (),
                 self._by_chance,
             )
             self._running.append(_Running(query, sink, log, task))
             self._tasks.append(task)
+        if self._until_caught_up:
+            self._follow_chains()
         self._heartbeat = IdleHeartbeat(landed, _with_frontiers(self._running), self._clock)
+
+    def _follow_chains(self) -> None:
+        """Start each step when those whose output it reads have caught up."""
+        before = writers_of(self._steps)
+        tasks = {running.query.step.name: running.task for running in self._running}
+        for name, task in tasks.items():
+            task.after += tuple(tasks[writer] for writer in before[name])
 
     def _land(self, steps: Sequence[Step]) -> Landings | None:
         """The landings that copy topics from a broker; None if no step needs them."""
@@ -190,6 +205,8 @@ class Run(Closing):
 
     def _begin(self) -> None:
         self._outbox.send()
+        for running in self._running:
+            running.sink.pass_on_time()
         if not self._until_caught_up:
             self._heartbeat.start()
             self._stack.callback(self._heartbeat.stop)

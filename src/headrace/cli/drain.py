@@ -37,10 +37,12 @@ def drain(
         f"Close all windows of {declared.name!r}? Rows that arrive for them later will be late.",
         yes=yes,
     )
+    from headrace.application.chains import stages_of
     from headrace.cli.running import run_watched
     from headrace.cli.step_tables import step_json, summary
     from headrace.log import open_log
     from headrace.plan.source_options import BatchLimits
+    from headrace.plan.steps import steps_of
     from headrace.runtime.session import SparkSettings
 
     def catch_up() -> list[StepProgress]:
@@ -56,11 +58,14 @@ def drain(
             raise typer.Exit(code)
         return steps
 
-    catch_up()
-    with open_log(url, create=False) as opened:
-        for topic, end in sorted(close_windows(declared, opened).items()):
-            say(f"The frontier of topic {topic!r} is now at {moment(end)}")
     steps = catch_up()
+    for stage in stages_of(steps_of(declared)):
+        with open_log(url, create=False) as opened:
+            moved = close_windows(declared, opened, stage)
+        for topic, end in sorted(moved.items()):
+            say(f"The frontier of topic {topic!r} is now at {moment(end)}")
+        if moved:
+            steps = catch_up()
     if json:
         for step in steps:
             show_json(step_json(declared, step))

@@ -28,6 +28,8 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
             found += [f"in merged stream {n} {text}" for n, words in changed for text in words]
         elif name == "merge" and old is not None and new is not None:
             found.append(f"{len(old)} streams were merged and {len(new)} are")
+        elif name == "part" and old is not None and new is not None:
+            found += [f"in its inner step {text}" for text in differences(old, new)]
         elif old is None or new is None:
             found.append(f"the {term.called} is {'new' if old is None else 'gone'}")
         else:

@@ -10,6 +10,7 @@ from headrace.log.settings import format_span
 from headrace.operators.contract import Fact, listed
 from headrace.operators.registry import operator_of
 from headrace.pipeline.app import App
+from headrace.pipeline.chains import cut
 from headrace.pipeline.explanation import Explanation, StepExplanation
 from headrace.pipeline.expressions import Expression
 from headrace.pipeline.output import Output
@@ -28,18 +29,35 @@ def explain(app: App, log: Log | None = None) -> Explanation:
     steps = []
     taken: set[str] = set()
     for view in app.views.values():
-        facts = [
-            *_facts(view.stream, log),
+        kept = [
             ("keeps", f"view {view.name}, a row for each {listed(view.key)}"),
             ("changelog", f"each change of a row, in topic {app.name}.{view.name}.changes"),
         ]
         mine = [o for o in app.outputs.values() if o.topic not in taken and o.stream == view.stream]
-        steps.append(_step(app, view.name, view.stream, facts, mine, taken))
+        steps += _chain(app, view.name, view.stream, kept, mine, taken, log)
     for output in app.outputs.values():
         if output.topic not in taken and not isinstance(output.stream, Late):
-            facts = _facts(output.stream, log)
-            steps.append(_step(app, output.topic, output.stream, facts, [output], taken))
+            steps += _chain(app, output.topic, output.stream, [], [output], taken, log)
     return Explanation(app.name, tuple(steps))
+
+
+def _chain(
+    app: App,
+    name: str,
+    stream: Stream,
+    kept: list[Fact],
+    outputs: list[Output],
+    taken: set[str],
+    log: Log | None,
+) -> list[StepExplanation]:
+    """Explain a step, after the inner steps of its chain."""
+    last, inner = cut(app.name, name, stream)
+    steps = []
+    for part in inner:
+        passed = Output(part.topic.name, part.stream, part.stream.where)
+        facts = _facts(part.stream, log)
+        steps.append(_step(app, part.name, part.declared, facts, [passed], taken))
+    return [*steps, _step(app, name, stream, [*_facts(last, log), *kept], outputs, taken)]
 
 
 def _step(
@@ -60,12 +78,14 @@ def _step(
     ]
     taken |= {output.topic for output in (*outputs, *late)}
     dead = f"rows without an event time, or ahead of the clock, go to topic {app.name}.dead"
-    operator = operator_of(stream)
     return StepExplanation(
         name,
         (
             *facts,
-            *(("publishes", f"{operator.published(o)} to topic {o.topic}") for o in outputs),
+            *(
+                ("publishes", f"{operator_of(o.stream).published(o)} to topic {o.topic}")
+                for o in outputs
+            ),
             *(("publishes", f"late rows to topic {o.topic}") for o in late),
             ("dead", dead),
         ),
@@ -94,12 +114,12 @@ def _input(stream: Stream) -> list[Fact]:
     if len(read) > 1 and stream.follows_slowest:
         facts.append(("time", "follows the slowest topic"))
     parts = stream.computed.upstream if stream.is_result else (stream,)
-    return facts + [("then", text) for part in parts for text in _chain(part)]
+    return facts + [("then", text) for part in parts for text in _changes(part)]
 
 
-def _chain(stream: Stream) -> list[str]:
+def _changes(stream: Stream) -> list[str]:
     """The operations on each row, in order."""
-    before = [text for part in stream.upstream for text in _chain(part)]
+    before = [text for part in stream.upstream for text in _changes(part)]
     match stream:
         case Source() | Table():
             return before

@@ -23,7 +23,8 @@ from headrace.schema.time_text import TIMESTAMP, parsed
 
 POSSIBLE = (
     "a column, a path such as payload.created_at, timestamp_seconds, timestamp_millis, "
-    "timestamp_micros, to_timestamp(text), CAST(... AS timestamp), and || between texts"
+    "timestamp_micros, to_timestamp(text), CAST(... AS timestamp), || between texts, and + or - "
+    "INTERVAL n SECOND, or another unit up to HOUR"
 )
 """The functions that the embedded log can compute."""
 
@@ -35,6 +36,8 @@ _CHANGING = {
 """Functions whose result changes between reads of a record."""
 _NOT_ONE_ROW = (exp.AggFunc, exp.Window, exp.Query, exp.Subquery, exp.UDTF, exp.Explode, exp.Star)
 _SCALES = {"timestamp_seconds": 1_000_000, "timestamp_millis": 1_000, "timestamp_micros": 1}
+_UNITS = {"MICROSECOND": 1, "MILLISECOND": 1_000, "SECOND": 1_000_000, "MINUTE": 60_000_000,
+          "HOUR": 3_600_000_000}  # fmt: skip
 _CASTS = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ)
 
 Rows: TypeAlias = pa.RecordBatch | pa.Table
@@ -117,6 +120,9 @@ def _compiled(text: str, schema: pa.Schema) -> Compute:
                 return _scaled(*made(only), scale, node.name, refused)
             case exp.Anonymous(expressions=[only]) if node.name.lower() == "try_to_timestamp":
                 return _as_timestamp(*made(only), refused)
+            case exp.Add() | exp.Sub() if (span := _span(node.expression)) is not None:
+                moment = _as_timestamp(*made(node.this), refused)[0]
+                return _moved(moment, span if isinstance(node, exp.Add) else -span)
         raise refused(f"{node.sql(dialect='spark')} is not supported")
 
     compute, kind = made(_tree(text))
@@ -190,6 +196,26 @@ def _as_timestamp(compute: Compute, kind: pa.DataType, refused: Refused) -> Made
     if pa.types.is_date(kind):
         return lambda rows: compute(rows).cast(pa.timestamp("us")).cast(TIMESTAMP), TIMESTAMP
     return _scaled(compute, kind, 1_000_000, "CAST", refused)
+
+
+def _span(node: Any) -> int | None:
+    """The microseconds of an interval of one whole number and one unit of fixed length."""
+    if not isinstance(node, exp.Interval) or not isinstance(node.this, exp.Literal):
+        return None
+    unit, number = _UNITS.get(str(node.unit).upper().rstrip("S")), node.this.name
+    return int(number) * unit if unit is not None and number.isdecimal() else None
+
+
+def _moved(compute: Compute, span: int) -> Made:
+    def move(rows: Rows) -> pa.Array:
+        column = compute(rows)
+        known = pc.is_valid(column).to_numpy(zero_copy_only=False)
+        moments = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+        low, high = max(-(2**63), -(2**63) - span), min(2**63 - 1, 2**63 - 1 - span)
+        known = known & (moments >= low) & (moments <= high)
+        return pa.array(np.where(known, moments, 0) + span, pa.int64(), mask=~known).cast(TIMESTAMP)
+
+    return move, TIMESTAMP
 
 
 def _scaled(compute: Compute, kind: pa.DataType, scale: int, name: str, refused: Refused) -> Made:

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal, get_args
 
 from headrace.errors import InvalidPipeline, InvalidSchema
@@ -15,6 +16,7 @@ from headrace.log.event_time import check_event_time
 from headrace.log.settings import TopicSettings
 from headrace.log.state import Topic
 from headrace.pipeline.arguments import declaration
+from headrace.pipeline.chains import check_chain
 from headrace.pipeline.explanation import Explanation
 from headrace.pipeline.expressions import not_there
 from headrace.pipeline.output import Early, Output, check_output
@@ -102,18 +104,18 @@ class App:
     def view(self, name: str, stream: Stream, *, key: str | Sequence[str] | None = None) -> View:
         """Keep an aggregation as a table by its key and window, or a ranking by its ranks.
 
-        The key of joined tables is that of the first, or if that is not unique those of both.
+        The key of joined tables is that of the first, or if that is not unique those of both. Of
+        any other stream, a view keeps the latest row of each `key`, by event time and then in log
+        order.
         """
         where = caller()
         check_name(name, "view")
-        own = stream.view_key
-        if own is None:
-            raise InvalidPipeline(
-                f"View {name!r} has no unique key",
-                hint="app.view() takes an aggregation or joined tables, app.publish() any stream. "
-                f"See {where}",
-            )
         key = (key,) if isinstance(key, str) else key
+        if stream.view_key is None:
+            stream = _latest(name, stream, key, where)
+        own = stream.view_key
+        assert own is not None
+        check_chain(stream, where)
         unique, chosen = set(own), tuple(key) if key is not None else own
         for column in chosen:
             if column not in stream.columns:
@@ -162,14 +164,16 @@ class App:
             )
         output = Output(topic, stream, where, early, retractions)
         check_output(output)
+        if late_of is None:
+            check_chain(stream, where)
         self.outputs[topic] = output
         return output
 
     def _computes(self, stream: Stream) -> bool:
         """True if a step declared so far computes a stream, and so knows its late rows."""
-        if stream.view_key is None:
-            return any(output.stream is stream for output in self.outputs.values())
-        return any(view.stream.computed is stream for view in self.views.values())
+        last: list[Stream] = [view.stream for view in self.views.values()]
+        last += [o.stream for o in self.outputs.values() if not isinstance(o.stream, Late)]
+        return any(map(partial(_contains, stream), last))
 
     def explain(self, log: str | Log | None = None) -> Explanation:
         """Explain what each step reads, holds, emits and publishes, and when.
@@ -183,6 +187,25 @@ class App:
                 log = stack.enter_context(open_log(log, create=False))
             made: Explanation = explain(self, log)
         return made
+
+
+def _latest(name: str, stream: Stream, key: Sequence[str] | None, where: Where) -> Stream:
+    """The latest row of each key of a stream."""
+    if not key:
+        raise InvalidPipeline(
+            f"View {name!r} has no unique key",
+            hint="Name the columns of which it keeps the latest row: "
+            f"app.view({name!r}, ..., key='id'). See {where}",
+        )
+    # Tables are an operator, which is downstream of declarations.
+    latest = importlib.import_module("headrace.operators.table_join.declare").latest
+    made: Stream = latest(stream, key, where)
+    return made
+
+
+def _contains(stream: Stream, last: Stream) -> bool:
+    """True if a stream is a step of a chain."""
+    return last.computed is stream or any(map(partial(_contains, stream), last.upstream))
 
 
 def _changes_rows(stream: Stream) -> bool:

@@ -23,6 +23,10 @@ class Filter(Unary):
 
     condition: Expression
 
+    @property
+    def time(self) -> str | None:
+        return self.input.time
+
     def reads(self, wanted: Wanted) -> Iterator[tuple[Stream, Wanted]]:
         yield self.input, _with(wanted, self.condition, self.where)
 
@@ -43,6 +47,17 @@ class Project(Unary):
     """Rows with other columns: an expression for each."""
 
     expressions: tuple[tuple[str, Expression], ...]
+
+    @property
+    def time(self) -> str | None:
+        time = self.input.time
+        if time is None:
+            return None
+        named = [name for name, made in self.expressions if made in (time, f"`{time}`")]
+        if named or time in self.input.columns:
+            return named[0] if named else None
+        kept = {name for name, made in self.expressions if made in (name, f"`{name}`")}
+        return time if columns_in(time, self.where) <= kept else None
 
     def reads(self, wanted: Wanted) -> Iterator[tuple[Stream, Wanted]]:
         needed: Wanted = set()
@@ -76,6 +91,13 @@ class Explode(Unary):
     array: Expression
     into: str
 
+    @property
+    def time(self) -> str | None:
+        time = self.input.time
+        if time is None or time in self.input.columns:
+            return None if time == self.into else time
+        return None if self.into in columns_in(time, self.where) else time
+
     def reads(self, wanted: Wanted) -> Iterator[tuple[Stream, Wanted]]:
         rest = None if wanted is None else wanted - {self.into}
         yield self.input, _with(rest, self.array, self.where)
@@ -99,6 +121,11 @@ class Merge(Stream):
     @property
     def upstream(self) -> tuple[Stream, ...]:
         return self.inputs
+
+    @property
+    def time(self) -> str | None:
+        times = {part.time for part in self.inputs}
+        return times.pop() if len(times) == 1 else None
 
     def reads(self, wanted: Wanted) -> Iterator[tuple[Stream, Wanted]]:
         return ((part, wanted) for part in self.inputs)
@@ -233,29 +260,7 @@ def check_new_names(names: Sequence[str], where: Where) -> None:
 
 def time_column(stream: Stream) -> str | None:
     """The column with the topic's event time, unchanged, if there is one."""
-    time = _event_time(stream)
-    return time if time in stream.columns else None
-
-
-def _event_time(stream: Stream) -> str | None:
-    """The event time of a stream's rows: a column, or the expression of the topic."""
-    match stream:
-        case Source():
-            return stream.topic.event_time
-        case Filter():
-            return _event_time(stream.input)
-        case Project():
-            time = _event_time(stream.input)
-            kept = [name for name, made in stream.expressions if made in (time, f"`{time}`")]
-            return kept[0] if kept and time is not None else None
-        case Explode():
-            time = _event_time(stream.input)
-            return None if time == stream.into else time
-        case Merge():
-            times = {_event_time(part) for part in stream.inputs}
-            return times.pop() if len(times) == 1 else None
-        case _:
-            return None
+    return stream.time if stream.time in stream.columns else None
 
 
 def _with(wanted: Wanted, expression: Expression, where: Where) -> Wanted:

@@ -6,7 +6,7 @@ A step never changes the event time of a row, its commit or its place in the log
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -47,7 +47,7 @@ class Stream:
     stands_for_stream: ClassVar[bool] = True
     """False if it is only for arguments that ask for its own class."""
     is_result: ClassVar[bool] = False
-    """True if its rows are results, which have no event time of their own."""
+    """True if its rows are results, which other steps read through a topic of headrace's own."""
     has_panes: ClassVar[bool] = False
     """True if its rows are windows, which are published pane by pane."""
     changes_rows: ClassVar[bool] = False
@@ -75,8 +75,34 @@ class Stream:
         return self
 
     @property
+    def roles(self) -> tuple[str, ...]:
+        """A name for each upstream, where there are several. Names of inner steps end with it."""
+        several = len(self.upstream) > 1
+        return tuple(str(n) if several else "" for n, _ in enumerate(self.upstream, 1))
+
+    @property
+    def settled(self) -> Stream:
+        """The same results for another step to read: each row once, when it is final."""
+        return self
+
+    @property
+    def unreadable(self) -> tuple[str, str] | None:
+        """The reason why another step cannot read its rows, and the alternative, or None."""
+        return None
+
+    @property
+    def holds_back(self) -> timedelta | None:
+        """The most that its later rows can be behind its frontier; None if there is no bound."""
+        return None
+
+    @property
     def view_key(self) -> tuple[str, ...] | None:
-        """The columns that make a row of a view unique; None if it cannot be kept as a view."""
+        """The columns that make a row of a view unique; None if the user has to name them."""
+        return None
+
+    @property
+    def time(self) -> str | None:
+        """The event time of its rows: a column, or an expression over columns; None if lost."""
         return None
 
     @property
@@ -113,6 +139,18 @@ class Stream:
         other = WINDOW_START if WINDOW_START in columns else "watermark"
         return Stream.output_time(self, columns) or other
 
+    def rewired(self, change: Callable[[Stream], Stream]) -> Stream:
+        """The same stream, of other upstreams."""
+        parts = {id(part) for part in self.upstream}
+        made: dict[str, Any] = {}
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if isinstance(value, tuple) and any(id(part) in parts for part in value):
+                made[one.name] = tuple(map(change, value))
+            elif id(value) in parts:
+                made[one.name] = change(value)
+        return replace(self, **made)
+
     def reads(self, wanted: Wanted) -> Iterator[tuple[Stream, Wanted]]:
         """The columns of each upstream that it needs to produce the wanted ones."""
         return ((part, set(part.columns)) for part in self.upstream)
@@ -142,9 +180,13 @@ class Source(Stream):
     topic: Topic
     partitions: int | None = None
 
+    @property
+    def time(self) -> str | None:
+        return self.topic.event_time
+
     def type_of(self, column: str) -> pa.DataType | None:
-        fields = {field.name.lower(): field.type for field in self.topic.schema or ()}
-        return fields.get(column.lower())
+        types = {field.name.lower(): field.type for field in self.topic.schema or ()}
+        return types.get(column.lower())
 
     def definition(self, text: Text) -> dict[str, Any]:
         schema = format_schema(self.topic.schema) if self.topic.schema is not None else None
@@ -169,6 +211,11 @@ class Late(Stream):
     of: Stream
     noun = "a side output of late rows"
     is_result = True
+    unreadable = (
+        "a side output belongs to the step that writes it",
+        "Publish it with app.publish('late', ...), declare that topic with app.topic('late', ...), "
+        "and read that",
+    )
 
     @property
     def upstream(self) -> tuple[Stream, ...]:
@@ -186,6 +233,10 @@ class Keyed(Unary):
     @property
     def watermark_delay(self) -> timedelta:
         return self.delay
+
+    @property
+    def time(self) -> str | None:
+        return self.input.time
 
     @property
     def late(self) -> Late:
@@ -219,6 +270,10 @@ class RowStep(Unary):
 
     package: ClassVar[str]
 
+    @property
+    def time(self) -> str | None:
+        return self.input.time
+
 
 def sources(stream: Stream) -> tuple[Source, ...]:
     """The topics that a stream reads, each once, in order."""
@@ -238,23 +293,14 @@ def contains(stream: Stream, *kinds: type[Stream]) -> bool:
     return isinstance(stream, kinds) or any(contains(part, *kinds) for part in stream.upstream)
 
 
-def check_has_time(stream: Stream, purpose: str, instead: str, where: Where) -> None:
-    """Check that the rows of a stream have an event time of their own, for a purpose."""
-    if (found := _first_result(stream)) is not None:
-        raise InvalidPipeline(
-            f"The rows of {found.noun} have no event time of their own {purpose}",
-            hint=f"Publish them with app.publish('results', ...), declare that topic with "
-            f"app.topic('results', ...), and {instead} that. See {where}",
-        )
+def read_directly(stream: Stream) -> list[Stream]:
+    """The topics and results that a stream is made of, without what those are made of."""
+    if isinstance(stream, Source) or stream.is_result:
+        return [stream]
+    return [found for part in stream.upstream for found in read_directly(part)]
 
 
-def has_results(stream: Stream) -> bool:
-    """True if a stream is made of results, which have no event time of their own."""
-    return _first_result(stream) is not None
-
-
-def _first_result(stream: Stream) -> Stream | None:
-    """The nearest step whose rows are results, which have no event time of their own."""
-    if stream.is_result:
-        return stream
-    return next(filter(None, map(_first_result, stream.upstream)), None)
+def topics_read(*streams: Stream) -> list[Source]:
+    """The topics that streams read directly, not through the results of another step."""
+    found = [part for stream in streams for part in read_directly(stream)]
+    return [part for part in found if isinstance(part, Source)]

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
+
+import pyarrow as pa
 
 from headrace.errors import InvalidPipeline
 from headrace.log import Log, Topic
 from headrace.pipeline.app import App, View
+from headrace.pipeline.chains import Part, cut
 from headrace.pipeline.expressions import Expression
 from headrace.pipeline.output import Output
 from headrace.pipeline.stream import Late, Source, Stream, sources
@@ -39,6 +42,8 @@ class Step:
     outputs: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
     selective: tuple[Output, ...] = ()
+    passes_on: Topic | None = None
+    """The topic through which the next step of its chain reads it, if it is an inner step."""
 
     @property
     def computed(self) -> Stream:
@@ -72,39 +77,65 @@ def dead_letters_of(app: str) -> str:
 
 def steps_of(app: App) -> list[Step]:
     """The steps of an application: one for each view, and for each stream only published."""
-    steps = []
+    steps: list[Step] = []
     published = {topic: output.stream for topic, output in app.outputs.items()}
     taken: set[str] = set()
     for view in app.views.values():
         mine = [t for t, s in published.items() if t not in taken and s == view.stream]
-        late = [
-            t
-            for t, s in published.items()
-            if t not in taken and _is_late_of(s, view.stream.computed)
-        ]
+        late = _late_of(view.stream.computed, published, taken)
         taken |= {*mine, *late}
         selective = _selective(app, mine)
-        steps.append(
-            Step(app.name, view.name, view.stream, view, tuple(mine), tuple(late), selective)
-        )
+        last = Step(app.name, view.name, view.stream, view, tuple(mine), late, selective)
+        steps += _chain(last, published, taken)
     for topic, stream in published.items():
         if topic not in taken and not isinstance(stream, Late):
-            late = [t for t, s in published.items() if t not in taken and _is_late_of(s, stream)]
+            late = _late_of(stream.computed, published, taken)
             taken |= {topic, *late}
             selective = _selective(app, [topic])
-            steps.append(Step(app.name, topic, stream, None, (topic,), tuple(late), selective))
+            last = Step(app.name, topic, stream, None, (topic,), late, selective)
+            steps += _chain(last, published, taken)
     if not steps:
         raise InvalidPipeline(
             f"Application {app.name!r} does nothing",
             hint="Declare a view, app.view(...), or an output, app.publish(...)",
         )
+    _check_names(steps)
     for step in steps:
         _check_inputs(step)
     return steps
 
 
-def _is_late_of(stream: Stream, other: Stream | None) -> bool:
-    return isinstance(stream, Late) and stream.of == other
+def _chain(last: Step, published: Mapping[str, Stream], taken: set[str]) -> list[Step]:
+    """A step as it reads topics, after the inner steps of its chain."""
+    stream, inner = cut(last.app, last.name, last.stream)
+    steps = []
+    for part in inner:
+        late = _late_of(part.declared.computed, published, taken)
+        taken |= {*late}
+        outputs = (part.topic.name,)
+        made = Step(last.app, part.name, part.stream, None, outputs, late, (), part.topic)
+        steps.append(made)
+    return [*steps, replace(last, stream=stream)]
+
+
+def _late_of(
+    stream: Stream, published: Mapping[str, Stream], taken: Collection[str]
+) -> tuple[str, ...]:
+    """The topics of a stream's late rows."""
+    late = {t: s for t, s in published.items() if isinstance(s, Late) and t not in taken}
+    return tuple(t for t, s in late.items() if s.of == stream)
+
+
+def _check_names(steps: Sequence[Step]) -> None:
+    names = [step.name for step in steps]
+    topics = [topic for step in steps for topic in (*step.outputs, *step.late)]
+    for found in (names, topics):
+        twice = next((name for name in found if found.count(name) > 1), None)
+        if twice is not None:
+            raise InvalidPipeline(
+                f"Two steps would have the name {twice!r}, which a chain uses for an inner step",
+                hint="Rename the view or the topic that you gave it to",
+            )
 
 
 def _selective(app: App, topics: Iterable[str]) -> tuple[Output, ...]:
@@ -151,8 +182,29 @@ def prepare_topics(log: Log, step: Step) -> None:
     if isinstance(log, OnKafka):
         connection_of(log)  # before anything is created: Spark may not support the settings
     _check_foreign(log, step)
-    for source in inputs_of(step):
+    for source in _declared(step):
         _check_topic(log.ensure_topic(source.topic), source.topic, source.where)
+
+
+def _declared(step: Step) -> list[Source]:
+    """The topics of a step that a user declared. Inner steps create those of a chain."""
+    return [source for source in inputs_of(step) if not isinstance(source, Part)]
+
+
+def with_schemas(log: Log, step: Step) -> Step:
+    """The same step with the schemas of the topics that inner steps have created."""
+    if not any(isinstance(source, Part) for source in inputs_of(step)):
+        return step
+
+    def change(stream: Stream) -> Stream:
+        if not isinstance(stream, Part):
+            return stream if isinstance(stream, Source) else stream.rewired(change)
+        there = log.topic(stream.topic.name).topic.schema
+        assert there is not None
+        schema = pa.schema([there.field(name) for name in stream.columns])
+        return replace(stream, topic=replace(stream.topic, schema=schema))
+
+    return replace(step, stream=change(step.stream))
 
 
 def topics_of(step: Step) -> list[Topic]:
@@ -164,15 +216,15 @@ def check_topics(log: Log, step: Step) -> None:
     """Compare the existing topics that a step reads with their declaration."""
     there = {topic.name: topic for topic in log.topics()}
     foreign = _check_foreign(log, step)
-    for source in inputs_of(step):
+    for source in _declared(step):
         if source.topic.name in there and source.topic.name not in foreign:
             _check_topic(there[source.topic.name], source.topic, source.where)
 
 
 def _check_foreign(log: Log, step: Step) -> Collection[str]:
     """Return the topics of a step that a run will adopt, after checking their partitions."""
-    found = log.foreign_topics(source.topic.name for source in inputs_of(step))
-    for source in inputs_of(step):
+    found = log.foreign_topics(source.topic.name for source in _declared(step))
+    for source in _declared(step):
         name, wanted = source.topic.name, source.partitions
         if name in found and wanted not in (None, found[name]):
             raise InvalidPipeline(

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 import apsw
 import pyarrow as pa
 
+from headrace.clock import to_datetime
 from headrace.errors import RecordTooLarge, TransactionTooLarge
-from headrace.log import Log, Producer
+from headrace.log import Capability, Log, Producer
 from headrace.log.conform import row_sizes
 from headrace.log.dead_letter import DEAD_LETTER
 from headrace.log.settings import MAX_RECORD_BYTES
@@ -106,6 +107,11 @@ class Outbox:
                     raise
                 self._sent = int(sequence)
                 self._crash_point("sent")
+
+    def advance(self, topic: str, moment: int) -> None:
+        """Advance the frontier of a topic after its entries, if the log can."""
+        if Capability.FRONTIERS in self._log.capabilities:
+            self._log.advance(topic, to_datetime(moment), ahead=True)
 
     def _append(self, topic: str, rows: pa.Table, sequence: int) -> None:
         try:

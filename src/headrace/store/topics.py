@@ -36,7 +36,11 @@ def create_topics(
     if stream.has_panes:
         published = changelog.published(schema).append(pa.field(PANE, pa.string()))
     for topic in step.outputs:
-        _create_topic(log, step, topic, published, stream.output_time(published.names))
+        if step.passes_on is not None:
+            made = step.passes_on
+            _create_topic(log, step, topic, published, made.event_time, settings=made.settings)
+        else:
+            _create_topic(log, step, topic, published, stream.output_time(published.names))
     if changes is not None:
         _create_topic(log, step, changes, changelog.envelope_schema(schema), None, key="key")
 
@@ -48,6 +52,7 @@ def _create_topic(
     schema: pa.Schema,
     event_time: str | None,
     key: str | None = None,
+    settings: TopicSettings = _SETTINGS,
 ) -> None:
     for field in schema:
         if field.name.startswith("_"):
@@ -56,7 +61,7 @@ def _create_topic(
                 hint="Names that start with an underscore are reserved",
             )
     nullable = pa.schema([field.with_nullable(True) for field in schema])
-    declared = Topic(name, 1, nullable, key, event_time, _SETTINGS)
+    declared = Topic(name, 1, nullable, key, event_time, settings)
     there = log.ensure_topic(declared).schema
     if there is None or not set(nullable.names) <= set(there.names):
         raise InvalidPipeline(

@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from headrace.application.chains import check_inner, inner_steps
 from headrace.application.rebuild.building import Build, limits_of, make_room
 from headrace.application.run import StepProgress
 from headrace.clock import SECOND, Clock, SystemClock
@@ -26,7 +27,7 @@ from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.gaps import Gaps
 from headrace.plan.position import commit_by
 from headrace.plan.source_options import BatchLimits
-from headrace.plan.steps import Step, prepare_topics, steps_of
+from headrace.plan.steps import Step, prepare_topics, steps_of, with_schemas
 from headrace.runtime.cluster import require_local
 from headrace.runtime.session import SparkSettings, spark_session
 from headrace.store.location import app_folder, build_place, database_of
@@ -81,7 +82,7 @@ class Rebuild(Closing):
         crash_point: CrashPoint = nothing,
     ) -> None:
         self.app = app
-        self.step = _step_of(app, view)
+        self.step, self._inner = _step_of(app, view)
         self._spark = spark
         self._settings = settings
         self._batch_limits = batch_limits
@@ -214,6 +215,7 @@ class Rebuild(Closing):
             self._let_go()
         if self._build is None:
             prepare_topics(self.log, self.step)
+            check_inner(self.step, self._inner, steps_in(self._live))
             log_file = app_folder(self.log.home, self.app.name) / "rebuild.log"
             make_room(self.log, self._place, self.step, limits)
             spark = self._spark or spark_session(self._settings, log_file=log_file)
@@ -221,7 +223,7 @@ class Rebuild(Closing):
             self._build = Build(
                 spark,
                 self.log,
-                self.step,
+                with_schemas(self.log, self.step),
                 self._place,
                 batch_limits=self._batch_limits,
                 crash_point=self._crash_point,
@@ -303,11 +305,13 @@ def _not_live() -> MisusedHandle:
     )
 
 
-def _step_of(app: App, view: str) -> Step:
-    steps = {step.name: step for step in steps_of(app) if step.view is not None}
+def _step_of(app: App, view: str) -> tuple[Step, list[Step]]:
+    """The step of a view, and the inner steps of its chain."""
+    declared = steps_of(app)
+    steps = {step.name: step for step in declared if step.view is not None}
     if view not in steps:
         raise UnknownView(
             f"Application {app.name!r} has no view {view!r}",
             hint=f"There are: {', '.join(sorted(steps))}" if steps else "It has none",
         )
-    return steps[view]
+    return steps[view], inner_steps(steps[view], declared)

@@ -14,7 +14,7 @@ from headrace.language.sql.ranking import Ranked
 from headrace.language.sql.terms import Terms
 from headrace.language.sql.tokens import Piece
 from headrace.language.sql.windows import WINDOW_COLUMNS, TableWindow, is_window, table_window
-from headrace.pipeline.stream import Stream, has_results
+from headrace.pipeline.stream import Source, Stream, read_directly
 
 _OF_JOIN = ("INNER", "LEFT", "RIGHT", "FULL", "OUTER", "ANTI", "SEMI", "CROSS", "NATURAL")
 _AS_OF = ("FOR", "SYSTEM_TIME", "AS", "OF")
@@ -155,20 +155,21 @@ def _data(piece: Piece, scope: Scope, read: Read) -> Stream:
 
 
 def refuse_results(stream: Stream, piece: Piece, name: str) -> None:
-    """Refuse to read results: they are not rows with an event time."""
+    """Refuse to read results, which only Python can chain."""
     if isinstance(stream, Ranked):
         stream.refuse_alone()
-    if not has_results(stream):
+    if all(isinstance(part, Source) for part in read_directly(stream)):
         return
     inside = piece.brackets(0)
     if name and inside is None:
         piece.refuse(
-            f"{name!r} has results, which have no event time",
-            "Publish it to a topic, and read the topic",
+            f"{name!r} has results, and SQL cannot chain steps yet",
+            "Publish it to a topic, and read the topic, or declare the chain in Python",
         )
     (inside or piece).refuse(
         "Only the outermost query can aggregate, join or rank",
-        "Do it around the others; to read results, publish them to a topic, and read the topic",
+        "Do it around the others; to read results, publish them to a topic, and read the topic, or "
+        "declare the chain in Python",
     )
 
 

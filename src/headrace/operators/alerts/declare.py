@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from headrace.clock import micros
 from headrace.errors import InvalidPipeline
 from headrace.log.settings import format_span
 from headrace.operators.table_lookup.declare import Enriched
 from headrace.pipeline.arguments import declaration
+from headrace.pipeline.chains import check_readable
 from headrace.pipeline.expressions import Expression, check_columns, names_column
-from headrace.pipeline.stream import OF_LATE, KeyedState, Stream, Text, check_has_time, sources
+from headrace.pipeline.stream import OF_LATE, KeyedState, Stream, Text, read_directly
 from headrace.pipeline.where import Where, caller
 
 RECENT = "recent"
@@ -60,8 +61,17 @@ class Alerts(KeyedState):
         # The rows of a table are not counted as events.
         return () if self.known is None else (self.known.table,)
 
+    @property
+    def time(self) -> str:
+        return AT
+
     def output_time(self, columns: Sequence[str]) -> str:
         return AT
+
+    def rewired(self, change: Callable[[Stream], Stream]) -> Alerts:
+        made = cast(Alerts, super().rewired(change))
+        known = made.known
+        return made if known is None else replace(made, known=replace(known, input=made.input))
 
     def uses(self, column: str) -> list[str]:
         by = ["alerts are keyed by it"] * (column in self.by)
@@ -126,10 +136,12 @@ def alerts(
     """
     where = caller()
     keys = (by,) if isinstance(by, str) else tuple(by)
-    known = _known(stream, where)
+    # Any other enrichment is a step of its own, before this one.
+    known = _known(stream)
     given = stream if known is None else known.input
-    check_has_time(given, "for rules to look back from", "read", where)
-    if len(sources(given)) > 1:
+    check_readable(given, where)
+    first, *others = read_directly(given)
+    if any(other != first for other in others):
         raise InvalidPipeline(
             "Rules need the events of a single topic, which are in one order",
             hint=f"Publish the merged stream to a topic and read that. See {where}",
@@ -161,16 +173,10 @@ def alerts(
     )
 
 
-def _known(stream: Stream, where: Where) -> Enriched | None:
-    """The lookup in front of alerts, which is applied to evaluated events."""
-    if not isinstance(stream, Enriched):
-        return None
-    if stream.mode != "latest" or stream.how != "left":
-        raise InvalidPipeline(
-            "Alerts need a lookup with mode='latest' and how='left'",
-            hint=f"Change it, or publish the enriched stream to a topic and read that. See {where}",
-        )
-    return stream
+def _known(stream: Stream) -> Enriched | None:
+    """The lookup in front of alerts that is applied to evaluated events, if there is one."""
+    latest = isinstance(stream, Enriched) and stream.mode == "latest" and stream.how == "left"
+    return stream if latest and isinstance(stream, Enriched) else None
 
 
 def _check_names(stream: Stream, own: Sequence[str], where: Where) -> None:

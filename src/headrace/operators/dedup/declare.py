@@ -11,9 +11,10 @@ from headrace.clock import micros
 from headrace.errors import InvalidPipeline
 from headrace.log.settings import format_span
 from headrace.pipeline.arguments import declaration
+from headrace.pipeline.chains import check_readable
 from headrace.pipeline.expressions import check_columns
 from headrace.pipeline.row_steps import with_keys
-from headrace.pipeline.stream import OF_LATE, Keyed, Stream, Text, check_has_time
+from headrace.pipeline.stream import OF_LATE, Keyed, Stream, Text
 from headrace.pipeline.where import Where, caller
 
 Keep = Literal["first", "last"]
@@ -67,7 +68,7 @@ def deduplicate(
             f"A column is named twice in by: {', '.join(keys)}", hint=f"See {where}"
         )
     _check_spans(ttl, delay, where)
-    check_has_time(stream, "for a time to live to run from", "deduplicate", where)
+    check_readable(stream, where)
     taken = [name for name in OF_LATE if name in stream.columns]
     if taken:
         raise InvalidPipeline(

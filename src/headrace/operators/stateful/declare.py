@@ -15,9 +15,10 @@ from headrace.clock import micros
 from headrace.errors import InvalidPipeline, InvalidSchema
 from headrace.log.settings import format_span
 from headrace.pipeline.arguments import declaration
+from headrace.pipeline.chains import check_readable
 from headrace.pipeline.expressions import not_there
 from headrace.pipeline.row_steps import check_new_names, with_keys
-from headrace.pipeline.stream import KeyedState, Stream, Text, check_has_time, sources
+from headrace.pipeline.stream import KeyedState, Stream, Text, read_directly, topics_read
 from headrace.pipeline.time import warn_of_arrival
 from headrace.pipeline.where import Where, caller
 from headrace.schema.ddl import format_schema, parse_schema
@@ -53,6 +54,10 @@ class Stateful(KeyedState):
     with_key: bool
     """True if the output starts with the key columns."""
     noun = "a stateful step"
+
+    @property
+    def time(self) -> str | None:
+        return self.event_time
 
     def output_time(self, columns: Sequence[str]) -> str | None:
         return self.event_time
@@ -126,8 +131,8 @@ def stateful(
         if key not in stream.columns:
             raise not_there(f"There is no column {key!r} to keep state by", key,
                             stream.columns, where)  # fmt: skip
-    warn_of_arrival([source.topic for source in sources(stream)], keys, where)
-    check_has_time(stream, "to keep state by", "read", where)
+    warn_of_arrival([source.topic for source in topics_read(stream)], keys, where)
+    check_readable(stream, where)
     _check_choices(delay, ttl, buckets, where)
     kept, made = _columns("state", state, where), _columns("output", output, where)
     both = sorted({*kept.names} & {*keys})
@@ -189,7 +194,7 @@ def _columns(what: str, ddl: str, where: Where) -> pa.Schema:
 def _time_of(made: pa.Schema, named: str | None, stream: Stream, where: Where) -> str | None:
     """The event-time column of the output, if there is one."""
     if named is None:
-        times = [source.topic.event_time for source in sources(stream)]
+        times = [part.time for part in read_directly(stream)]
         named = next((time for time in times if time in made.names), None)
         return named if named and pa.types.is_timestamp(made.field(named).type) else None
     if named not in made.names:

@@ -22,5 +22,6 @@ class RowOperator(Operator[Stream]):
         "project": Term("columns", one="column"),
         "explode": Term("exploded array"),
         "merge": Term("merged stream"),
+        "part": Term("inner step"),
         "table": Term("key of the table"),
     }

@@ -11,9 +11,10 @@ from headrace.clock import micros
 from headrace.errors import InvalidPipeline
 from headrace.log.settings import format_span
 from headrace.pipeline.arguments import declaration
+from headrace.pipeline.chains import check_readable
 from headrace.pipeline.joins import On, check_apart, check_times, equal_columns
 from headrace.pipeline.row_steps import check_new_names
-from headrace.pipeline.stream import Late, Source, Stream, Text, check_has_time, sources
+from headrace.pipeline.stream import Late, Source, Stream, Text, topics_read
 from headrace.pipeline.where import Where, caller
 
 How = Literal["inner", "left", "right", "full", "anti"]
@@ -47,6 +48,18 @@ class Join(Stream):
     @property
     def upstream(self) -> tuple[Stream, ...]:
         return self.left, self.right
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return "left", "right"
+
+    @property
+    def holds_back(self) -> timedelta:
+        return self.delay
+
+    @property
+    def time(self) -> str:
+        return JOINED_AT
 
     @property
     def watermark_delay(self) -> timedelta:
@@ -131,8 +144,8 @@ def join(
             f"limit cannot be {limit}", hint=f"It is the most rows of one key. See {where}"
         )
     for stream in (left, right):
-        check_has_time(stream, "to join by", "join", where)
-    _check_clocks((*sources(left), *sources(right)), where)
+        check_readable(stream, where)
+    _check_clocks(topics_read(left, right), where)
     made = Join((), where, left, right, equal, before, after, how, delay, prefix, limit)
     names = [*left.columns, *(name for _, name in made.from_right)]
     check_new_names([name for _, name in made.from_right], where)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from headrace.errors import InvalidPipeline
 from headrace.pipeline.arguments import declaration
+from headrace.pipeline.expressions import not_there
 from headrace.pipeline.joins import On, check_apart, equal_columns
 from headrace.pipeline.row_steps import check_new_names
 from headrace.pipeline.stream import Stream, Text
@@ -57,6 +58,10 @@ class TableJoin(Stream):
     changes_rows = True
     follows_slowest = False
     view_key_is = "key of the tables"
+    unreadable = (
+        "its rows are updated and deleted, and a step takes in each row once",
+        "app.view(...) keeps them, and the topic of its changes has every change",
+    )
 
     @property
     def upstream(self) -> tuple[Stream, ...]:
@@ -154,12 +159,28 @@ def join_tables(
         check_new_names(names, where)
         check_apart([*made.columns, *names], where)
         made = TableJoin((*made.columns, *names), where, first, (*made.links, link), how)
+    _check_changelog(made, where)
+    return made
+
+
+def latest(stream: Stream, key: Sequence[str], where: Where) -> TableJoin:
+    """The latest row of each key of a stream: a table by itself."""
+    for name in key:
+        if name not in stream.columns:
+            message = f"There is no column {name!r} to keep the latest row of"
+            raise not_there(message, name, stream.columns, where)
+    made = Table(stream.columns, where, stream, tuple(key), None)
+    found = TableJoin(stream.columns, where, made, (), "inner")
+    _check_changelog(found, where)
+    return found
+
+
+def _check_changelog(made: TableJoin, where: Where) -> None:
     if _TAKEN in made.columns:
         raise InvalidPipeline(
-            f"The column name {_TAKEN!r} is reserved for the changelog of joined tables",
-            hint=f"Rename it with table(derive(...), ...), or use a prefix. See {where}",
+            f"The column name {_TAKEN!r} is reserved for the changelog of a table",
+            hint=f"Rename it with derive() or select() first, or use a prefix. See {where}",
         )
-    return made
 
 
 def _check_link(made: TableJoin, link: Link, how: str, others: int, where: Where) -> None:

@@ -29,11 +29,13 @@ class TableJoinOperator(Operator[TableJoin]):
             "right": f"every row of {topics[-1]}, with nulls if it has no match",
             "full": "every row of both, with nulls if it has no match",
         }
-        facts.append(("shows", shows[stream.how]))
+        if stream.links:
+            facts.append(("shows", shows[stream.how]))
         for table in stream.tables:
             key = ", ".join(table.key)
             facts.append(("holds", f"the newest version of each {key} of {table.topic}, for good"))
-        facts.append(("emits", "whenever one of its tables changes; no row is ever final"))
+        when = "one of its tables changes" if stream.links else "a newer row of a key arrives"
+        facts.append(("emits", f"whenever {when}; no row is ever final"))
         return facts
 
     def refuses_real_time(self, stream: TableJoin) -> Refusal | None:

@@ -11,9 +11,10 @@ from headrace.errors import InvalidPipeline
 from headrace.log.settings import format_span
 from headrace.operators.remote_lookup.declare import Fetched, Remote
 from headrace.pipeline.arguments import declaration
+from headrace.pipeline.chains import check_readable
 from headrace.pipeline.joins import On, check_apart, check_times, equal_columns
 from headrace.pipeline.row_steps import check_new_names
-from headrace.pipeline.stream import Stream, Text, check_has_time, sources
+from headrace.pipeline.stream import Stream, Text, sources, topics_read
 from headrace.pipeline.tables import REVISION, ROW, Table, columns_of
 from headrace.pipeline.where import caller
 
@@ -40,6 +41,23 @@ class Enriched(Stream):
     @property
     def upstream(self) -> tuple[Stream, ...]:
         return self.input, self.table
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return "", "table"
+
+    @property
+    def unreadable(self) -> tuple[str, str] | None:
+        if self.amend is None:
+            return None
+        return (
+            "amended rows come again, and a step would count both versions",
+            "Leave out `amend`, or publish the rows to a topic and keep the last revision of each",
+        )
+
+    @property
+    def time(self) -> str | None:
+        return self.input.time
 
     @property
     def from_table(self) -> tuple[tuple[str, str], ...]:
@@ -133,12 +151,12 @@ def enrich(
             "A row that an inner lookup dropped cannot be amended",
             hint=f"Use how='left' and filter the result. See {where}",
         )
-    check_has_time(stream, "to look up a table by", "enrich", where)
-    if table.topic in {source.topic.name for source in sources(stream)}:
+    check_readable(stream, where)
+    if table.topic in {source.topic.name for source in topics_read(stream)}:
         raise InvalidPipeline(
             f"Topic {table.topic!r} is both the stream and the table", hint=f"See {where}"
         )
-    check_times((*sources(stream), *sources(table)), where)
+    check_times((*topics_read(stream), *sources(table)), where)
     theirs = columns_of(table, prefix)
     names = [*stream.columns, *(name for _, name in theirs)]
     names += [ROW, REVISION] if amend is not None else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -43,6 +43,28 @@ class Top(Stream):
     @property
     def computed(self) -> Aggregation:
         return self.of
+
+    @property
+    def settled(self) -> Top:
+        return replace(self, of=self.of.settled)
+
+    @property
+    def holds_back(self) -> timedelta:
+        return self.of.holds_back
+
+    @property
+    def unreadable(self) -> tuple[str, str] | None:
+        if not self.live:
+            return None
+        return (
+            "only open sessions are ranked, so a rank is never final, and each change would count "
+            "again",
+            "Rank windows, or read the aggregation",
+        )
+
+    @property
+    def time(self) -> str:
+        return self.of.time
 
     @property
     def view_key(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -11,8 +11,9 @@ from headrace.clock import micros
 from headrace.errors import InvalidPipeline
 from headrace.operators.window.aggregates import Aggregate
 from headrace.operators.window.grouping_sets import By, grouped
-from headrace.operators.window.windows import AnyWindow, Session
+from headrace.operators.window.windows import FOREVER, AnyWindow, Session, Sliding
 from headrace.pipeline.arguments import declaration
+from headrace.pipeline.chains import check_readable
 from headrace.pipeline.expressions import check_columns, columns_in, names_column
 from headrace.pipeline.output import Output, check_panes
 from headrace.pipeline.row_steps import check_new_names
@@ -23,8 +24,7 @@ from headrace.pipeline.stream import (
     Text,
     Unary,
     Wanted,
-    check_has_time,
-    sources,
+    topics_read,
 )
 from headrace.pipeline.time import WINDOW_END, WINDOW_START, Lateness, warn_of_arrival
 from headrace.pipeline.types import check_types, is_number, type_of
@@ -51,6 +51,29 @@ class Aggregation(Unary):
     @property
     def view_key(self) -> tuple[str, ...]:
         return (*self.by, *self.window.key)
+
+    @property
+    def settled(self) -> Aggregation:
+        return self if self.emit == "final" else replace(self, emit="final")
+
+    @property
+    def holds_back(self) -> timedelta:
+        return self.patience + self.window.settles
+
+    @property
+    def unreadable(self) -> tuple[str, str] | None:
+        if self.window.length < FOREVER:
+            return None
+        return (
+            "its totals go on for ever, so none is final, and each change would count again",
+            "Use running(expiry) with the time after which a key is closed, or a window",
+        )
+
+    @property
+    def time(self) -> str:
+        """The last moment of the window: in order of these, windows become final."""
+        ends_within = isinstance(self.window, Sliding)
+        return WINDOW_END if ends_within else f"{WINDOW_END} - INTERVAL 1 MICROSECOND"
 
     @property
     def watermark_delay(self) -> timedelta:
@@ -136,12 +159,12 @@ def aggregate(
     where = caller()
     stream, keys = grouped(stream, by, aggregates, where)
     if keys:
-        warn_of_arrival([source.topic for source in sources(stream)], keys, where)
+        warn_of_arrival([source.topic for source in topics_read(stream)], keys, where)
     if not aggregates:
         raise InvalidPipeline(
             "An aggregation needs an aggregate", hint=f"Write hits=hr.count(). See {where}"
         )
-    check_has_time(stream, "to aggregate by", "aggregate", where)
+    check_readable(stream, where)
     for key in keys:
         if key not in stream.columns:
             check_columns(f"`{key}`", stream.columns, where)

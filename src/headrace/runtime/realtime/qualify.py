@@ -60,6 +60,12 @@ def why_not_real_time(step: Step) -> Reason | None:
             f"app.publish(...) writes to a topic as rows come. {IN_BATCHES}",
             step.view.where,
         )
+    if step.passes_on is not None:
+        return Reason(
+            "another step reads its results, which are passed on batch by batch",
+            f"app.publish(...) them to a topic, and read that in another application. {IN_BATCHES}",
+            step.stream.where,
+        )
     for topic, ways in branches(step.stream).items():
         if ways > 1:
             return Reason(

@@ -9,6 +9,7 @@ from dataclasses import asdict
 import apsw
 import pyarrow as pa
 
+from headrace.clock import micros
 from headrace.errors import ChangedPipeline, PipelineError
 from headrace.log import Capability, Log
 from headrace.plan import metadata
@@ -151,7 +152,14 @@ class ViewSink(Sink):
         self.reached, self.frontier, self.law = batch.end, frontier, total
         self._crash_point("committed")
         self._outbox.send()
+        self.pass_on_time()
         return law
+
+    def pass_on_time(self) -> None:
+        """Let the next step of a chain know that no earlier rows will come, when all are sent."""
+        topic, behind = self._step.passes_on, self._step.stream.holds_back
+        if topic is not None and behind is not None and self.frontier is not None:
+            self._outbox.advance(topic.name, self.frontier - micros(behind))
 
     def timed(self, timing: Timing, *, last: bool) -> None:
         self._timings.note(timing, last=last)
