@@ -19,7 +19,7 @@ _CHOICES = {
     "compression": ("none", "lz4", "zstd"),
     "frontier": ("events", "punctuation", "arrival"),
     "missing_time": ("dead", "arrival"),
-    "format": ("json", "avro", "bytes"),
+    "format": ("json", "avro", "bytes", "avro-confluent", "json-confluent", "cloudevents"),
 }
 
 _OPTIONAL = {"retention", "retention_bytes", "segment_age", "skew", "idle", "tier"}

@@ -11,7 +11,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headrace.clock import micros
-from headrace.log import Topic
 from headrace.log.kafka.log import KafkaLog
 from headrace.pipeline.stream import Source
 from headrace.plan import metadata
@@ -77,7 +76,7 @@ class KafkaFrames(Frames):
             if name not in oldest:
                 return self._job.empty(source)
             records = self._suspects(name, ranges[name], oldest[name].before(suspect))
-            decoder = Decoder.of(self._topic(name), self._needed[name])
+            decoder = self._decoder(name)
             rows = decoder.placed(records, tuple(metadata.TYPES), source.columns)
             rows = rows.withColumn(metadata.FRONTIER, self._met(F.lit(frontier)))
             return rows.withColumn(metadata.TOPIC, F.lit(name)) if self._ordered else rows
@@ -96,7 +95,7 @@ class KafkaFrames(Frames):
         """The records of a topic between two positions that have no valid event time."""
         records = between(self._spark, self._log, topic, start, end)
         assert records is not None
-        decoder = Decoder.of(self._topic(topic), self._needed[topic])
+        decoder = self._decoder(topic)
         return decoder.misplaced(records).orderBy("partition", "offset").toArrow()
 
     @property
@@ -139,7 +138,7 @@ class KafkaFrames(Frames):
         # A task that writes results has to read a whole partition.
         tasks = None if self.delivers else self._spark.sparkContext.defaultParallelism
         records = stream(self._spark, self._log, name, sink.reached[name], batch_limits, tasks)
-        decoder = Decoder.of(self._topic(name), self._needed[name])
+        decoder = self._decoder(name)
         rows = decoder.placed(records, self._metadata(), raw=not self.delivers)
         if not self.delivers:
             rows = watched(rows, name)
@@ -160,5 +159,5 @@ class KafkaFrames(Frames):
             return (metadata.COMMIT, *found)
         return (metadata.FRONTIER, *found) if self._by_frontier else found
 
-    def _topic(self, name: str) -> Topic:
-        return self._log.topic(name).topic
+    def _decoder(self, name: str) -> Decoder:
+        return Decoder.of(self._log.topic(name).topic, self._needed[name], self._log)
