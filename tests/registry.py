@@ -27,7 +27,7 @@ class Registry:
 
     def register(self, subject: str, schema: dict[str, Any]) -> int:
         """Register a schema, and return its id."""
-        wanted = {name: schema[name] for name in ("schema", "schemaType") if name in schema}
+        wanted = {name: text for name, text in schema.items() if name in ("schema", "schemaType")}
         number = next((n for n, s in self.schemas.items() if s == wanted), len(self.schemas) + 1)
         self.schemas[number] = wanted
         versions = self.subjects.setdefault(subject, [])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import fastavro
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -29,7 +33,14 @@ from headrace.errors import (
     UnreadableRecord,
     Unsupported,
 )
+from headrace.log import Topic, TopicSettings
+from headrace.log.kafka import registry as client
+from headrace.log.kafka.confluent import header_of
+from headrace.log.kafka.rows_confluent import ConfluentAvroRows
 from headrace.pipeline.stream import Source
+from headrace.plan.arrow_frames import frame_of
+from headrace.plan.kafka.decode import REASON, Decoder
+from headrace.schema.ddl import parse_schema
 from headrace.servers.kafka.state import ClusterState
 from tests.kafka_runs import Runs, letters, runs
 from tests.registry import Registry, serving
@@ -173,7 +184,7 @@ def test_a_schema_that_first_appears_in_the_middle_of_a_stream_is_looked_up(
     shop.avro(order(), sold(1), sold(2))
     for number in range(5):  # more than the restarts that a failing step gets
         note = {"name": f"note{number}", "type": "int"}
-        shop.avro(order(note), sold(3 + number, **{f"note{number}": 0}), of=BY_RECORD)
+        shop.avro(order(note), sold(3 + number) | {f"note{number}": 0}, of=BY_RECORD)
     counted(app, source)
     app.publish(out := kafka.name("out"), hr.select(source, "at", id="user.id"))
     results = kafka.run(app, max_rows=2)
@@ -292,3 +303,69 @@ def test_without_a_registry_the_reason_is_clear(
     with pytest.raises(InvalidSetting, match="there is no schema registry") as caught:
         hr.preflight(app, f"kafka://{kafka.servers}").require()
     assert "HEADRACE_KAFKA_SCHEMA_REGISTRY_URL" in caught.value.hint
+
+
+def test_spark_and_a_consumer_read_the_same_values(registry: Registry) -> None:
+    """The plan is that of real time, which judges each record by itself."""
+    place = {
+        "type": "record",
+        "name": "Place",
+        "fields": [
+            {"name": "zip", "type": "string"},
+            {"name": "country", "type": COUNTRY},
+            {"name": "code", "type": {"type": "fixed", "name": "Code", "size": 2}},
+        ],
+    }
+    schema = json.dumps(
+        {
+            "type": "record",
+            "name": "Trip",
+            "fields": [
+                {"name": "start", "type": place},
+                {"name": "stops", "type": {"type": "array", "items": ["null", "Place"]}},
+                {"name": "seen", "type": {"type": "map", "values": "Country"}},
+                {"name": "code", "type": "Code"},
+                {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
+                {"name": "price", "type": ["double", "null"]},
+                {"name": "at", "type": MILLIS},
+            ],
+        }
+    )
+    columns = (
+        "at timestamp, price double, id string, code binary, seen map<string, string>, "
+        "start struct<country: string, new: int>, stops array<struct<zip: string, code: binary>>, "
+        "lacking struct<a: int>"
+    )
+    number = registry.register("trips-value", {"schema": schema})
+    here = {"zip": "1", "country": "FR", "code": b"xy"}
+    row = {
+        "start": here,
+        "stops": [here, None],
+        "seen": {"x": "DE"},
+        "code": b"ab",
+        "id": str(UUID(int=1)),
+        "price": None,
+        "at": BEGIN,
+    }
+    fastavro.schemaless_writer(out := io.BytesIO(), json.loads(schema), row)
+    value = header_of(number) + out.getvalue()
+    topic = Topic(
+        "trips", 1, parse_schema(columns), None, "at", TopicSettings(format="avro-confluent")
+    )
+    known, names = client.Registry({"url": registry.url}), parse_schema(columns).names
+    read = ConfluentAvroRows(parse_schema(columns), known).decode([value], set())
+    (wanted,) = pa.table(read, names=names).to_pylist()
+    records = pa.table(
+        {
+            "key": pa.array([None], pa.binary()),
+            "value": pa.array([value], pa.binary()),
+            "partition": pa.array([0], pa.int32()),
+            "offset": pa.array([0], pa.int64()),
+            "timestamp": pa.array([BEGIN], pa.timestamp("us", tz="UTC")),
+        }
+    )
+    decoder = Decoder(topic, tuple(names), known.schemas("trips"))
+    judged = decoder.judged(frame_of(shared(), records))
+    found = judged.select(*names, REASON).toArrow()
+    assert found.to_pylist() == [{**wanted, REASON: ""}]
+    assert wanted["stops"] == [{"zip": "1", "code": b"xy"}, None]

@@ -14,7 +14,7 @@ from headrace.log.kafka.avro import avro_schema
 from headrace.log.kafka.avro_projection import Projection, Unfit
 from headrace.log.kafka.confluent import BAD_MAGIC, HEADER_BYTES, SHORT, refused
 from headrace.log.kafka.registry import Registry
-from headrace.log.kafka.rows_bytes import Garbage
+from headrace.log.kafka.rows_bytes import Garbage, HeadersOf, no_headers
 from headrace.log.kafka.rows_json import JsonRows
 from headrace.log.rows import check_of
 
@@ -34,7 +34,9 @@ class ConfluentJsonRows(JsonRows):
     def encode(self, batch: pa.RecordBatch) -> list[bytes]:
         raise read_only("json-confluent")
 
-    def decode(self, values: Sequence[bytes], odd: set[str]) -> list[pa.Array]:
+    def decode(
+        self, values: Sequence[bytes], odd: set[str], headers: HeadersOf = no_headers
+    ) -> list[pa.Array]:
         return super().decode([_framed(i, value)[1] for i, value in enumerate(values)], odd)
 
 
@@ -51,7 +53,9 @@ class ConfluentAvroRows:
     def encode(self, batch: pa.RecordBatch) -> list[bytes]:
         raise read_only("avro-confluent")
 
-    def decode(self, values: Sequence[bytes], odd: set[str]) -> list[pa.Array]:
+    def decode(
+        self, values: Sequence[bytes], odd: set[str], headers: HeadersOf = no_headers
+    ) -> list[pa.Array]:
         rows = [self._row(index, value) for index, value in enumerate(values)]
         columns = zip(*rows, strict=True) if rows else ([] for _ in self._schema)
         return [

@@ -14,7 +14,8 @@ from headrace.log.declared import TopicRow, topic_schema
 from headrace.log.kafka.address import KafkaAddress
 from headrace.log.kafka.registry import Registry, registry_of
 from headrace.log.kafka.rows_avro import AvroRows
-from headrace.log.kafka.rows_bytes import BytesRows
+from headrace.log.kafka.rows_bytes import BytesRows, HeadersOf, no_headers
+from headrace.log.kafka.rows_cloudevents import CloudEventRows
 from headrace.log.kafka.rows_confluent import ConfluentAvroRows, ConfluentJsonRows
 from headrace.log.kafka.rows_json import JsonRows
 from headrace.log.state import Topic
@@ -33,10 +34,13 @@ class Rows(Protocol):
     def encode(self, batch: pa.RecordBatch) -> list[bytes]:
         """The bytes of each row."""
 
-    def decode(self, values: Sequence[bytes], odd: set[str]) -> list[pa.Array]:
+    def decode(
+        self, values: Sequence[bytes], odd: set[str], headers: HeadersOf = no_headers
+    ) -> list[pa.Array]:
         """The columns of some rows. Raises `Garbage` for the first invalid one.
 
         Adds to `odd` the columns that rows have and the schema lacks, if the format has names.
+        `headers` gives those of the record at an index.
         """
 
 
@@ -62,6 +66,7 @@ _FORMATS: dict[str, Callable[[pa.Schema], Rows]] = {
     "avro": AvroRows,
     "bytes": BytesRows,
     "json-confluent": ConfluentJsonRows,
+    "cloudevents": CloudEventRows,
 }
 
 

@@ -66,6 +66,11 @@ class Decoder:
         made = Decoder(topic, (), schemas_of(log, topic))
         return replace(made, columns=_columns(topic, needed))
 
+    @property
+    def reading(self) -> dict[str, str]:
+        """Options of Spark's Kafka source that the format needs."""
+        return {"includeHeaders": "true"} if self.format.by_headers else {}
+
     def placed(
         self,
         records: DataFrame,
@@ -94,7 +99,10 @@ class Decoder:
             rows = rows.withColumn(_MORE, lenient.row())
             columns += [F.col(f"{_MORE}.`{name}`").alias(name) for name in more]
         where = [_place(name).alias(name) for name in beside]
-        where += [F.col("value").alias(VALUE), F.col("timestamp").alias(STAMP)] if raw else []
+        if raw:
+            # Without its headers, a record cannot be decoded again from its bytes.
+            value = F.lit(None).cast("binary") if self.format.by_headers else F.col("value")
+            where += [value.alias(VALUE), F.col("timestamp").alias(STAMP)]
         placed = rows.select(*columns, time.alias(metadata.TIME), *where)
         return placed.where(F.col(metadata.TIME).isNotNull())
 
@@ -159,6 +167,7 @@ class Decoder:
         return format_of(self.topic, columns, self.schemas)
 
     def _decoded(self, records: DataFrame, *kept: str) -> DataFrame:
+        kept = (*kept, "headers") if self.format.by_headers else kept
         rows = self.format.checked(records).select(*kept, self.format.row().alias(_ROW))
         return with_time(rows, self.topic, _ROW, _AT) if self._computed else rows
 

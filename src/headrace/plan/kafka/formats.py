@@ -124,14 +124,16 @@ def format_of(topic: Topic, columns: pa.Schema, schemas: Schemas) -> Format:
     name = topic.settings.format
     if name in _FORMATS:
         return _FORMATS[name](topic, columns)
-    # Packages for Avro come with Kafka's client, which is optional.
-    module = importlib.import_module("headrace.plan.kafka.confluent")
-    made: Format = (
-        module.AvroWire(topic, columns, schemas)
-        if name == BY_ID
-        else module.JsonWire(topic, columns)
-    )
+    # They need this module, and a package for Avro that comes with Kafka's client.
+    module, kind = _OTHERS[name]
+    more = (schemas,) if name == BY_ID else ()
+    made: Format = getattr(importlib.import_module(module), kind)(topic, columns, *more)
     return made
 
 
 _FORMATS: dict[str, type[Format]] = {"json": Json, "avro": Avro, "bytes": Bytes}
+_OTHERS = {
+    BY_ID: ("headrace.plan.kafka.confluent", "AvroWire"),
+    "json-confluent": ("headrace.plan.kafka.confluent", "JsonWire"),
+    "cloudevents": ("headrace.plan.kafka.cloudevents", "CloudEvents"),
+}

@@ -189,8 +189,17 @@ class Landing(Streaming):
             BatchLimits(self._max_rows),
             self._spark.sparkContext.defaultParallelism,
         )
-        records = stream(self._spark, self._broker, self._topic.name, start, batch_limits, tasks)
-        return Decoder.of(self._topic, log=self._broker).whole(records)
+        decoder = Decoder.of(self._topic, log=self._broker)
+        records = stream(
+            self._spark,
+            self._broker,
+            self._topic.name,
+            start,
+            batch_limits,
+            tasks,
+            decoder.reading,
+        )
+        return decoder.whole(records)
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         self._crash_point("landing began")

@@ -19,6 +19,7 @@ from headrace.pipeline.where import Where
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import arrow_schema
 from headrace.plan.compile import Compiler, column
+from headrace.plan.kafka.decode import Decoder
 from headrace.plan.late_rows import late_columns, late_rows, too_late
 from headrace.plan.steps import Step
 from headrace.plan.watermark import HELD, watermarked
@@ -85,16 +86,10 @@ class Plan:
         return made.rows
 
     def _load(self, source: Source) -> DataFrame:
-        records = records_of(self._spark, self._connection, source.topic.name)
+        decoder = Decoder.of(source.topic, log=self._log)
+        records = records_of(self._spark, self._connection, decoder)
         dead = self._outlet(self._step.dead_letters)
-        rows = rows_of(
-            self._log,
-            self.counting.read(records),
-            source,
-            self._step,
-            self._settings.hold,
-            dead,
-        )
+        rows = rows_of(decoder, self.counting.read(records), self._step, self._settings.hold, dead)
         if _needs_topic(self._step):
             rows = rows.withColumn(metadata.TOPIC, F.lit(source.topic.name))
         if self._step.stream.has_spark_state:

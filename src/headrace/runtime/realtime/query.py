@@ -58,12 +58,12 @@ class TableLetters:
         end = Position(0, tuple(state.end for state in partitions))
         starts = (first for first, _ in self._known().ranges(end))
         start = tuple(map(max, starts, (state.first for state in partitions)))
-        records = between(self._spark, self._log, name, Position(0, start), end)
+        decoder = Decoder.of(self._topic, log=self._log)
+        begin = Position(0, start)
+        records = between(self._spark, self._log, name, begin, end, decoder.reading)
         if records is None:
             return
-        found = (
-            Decoder.of(self._topic, log=self._log).misplaced(records).orderBy("partition", "offset")
-        )
+        found = decoder.misplaced(records).orderBy("partition", "offset")
         self._write(letters(self._step, name, 0, found.toArrow()).dead)
         write_note(self._place, json.dumps(end.to_json()))
 
