@@ -52,7 +52,8 @@
         ├── CorruptCatalog          the metadata database is damaged
         ├── StorageUnavailable (Retryable)  a tiered segment's filesystem does not answer
         ├── LogUnavailable (Retryable)  the broker does not answer
-        ├── AccessDenied            the broker rejected the login or the operation
+        ├── RegistryUnavailable (Retryable)  the schema registry does not answer
+        ├── AccessDenied            the broker or registry rejected the login or the operation
         ├── UnreadableRecord        a record that does not match its topic's schema
         │   └── UnreadableValue     a value that is valid in Arrow but not in Python
         ├── OutOfOrderSequence      a producer skipped a sequence number
@@ -299,8 +300,12 @@ class LogUnavailable(LogError, Retryable):
     """The broker does not answer, or not in time."""
 
 
+class RegistryUnavailable(LogError, Retryable):
+    """The schema registry does not answer, or not in time."""
+
+
 class AccessDenied(LogError):
-    """The broker rejected the user's login, or the user lacks the permission."""
+    """The broker or registry rejected the user's login, or the user lacks the permission."""
 
 
 class UnreadableRecord(LogError):

@@ -17,7 +17,6 @@ from headrace.errors import InvalidSetting
 from headrace.log import Log, Offset
 from headrace.pipeline.stream import Source
 from headrace.plan.kafka.source import between
-from headrace.plan.position import Position
 from headrace.runtime.kafka import frames
 from headrace.runtime.kafka.query import KafkaQuery
 from headrace.servers.kafka.state import ClusterState
@@ -110,9 +109,9 @@ def test_late_rows_are_found_kept_too_large_to_be_kept_or_too_many(
 ) -> None:
     again: list[str] = []
 
-    def asks(spark: SparkSession, log: Log, topic: str, *span: Position) -> DataFrame | None:
+    def asks(spark: SparkSession, log: Log, topic: str, *more: Any) -> DataFrame | None:
         again.append(topic)
-        return between(spark, log, topic, *span)
+        return between(spark, log, topic, *more)
 
     monkeypatch.setattr(frames, "between", asks)
     app, source = pageviews(kafka)

@@ -113,3 +113,31 @@ def test_without_its_package_a_log_on_kafka_says_what_to_install(
     monkeypatch.setattr("headrace.log.address.importlib.import_module", missing)
     with pytest.raises(MissingExtra, match=r"pip install 'headrace\[kafka\]'"):
         open_log("kafka://localhost:9092")
+
+
+def test_the_schema_registry_has_settings_of_its_own_and_its_login_is_never_shown(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"schema.registry.basic.auth.user.info=key:{CANARY}\n")
+    variables = {"HEADRACE_KAFKA_SCHEMA_REGISTRY_URL": "http://r:8081"}
+    found = parse_address(f"kafka://h:1?config={file}", variables)
+    assert found.settings == {}
+    assert found.registry == {"url": "http://r:8081", "basic.auth.user.info": f"key:{CANARY}"}
+    assert CANARY not in f"{found} {found!r} {found.scrub(f'key:{CANARY}')}"
+    assert "schema.registry.url=http://r:8081" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("schema.registry.url=r:8081", "is not the address of a schema registry"),
+        ("schema.registry.basic.auth.user.info=a:b", "is not the address of a schema registry"),
+        (f"schema.registry.url=http://me:{CANARY}@r", "contains a user"),
+        ("schema.registry.url=http://r&schema.registry.ssl.key=x", "no setting"),
+    ],
+)
+def test_settings_that_no_registry_has_are_refused(settings: str, message: str) -> None:
+    with pytest.raises(InvalidSetting, match=message) as caught:
+        parse_address(f"kafka://h:1?{settings}", {})
+    assert CANARY not in str(caught.value)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.log import Topic
-from headrace.plan.kafka.decode import ROW
+from headrace.plan.kafka.decode import REASON, ROW
 from headrace.runtime.landing.landing import Landed, LandingTable
 from headrace.runtime.landing.parting import Parted, part
 from headrace.store.sqlite.database import Database
@@ -29,6 +29,7 @@ def records(*given: tuple[bytes | None, bytes | None, dict[str, Any] | None]) ->
             "offset": pa.array(range(len(given)), pa.int64()),
             "timestamp": pa.array([1_000_000] * len(given), pa.timestamp("us", tz="UTC")),
             ROW: pa.array(rows, ROWS),
+            REASON: pa.array(["does not decode"] * len(given), pa.string()),
         }
     )
 

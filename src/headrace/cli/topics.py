@@ -31,7 +31,8 @@ SETTINGS = {
     "frontier": "what advances event time: events, punctuation, arrival",
     "missing_time": "rows without event time become: dead, arrival",
     "idle": "advance event time after a silence of: 30s, none",
-    "format": "encoding of rows on Kafka: json, avro, bytes",
+    "format": "encoding of rows on Kafka: json, avro, bytes, avro-confluent, json-confluent, "
+    "cloudevents",
     "tier": "move closed segments to: a folder, s3://bucket/x, none",
     "tier_after": "keep closed segments local for: 0s, 1h",
 }

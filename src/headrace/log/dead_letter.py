@@ -26,6 +26,8 @@ DEAD_LETTER = pa.schema(
 )
 """The columns of a dead letter; `row` is the record as JSON."""
 
+UNREADABLE = "does not decode"
+"""The reason for bytes that are not a row. More may follow: `is_unreadable` knows."""
 NO_TIME = "no event time"
 AHEAD = "ahead of the clock"
 OUTSIDE = "outside of the years 1 to 9999"
@@ -57,6 +59,11 @@ def misread(reason: str, micros: int) -> str:
     seconds = micros // 1_000_000
     low, high = LIKELY_MILLIS
     return f"{reason}: {seconds}{MILLIS}" if low <= seconds <= high else reason
+
+
+def is_unreadable(reason: str) -> bool:
+    """True if the bytes of a record are not a row."""
+    return reason.startswith(UNREADABLE)
 
 
 def row_text(row: Mapping[str, Any]) -> str:

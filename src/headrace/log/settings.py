@@ -19,8 +19,11 @@ _CHOICES = {
     "compression": ("none", "lz4", "zstd"),
     "frontier": ("events", "punctuation", "arrival"),
     "missing_time": ("dead", "arrival"),
-    "format": ("json", "avro", "bytes"),
+    "format": ("json", "avro", "bytes", "avro-confluent", "json-confluent", "cloudevents"),
 }
+
+READ_ONLY = ("avro-confluent", "json-confluent", "cloudevents")
+"""The formats that headrace reads, and does not write."""
 
 _OPTIONAL = {"retention", "retention_bytes", "segment_age", "skew", "idle", "tier"}
 
@@ -71,8 +74,9 @@ class TopicSettings:
     idle: timedelta | None = None
     """After this long without a row, the frontier follows the clock while a pipeline runs."""
     format: str = "json"
-    """The format of rows on Kafka: `json`, `avro`, or the `bytes` of one column. The embedded log
-    uses Arrow."""
+    """The format of rows on Kafka: `json`, `avro`, or the `bytes` of one column. Other programs
+    write `avro-confluent` and `json-confluent`, with the id of a schema in a registry, and
+    `cloudevents`. The embedded log uses Arrow."""
     tier: str | None = None
     """The storage for closed segments: a folder or any URL that pyarrow's filesystems open."""
     tier_after: timedelta = timedelta(0)
@@ -95,6 +99,13 @@ class TopicSettings:
                     f"{field.name} cannot be {value:,}",
                     hint=f"Choose 1 to {_LARGEST.get(field.name, 1 << 60):,}",
                 )
+        if self.format.startswith("protobuf"):
+            raise InvalidSetting(
+                "Protobuf cannot be read: Spark's connector for it is not among the jars of "
+                "headrace",
+                hint="Let the topic be written as avro-confluent or json-confluent. With "
+                "format=bytes, a column has the bytes unchanged",
+            )
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise InvalidSetting(

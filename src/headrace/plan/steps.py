@@ -25,6 +25,7 @@ from headrace.pipeline.tables import Table
 from headrace.pipeline.where import Where
 from headrace.plan.compile import column
 from headrace.plan.kafka.connection import OnKafka, connection_of
+from headrace.plan.kafka.schemas import check_schemas
 from headrace.schema.ddl import format_schema
 
 
@@ -181,6 +182,8 @@ def prepare_topics(log: Log, step: Step) -> None:
     """Create the topics that a step reads, and compare those that exist."""
     if isinstance(log, OnKafka):
         connection_of(log)  # before anything is created: Spark may not support the settings
+        for source in inputs_of(step):
+            check_schemas(log, source.topic)
     _check_foreign(log, step)
     for source in _declared(step):
         _check_topic(log.ensure_topic(source.topic), source.topic, source.where)
@@ -214,6 +217,9 @@ def topics_of(step: Step) -> list[Topic]:
 
 def check_topics(log: Log, step: Step) -> None:
     """Compare the existing topics that a step reads with their declaration."""
+    if isinstance(log, OnKafka):
+        for source in inputs_of(step):
+            check_schemas(log, source.topic)
     there = {topic.name: topic for topic in log.topics()}
     foreign = _check_foreign(log, step)
     for source in _declared(step):

@@ -85,6 +85,8 @@ class Task:
             self.ended = self.started and self.wait(0.1)
         except (PipelineFailed, LawBroken) as failure:
             self.started = False
+            if failure.details.get("learned"):
+                return False  # it starts again with what it has learned
             place = self.place()
             self._restarts = self._restarts + 1 if place == self._failed_at else 1
             self._failed_at = place

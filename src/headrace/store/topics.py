@@ -7,8 +7,9 @@ import pyarrow as pa
 from headrace.errors import InvalidPipeline
 from headrace.log import Log, Topic, TopicSettings
 from headrace.log.dead_letter import DEAD_LETTER
-from headrace.log.settings import MAX_RECORD_BYTES
+from headrace.log.settings import MAX_RECORD_BYTES, READ_ONLY
 from headrace.pipeline.output import PANE
+from headrace.plan.kafka.connection import OnKafka
 from headrace.plan.steps import Step
 from headrace.store import changelog
 
@@ -62,7 +63,14 @@ def _create_topic(
             )
     nullable = pa.schema([field.with_nullable(True) for field in schema])
     declared = Topic(name, 1, nullable, key, event_time, settings)
-    there = log.ensure_topic(declared).schema
+    made = log.ensure_topic(declared)
+    if isinstance(log, OnKafka) and made.settings.format in READ_ONLY:
+        raise InvalidPipeline(
+            f"Step {step.name!r} cannot write to topic {name!r}: headrace reads the format "
+            f"{made.settings.format}, and does not write it",
+            hint="Publish to another topic",
+        )
+    there = made.schema
     if there is None or not set(nullable.names) <= set(there.names):
         raise InvalidPipeline(
             f"Topic {name!r} exists already, without all columns that step {step.name!r} writes: "

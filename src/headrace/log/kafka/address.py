@@ -19,34 +19,47 @@ ENVIRONMENT = "HEADRACE_KAFKA_"
 _PORT = "HEADRACE_KAFKA_PORT"
 """The port of `headrace kafka up`, which is not a client setting."""
 
+REGISTRY = "schema.registry."
+"""Prefix of the settings of a schema registry, which Kafka's client does not know."""
+
 _SECRET = re.compile(
-    r"password|passphrase|secret|pem|jaas|token|credential|oauthbearer\.config|kinit\.cmd"
+    r"password|passphrase|secret|pem|jaas|token|credential|oauthbearer\.config|kinit\.cmd|user\.info"
 )
 _HOST = re.compile(r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
 _MASK = "***"
+_REGISTRY_SETTINGS = ("url", "basic.auth.user.info", "bearer.auth.token", "ssl.ca.location")
 
 
 @dataclass(frozen=True)
 class KafkaAddress:
-    """The servers and client settings. Its text is safe to show; `settings` may hold secrets."""
+    """The servers and client settings. Its text is safe to show; its settings may hold secrets.
+
+    `registry` has the settings of the schema registry, without their prefix.
+    """
 
     servers: str
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout: timedelta = timedelta(seconds=30)
+    registry: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
         shown = [
             f"{name}={_MASK if is_secret(name) else quote(value, safe='/:,')}"
-            for name, value in sorted(self.settings.items())
+            for name, value in sorted(self._all.items())
         ]
         return f"kafka://{self.servers}" + (f"?{'&'.join(shown)}" if shown else "")
 
     def scrub(self, text: str) -> str:
         """The text with all secrets masked."""
-        for name, value in self.settings.items():
+        for name, value in self._all.items():
             if is_secret(name) and value:
                 text = text.replace(value, _MASK)
         return text
+
+    @property
+    def _all(self) -> dict[str, str]:
+        registry = {f"{REGISTRY}{name}": value for name, value in self.registry.items()}
+        return {**self.settings, **registry}
 
 
 def is_secret(name: str) -> bool:
@@ -83,7 +96,35 @@ def parse_address(url: str, environment: Mapping[str, str] | None = None) -> Kaf
     timeout = parse_span(settings.pop("timeout", "30s"))
     if timeout < timedelta(seconds=1):
         raise InvalidSetting("The timeout of a Kafka log is too short", hint="Use 1s or more")
-    return KafkaAddress(",".join(servers), settings, timeout)
+    registry = {
+        name.removeprefix(REGISTRY): settings.pop(name)
+        for name in list(settings)
+        if name.startswith(REGISTRY)
+    }
+    check_registry(registry)
+    return KafkaAddress(",".join(servers), settings, timeout, registry)
+
+
+def check_registry(settings: Mapping[str, str]) -> None:
+    """Raise unless these are settings of a schema registry, and its address holds no secret."""
+    if unknown := sorted(settings.keys() - {*_REGISTRY_SETTINGS}):
+        raise InvalidSetting(
+            f"There is no setting {REGISTRY + unknown[0]!r} of a schema registry",
+            hint=f"There are: {', '.join(REGISTRY + name for name in _REGISTRY_SETTINGS)}",
+        )
+    for url in settings.get("url", "").split(",") if settings else ():
+        parts = urlsplit(url)
+        if "@" in parts.netloc:
+            raise InvalidSetting(
+                "The address of the schema registry contains a user, which would be shown",
+                hint="Set HEADRACE_KAFKA_SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO=USER:PASSWORD, or "
+                f"{REGISTRY}basic.auth.user.info in the file of ?config=FILE",
+            )
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise InvalidSetting(
+                f"{url!r} is not the address of a schema registry",
+                hint=f"Use {REGISTRY}url=http://HOST:8081",
+            )
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:

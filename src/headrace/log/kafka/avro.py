@@ -33,6 +33,11 @@ def avro_schema(schema: pa.Schema) -> str:
     return json.dumps(_record("topLevelRecord", schema))
 
 
+def avro_type(path: str, kind: pa.DataType) -> Any:
+    """The Avro type of a nullable column."""
+    return _type(path, kind, True)
+
+
 def _record(name: str, fields: Any) -> dict[str, Any]:
     for field in fields:
         if not _NAME.fullmatch(field.name):

@@ -162,7 +162,9 @@ def _typed(
 ) -> tuple[pa.RecordBatch, np.ndarray[Any, np.dtype[np.bool_]] | None]:
     alive = [index for index, m in enumerate(messages) if m.value() is not None]
     try:
-        found = rows_of(topic).decode(_values(messages), odd)
+        found = rows_of(topic).decode(
+            _values(messages), odd, lambda index: messages[alive[index]].headers() or ()
+        )
     except Garbage as garbage:
         raise _unreadable(topic, messages[alive[garbage.index]], garbage.reason) from None
     _give_times(topic, found, [messages[index] for index in alive])

@@ -11,7 +11,7 @@ import fastavro
 import pyarrow as pa
 
 from headrace.log.kafka.avro import avro_schema
-from headrace.log.kafka.rows_bytes import Garbage
+from headrace.log.kafka.rows_bytes import Garbage, HeadersOf, no_headers
 from headrace.log.rows import check_of
 
 
@@ -37,7 +37,9 @@ class AvroRows:
             encoded.append(out.getvalue())
         return encoded
 
-    def decode(self, values: Sequence[bytes], odd: set[str]) -> list[pa.Array]:
+    def decode(
+        self, values: Sequence[bytes], odd: set[str], headers: HeadersOf = no_headers
+    ) -> list[pa.Array]:
         rows = []
         for index, value in enumerate(values):
             data = io.BytesIO(value)

@@ -5,11 +5,19 @@ Also the error of every format for bytes that are not a row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from headrace.errors import InvalidSchema
+
+HeadersOf = Callable[[int], Sequence[tuple[str, bytes | None]]]
+"""Gives the headers of the record at an index."""
+
+
+def no_headers(index: int) -> Sequence[tuple[str, bytes | None]]:
+    """The headers of a record that has none."""
+    return ()
 
 
 class Garbage(Exception):
@@ -32,7 +40,9 @@ class BytesRows:
         values: list[bytes] = batch.column(self._own.name).cast(pa.binary()).to_pylist()
         return values
 
-    def decode(self, values: Sequence[bytes], odd: set[str]) -> list[pa.Array]:
+    def decode(
+        self, values: Sequence[bytes], odd: set[str], headers: HeadersOf = no_headers
+    ) -> list[pa.Array]:
         return [self._column(field, values) for field in self._schema]
 
     def _column(self, field: pa.Field, values: Sequence[bytes]) -> pa.Array:

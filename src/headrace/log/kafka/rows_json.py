@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from headrace.log.kafka.rows_bytes import Garbage
+from headrace.log.kafka.rows_bytes import Garbage, HeadersOf, no_headers
 from headrace.log.rows import check_of
 from headrace.schema import json_text
 
@@ -43,7 +43,9 @@ class JsonRows:
             written += texts.cast(pa.binary()).to_pylist()
         return written
 
-    def decode(self, values: Sequence[bytes], odd: set[str]) -> list[pa.Array]:
+    def decode(
+        self, values: Sequence[bytes], odd: set[str], headers: HeadersOf = no_headers
+    ) -> list[pa.Array]:
         try:
             rows = [orjson.loads(value) for value in values]
             for row in rows:

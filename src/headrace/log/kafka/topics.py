@@ -37,7 +37,7 @@ from headrace.log.kafka.client import Client
 from headrace.log.kafka.configs import from_configs, to_configs
 from headrace.log.kafka.declarations import PREFIX, Declaration, Declarations
 from headrace.log.kafka.failures import code_of
-from headrace.log.kafka.wire import check_columns
+from headrace.log.kafka.wire import KafkaTopicRow, check_columns
 from headrace.log.settings import TopicSettings
 from headrace.log.state import PartitionState, Topic, TopicState
 
@@ -134,7 +134,8 @@ class Topics:
             _settings(declared, configs),
         )
         text = f"{topic.partitions} {columns} {topic.settings.to_text()}"
-        return TopicRow(number_of(found), zlib.crc32(text.encode()), columns, topic)
+        version = zlib.crc32(text.encode())
+        return KafkaTopicRow(number_of(found), version, columns, topic, self._client.address)
 
     def describe(self, name: str) -> TopicState:
         """The state of a topic and its partitions."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -10,10 +11,21 @@ import pyarrow as pa
 
 from headrace.errors import InvalidSchema, InvalidSetting
 from headrace.log.declared import TopicRow, topic_schema
+from headrace.log.kafka.address import KafkaAddress
+from headrace.log.kafka.registry import Registry, registry_of
 from headrace.log.kafka.rows_avro import AvroRows
-from headrace.log.kafka.rows_bytes import BytesRows
+from headrace.log.kafka.rows_bytes import BytesRows, HeadersOf, no_headers
+from headrace.log.kafka.rows_cloudevents import CloudEventRows
+from headrace.log.kafka.rows_confluent import ConfluentAvroRows, ConfluentJsonRows
 from headrace.log.kafka.rows_json import JsonRows
 from headrace.log.state import Topic
+
+
+@dataclass(frozen=True)
+class KafkaTopicRow(TopicRow):
+    """A topic on Kafka, and the address of the cluster, which names the schema registry."""
+
+    address: KafkaAddress = field(compare=False, repr=False)
 
 
 class Rows(Protocol):
@@ -22,21 +34,30 @@ class Rows(Protocol):
     def encode(self, batch: pa.RecordBatch) -> list[bytes]:
         """The bytes of each row."""
 
-    def decode(self, values: Sequence[bytes], odd: set[str]) -> list[pa.Array]:
+    def decode(
+        self, values: Sequence[bytes], odd: set[str], headers: HeadersOf = no_headers
+    ) -> list[pa.Array]:
         """The columns of some rows. Raises `Garbage` for the first invalid one.
 
         Adds to `odd` the columns that rows have and the schema lacks, if the format has names.
+        `headers` gives those of the record at an index.
         """
 
 
 def rows_of(topic: TopicRow) -> Rows:
     """The codec of a typed topic's rows."""
     assert topic.columns is not None
-    return _rows(topic.columns, topic.topic.settings.format)
+    registry = None
+    if topic.topic.settings.format == "avro-confluent":
+        assert isinstance(topic, KafkaTopicRow)
+        registry = registry_of(topic.address, topic.name)
+    return _rows(topic.columns, topic.topic.settings.format, registry)
 
 
 @lru_cache(maxsize=1024)
-def _rows(columns: str, format: str) -> Rows:
+def _rows(columns: str, format: str, registry: Registry | None = None) -> Rows:
+    if format == "avro-confluent":
+        return ConfluentAvroRows(topic_schema(columns), registry)
     return _FORMATS[format](topic_schema(columns))
 
 
@@ -44,6 +65,8 @@ _FORMATS: dict[str, Callable[[pa.Schema], Rows]] = {
     "json": JsonRows,
     "avro": AvroRows,
     "bytes": BytesRows,
+    "json-confluent": ConfluentJsonRows,
+    "cloudevents": CloudEventRows,
 }
 
 
@@ -58,13 +81,13 @@ def check_columns(topic: Topic, columns: str | None) -> None:
             f"The rows of topic {name!r} are raw bytes, which hold no event time",
             hint="Set missing_time=arrival to use the record's own time",
         )
-    for field in topic_schema(columns):
-        if _has_odd_map(field.type):
+    for column in topic_schema(columns):
+        if _has_odd_map(column.type):
             raise InvalidSchema(
-                f"The column {field.name!r} of topic {name!r} has a map whose keys are not text, "
+                f"The column {column.name!r} of topic {name!r} has a map whose keys are not text, "
                 f"which {format} on Kafka cannot hold",
                 hint="Use map<string, ...>, or an array of structs",
-                column=field.name,
+                column=column.name,
             )
 
 

@@ -7,17 +7,16 @@ headrace creates, the time of the append.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.avro.functions import from_avro
 
 from headrace.clock import FIRST_MOMENT, LAST_MOMENT, micros
-from headrace.log import Topic
+from headrace.log import Log, Topic
 from headrace.log.dead_letter import (
     AHEAD,
     LIKELY_MILLIS,
@@ -26,17 +25,17 @@ from headrace.log.dead_letter import (
     OUTSIDE,
     bytes_text,
     dead_letters,
+    is_unreadable,
 )
 from headrace.log.event_time import time_column, time_inputs
-from headrace.log.kafka.avro import avro_schema
 from headrace.log.kafka.rows_bytes import own_bytes
 from headrace.plan import metadata
 from headrace.plan.kafka.event_time import with_time
+from headrace.plan.kafka.formats import ROW as _ROW
+from headrace.plan.kafka.formats import Format, format_of
+from headrace.plan.kafka.schemas import Schemas, schemas_of
 from headrace.plan.steps import Step
 from headrace.plan.uncounted import Uncounted
-from headrace.schema.ddl import format_schema
-
-UNREADABLE = "does not decode"
 
 REASON = "_reason"
 TEXT = "_text"
@@ -44,9 +43,7 @@ ROW = "row"
 KEY, VALUE, STAMP = "_key", "_value", "_timestamp"
 """A record's own bytes, and its timestamp."""
 
-_ROW = "_row"
 _MORE = "_more"
-_BROKEN = "_broken"
 _AT = "_at"
 _KEPT = (metadata.FRONTIER, metadata.PARTITION, metadata.OFFSET)
 
@@ -57,17 +54,22 @@ class Decoder:
 
     topic: Topic
     columns: tuple[str, ...]
+    schemas: Schemas = field(default_factory=dict)
+    """The schemas of its records, if these name them."""
 
     @staticmethod
-    def of(topic: Topic, needed: Collection[str] | None = None) -> Decoder:
-        """A decoder of the columns that are needed, and of the event time."""
-        assert topic.schema is not None
-        if needed is None:
-            return Decoder(topic, tuple(topic.schema.names))
-        wanted = {*needed, *time_inputs(topic)}
-        if topic.settings.format == "bytes":
-            wanted.add(own_bytes(topic.schema).name)  # it shows if the value is text
-        return Decoder(topic, tuple(name for name in topic.schema.names if name in wanted))
+    def of(topic: Topic, needed: Collection[str] | None = None, log: Log | None = None) -> Decoder:
+        """A decoder of the columns that are needed, and of the event time.
+
+        `log` has the schemas of records that name theirs.
+        """
+        made = Decoder(topic, (), schemas_of(log, topic))
+        return replace(made, columns=_columns(topic, needed))
+
+    @property
+    def reading(self) -> dict[str, str]:
+        """Options of Spark's Kafka source that the format needs."""
+        return {"includeHeaders": "true"} if self.format.by_headers else {}
 
     def placed(
         self,
@@ -88,31 +90,37 @@ class Decoder:
         # filter is nondeterministic.
         only_once = F.spark_partition_id() >= 0
         # If Avro does not decode, the time column is null as well: one check is enough.
-        enough = self._avro and not self._by_arrival and not self._computed
-        readable = F.lit(True) if enough else self._decodes
+        enough = self.format.null_if_broken and not self._by_arrival and not self._computed
+        readable = F.lit(True) if enough else self.format.decodes()
         time = F.when(only_once & readable & ~self._ahead & ~self._outside, self._time)
         columns = [self._column(name).alias(name) for name in self.columns]
         if more:
-            lenient = Decoder.of(self.topic, more)._row()
-            rows = rows.withColumn(_MORE, lenient)
+            lenient = replace(self, columns=_columns(self.topic, more)).format
+            rows = rows.withColumn(_MORE, lenient.row())
             columns += [F.col(f"{_MORE}.`{name}`").alias(name) for name in more]
         where = [_place(name).alias(name) for name in beside]
-        where += [F.col("value").alias(VALUE), F.col("timestamp").alias(STAMP)] if raw else []
+        if raw:
+            # Without its headers, a record cannot be decoded again from its bytes.
+            value = F.lit(None).cast("binary") if self.format.by_headers else F.col("value")
+            where += [value.alias(VALUE), F.col("timestamp").alias(STAMP)]
         placed = rows.select(*columns, time.alias(metadata.TIME), *where)
         return placed.where(F.col(metadata.TIME).isNotNull())
 
     def whole(self, records: DataFrame) -> DataFrame:
-        """All records, each with its `row`, which is null if it does not decode."""
+        """All records, each with its `row`, or the reason if it does not decode."""
         rows = self._decoded(records, "key", "value", "partition", "offset", "timestamp")
         names = [F.col(f"{_ROW}.`{name}`").alias(name) for name in self.columns]
-        row = F.when(self._decodes, F.struct(*names))
-        return rows.select("key", "value", "partition", "offset", "timestamp", row.alias(ROW))
+        row = F.when(self.format.decodes(), F.struct(*names))
+        reason = F.when(~self.format.decodes(), self.format.fault())
+        return rows.select(
+            "key", "value", "partition", "offset", "timestamp", row.alias(ROW), reason.alias(REASON)
+        )
 
     def misplaced(self, records: DataFrame) -> DataFrame:
         """The records that are not valid, each with the reason; tombstones have none."""
         rows = self._decoded(records, "value", "partition", "offset", "timestamp")
         kept = ("value", "partition", "offset", "timestamp")
-        found = rows.select(*kept, self._text.alias(TEXT), self._reason.alias(REASON))
+        found = rows.select(*kept, self.format.text().alias(TEXT), self._reason.alias(REASON))
         return found.where(F.coalesce(REASON, F.lit("tombstone")) != F.lit(""))
 
     def judged(self, records: DataFrame, *, tombstones: bool = False) -> DataFrame:
@@ -128,7 +136,7 @@ class Decoder:
             *(_place(name).alias(name) for name in _KEPT),
             F.col("key").alias(KEY),
             F.col("value").alias(VALUE),
-            self._text.alias(TEXT),
+            self.format.text().alias(TEXT),
             self._reason.alias(REASON),
         )
 
@@ -136,7 +144,7 @@ class Decoder:
     def _reason(self) -> Column:
         return (
             F.when(F.col("value").isNull(), F.lit(None))
-            .when(~self._decodes, F.lit(UNREADABLE))
+            .when(~self.format.decodes(), self.format.fault())
             .when(self._time.isNull(), F.lit(NO_TIME))
             .when(self._ahead, self._misread(AHEAD))
             .when(self._outside, self._misread(OUTSIDE))
@@ -151,54 +159,22 @@ class Decoder:
         cause = F.concat(F.lit(f"{reason}: "), seconds.cast("string"), F.lit(MILLIS))
         return F.when(seconds.between(*LIKELY_MILLIS), cause).otherwise(F.lit(reason))
 
-    @property
-    def _schema(self) -> pa.Schema:
+    @cached_property
+    def format(self) -> Format:
+        """The format of the records."""
         assert self.topic.schema is not None
-        return pa.schema([self.topic.schema.field(name) for name in self.columns])
+        columns = pa.schema([self.topic.schema.field(name) for name in self.columns])
+        return format_of(self.topic, columns, self.schemas)
 
     def _decoded(self, records: DataFrame, *kept: str) -> DataFrame:
-        rows = records.select(*kept, self._row().alias(_ROW))
+        kept = (*kept, "headers") if self.format.by_headers else kept
+        rows = self.format.checked(records).select(*kept, self.format.row().alias(_ROW))
         return with_time(rows, self.topic, _ROW, _AT) if self._computed else rows
-
-    def _row(self) -> Column:
-        if self._avro:
-            assert self.topic.schema is not None
-            # Avro can be read only with the whole schema it was written in.
-            written, read = avro_schema(self.topic.schema), avro_schema(self._schema)
-            return from_avro("value", written, {"mode": "PERMISSIVE", "avroSchema": read})
-        if self._bytes:
-            return F.struct(*map(self._own, self._schema))
-        text = F.col("value").cast("string")
-        schema = f"{format_schema(self._schema)}, {_BROKEN} string"
-        return F.from_json(text, schema, {"columnNameOfCorruptRecord": _BROKEN})
-
-    def _own(self, field: pa.Field) -> Column:
-        """A column of a topic in the format `bytes`."""
-        if pa.types.is_timestamp(field.type):
-            made = F.lit(None).cast("timestamp")
-        elif pa.types.is_string(field.type):
-            made = F.when(F.is_valid_utf8("value"), F.col("value").cast("string"))
-        else:
-            made = F.col("value")
-        return made.alias(field.name)
 
     def _column(self, name: str) -> Column:
         if name == self.topic.event_time:
             return self._time
         return F.col(f"{_ROW}.`{name}`")
-
-    @property
-    def _text(self) -> Column:
-        """A row as text, if its bytes are not text already."""
-        return F.to_json(_ROW) if self._avro else F.lit(None).cast("string")
-
-    @property
-    def _avro(self) -> bool:
-        return self.topic.settings.format == "avro"
-
-    @property
-    def _bytes(self) -> bool:
-        return self.topic.settings.format == "bytes"
 
     @property
     def _computed(self) -> bool:
@@ -208,15 +184,6 @@ class Decoder:
     @property
     def _by_arrival(self) -> bool:
         return self.topic.settings.missing_time == "arrival"
-
-    @property
-    def _decodes(self) -> Column:
-        if self._avro or self._bytes:  # if a value does not decode, every column is null
-            null = [F.col(f"{_ROW}.`{name}`").isNull() for name in self.columns]
-            return ~functools.reduce(Column.__and__, null)
-        # Spark would replace invalid UTF-8 by other characters.
-        whole = F.col(_ROW).isNotNull() & F.col(f"{_ROW}.{_BROKEN}").isNull()
-        return whole & F.is_valid_utf8("value")
 
     @property
     def _time(self) -> Column:
@@ -238,6 +205,16 @@ class Decoder:
             return F.lit(False)
         bound = F.unix_micros("timestamp") + F.lit(micros(skew))
         return F.coalesce(F.unix_micros(self._time) > bound, F.lit(False))
+
+
+def _columns(topic: Topic, needed: Collection[str] | None) -> tuple[str, ...]:
+    assert topic.schema is not None
+    if needed is None:
+        return tuple(topic.schema.names)
+    wanted = {*needed, *time_inputs(topic)}
+    if topic.settings.format == "bytes":
+        wanted.add(own_bytes(topic.schema).name)  # it shows if the value is text
+    return tuple(name for name in topic.schema.names if name in wanted)
 
 
 def _place(name: str) -> Column:
@@ -271,8 +248,8 @@ def letters(step: Step, topic: str, commit: int, records: pa.Table) -> Uncounted
         appended=dead.column("timestamp"),
         reason=dead.column(REASON),
         row=[
-            bytes_text(value, readable=reason != UNREADABLE)
-            if reason == UNREADABLE or text is None
+            bytes_text(value, readable=not is_unreadable(reason))
+            if is_unreadable(reason) or text is None
             else text
             for reason, value, text in told
         ],

@@ -34,6 +34,7 @@ def stream(
     start: Position,
     batch_limits: BatchLimits,
     tasks: int | None,
+    options: Mapping[str, str],
 ) -> DataFrame:
     """The stream of a topic from a position on, in limited batches.
 
@@ -44,7 +45,7 @@ def stream(
     offsets = dict.fromkeys(range(there), _EARLIEST) | dict(enumerate(start.offsets))
     return (
         spark.readStream.format(FORMAT)
-        .options(**connection_of(log), **READING)
+        .options(**connection_of(log), **READING, **options)
         .option("subscribe", topic)
         .option("startingOffsets", _offsets(topic, offsets))
         .option("maxOffsetsPerTrigger", str(batch_limits.max_rows))
@@ -54,7 +55,12 @@ def stream(
 
 
 def between(
-    spark: SparkSession, log: Log, topic: str, start: Position, end: Position
+    spark: SparkSession,
+    log: Log,
+    topic: str,
+    start: Position,
+    end: Position,
+    options: Mapping[str, str],
 ) -> DataFrame | None:
     """The rows between two positions; None if there are none."""
     ranges = {
@@ -64,7 +70,7 @@ def between(
         return None
     return (
         spark.read.format(FORMAT)
-        .options(**connection_of(log), **READING)
+        .options(**connection_of(log), **READING, **options)
         .option("assign", json.dumps({topic: list(ranges)}))
         .option("startingOffsets", _offsets(topic, {p: first for p, (first, _) in ranges.items()}))
         .option("endingOffsets", _offsets(topic, {p: last for p, (_, last) in ranges.items()}))

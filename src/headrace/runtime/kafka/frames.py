@@ -11,7 +11,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headrace.clock import micros
-from headrace.log import Topic
 from headrace.log.kafka.log import KafkaLog
 from headrace.pipeline.stream import Source
 from headrace.plan import metadata
@@ -76,27 +75,28 @@ class KafkaFrames(Frames):
             name = source.topic.name
             if name not in oldest:
                 return self._job.empty(source)
-            records = self._suspects(name, ranges[name], oldest[name].before(suspect))
-            decoder = Decoder.of(self._topic(name), self._needed[name])
+            decoder = self._decoder(name)
+            records = self._suspects(decoder, ranges[name], oldest[name].before(suspect))
             rows = decoder.placed(records, tuple(metadata.TYPES), source.columns)
             rows = rows.withColumn(metadata.FRONTIER, self._met(F.lit(frontier)))
             return rows.withColumn(metadata.TOPIC, F.lit(name)) if self._ordered else rows
 
         return self.plan.late(Compiler(load, self._ordered)).toArrow().cast(self.plan.shapes.late)
 
-    def _suspects(self, topic: str, range: Range, only: Oldest | None) -> DataFrame:
+    def _suspects(self, decoder: Decoder, range: Range, only: Oldest | None) -> DataFrame:
         """The records of a topic that may be late: `only` these, or all if it is None."""
         if only is not None and (kept := only.records(self._spark)) is not None:
             return kept
-        records = between(self._spark, self._log, topic, *range)
+        topic = decoder.topic.name
+        records = between(self._spark, self._log, topic, *range, decoder.reading)
         assert records is not None
         return records if only is None else only.among(records)
 
     def misplaced(self, topic: str, start: Position, end: Position) -> pa.Table:
         """The records of a topic between two positions that have no valid event time."""
-        records = between(self._spark, self._log, topic, start, end)
+        decoder = self._decoder(topic)
+        records = between(self._spark, self._log, topic, start, end, decoder.reading)
         assert records is not None
-        decoder = Decoder.of(self._topic(topic), self._needed[topic])
         return decoder.misplaced(records).orderBy("partition", "offset").toArrow()
 
     @property
@@ -138,8 +138,8 @@ class KafkaFrames(Frames):
         name = source.topic.name
         # A task that writes results has to read a whole partition.
         tasks = None if self.delivers else self._spark.sparkContext.defaultParallelism
-        records = stream(self._spark, self._log, name, sink.reached[name], batch_limits, tasks)
-        decoder = Decoder.of(self._topic(name), self._needed[name])
+        decoder, start = self._decoder(name), sink.reached[name]
+        records = stream(self._spark, self._log, name, start, batch_limits, tasks, decoder.reading)
         rows = decoder.placed(records, self._metadata(), raw=not self.delivers)
         if not self.delivers:
             rows = watched(rows, name)
@@ -160,5 +160,5 @@ class KafkaFrames(Frames):
             return (metadata.COMMIT, *found)
         return (metadata.FRONTIER, *found) if self._by_frontier else found
 
-    def _topic(self, name: str) -> Topic:
-        return self._log.topic(name).topic
+    def _decoder(self, name: str) -> Decoder:
+        return Decoder.of(self._log.topic(name).topic, self._needed[name], self._log)

@@ -14,6 +14,7 @@ from headrace.plan.accounting import Account
 from headrace.plan.batch import Payload, Sink
 from headrace.plan.kafka.connection import Tell, group_of
 from headrace.plan.kafka.decode import letters
+from headrace.plan.kafka.schemas import learned
 from headrace.plan.law import NOT_STORED
 from headrace.plan.plans import Job, StreamPlan
 from headrace.plan.position import START, Position, Positions, started_at
@@ -127,6 +128,8 @@ class KafkaQuery(Query):
 
     def _translated(self, error: BaseException) -> HeadraceError:
         """As for any step. But an unavailable broker may come back, so it is worth a restart."""
+        if (new := learned(self._log, self.name, self._error or error)) is not None:
+            return new
         found = super()._translated(error)
         if isinstance(found, Retryable):
             message = f"Step {self.step.name!r} failed: {found.message}"

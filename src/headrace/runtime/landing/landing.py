@@ -18,6 +18,7 @@ from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.gaps import Gaps
 from headrace.plan.kafka.connection import Tell
 from headrace.plan.kafka.decode import Decoder
+from headrace.plan.kafka.schemas import learned
 from headrace.plan.kafka.source import stream
 from headrace.plan.position import Position
 from headrace.plan.source_options import BatchLimits
@@ -188,8 +189,17 @@ class Landing(Streaming):
             BatchLimits(self._max_rows),
             self._spark.sparkContext.defaultParallelism,
         )
-        records = stream(self._spark, self._broker, self._topic.name, start, batch_limits, tasks)
-        return Decoder.of(self._topic).whole(records)
+        decoder = Decoder.of(self._topic, log=self._broker)
+        records = stream(
+            self._spark,
+            self._broker,
+            self._topic.name,
+            start,
+            batch_limits,
+            tasks,
+            decoder.reading,
+        )
+        return decoder.whole(records)
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         self._crash_point("landing began")
@@ -232,6 +242,10 @@ class Landing(Streaming):
     def _reached(self, landed: Landed) -> dict[str, Position]:
         offsets = tuple(landed.offsets[partition] for partition in sorted(landed.offsets))
         return {self._topic.name: Position(0, offsets)}
+
+    def _translated(self, error: BaseException) -> HeadraceError:
+        new = learned(self._broker, self.name, self._error or error)
+        return new or super()._translated(error)
 
     def _gap(self) -> HeadraceError | None:
         return self._gaps.found(self._reached(self.landed))

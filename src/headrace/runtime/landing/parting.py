@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.log import Topic
-from headrace.log.dead_letter import NO_KEY, bytes_text, dead_letters
+from headrace.log.dead_letter import NO_KEY, bytes_text, dead_letters, is_unreadable
 from headrace.log.partitioner import key_of_bytes
 from headrace.log.roles import Flags
 from headrace.log.split import MAX_COMMIT_BYTES, ranges_of
-from headrace.plan.kafka.decode import ROW, UNREADABLE
+from headrace.plan.kafka.decode import REASON, ROW
 
 NO_VALUE = "no value"
 
@@ -46,13 +46,13 @@ class Parted:
 
 
 def part(records: pa.Table, topic: Topic, step: str) -> Parted:
-    """Sort the records of a topic, which have their `key`, `value`, position and decoded `row`."""
+    """Sort the records of a topic, which have their bytes, position, decoded `row` and reason."""
     assert topic.schema is not None
     records = records.combine_chunks()
     deleted = _flags(pc.is_null(records.column("value")))
     decoded = records.column(ROW)
-    reasons = np.full(records.num_rows, "", object)
-    reasons[_flags(pc.is_null(decoded)) & ~deleted] = UNREADABLE
+    unread = _flags(pc.is_null(decoded)) & ~deleted
+    reasons = np.where(unread, records.column(REASON).to_numpy(), "").astype(object)
     columns = []
     for field in topic.schema:
         column = pc.struct_field(decoded, field.name).cast(field.type)
@@ -99,7 +99,7 @@ def _letters(records: pa.Table, reasons: list[str], topic: Topic, step: str) -> 
         appended=records.column("timestamp"),
         reason=reasons,
         row=[
-            bytes_text(value, readable=reason != UNREADABLE)
+            bytes_text(value, readable=not is_unreadable(reason))
             for value, reason in zip(values, reasons, strict=True)
         ],
     )

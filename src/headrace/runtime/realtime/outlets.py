@@ -26,8 +26,8 @@ from headrace.plan.metadata import BESIDE
 from headrace.plan.steps import Step
 from headrace.runtime.realtime.qualify import Reason, refused
 from headrace.schema.ddl import format_type
+from headrace.schema.widening import INTEGERS, fits, nullable
 
-_INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 _PLAIN_SCALE = 6
 """The largest scale of a decimal that is never written with an exponent."""
 
@@ -115,8 +115,8 @@ class Outlet:
 
     def _fitted(self, wanted: pa.Field, given: pa.Field, column: Column) -> Column:
         """A column with the type that the topic has."""
-        name, its, mine = wanted.name, _nullable(wanted.type), _nullable(given.type)
-        if not _fits(mine, its):
+        name, its, mine = wanted.name, nullable(wanted.type), nullable(given.type)
+        if not fits(mine, its):
             raise self._refusal(
                 f"its {name!r} is {format_type(mine)}, and in topic {self._topic.name!r} it is "
                 f"{format_type(its)}",
@@ -154,37 +154,6 @@ def _in_json(field: pa.Field, column: Column) -> Column:
     return column.cast("string") if types.is_decimal(field.type) else column
 
 
-def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """True if a type can hold every value of another type."""
-    if given in _INTEGERS and wanted in _INTEGERS:
-        return _INTEGERS.index(given) <= _INTEGERS.index(wanted)
-    if types.is_floating(given) and types.is_floating(wanted):
-        return bool(given.bit_width <= wanted.bit_width)
-    if types.is_decimal(given) and types.is_decimal(wanted):
-        return bool(given.scale == wanted.scale and given.precision <= wanted.precision)
-    if types.is_list(given) and types.is_list(wanted):
-        return _fits(given.value_type, wanted.value_type)
-    if types.is_map(given) and types.is_map(wanted):
-        same = _fits(given.key_type, wanted.key_type)
-        return same and _fits(given.item_type, wanted.item_type)
-    if types.is_struct(given) and types.is_struct(wanted):
-        return [field.name for field in given] == [field.name for field in wanted] and all(
-            _fits(mine.type, its.type) for mine, its in zip(given, wanted, strict=True)
-        )
-    return bool(given.equals(wanted))
-
-
-def _nullable(kind: pa.DataType) -> pa.DataType:
-    """A type whose nested values are nullable: what Spark infers there differs by plan."""
-    if types.is_list(kind):
-        return pa.list_(_nullable(kind.value_type))
-    if types.is_map(kind):
-        return pa.map_(kind.key_type, _nullable(kind.item_type))
-    if types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _nullable(field.type)) for field in kind])
-    return kind
-
-
 def _key_bytes(column: Column, kind: pa.DataType) -> Column | None:
     """The same bytes as `key_bytes` of the log's partitioner; None if Spark cannot make them."""
     if types.is_string(kind) or types.is_binary(kind):
@@ -193,7 +162,7 @@ def _key_bytes(column: Column, kind: pa.DataType) -> Column | None:
         return column.cast("string").cast("binary")
     if types.is_boolean(kind):
         return _big_endian(column.cast("int"), 1)
-    if kind in _INTEGERS:
+    if kind in INTEGERS:
         return _big_endian(column, kind.bit_width // 8)
     if types.is_date(kind):
         return _big_endian(F.unix_date(column), 4)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.log import Topic
+from headrace.log import Log, Topic
 from headrace.operators.alerts.declare import APPENDED, RECENT, Alerts, Rule
 from headrace.operators.alerts.spark import flagged, held
 from headrace.pipeline.row_steps import Explode
@@ -19,6 +19,7 @@ from headrace.pipeline.where import Where
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import arrow_schema
 from headrace.plan.compile import Compiler, column
+from headrace.plan.kafka.decode import Decoder
 from headrace.plan.late_rows import late_columns, late_rows, too_late
 from headrace.plan.steps import Step
 from headrace.plan.watermark import HELD, watermarked
@@ -38,6 +39,7 @@ class Plan:
     def __init__(
         self,
         spark: SparkSession,
+        log: Log,
         connection: Mapping[str, str],
         step: Step,
         settings: RealTime,
@@ -45,6 +47,7 @@ class Plan:
         shift: int,
     ) -> None:
         self._spark = spark
+        self._log = log
         self._connection = connection
         self._step = step
         self._settings = settings
@@ -77,15 +80,16 @@ class Plan:
         known, late = stream.known, next(map(self._outlet, self._step.late), None)
         table = None
         if known is not None:
-            table = table_now(self._spark, self._connection, known.table)
+            table = table_now(self._spark, self._log, self._connection, known.table)
         made = AlertFrames(stream, compiler, self.counting, late, table)
         self.late_schema = made.late_schema
         return made.rows
 
     def _load(self, source: Source) -> DataFrame:
-        records = records_of(self._spark, self._connection, source.topic.name)
+        decoder = Decoder.of(source.topic, log=self._log)
+        records = records_of(self._spark, self._connection, decoder)
         dead = self._outlet(self._step.dead_letters)
-        rows = rows_of(self.counting.read(records), source, self._step, self._settings.hold, dead)
+        rows = rows_of(decoder, self.counting.read(records), self._step, self._settings.hold, dead)
         if _needs_topic(self._step):
             rows = rows.withColumn(metadata.TOPIC, F.lit(source.topic.name))
         if self._step.stream.has_spark_state:

@@ -20,6 +20,7 @@ from headrace.log import Log, Topic
 from headrace.plan.gaps import Gaps
 from headrace.plan.kafka.connection import Tell, connection_of
 from headrace.plan.kafka.decode import Decoder, letters
+from headrace.plan.kafka.schemas import learned
 from headrace.plan.kafka.source import between
 from headrace.plan.law import Law
 from headrace.plan.position import Position, Positions
@@ -57,10 +58,12 @@ class TableLetters:
         end = Position(0, tuple(state.end for state in partitions))
         starts = (first for first, _ in self._known().ranges(end))
         start = tuple(map(max, starts, (state.first for state in partitions)))
-        records = between(self._spark, self._log, name, Position(0, start), end)
+        decoder = Decoder.of(self._topic, log=self._log)
+        begin = Position(0, start)
+        records = between(self._spark, self._log, name, begin, end, decoder.reading)
         if records is None:
             return
-        found = Decoder.of(self._topic).misplaced(records).orderBy("partition", "offset")
+        found = decoder.misplaced(records).orderBy("partition", "offset")
         self._write(letters(self._step, name, 0, found.toArrow()).dead)
         write_note(self._place, json.dumps(end.to_json()))
 
@@ -101,8 +104,7 @@ class RealTimeQuery(Streaming):
         self._settings = settings
         self._tell = tell
         self._letters = letters
-        there = {topic.name: topic for topic in log.topics()}
-        self.plan = Plan(spark, self._connection, step, settings, there, self._checkpoint.shift)
+        self.plan = self._plan()
         self._seen = -1
         self.law = Law()
         """The row law since the first start."""
@@ -111,6 +113,8 @@ class RealTimeQuery(Streaming):
 
     def start(self) -> None:
         """Start from the checkpoint, or from the beginning of the topics."""
+        if self._query is not None:
+            self.plan = self._plan()  # it may know more schemas than the one that failed
         self._checkpoint.claim(live_owner(self.step))
         self._seen = -1
         read = [topic.name for topic in topics_of(self.step)]
@@ -120,6 +124,11 @@ class RealTimeQuery(Streaming):
             self._gaps.check(self.reached)
         self._write_letters()
         self._start(self._writer, QUERY_SETTINGS)
+
+    def _plan(self) -> Plan:
+        log, shift = self._log, self._checkpoint.shift
+        there = {topic.name: topic for topic in log.topics()}
+        return Plan(self._spark, log, self._connection, self.step, self._settings, there, shift)
 
     def _writer(self) -> DataStreamWriter:
         writer = self.plan.records.writeStream.format("kafka").outputMode("update")
@@ -173,6 +182,8 @@ class RealTimeQuery(Streaming):
 
     def _translated(self, error: BaseException) -> HeadraceError:
         """As for any query, and operators that only Spark sees: callables return them."""
+        if (new := learned(self._log, self.name, error)) is not None:
+            return new
         if (found := _NOT_ALLOWED.search(str(error))) is None:
             return super()._translated(error)
         python = "Python" in found[1]

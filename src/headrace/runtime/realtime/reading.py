@@ -10,12 +10,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.clock import micros
-from headrace.log.dead_letter import DEAD_LETTER
+from headrace.log import Log, Topic
+from headrace.log.dead_letter import DEAD_LETTER, UNREADABLE
 from headrace.pipeline.stream import Source, sources
 from headrace.pipeline.tables import Table
 from headrace.plan import metadata
 from headrace.plan.compile import Compiler, column
-from headrace.plan.kafka.decode import KEY, REASON, TEXT, UNREADABLE, VALUE, Decoder
+from headrace.plan.kafka.decode import KEY, REASON, TEXT, VALUE, Decoder
 from headrace.plan.steps import Step
 from headrace.runtime.realtime.outlets import Outlet, as_json
 
@@ -29,14 +30,14 @@ READING = {
 _GONE, _VERSIONS, _NEWEST = "_gone", "_versions", "_newest"
 
 
-def records_of(spark: SparkSession, connection: Mapping[str, str], topic: str) -> DataFrame:
+def records_of(spark: SparkSession, connection: Mapping[str, str], decoder: Decoder) -> DataFrame:
     """The stream of a topic's records, as bytes."""
-    reader = spark.readStream.format("kafka").options(**connection, **READING)
-    return reader.option("subscribe", topic).load()
+    reader = spark.readStream.format("kafka").options(**connection, **READING, **decoder.reading)
+    return reader.option("subscribe", decoder.topic.name).load()
 
 
 def rows_of(
-    records: DataFrame, source: Source, step: Step, hold: timedelta, dead: Outlet
+    decoder: Decoder, records: DataFrame, step: Step, hold: timedelta, dead: Outlet
 ) -> DataFrame:
     """The rows of a topic. Rows that cannot be counted become dead letters for `dead`.
 
@@ -44,12 +45,12 @@ def rows_of(
     reader. For a row that was not read within `hold` it is later, since the state that the row
     needs is evicted.
     """
-    rows = Decoder.of(source.topic).judged(records)
+    rows = decoder.judged(records)
     appended = F.timestamp_micros(metadata.FRONTIER)
     remembered = F.unix_micros(now()) - F.lit(micros(hold))
     return rows.withColumns(
         {
-            metadata.BESIDE: F.when(F.col(REASON) != F.lit(""), _letter(source, step, dead)),
+            metadata.BESIDE: F.when(F.col(REASON) != F.lit(""), _letter(decoder.topic, step, dead)),
             metadata.APPENDED: appended,
             # The broker's clock may be ahead of ours, but Spark's watermark must not be.
             metadata.MET: F.least(appended, now()),
@@ -63,16 +64,16 @@ def now() -> Column:
     return F.current_timestamp()
 
 
-def _letter(source: Source, step: Step, dead: Outlet) -> Column:
+def _letter(topic: Topic, step: Step, dead: Outlet) -> Column:
     """A dead letter: the position of a record, the reason, and its text."""
     text = F.col(VALUE).cast("string")
     unread = F.when(F.is_valid_utf8(VALUE), as_json(text.alias("value"))).otherwise(
         as_json(F.lower(F.hex(VALUE)).alias("bytes"))
     )
-    row = F.when(F.col(REASON) == F.lit(UNREADABLE), unread).otherwise(F.coalesce(TEXT, text))
+    row = F.when(F.col(REASON).startswith(UNREADABLE), unread).otherwise(F.coalesce(TEXT, text))
     letter = {
         "step": F.lit(step.name),
-        "topic": F.lit(source.topic.name),
+        "topic": F.lit(topic.name),
         "partition": F.col(metadata.PARTITION),
         "offset": F.col(metadata.OFFSET),
         "appended": F.timestamp_micros(metadata.FRONTIER),
@@ -83,21 +84,24 @@ def _letter(source: Source, step: Step, dead: Outlet) -> Column:
     return dead.record(schema, list(letter.values()))
 
 
-def table_now(spark: SparkSession, connection: Mapping[str, str], table: Table) -> DataFrame:
+def table_now(
+    spark: SparkSession, log: Log, connection: Mapping[str, str], table: Table
+) -> DataFrame:
     """The newest version by event time of each key, after its last tombstone.
 
     It is read when a batch begins, and stays the same for the batch.
     """
     (source,) = sources(table.input)
-    reader = spark.read.format("kafka").options(**connection, **READING)
-    return newest(reader.option("subscribe", source.topic.name).load(), table)
+    options = Decoder.of(source.topic, log=log).reading
+    reader = spark.read.format("kafka").options(**connection, **READING, **options)
+    return newest(reader.option("subscribe", source.topic.name).load(), table, log)
 
 
-def newest(records: DataFrame, table: Table) -> DataFrame:
+def newest(records: DataFrame, table: Table, log: Log | None = None) -> DataFrame:
     """The table that records make, in one shuffle, since rows wait for it."""
 
     def load(source: Source) -> DataFrame:
-        rows = Decoder.of(source.topic).judged(records, tombstones=True)
+        rows = Decoder.of(source.topic, log=log).judged(records, tombstones=True)
         # A tombstone has no reason; rows that do not decode have one, and are dropped.
         return rows.where(F.coalesce(REASON, F.lit("")) == F.lit(""))
 
