@@ -17,12 +17,10 @@ from headrace.log import Log, Topic
 from headrace.pipeline.app import App, View
 from headrace.pipeline.expressions import Expression
 from headrace.pipeline.output import Output
-from headrace.pipeline.stream import Late, Source, Stream, sources
+from headrace.pipeline.stream import Late, Source, Stream, check_topic, sources
 from headrace.pipeline.tables import Table
-from headrace.pipeline.where import Where
 from headrace.plan.compile import column
 from headrace.plan.kafka.connection import OnKafka, connection_of
-from headrace.schema.ddl import format_schema
 
 
 @dataclass(frozen=True)
@@ -152,7 +150,7 @@ def prepare_topics(log: Log, step: Step) -> None:
         connection_of(log)  # before anything is created: Spark may not support the settings
     _check_foreign(log, step)
     for source in inputs_of(step):
-        _check_topic(log.ensure_topic(source.topic), source.topic, source.where)
+        check_topic(log.ensure_topic(source.topic), source)
 
 
 def topics_of(step: Step) -> list[Topic]:
@@ -166,7 +164,7 @@ def check_topics(log: Log, step: Step) -> None:
     foreign = _check_foreign(log, step)
     for source in inputs_of(step):
         if source.topic.name in there and source.topic.name not in foreign:
-            _check_topic(there[source.topic.name], source.topic, source.where)
+            check_topic(there[source.topic.name], source)
 
 
 def _check_foreign(log: Log, step: Step) -> Collection[str]:
@@ -181,16 +179,3 @@ def _check_foreign(log: Log, step: Step) -> Collection[str]:
                 f"See {source.where}",
             )
     return found
-
-
-def _check_topic(there: Topic, wanted: Topic, where: Where) -> None:
-    assert wanted.schema is not None
-    fields = {} if there.schema is None else {field.name: field.type for field in there.schema}
-    wrong = [f.name for f in wanted.schema if fields.get(f.name) != f.type]
-    if wrong or there.event_time != wanted.event_time:
-        schema = "raw bytes" if there.schema is None else format_schema(there.schema)
-        raise InvalidPipeline(
-            f"Topic {there.name!r} is not as declared: it has {schema}, with the event time "
-            f"{there.event_time!r}",
-            hint=f"Change the declaration to match, or use another topic. See {where}",
-        )
