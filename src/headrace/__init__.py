@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from headrace.application.preflight import Preflight, StepCheck, preflight
     from headrace.application.rebuild.rebuild import Diff, Rebuild, Rebuilt, rebuild
     from headrace.application.run import Run, run, start
+    from headrace.application.show import Shown, show
     from headrace.language.sql import load_sql, sql
     from headrace.log import (
         EARLIEST,
@@ -102,14 +103,15 @@ __all__ = [
     "Batch", "Capability", "Commit", "Consumer", "Cumulative", "Deduplicated", "Diff",
     "Disorder", "Enriched", "GroupingSets", "Join", "Lateness", "Log", "Offset", "Preflight",
     "Producer", "Rebuild", "Rebuilt", "Receipt", "Record", "Remote", "Rule", "Run", "Session",
-    "Sliding", "Stateful", "StepCheck", "Stream", "Table", "TableJoin", "Time", "Top", "Topic",
-    "TopicSettings", "Transaction", "Views", "Window", "aggregate", "alerts", "approx_distinct",
-    "approx_top", "average", "count", "cube", "cumulative", "deduplicate", "derive", "distinct",
-    "drain", "enrich", "explode", "expression", "filter", "first", "grouping_sets", "hopping",
-    "join", "join_tables", "last", "load_sql", "max", "merge", "min", "once_by", "open_log",
-    "open_views", "pattern", "preflight", "quantile", "rebuild", "rekey", "remote", "rollup",
-    "rule", "run", "running", "select", "session", "sliding", "split", "sql", "start",
-    "stateful", "suggest_lateness", "sum", "table", "top", "tumbling",
+    "Shown", "Sliding", "Stateful", "StepCheck", "Stream", "Table", "TableJoin", "Time", "Top",
+    "Topic", "TopicSettings", "Transaction", "Views", "Window", "aggregate", "alerts",
+    "approx_distinct", "approx_top", "average", "count", "cube", "cumulative", "deduplicate",
+    "derive", "distinct", "drain", "enrich", "explode", "expression", "filter", "first",
+    "grouping_sets", "hopping", "join", "join_tables", "last", "load_sql", "max", "merge",
+    "min", "once_by", "open_log", "open_views", "pattern", "preflight", "quantile", "rebuild",
+    "rekey", "remote", "rollup", "rule", "run", "running", "select", "session", "show",
+    "sliding", "split", "sql", "start", "stateful", "suggest_lateness", "sum", "table", "top",
+    "tumbling",
 ]  # fmt: skip
 
 _MODULES = (
@@ -117,6 +119,7 @@ _MODULES = (
     "headrace.operators.public",
     "headrace.language.sql",
     "headrace.store",
+    "headrace.application.show",
     "headrace.application.preflight",
     "headrace.application.run",
     "headrace.application.drain",

@@ -77,6 +77,13 @@ THEMES: dict[str, Theme] = {
         "rebuild Rebuild Rebuilt Diff headrace.plan.source_options.BatchLimits "
         "headrace.runtime.session.SparkSettings headrace.runtime.realtime.settings.RealTime",
     ),
+    "show": Theme(
+        "Show",
+        "Look at the rows of a step while you write it; `headrace show` does the same from the "
+        "command line. [Develop in a notebook](../../how-to/develop-in-a-notebook.md) shows it at "
+        "work.",
+        "show Shown",
+    ),
     "results": Theme(
         "Read results",
         "Views are tables that applications keep. Reading them needs no Spark, and does not "
@@ -104,7 +111,7 @@ _CONSTRUCTED = {
 }  # fmt: skip
 """Classes that users call. Functions create the others, and their pages show those functions."""
 
-_OF_DECLARATIONS = ("late",)
+_OF_DECLARATIONS = ("late", "show")
 """Members of streams, tables and windows that users need. The others are for operators."""
 
 _INTERNAL = {"Log.check_there", "Log.lacks", "Log.require", "Log.rollbacks", "Log.topic_ids"}

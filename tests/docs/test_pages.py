@@ -30,6 +30,7 @@ _LONG = {
     "docs/how-to/back-up-and-restore.md",
     "docs/how-to/chain-steps.md",
     "docs/how-to/change-a-pipeline.md",
+    "docs/how-to/develop-in-a-notebook.md",
     "docs/how-to/drop-duplicates.md",
     "docs/how-to/exactly-once-to-kafka.md",
     "docs/how-to/find-out-what-is-wrong.md",

@@ -13,7 +13,7 @@ import headrace as hr
 from headrace.application.doctor import examine
 from headrace.application.doctor.changes import MissingEvents
 from headrace.application.doctor.duplicates import Duplicates
-from headrace.application.doctor.sample import newest
+from headrace.log.sample import newest
 from headrace.pipeline.stream import Source
 from headrace.testing import ScriptedLog, scripted_log
 

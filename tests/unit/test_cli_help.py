@@ -42,7 +42,7 @@ def test_every_command_of_the_design_is_there() -> None:
         "backup",
         "restore",
         *(f"kafka {verb}" for verb in ("up", "status", "down", "tool")),
-        *("produce", "consume", "run", "rebuild", "doctor", "drain", "demo", "bench"),
+        *("produce", "consume", "show", "run", "rebuild", "doctor", "drain", "demo", "bench"),
     }
 
 

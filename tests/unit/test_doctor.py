@@ -8,8 +8,8 @@ import pytest
 
 from headrace.application.doctor.checkpoints import slow_checkpoints
 from headrace.application.doctor.lag import Skew, growing_lag, skew_of
-from headrace.application.doctor.sample import Sample
 from headrace.log import Topic
+from headrace.log.sample import Sample
 from headrace.plan.batch import Timing
 from headrace.plan.position import Position
 

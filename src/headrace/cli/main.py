@@ -20,6 +20,7 @@ COMMANDS = {
     "produce": "Write JSON lines to a topic.",
     "consume": "Print the records of a topic.",
     "groups": "List, describe, reset and delete consumer groups.",
+    "show": "Show the rows of a view, an output or a topic, without running the application.",
     "run": "Run an application's pipelines on Spark and keep its views up to date.",
     "rebuild": "Recompute a view beside the live one, compare the two, and switch.",
     "drain": "Close all open windows of an application whose input has ended.",

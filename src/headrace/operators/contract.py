@@ -2,8 +2,9 @@
 
 An operator is a folder. `declare` holds its declaration, a `Stream`, which answers everything that
 is known without running it. `operator` holds its `Operator`, which explains it and says where it
-can run. Two modules are imported only when needed, so explaining loads neither Spark nor SQLite:
+can run. Three modules are imported only when needed, so explaining loads neither Spark nor SQLite:
 
+    meaning.shown(stream, excerpt)  its rows in plain Python, if `in_python` is set
     spark.plan(job)       the execution: a `StreamPlan` (one query) or a `RoundPlan` (own rounds)
     state.keeper(stored)  the `Keeper`, which stores a batch inside the store's transaction
 """
@@ -18,6 +19,9 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from headrace.log import Log
 from headrace.log.settings import format_span
+from headrace.oracle.excerpt import Excerpt
+from headrace.oracle.expressions import BeyondOracle
+from headrace.oracle.rows import Row
 from headrace.pipeline.output import Output
 from headrace.pipeline.stream import Stream
 from headrace.plan.lateness import Closing
@@ -70,6 +74,8 @@ class Operator(Generic[S]):
     """The package of its `spark` and `state` modules."""
     state_by_commit: ClassVar[bool] = False
     """True if its state depends on the commits of the log, which Kafka does not have."""
+    in_python: ClassVar[bool] = False
+    """True if `meaning` has `shown`. Else only Spark can show its rows."""
     terms: ClassVar[Mapping[str, Term]] = {}
     """Names for the parts of its definition, by their keys in `Stream.definition`."""
 
@@ -100,6 +106,20 @@ class Operator(Generic[S]):
     def panes(self, stream: S) -> Panes | None:
         """Its windows; None if it has none."""
         return None
+
+    def shown(self, stream: S, excerpt: Excerpt) -> list[Row]:
+        """Its rows over a part of the log, in plain Python, or `BeyondOracle`."""
+        if not self.in_python:
+            raise BeyondOracle(f"the oracle does not compute {stream.noun}")
+        try:
+            rows: list[Row] = self._module("meaning").shown(stream, excerpt)
+        except (ArithmeticError, TypeError) as error:  # such as a list as a key
+            raise BeyondOracle(f"the oracle cannot compute {stream.noun}: {error}") from None
+        return rows
+
+    def shown_late(self, stream: S, excerpt: Excerpt) -> list[Row]:
+        """The late rows of the same, or `BeyondOracle`."""
+        raise BeyondOracle(f"the oracle does not compute the late rows of {stream.noun}")
 
     def plan(self, job: Any) -> Any:
         """The Spark plan of a job."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ class Event:
     frontier: int | None
     row: dict[str, Any]
 
-    @property
+    @cached_property
     def event_time(self) -> int | None:
         if (column := time_column(self.topic)) is None:
             row = pa.RecordBatch.from_pylist([self.row], self.topic.schema)

@@ -98,7 +98,7 @@ class App:
                 f"Topic {name!r} is declared twice, differently", hint=f"See {where}"
             )
         self.topics[name] = topic
-        return Source(tuple(columns.names), where, topic, partitions)
+        return Source(tuple(columns.names), where, topic, partitions, self.log)
 
     @declaration
     def view(self, name: str, stream: Stream, *, key: str | Sequence[str] | None = None) -> View:

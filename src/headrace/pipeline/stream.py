@@ -5,6 +5,7 @@ A step never changes the event time of a row, its commit or its place in the log
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
@@ -163,6 +164,14 @@ class Stream:
         """The computation as plain data, to detect changed declarations."""
         raise TypeError(f"not a stream to run: {self}")
 
+    def show(self, n: int = 10, **options: Any) -> Any:
+        """The last `n` rows over the newest part of the log, as `hr.show` does, with its options.
+
+        The result is a table in a terminal and in a notebook.
+        """
+        # It computes them, which is downstream of declarations.
+        return importlib.import_module("headrace.application.show").show(self, n, **options)
+
     def check_output(self, output: Output) -> None:
         """Check that an output can publish it as declared."""
         if output.is_selective:
@@ -179,6 +188,8 @@ class Source(Stream):
 
     topic: Topic
     partitions: int | None = None
+    log: str | None = field(default=None, repr=False, compare=False)
+    """The log of the application that declares it, if that names one."""
 
     @property
     def time(self) -> str | None:
@@ -286,6 +297,21 @@ def all_sources(stream: Stream) -> list[Source]:
     if isinstance(stream, Source):
         return [stream]
     return [source for part in stream.upstream for source in all_sources(part)]
+
+
+def check_topic(there: Topic, source: Source) -> None:
+    """Check that an existing topic is as a source declares it. It may have more columns."""
+    wanted = source.topic
+    assert wanted.schema is not None
+    fields = {} if there.schema is None else {field.name: field.type for field in there.schema}
+    wrong = [f.name for f in wanted.schema if fields.get(f.name) != f.type]
+    if wrong or there.event_time != wanted.event_time:
+        schema = "raw bytes" if there.schema is None else format_schema(there.schema)
+        raise InvalidPipeline(
+            f"Topic {there.name!r} is not as declared: it has {schema}, with the event time "
+            f"{there.event_time!r}",
+            hint=f"Change the declaration to match, or use another topic. See {source.where}",
+        )
 
 
 def contains(stream: Stream, *kinds: type[Stream]) -> bool:

@@ -20,13 +20,11 @@ from headrace.pipeline.app import App, View
 from headrace.pipeline.chains import Part, cut
 from headrace.pipeline.expressions import Expression
 from headrace.pipeline.output import Output
-from headrace.pipeline.stream import Late, Source, Stream, sources
+from headrace.pipeline.stream import Late, Source, Stream, check_topic, sources
 from headrace.pipeline.tables import Table
-from headrace.pipeline.where import Where
 from headrace.plan.compile import column
 from headrace.plan.kafka.connection import OnKafka, connection_of
 from headrace.plan.kafka.schemas import check_schemas
-from headrace.schema.ddl import format_schema
 
 
 @dataclass(frozen=True)
@@ -186,7 +184,7 @@ def prepare_topics(log: Log, step: Step) -> None:
             check_schemas(log, source.topic)
     _check_foreign(log, step)
     for source in _declared(step):
-        _check_topic(log.ensure_topic(source.topic), source.topic, source.where)
+        check_topic(log.ensure_topic(source.topic), source)
 
 
 def _declared(step: Step) -> list[Source]:
@@ -224,7 +222,7 @@ def check_topics(log: Log, step: Step) -> None:
     foreign = _check_foreign(log, step)
     for source in _declared(step):
         if source.topic.name in there and source.topic.name not in foreign:
-            _check_topic(there[source.topic.name], source.topic, source.where)
+            check_topic(there[source.topic.name], source)
 
 
 def _check_foreign(log: Log, step: Step) -> Collection[str]:
@@ -239,16 +237,3 @@ def _check_foreign(log: Log, step: Step) -> Collection[str]:
                 f"See {source.where}",
             )
     return found
-
-
-def _check_topic(there: Topic, wanted: Topic, where: Where) -> None:
-    assert wanted.schema is not None
-    fields = {} if there.schema is None else {field.name: field.type for field in there.schema}
-    wrong = [f.name for f in wanted.schema if fields.get(f.name) != f.type]
-    if wrong or there.event_time != wanted.event_time:
-        schema = "raw bytes" if there.schema is None else format_schema(there.schema)
-        raise InvalidPipeline(
-            f"Topic {there.name!r} is not as declared: it has {schema}, with the event time "
-            f"{there.event_time!r}",
-            hint=f"Change the declaration to match, or use another topic. See {where}",
-        )

@@ -14,8 +14,8 @@ import numpy as np
 
 from headrace.application.doctor.finding import Finding, many, percent, when
 from headrace.application.doctor.records import Record
-from headrace.application.doctor.sample import Sample
 from headrace.log.event_time import time_inputs
+from headrace.log.sample import Sample
 from headrace.pipeline.row_steps import needed_columns
 from headrace.plan.steps import Step
 

@@ -18,12 +18,12 @@ from headrace.application.doctor.duplicates import duplicates
 from headrace.application.doctor.finding import Finding, LostPlace
 from headrace.application.doctor.lag import Skew, growing_lag, skew_of
 from headrace.application.doctor.records import Held, Record, Records
-from headrace.application.doctor.sample import ROWS, Sample, newest
 from headrace.application.doctor.waiting import Backlog, Wait, waits
 from headrace.clock import micros
 from headrace.errors import UnknownTopic
 from headrace.log import DEFAULT_LOG, Capability, Log, TopicState, open_log
 from headrace.log.interface import require_embedded
+from headrace.log.sample import ROWS, Sample, newest
 from headrace.operators.registry import operator_of
 from headrace.pipeline.app import App
 from headrace.plan.gaps import Gaps

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.application.doctor.finding import Finding, code, percent, span
-from headrace.application.doctor.sample import Sample
 from headrace.clock import micros
 from headrace.log.event_time import times_of
+from headrace.log.sample import Sample
 from headrace.operators.contract import Panes
 from headrace.pipeline.disorder import Disorder
 from headrace.pipeline.time import Lateness

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.application.doctor.finding import Finding, many, percent, printable
-from headrace.application.doctor.sample import Sample, hashable
 from headrace.clock import SECOND
 from headrace.log.dead_letter import row_text
 from headrace.log.event_time import times_of
+from headrace.log.sample import Sample, hashable
 from headrace.schema.python_rows import to_rows
 
 _COMMIT = "_commit"

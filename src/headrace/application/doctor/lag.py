@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from headrace.application.doctor.finding import Finding, percent, printable
-from headrace.application.doctor.sample import Sample, hashable
+from headrace.log.sample import Sample, hashable
 from headrace.plan.batch import Timing
 from headrace.plan.position import Position
 from headrace.schema.python_rows import to_rows

@@ -9,6 +9,7 @@ from typing import Any
 from headrace.clock import micros
 from headrace.operators.dedup.declare import Deduplicated
 from headrace.oracle.events import Event
+from headrace.oracle.excerpt import Excerpt
 from headrace.oracle.rows import Fates, Row, rows_of, watermark_of
 
 
@@ -74,6 +75,11 @@ def distinct(
         found.rows += [group.kept for group in over]
         found.waiting = len(every) - len(over)
     return found
+
+
+def shown(step: Deduplicated, excerpt: Excerpt) -> list[Row]:
+    """The rows without duplicates."""
+    return distinct(step, excerpt.events, excerpt.frontiers).rows
 
 
 def _group_of(moment: int, groups: list[Group], ttl: int) -> Group | None:

@@ -30,6 +30,7 @@ class DedupOperator(Operator[Deduplicated]):
     """One of several rows of a key within a time to live."""
 
     package = "headrace.operators.dedup"
+    in_python = True
     state_by_commit = True
     terms: ClassVar[Mapping[str, Term]] = {"distinct": Term("rule for duplicates", _rule)}
 

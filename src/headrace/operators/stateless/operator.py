@@ -13,6 +13,7 @@ class RowOperator(Operator[Stream]):
     """Rows, each handled by itself."""
 
     package = "headrace.operators.stateless"
+    in_python = True
     terms: ClassVar[Mapping[str, Term]] = {
         "topic": Term("topic"),
         "schema": Term("schema of the topic"),

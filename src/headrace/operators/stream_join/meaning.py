@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from headrace.clock import micros, to_datetime
 from headrace.operators.stream_join.declare import JOINED_AT, Join
 from headrace.oracle.events import Event
+from headrace.oracle.excerpt import Excerpt
 from headrace.oracle.rows import Fates, Row, rows_of, watermark_of
 
 
@@ -50,14 +52,18 @@ def joined(join: Join, events: Iterable[Event], frontiers: dict[str, int | None]
                 else:
                     sides[name].append(side)
                     found.counted += 1
-    lonely_left, lonely_right = list(sides["left"]), list(sides["right"])
+    by_key: dict[tuple[Any, ...], list[Side]] = {}
+    for right in sides["right"]:
+        by_key.setdefault(tuple(right.row[theirs] for _, theirs in join.on), []).append(right)
+    matched: set[int] = set()
     for left in sides["left"]:
-        for right in sides["right"]:
+        for right in by_key.get(tuple(left.row[mine] for mine, _ in join.on), ()):
             if _match(join, left, right):
-                lonely_left = [side for side in lonely_left if side is not left]
-                lonely_right = [side for side in lonely_right if side is not right]
+                matched |= {id(left), id(right)}
                 if join.how != "anti":
                     found.pairs.append(_pair(join, left, right))
+    lonely_left = [side for side in sides["left"] if id(side) not in matched]
+    lonely_right = [side for side in sides["right"] if id(side) not in matched]
     after, before = micros(join.after), micros(join.before)
     if join.keeps_left:
         closed = watermark_of(join.right, frontiers, join.delay)
@@ -74,6 +80,11 @@ def joined(join: Join, events: Iterable[Event], frontiers: dict[str, int | None]
             if closed is not None and side.moment + before <= closed
         ]
     return found
+
+
+def shown(join: Join, excerpt: Excerpt) -> list[Row]:
+    """The rows of a join, unmatched ones last."""
+    return joined(join, excerpt.events, excerpt.frontiers).rows
 
 
 def _match(join: Join, left: Side, right: Side) -> bool:

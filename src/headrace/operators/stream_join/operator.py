@@ -36,6 +36,7 @@ class StreamJoinOperator(Operator[Join]):
     """Pairs of rows with the same key that happened within a time bound."""
 
     package = "headrace.operators.stream_join"
+    in_python = True
     state_by_commit = True
     terms: ClassVar[Mapping[str, Term]] = {
         "join": Term("kind of join"),

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.operators.top.declare import Top
-from headrace.operators.window.meaning import Meaning, Pane, PaneKey
+from headrace.operators.top.declare import RANK, Top
+from headrace.operators.window.meaning import Meaning, Pane, PaneKey, meaning, row_of
+from headrace.oracle.excerpt import Excerpt
+from headrace.oracle.rows import Row
 
 Place = tuple[Any, ...]
 """The values of `within`, the window's start unless the board is live, and the rank."""
@@ -31,6 +33,12 @@ def ranking(top: Top, found: Meaning, frontier: int | None) -> dict[Place, tuple
         for group, rows in groups.items()
         for rank, one in enumerate(_highest(top, rows), 1)
     }
+
+
+def shown(top: Top, excerpt: Excerpt) -> list[Row]:
+    """The ranked panes as rows."""
+    found = ranking(top, meaning(top.of, excerpt.events), excerpt.frontier)
+    return [{**row_of(top.of, key, pane), RANK: rank} for (*_, rank), (key, pane) in found.items()]
 
 
 def _highest(top: Top, rows: list[tuple[PaneKey, Pane]]) -> list[tuple[PaneKey, Pane]]:

@@ -24,6 +24,7 @@ class TopOperator(Operator[Top]):
     """The highest results of each window."""
 
     package = "headrace.operators.top"
+    in_python = True
     terms: ClassVar[Mapping[str, Term]] = {"top": Term("ranking", _shown)}
 
     def facts(self, stream: Top, log: Log | None) -> list[Fact]:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
-from headrace.clock import micros
+from headrace.clock import SECOND, micros, to_datetime
 from headrace.operators.window.aggregates import Aggregate
 from headrace.operators.window.declare import Aggregation
 from headrace.operators.window.windows import AnyWindow, Session, Sliding
 from headrace.oracle.events import Event
-from headrace.oracle.expressions import compile_sql
-from headrace.oracle.rows import Fates, rows_of
+from headrace.oracle.excerpt import Excerpt
+from headrace.oracle.expressions import BeyondOracle, compile_sql
+from headrace.oracle.rows import Fates, Row, rows_of
 from headrace.pipeline.time import WINDOW_END, WINDOW_START
 
 PaneKey = tuple[Any, ...]
@@ -112,6 +114,39 @@ def meaning(aggregation: Aggregation, events: Iterable[Event]) -> Meaning:
     return found
 
 
+def shown(aggregation: Aggregation, excerpt: Excerpt) -> list[Row]:
+    """The panes of an aggregation as rows."""
+    found = meaning(aggregation, excerpt.events)
+    final = aggregation.emit == "final"
+    panes = found.final(aggregation, excerpt.frontier) if final else found.panes
+    return [row_of(aggregation, key, pane) for key, pane in panes.items()]
+
+
+def shown_late(aggregation: Aggregation, excerpt: Excerpt) -> list[Row]:
+    """The late rows of an aggregation, each with its window, the watermark and its lateness."""
+    window, grace = aggregation.window, micros(aggregation.lateness.grace)
+    return [
+        {
+            **row,
+            WINDOW_START: to_datetime(window.start_of(end)),
+            WINDOW_END: to_datetime(end),
+            "watermark": to_datetime(watermark),
+            "late_by": (watermark - grace - end) / SECOND,
+        }
+        for _, row, end, watermark in meaning(aggregation, excerpt.events).late
+    ]
+
+
+def row_of(aggregation: Aggregation, key: PaneKey, pane: Pane) -> Row:
+    """A pane as a row."""
+    return {
+        **dict(zip(aggregation.by, key, strict=False)),
+        WINDOW_START: to_datetime(pane.start),
+        WINDOW_END: to_datetime(pane.end),
+        **pane.result(aggregation.aggregates),
+    }
+
+
 def _panes(window: AnyWindow, rows: dict[int, list[Counted]]) -> Iterator[Pane]:
     """The windows of one key, from its rows by the end of each row's own window."""
     match window:
@@ -133,6 +168,12 @@ def _panes(window: AnyWindow, rows: dict[int, list[Counted]]) -> Iterator[Pane]:
         case _:
             for end, held in rows.items():
                 yield Pane(window.start_of(end), end, held)
+
+
+def _average(values: Sequence[Any]) -> float:
+    if isinstance(values[0], Decimal):
+        raise BeyondOracle("only Spark divides decimals")
+    return float(sum(values) / len(values))
 
 
 def _value(made: Aggregate, pane: Pane) -> Any:
@@ -161,7 +202,7 @@ def _value(made: Aggregate, pane: Pane) -> Any:
         case "sum":
             return sum(there)
         case "average":
-            return sum(there) / len(there)
+            return _average(there)
         case "min":
             return min(there)
         case "max":
@@ -170,4 +211,4 @@ def _value(made: Aggregate, pane: Pane) -> Any:
             assert made.parameter is not None
             rank = max(1, math.ceil(made.parameter * len(there)))
             return sorted(there)[rank - 1]
-    raise ValueError(f"the oracle does not know {made.kind}")
+    raise BeyondOracle(f"the oracle does not know {made.kind}")

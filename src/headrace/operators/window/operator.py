@@ -23,6 +23,8 @@ from headrace.operators.window.aggregates import Aggregate
 from headrace.operators.window.declare import Aggregation
 from headrace.operators.window.lateness import closing_of
 from headrace.operators.window.windows import FOREVER, Session, Sliding, shown
+from headrace.oracle.excerpt import Excerpt
+from headrace.oracle.rows import Row
 from headrace.pipeline.output import Output
 from headrace.pipeline.stream import sources
 
@@ -36,6 +38,7 @@ class WindowOperator(Operator[Aggregation]):
     """Rows counted by key and window of event time."""
 
     package = "headrace.operators.window"
+    in_python = True
     terms: ClassVar[Mapping[str, Term]] = {
         "by": Term("grouping"),
         "window": Term("window", shown),
@@ -43,6 +46,10 @@ class WindowOperator(Operator[Aggregation]):
         "emit": Term("emission"),
         "aggregates": Term("aggregates", one="aggregate"),
     }
+
+    def shown_late(self, stream: Aggregation, excerpt: Excerpt) -> list[Row]:
+        late: list[Row] = self._module("meaning").shown_late(stream, excerpt)
+        return late
 
     def facts(self, stream: Aggregation, log: Log | None) -> list[Fact]:
         window, lateness = stream.window, stream.lateness

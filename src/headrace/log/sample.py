@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.application.doctor.finding import many
-from headrace.log import Batch, Commit, Log, Topic, TopicCommit
+from headrace.log.interface import Capability, Log
+from headrace.log.position import Commit, Offset
+from headrace.log.record import Batch
+from headrace.log.state import Topic, TopicCommit
 from headrace.schema.python_rows import to_values
 
 ROWS = 100_000
@@ -17,7 +19,7 @@ _COMMITS = 20_000
 
 @dataclass(frozen=True)
 class Sample:
-    """The last commits of a topic, and their rows."""
+    """The last rows of a topic and their commits, which a log on Kafka does not have."""
 
     topic: Topic
     total: int
@@ -34,7 +36,7 @@ class Sample:
         """A description of the rows."""
         rows = self.rows
         if rows >= self.total:
-            return f"all {many(rows, 'row')}"
+            return f"all {_many(rows, 'row')}"
         return f"the newest {rows:,} of {self.total:,} rows"
 
     def table(self) -> pa.Table:
@@ -47,14 +49,30 @@ class Sample:
         return pa.Table.from_batches(parts) if parts else pa.table({})
 
     def __str__(self) -> str:
-        return f"{self.text} of topic {self.topic.name}, in {many(len(self.commits), 'commit')}"
+        return f"{self.text} of topic {self.topic.name}, in {_many(len(self.commits), 'commit')}"
 
 
 def newest(log: Log, name: str, rows: int = ROWS) -> Sample:
-    """The last whole commits of a topic, with at most `rows` rows or 64 MiB."""
+    """The last whole commits of a topic, with at most `rows` rows or 64 MiB.
+
+    On Kafka, which has no commits, the last rows of each partition.
+    """
     state = log.topic(name)
     if state.bytes:
         rows = min(rows, max(1, state.records * _BYTES // state.bytes))
+    if Capability.COMMITS not in log.capabilities:
+        share = -(-rows // len(state.partitions))
+        found = [
+            batch
+            for part in state.partitions
+            for batch in log.read(
+                name,
+                start=Offset(max(part.first, part.end - share)),
+                stop=Offset(part.end),
+                partitions=[part.partition],
+            )
+        ]
+        return Sample(state.topic, state.records, (), tuple(found))
     commits = _last(log, name, rows)
     batches = tuple(
         log.read(name, start=Commit(commits[0].number - 1), stop=Commit(commits[-1].number))
@@ -86,3 +104,7 @@ def hashable(table: pa.Table) -> pa.Table:
             texts = [None if v is None else repr(v) for v in to_values(table.column(place))]
             table = table.set_column(place, field.name, pa.array(texts, pa.string()))
     return table
+
+
+def _many(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
