@@ -115,7 +115,7 @@ def test_what_consume_prints_can_be_produced_again(cli: Cli) -> None:
 
 def test_a_bad_line_is_named_with_its_column_and_what_is_in_the_log(cli: Cli) -> None:
     rows = [{"id": n} for n in range(41)]
-    path = cli.folder / "rows.jsonl"
+    path = cli.folder / "rows"
     path.write_text(lines(*rows, {"id": "x"}, {"id": 43}))
     done = cli.run("produce", "typed", "--file", str(path), code=2)
     assert done.stderr.startswith(f"error: {path}, line 42: Column 'id' of topic 'typed' is ")

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from headrace.backfill.json_lines import line_reader
 from headrace.cli.consuming import Printer
-from headrace.cli.records import RecordFormat, line_reader, text_or_base64, zulu
+from headrace.cli.records import RecordFormat, text_or_base64, zulu
 from headrace.errors import InvalidRecord
 from headrace.log import Record, Topic
 from headrace.schema.ddl import parse_schema

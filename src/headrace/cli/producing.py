@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, ClassVar, Self, TextIO
 
-from headrace.cli.records import Sent
+from headrace.backfill.json_lines import Sent
 from headrace.errors import HeadraceError, InvalidRecord, UnknownPartition, UserError
 from headrace.log import Acks, Delivery, Log, Producer, Receipt
 
@@ -34,6 +34,7 @@ class Offsets:
 class Tally:
     """The outcome of the lines so far."""
 
+    unit: ClassVar[str] = "line"
     sent: int = 0
     bytes: int = 0
     records: int = 0
@@ -82,12 +83,20 @@ class BadLines:
         if self._file is not None:
             self._file.close()
 
+    @property
+    def wanted(self) -> bool:
+        """True if bad lines are skipped."""
+        return self._file is not None
+
     def take(self, number: int, line: bytes, error: HeadraceError) -> bool:
         """True if bad lines are skipped; the line and its error are then in the file."""
+        text = line.decode(errors="replace").rstrip("\r\n")
+        return self.write({"line": number, "error": error.message, "text": text})
+
+    def write(self, entry: Mapping[str, Any]) -> bool:
+        """Write an entry, if bad lines are skipped."""
         if self._file is None:
             return False
-        text = line.decode(errors="replace").rstrip("\r\n")
-        entry = {"line": number, "error": error.message, "text": text}
         self._file.write(json.dumps(entry, ensure_ascii=False) + "\n")
         return True
 

@@ -83,10 +83,12 @@ def _exact(column: Any, kind: pa.DataType) -> Any:
     """Cast a column, if no value changes.
 
     Arrow refuses most lossy casts, but casts 5 to true, a timestamp to a date, and a large number
-    to infinity.
+    to infinity, and drops fields of a struct.
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if (extra := _extra_field(column.type, kind)) is not None:
+        raise pa.ArrowInvalid(f"it has no field {extra!r}")
     cast = column.cast(kind)
     if pa.types.is_floating(kind) and pa.types.is_floating(column.type):
         same = pc.all(pc.equal(pc.is_inf(cast), pc.is_inf(column))).as_py() is not False
@@ -97,6 +99,22 @@ def _exact(column: Any, kind: pa.DataType) -> Any:
     if not same:
         raise pa.ArrowInvalid("a value would change")
     return cast
+
+
+def _extra_field(given: pa.DataType, kind: pa.DataType) -> str | None:
+    """The first field inside of a type that the other type does not have."""
+    if pa.types.is_struct(given) and pa.types.is_struct(kind):
+        for field in given:
+            if kind.get_field_index(field.name) < 0:
+                return str(field.name)
+            inner = _extra_field(field.type, kind.field(field.name).type)
+            if inner is not None:
+                return f"{field.name}.{inner}"
+    elif pa.types.is_map(given) and pa.types.is_map(kind):
+        return _extra_field(given.item_type, kind.item_type)
+    elif pa.types.is_list(given) and pa.types.is_list(kind):
+        return _extra_field(given.value_type, kind.value_type)
+    return None
 
 
 def unknown_column(topic: Topic, name: str) -> UnknownColumn:
