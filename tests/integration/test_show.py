@@ -93,7 +93,9 @@ def test_python_and_spark_show_the_same_rows(log: ScriptedLog, step: str) -> Non
 def test_spark_shows_what_the_oracle_does_not_know(log: ScriptedLog) -> None:
     items = hr.table(orders, key="item")
     looked = hr.enrich(refunds, items, on="item", wait=MINUTE, prefix="o_")
-    for step in (hr.derive(orders, x="md5(item)"), looked):
+    window, hits = hr.tumbling(MINUTE), hr.count()
+    chained = hr.aggregate(looked, by="item", window=window, lateness=lateness, hits=hits)
+    for step in (hr.derive(orders, x="md5(item)"), looked, chained):
         found = hr.show(step, 3, log=log.log, spark=shared())
         assert len(found.rows) == 3
         assert found.spark

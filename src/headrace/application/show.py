@@ -22,7 +22,7 @@ from headrace.oracle.expressions import BeyondOracle
 from headrace.oracle.rows import Row
 from headrace.pipeline.app import View
 from headrace.pipeline.output import Output
-from headrace.pipeline.stream import Late, Source, Stream, check_topic, sources
+from headrace.pipeline.stream import Late, Source, Stream, check_topic, read_directly
 from headrace.pipeline.time import WINDOW_END, WINDOW_START
 
 if TYPE_CHECKING:
@@ -88,11 +88,18 @@ def look(
 
 
 def inputs_of(stream: Stream) -> tuple[Source, ...]:
-    """The topics that a stream reads, and those of its lookup tables."""
-    return sources(stream) + tuple(s for table in stream.looked_up for s in sources(table))
+    """The topics that a stream is made of, and those of lookup tables, each once."""
+    found = {stream.topic.name: stream} if isinstance(stream, Source) else {}
+    for part in (*stream.upstream, *stream.looked_up):
+        found |= {source.topic.name: source for source in inputs_of(part)}
+    return tuple(found.values())
 
 
 def _by_oracle(stream: Stream, excerpt: Excerpt) -> list[Row]:
+    step = (stream.of if isinstance(stream, Late) else stream).computed
+    read = [found for part in step.upstream for found in read_directly(part)]
+    if any(found.is_result for found in read):
+        raise BeyondOracle("it reads the results of another step")
     if isinstance(stream, Late):
         return operator_of(stream.of).shown_late(stream.of, excerpt)
     return operator_of(stream).shown(stream, excerpt)

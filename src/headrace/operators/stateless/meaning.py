@@ -5,12 +5,12 @@ from __future__ import annotations
 from headrace.oracle.excerpt import Excerpt
 from headrace.oracle.expressions import BeyondOracle
 from headrace.oracle.rows import Row, rows_of
-from headrace.pipeline.stream import RowStep, Stream, contains, has_results
+from headrace.pipeline.stream import RowStep, Stream, contains
 
 
 def shown(stream: Stream, excerpt: Excerpt) -> list[Row]:
     """The rows of a stream, in log order."""
-    if has_results(stream) or contains(stream, RowStep):
-        raise BeyondOracle("the oracle computes one operator, and asks no other system")
+    if contains(stream, RowStep):
+        raise BeyondOracle("it asks another system")
     living = (event for event in excerpt.events if event.dead is None)
     return [row for event in living for row in rows_of(stream, event)]
