@@ -27,7 +27,7 @@ def log() -> Iterator[ScriptedLog]:
 
 
 def declare(name: str) -> hr.App:
-    """A window over a window, and the latest row of each key among the late rows' siblings."""
+    """A window over a window, and the latest gift of each shop."""
     app = hr.App(name)
     orders = app.topic(TOPIC, schema=SCHEMA, key="shop", event_time="at", partitions=2)
     sales = hr.aggregate(

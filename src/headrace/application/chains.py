@@ -8,6 +8,7 @@ from headrace.errors import Unsupported, ViewError
 from headrace.log import Log
 from headrace.pipeline.chains import parts_of
 from headrace.plan.steps import Step, fingerprint, inputs_of
+from headrace.runtime.task import Task
 from headrace.store.sqlite.sink import changelog_topic
 from headrace.store.sqlite.stored import StoredStep
 
@@ -76,6 +77,12 @@ def writers_of(steps: Sequence[Step]) -> dict[str, tuple[str, ...]]:
             found[step.name] = tuple(o.name for o in earlier if _reads(step, _written(o)))
         earlier += stage
     return found
+
+
+def follow(steps: Sequence[Step], tasks: Mapping[str, Task]) -> None:
+    """Let the task of each step start when those whose output it reads have caught up."""
+    for name, writers in writers_of(steps).items():
+        tasks[name].after += tuple(tasks[writer] for writer in writers)
 
 
 def _reads(step: Step, topics: set[str]) -> bool:

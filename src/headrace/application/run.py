@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from headrace.application.chains import check_landed, part_topics, writers_of
+from headrace.application.chains import check_landed, follow, part_topics
 from headrace.application.live import LiveRun
 from headrace.application.preflight import preflight
 from headrace.clock import Clock, SystemClock
@@ -173,15 +173,8 @@ class Run(Closing):
             self._running.append(_Running(query, sink, log, task))
             self._tasks.append(task)
         if self._until_caught_up:
-            self._follow_chains()
+            follow(self._steps, {r.query.step.name: r.task for r in self._running})
         self._heartbeat = IdleHeartbeat(landed, _with_frontiers(self._running), self._clock)
-
-    def _follow_chains(self) -> None:
-        """Start each step when those whose output it reads have caught up."""
-        before = writers_of(self._steps)
-        tasks = {running.query.step.name: running.task for running in self._running}
-        for name, task in tasks.items():
-            task.after += tuple(tasks[writer] for writer in before[name])
 
     def _land(self, steps: Sequence[Step]) -> Landings | None:
         """The landings that copy topics from a broker; None if no step needs them."""

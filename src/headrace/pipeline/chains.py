@@ -16,7 +16,7 @@ from headrace.log.settings import MAX_RECORD_BYTES, TopicSettings
 from headrace.log.state import Topic
 from headrace.pipeline.output import Output
 from headrace.pipeline.row_steps import Project
-from headrace.pipeline.stream import Source, Stream, Text, read_directly, sources
+from headrace.pipeline.stream import Source, Stream, Text, sources
 from headrace.pipeline.tables import Table
 from headrace.pipeline.where import Where
 
@@ -124,3 +124,16 @@ def check_readable(stream: Stream, where: Where) -> None:
                 f"its output as event_time. See {where}",
             )
         found.check_output(Output("the next step", found.settled, where))
+
+
+def read_directly(stream: Stream) -> list[Stream]:
+    """The topics and results that a stream is made of, without what those are made of."""
+    if isinstance(stream, Source) or stream.is_result:
+        return [stream]
+    return [found for part in stream.upstream for found in read_directly(part)]
+
+
+def topics_read(*streams: Stream) -> list[Source]:
+    """The topics that streams read directly, not through the results of another step."""
+    found = [part for stream in streams for part in read_directly(stream)]
+    return [part for part in found if isinstance(part, Source)]

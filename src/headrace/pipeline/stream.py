@@ -317,16 +317,3 @@ def check_topic(there: Topic, source: Source) -> None:
 def contains(stream: Stream, *kinds: type[Stream]) -> bool:
     """True if a stream or a step before it is of one of these kinds."""
     return isinstance(stream, kinds) or any(contains(part, *kinds) for part in stream.upstream)
-
-
-def read_directly(stream: Stream) -> list[Stream]:
-    """The topics and results that a stream is made of, without what those are made of."""
-    if isinstance(stream, Source) or stream.is_result:
-        return [stream]
-    return [found for part in stream.upstream for found in read_directly(part)]
-
-
-def topics_read(*streams: Stream) -> list[Source]:
-    """The topics that streams read directly, not through the results of another step."""
-    found = [part for stream in streams for part in read_directly(stream)]
-    return [part for part in found if isinstance(part, Source)]

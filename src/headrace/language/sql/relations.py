@@ -14,7 +14,8 @@ from headrace.language.sql.ranking import Ranked
 from headrace.language.sql.terms import Terms
 from headrace.language.sql.tokens import Piece
 from headrace.language.sql.windows import WINDOW_COLUMNS, TableWindow, is_window, table_window
-from headrace.pipeline.stream import Source, Stream, read_directly
+from headrace.pipeline.chains import read_directly
+from headrace.pipeline.stream import Source, Stream
 
 _OF_JOIN = ("INNER", "LEFT", "RIGHT", "FULL", "OUTER", "ANTI", "SEMI", "CROSS", "NATURAL")
 _AS_OF = ("FOR", "SYSTEM_TIME", "AS", "OF")

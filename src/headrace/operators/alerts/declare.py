@@ -12,9 +12,9 @@ from headrace.errors import InvalidPipeline
 from headrace.log.settings import format_span
 from headrace.operators.table_lookup.declare import Enriched
 from headrace.pipeline.arguments import declaration
-from headrace.pipeline.chains import check_readable
+from headrace.pipeline.chains import check_readable, read_directly
 from headrace.pipeline.expressions import Expression, check_columns, names_column
-from headrace.pipeline.stream import OF_LATE, KeyedState, Stream, Text, read_directly
+from headrace.pipeline.stream import OF_LATE, KeyedState, Stream, Text
 from headrace.pipeline.where import Where, caller
 
 RECENT = "recent"

@@ -15,10 +15,10 @@ from headrace.clock import micros
 from headrace.errors import InvalidPipeline, InvalidSchema
 from headrace.log.settings import format_span
 from headrace.pipeline.arguments import declaration
-from headrace.pipeline.chains import check_readable
+from headrace.pipeline.chains import check_readable, read_directly, topics_read
 from headrace.pipeline.expressions import not_there
 from headrace.pipeline.row_steps import check_new_names, with_keys
-from headrace.pipeline.stream import KeyedState, Stream, Text, read_directly, topics_read
+from headrace.pipeline.stream import KeyedState, Stream, Text
 from headrace.pipeline.time import warn_of_arrival
 from headrace.pipeline.where import Where, caller
 from headrace.schema.ddl import format_schema, parse_schema

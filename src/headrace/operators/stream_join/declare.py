@@ -11,10 +11,10 @@ from headrace.clock import micros
 from headrace.errors import InvalidPipeline
 from headrace.log.settings import format_span
 from headrace.pipeline.arguments import declaration
-from headrace.pipeline.chains import check_readable
+from headrace.pipeline.chains import check_readable, topics_read
 from headrace.pipeline.joins import On, check_apart, check_times, equal_columns
 from headrace.pipeline.row_steps import check_new_names
-from headrace.pipeline.stream import Late, Source, Stream, Text, topics_read
+from headrace.pipeline.stream import Late, Source, Stream, Text
 from headrace.pipeline.where import Where, caller
 
 How = Literal["inner", "left", "right", "full", "anti"]

@@ -11,10 +11,10 @@ from headrace.errors import InvalidPipeline
 from headrace.log.settings import format_span
 from headrace.operators.remote_lookup.declare import Fetched, Remote
 from headrace.pipeline.arguments import declaration
-from headrace.pipeline.chains import check_readable
+from headrace.pipeline.chains import check_readable, topics_read
 from headrace.pipeline.joins import On, check_apart, check_times, equal_columns
 from headrace.pipeline.row_steps import check_new_names
-from headrace.pipeline.stream import Stream, Text, sources, topics_read
+from headrace.pipeline.stream import Stream, Text, sources
 from headrace.pipeline.tables import REVISION, ROW, Table, columns_of
 from headrace.pipeline.where import caller
 

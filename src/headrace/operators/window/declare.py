@@ -13,7 +13,7 @@ from headrace.operators.window.aggregates import Aggregate
 from headrace.operators.window.grouping_sets import By, grouped
 from headrace.operators.window.windows import FOREVER, AnyWindow, Session, Sliding
 from headrace.pipeline.arguments import declaration
-from headrace.pipeline.chains import check_readable
+from headrace.pipeline.chains import check_readable, topics_read
 from headrace.pipeline.expressions import check_columns, columns_in, names_column
 from headrace.pipeline.output import Output, check_panes
 from headrace.pipeline.row_steps import check_new_names
@@ -24,7 +24,6 @@ from headrace.pipeline.stream import (
     Text,
     Unary,
     Wanted,
-    topics_read,
 )
 from headrace.pipeline.time import WINDOW_END, WINDOW_START, Lateness, warn_of_arrival
 from headrace.pipeline.types import check_types, is_number, type_of
