@@ -106,6 +106,35 @@ def test_a_topic_of_another_program_is_adopted_and_what_does_not_decode_is_a_dea
     counted(kafka, source, hr.App(kafka.name("other")))
 
 
+def test_an_added_column_that_no_step_uses_leaves_stored_results_as_they_are(kafka: Runs) -> None:
+    topic = make(kafka, kafka.name("clicks"))
+    name, out = kafka.name("app"), kafka.name("out")
+
+    def declared(schema: str) -> hr.App:
+        app = hr.App(name)
+        source = app.topic(topic, schema=schema, event_time="at")
+        lateness = hr.Lateness(10 * SECOND, 20 * SECOND)
+        for view, window in (("hits", hr.tumbling(60 * SECOND)), ("near", hr.sliding(60 * SECOND))):
+            made = hr.aggregate(source, by="url", window=window, lateness=lateness, hits=hr.count())
+            app.view(view, made)
+        app.publish(out, hr.select(source, "url", "at"))
+        return app
+
+    fill(kafka, topic, [pageview(5, "a"), pageview(6, "a"), pageview(7, "b")])
+    kafka.run(declared(SCHEMA))
+    wider = declared(f"{SCHEMA}, other struct<x: int>")
+    assert {step.status for step in hr.preflight(wider, kafka.log).steps} == {"unchanged"}
+    fill(kafka, topic, [pageview(8, "a")])
+    results = kafka.run(wider)
+    assert hits(results.view("hits")) == [("a", "00:00", 3), ("b", "00:00", 1)]
+    assert max(row["hits"] for row in results.view("near")) == 3
+    assert sorted(row["url"] for row in results.topic(out)) == ["a", "a", "a", "b"]
+    schema = kafka.log.topic(topic).topic.schema
+    assert schema is not None
+    assert schema.names == ["url", "at", "other"]
+    assert all(results.law(step).holds for step in ("hits", "near", out))
+
+
 def test_lines_of_the_console_producer_are_read_as_bytes(kafka: Runs) -> None:
     topic = kafka.name("access.log")
     lines = "a 200\nb 404\na 500\n"

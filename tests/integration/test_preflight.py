@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pyarrow as pa
 import pytest
 
@@ -24,7 +26,7 @@ from headrace.plan.batch import StepBatch
 from headrace.plan.crash_points import nothing
 from headrace.plan.law import Law
 from headrace.plan.position import Position, position_at
-from headrace.plan.steps import Step, steps_of
+from headrace.plan.steps import Step, fingerprints, steps_of
 from headrace.runtime.checkpoint import Checkpoint, owner_of
 from headrace.store.location import checkpoint_of, database_of
 from headrace.store.outbox import Outbox
@@ -59,10 +61,13 @@ app.view("sales", sold)
 
 
 def declare(
-    *views: str, size: timedelta = MINUTE, condition: str | None = None, topics: int = 1
+    *views: str,
+    size: timedelta = MINUTE,
+    condition: str | None = None,
+    topics: int = 1,
+    schema: str = "item string, at timestamp",
 ) -> hr.App:
     app = hr.App("shop")
-    schema = "item string, at timestamp"
     sources = [app.topic("orders", schema=schema, event_time="at")]
     sources += [app.topic(f"orders{n}", schema=schema, event_time="at") for n in range(1, topics)]
     stream: hr.Stream = sources[0] if topics == 1 else hr.merge(*sources)
@@ -158,6 +163,44 @@ def test_each_step_is_told_apart(stored: Stored) -> None:
     assert [step.step for step in report.news] == ["young", "old"]
     assert report.steps[0].saved == "up to commit 1, reused"
     report.require()
+
+
+WIDER = "item string, at timestamp, shop string"
+
+
+def test_an_added_column_that_no_step_uses_changes_nothing(stored: Stored) -> None:
+    stored.store(declare())
+    assert found(stored, declare(schema=WIDER)) == [("sales", "unchanged")]
+    assert found(stored, declare(schema=WIDER, condition="shop = 'a'")) == [("sales", "changed")]
+    assert stored.log.topic("orders").topic == declare().topics["orders"]  # a run adds it
+
+
+@pytest.mark.parametrize(
+    "schema", ["item string, shop string, at timestamp", f"{WIDER} not null", "at timestamp"]
+)
+def test_columns_that_a_topic_cannot_get_are_refused(stored: Stored, schema: str) -> None:
+    stored.store(declare())
+    app = hr.App("shop")
+    rows = app.topic("orders", schema=schema, event_time="at")
+    app.publish("times", hr.select(rows, "at"))
+    (step, _) = hr.preflight(app, stored.log).steps
+    assert step.status == ("new" if schema == "at timestamp" else "refused")
+
+
+def test_what_an_earlier_version_has_stored_with_all_columns_is_used_on(stored: Stored) -> None:
+    """Its fingerprint had the whole schema of a topic."""
+    app = declare(schema=WIDER)
+    stored.store(app)
+    (step,) = steps_of(app)
+    mine, earlier = fingerprints(step)
+    assert mine != earlier
+    path = checkpoint_of(stored.log.url, app.name, "sales") / "headrace.json"
+    path.write_text(path.read_text().replace(mine, earlier))
+    with contextlib.closing(apsw.Connection(str(database_of(stored.log.url, "shop")))) as db:
+        db.execute("UPDATE _headrace_step SET fingerprint = ?", (earlier,))
+    assert found(stored, app) == [("sales", "unchanged")]
+    stored.store(app)  # by this version, which can then tell what is used
+    assert found(stored, declare()) == [("sales", "unchanged")]
 
 
 def test_what_has_changed_is_told_with_the_choices(stored: Stored) -> None:

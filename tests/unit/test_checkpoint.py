@@ -36,13 +36,13 @@ def _planned(path: Path, batches: int = 1) -> Path:
 
 def test_what_spark_was_about_to_write_is_removed_and_nothing_else(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
-    checkpoint.claim(OWNER)
+    checkpoint.claim([OWNER])
     names = [".0.3f.tmp", ".1.77.tmp.crc", "0", ".0.crc"]
     for folder in ("offsets", "commits"):
         (tmp_path / folder).mkdir()
         for name in names:
             (tmp_path / folder / name).touch()
-    checkpoint.claim(OWNER)
+    checkpoint.claim([OWNER])
     for folder in ("offsets", "commits"):
         assert {path.name for path in (tmp_path / folder).iterdir()} == {"0", ".0.crc"}
 

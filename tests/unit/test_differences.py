@@ -99,9 +99,43 @@ def test_another_key_is_named_with_what_hangs_on_it() -> None:
     ]
 
 
-def test_a_column_of_the_topic_is_named_by_its_schema() -> None:
-    (words,) = differences(declared(), declared(schema="url string, at timestamp"))
-    assert words.startswith("the schema of the topic was 'url string, user string, at timestamp'")
+def test_a_used_column_of_another_type_is_named_by_the_schema() -> None:
+    (words,) = differences(declared(), declared(schema="url bigint, user string, at timestamp"))
+    assert words == (
+        "the schema of the topic was 'url string, at timestamp' and is 'url bigint, at timestamp'"
+    )
+
+
+def test_a_column_that_a_step_does_not_use_is_no_part_of_its_definition() -> None:
+    wider = "url string, user string, at timestamp, agent string"
+    assert declared() == declared(schema=wider) == declared(schema="url string, at timestamp")
+    assert declared(condition="user = 'a'") != declared(condition="agent = 'a'", schema=wider)
+    used = differences(declared(), declared(hits=hr.count("user")))
+    assert used == ["aggregate 'hits' is computed differently"]
+
+
+def test_a_published_stream_uses_the_columns_that_it_has_and_late_rows_use_all() -> None:
+    def defined(schema: str, *, late: bool) -> list[Any]:
+        app = hr.App("a")
+        source = app.topic("views", schema=schema, event_time="at")
+        per_url = hr.aggregate(
+            source,
+            by="url",
+            window=hr.tumbling(MINUTE),
+            lateness=hr.Lateness(MINUTE, MINUTE),
+            hits=hr.count(),
+        )
+        app.view("v", per_url)
+        if late:
+            app.publish("late", per_url.late)
+        app.publish("urls", hr.select(source, "url", "at"))
+        app.publish("all", hr.filter(source, "url <> ''"))
+        return [definition_of(step) for step in steps_of(app)]
+
+    narrow, wide = "url string, at timestamp", "url string, at timestamp, agent string"
+    for late in (False, True):
+        one, other = (defined(schema, late=late) for schema in (narrow, wide))
+        assert [a == b for a, b in zip(one, other, strict=True)] == [not late, True, False]
 
 
 def test_a_step_between_is_seen() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from headrace.errors import Unsupported, ViewError
 from headrace.log import Log
 from headrace.pipeline.chains import parts_of
-from headrace.plan.steps import Step, fingerprint, inputs_of
+from headrace.plan.steps import Step, fingerprints, inputs_of
 from headrace.runtime.task import Task
 from headrace.store.sqlite.sink import changelog_topic
 from headrace.store.sqlite.stored import StoredStep
@@ -39,7 +39,7 @@ def check_landed(steps: Iterable[Step]) -> None:
 
 def is_stored(step: Step, stored: Mapping[str, StoredStep]) -> bool:
     """True if there are results of a step as it is declared."""
-    return step.name in stored and stored[step.name].fingerprint == fingerprint(step)
+    return step.name in stored and stored[step.name].fingerprint in fingerprints(step)
 
 
 def check_inner(step: Step, inner: Sequence[Step], stored: Mapping[str, StoredStep]) -> None:

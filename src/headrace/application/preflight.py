@@ -17,7 +17,7 @@ from headrace.log import DEFAULT_LOG, Capability, Log, open_log
 from headrace.pipeline.app import App
 from headrace.plan.gaps import Gaps
 from headrace.plan.position import Position, Positions, beginning, behind
-from headrace.plan.steps import Step, check_topics, definition_of, fingerprint, steps_of
+from headrace.plan.steps import Step, check_topics, definition_of, fingerprints, steps_of
 from headrace.runtime.checkpoint import Checkpoint, owner_of
 from headrace.store.location import build_place, checkpoint_of, database_of
 from headrace.store.sqlite.stored import StoredStep, steps_in, switched_in
@@ -107,7 +107,7 @@ def _new(step: Step) -> StepCheck:
 def _check(
     log: Log, step: Step, stored: StoredStep | None, switched: bool, can_rebuild: bool
 ) -> StepCheck:
-    if stored is not None and stored.fingerprint != fingerprint(step):
+    if stored is not None and stored.fingerprint not in fingerprints(step):
         declared = json.loads(json.dumps(definition_of(step)))  # as it would be stored
         changes = tuple(differences(stored.definition, declared))
         saved = f"{_upto(stored.reached)}, incompatible"

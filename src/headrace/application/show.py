@@ -21,8 +21,9 @@ from headrace.oracle.excerpt import Excerpt, excerpt_of
 from headrace.oracle.expressions import BeyondOracle
 from headrace.oracle.rows import Row
 from headrace.pipeline.app import View
+from headrace.pipeline.chains import read_directly
 from headrace.pipeline.output import Output
-from headrace.pipeline.stream import Late, Source, Stream, check_topic, read_directly
+from headrace.pipeline.stream import Late, Source, Stream, check_topic
 from headrace.pipeline.time import WINDOW_END, WINDOW_START
 
 if TYPE_CHECKING:

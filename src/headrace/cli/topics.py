@@ -31,8 +31,7 @@ SETTINGS = {
     "frontier": "what advances event time: events, punctuation, arrival",
     "missing_time": "rows without event time become: dead, arrival",
     "idle": "advance event time after a silence of: 30s, none",
-    "format": "encoding of rows on Kafka: json, avro, bytes, avro-confluent, json-confluent, "
-    "cloudevents",
+    "format": "encoding on Kafka: json, avro, bytes and others",
     "tier": "move closed segments to: a folder, s3://bucket/x, none",
     "tier_after": "keep closed segments local for: 0s, 1h",
 }

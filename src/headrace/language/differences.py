@@ -7,6 +7,7 @@ from typing import Any
 
 from headrace.operators.contract import Term
 from headrace.operators.registry import OPERATORS
+from headrace.schema.ddl import parse_schema
 
 TERMS = {name: term for _, operator in OPERATORS for name, term in operator.terms.items()}
 """The words for the parts of a definition, of all operators."""
@@ -18,7 +19,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     flat_before, flat_now = _flat(before), _flat(now)
     for name, term in TERMS.items():
         old, new = flat_before.get(name), flat_now.get(name)
-        if old == new:
+        if old == new or (name == "schema" and old and new and _agree(old, new)):
             continue
         if term.one:
             found += _named(term.one, old or (), new or ())
@@ -36,6 +37,15 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
             was, now_is = _shown(term, old), _shown(term, new)
             found.append(f"the {term.called} was {was} and is {now_is}")
     return found or ["the order of its steps has changed"]
+
+
+def _agree(old: str, new: str) -> bool:
+    """True if the columns that both schemas have are of the same types.
+
+    A definition has the columns that its step uses: what uses others is told by itself.
+    """
+    before, now = ({field.name: field.type for field in parse_schema(ddl)} for ddl in (old, new))
+    return all(before[name] == now[name] for name in before.keys() & now.keys())
 
 
 def _flat(definition: Mapping[str, Any]) -> dict[str, Any]:

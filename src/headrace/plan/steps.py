@@ -16,15 +16,18 @@ import pyarrow as pa
 
 from headrace.errors import InvalidPipeline
 from headrace.log import Log, Topic
+from headrace.log.event_time import time_inputs
 from headrace.pipeline.app import App, View
 from headrace.pipeline.chains import Part, cut
 from headrace.pipeline.expressions import Expression
 from headrace.pipeline.output import Output
+from headrace.pipeline.row_steps import needed_columns
 from headrace.pipeline.stream import Late, Source, Stream, check_topic, sources
 from headrace.pipeline.tables import Table
 from headrace.plan.compile import column
 from headrace.plan.kafka.connection import OnKafka, connection_of
 from headrace.plan.kafka.schemas import check_schemas
+from headrace.schema.ddl import format_schema, parse_schema
 
 
 @dataclass(frozen=True)
@@ -163,12 +166,53 @@ def _tables(stream: Stream) -> set[str]:
 
 def fingerprint(step: Step) -> str:
     """A digest of a step's definition, wherever it was declared."""
-    return hashlib.sha256(json.dumps(definition_of(step), sort_keys=True).encode()).hexdigest()
+    return _digest(definition_of(step))
+
+
+def fingerprints(step: Step) -> tuple[str, str]:
+    """The fingerprints of a step: its own, and that of earlier versions, with unused columns."""
+    return fingerprint(step), _digest(_whole_definition(step))
+
+
+def _digest(definition: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
 
 
 def definition_of(step: Step) -> dict[str, Any]:
-    """The computation of a step and the key of its view, as plain data."""
+    """The computation of a step and the key of its view, as plain data.
 
+    Of each topic it has the columns that the step uses: another column changes no result.
+    """
+    used = needed_columns(step.computed)
+    for source in sources(step.stream):
+        name = source.topic.name
+        # A late row has all columns of its topic.
+        if (needed := used.get(name)) is not None:
+            used[name] = None if step.late else {*needed, *time_inputs(source.topic)}
+    tables = {name for table in step.stream.looked_up for name in map(_name, sources(table))}
+    used = {name: needed for name, needed in used.items() if name not in tables}
+    made: dict[str, Any] = _with_columns(_whole_definition(step), used)
+    return made
+
+
+def _name(source: Source) -> str:
+    return source.topic.name
+
+
+def _with_columns(definition: Any, used: Mapping[str, Collection[str] | None]) -> Any:
+    """A definition with only the used columns in the schemas of its topics; None means all."""
+    if isinstance(definition, list | tuple):
+        return type(definition)(_with_columns(part, used) for part in definition)
+    if not isinstance(definition, dict):
+        return definition
+    made = {name: _with_columns(part, used) for name, part in definition.items()}
+    if (names := used.get(definition.get("topic", ""))) is not None and definition.get("schema"):
+        schema = parse_schema(definition["schema"])
+        made["schema"] = format_schema(pa.schema([f for f in schema if f.name in names]))
+    return made
+
+
+def _whole_definition(step: Step) -> dict[str, Any]:
     def text(expression: Expression) -> str:
         made = expression if isinstance(expression, str) else column(expression, step.stream.where)
         return str(made)
@@ -177,14 +221,17 @@ def definition_of(step: Step) -> dict[str, Any]:
 
 
 def prepare_topics(log: Log, step: Step) -> None:
-    """Create the topics that a step reads, and compare those that exist."""
+    """Create the topics that a step reads, add new columns, and compare those that exist."""
     if isinstance(log, OnKafka):
         connection_of(log)  # before anything is created: Spark may not support the settings
         for source in inputs_of(step):
             check_schemas(log, source.topic)
     _check_foreign(log, step)
     for source in _declared(step):
-        check_topic(log.ensure_topic(source.topic), source)
+        there = log.ensure_topic(source.topic)
+        if extends(source.topic, there):
+            there = log.alter_topic(there.name, schema=source.topic.schema)
+        check_topic(there, source)
 
 
 def _declared(step: Step) -> list[Source]:
@@ -221,8 +268,10 @@ def check_topics(log: Log, step: Step) -> None:
     there = {topic.name: topic for topic in log.topics()}
     foreign = _check_foreign(log, step)
     for source in _declared(step):
-        if source.topic.name in there and source.topic.name not in foreign:
-            check_topic(there[source.topic.name], source)
+        found = there.get(source.topic.name)
+        if found is None or found.name in foreign or extends(source.topic, found):
+            continue
+        check_topic(found, source)
 
 
 def _check_foreign(log: Log, step: Step) -> Collection[str]:
@@ -237,3 +286,12 @@ def _check_foreign(log: Log, step: Step) -> Collection[str]:
                 f"See {source.where}",
             )
     return found
+
+
+def extends(wanted: Topic, there: Topic) -> bool:
+    """True if a declaration is that of an existing topic, and has more columns after its own."""
+    if wanted.schema is None or there.schema is None or there.event_time != wanted.event_time:
+        return False
+    known, new = len(there.schema), list(wanted.schema)[len(there.schema) :]
+    same = list(wanted.schema)[:known] == list(there.schema)
+    return bool(same and new and all(field.nullable for field in new))

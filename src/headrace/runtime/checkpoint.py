@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from headrace.errors import ForeignCheckpoint, PipelineError
 from headrace.files import sync_path, write_note
 from headrace.plan.position import Position, Positions, batch_end, behind, commits_told
-from headrace.plan.steps import Step, fingerprint
+from headrace.plan.steps import Step, fingerprints
 
 _IDENTITY = "headrace.json"
 _SCHEMA_PATH = re.compile(r'"file:[^"]*(/state/\d+/_stateSchema/[^"]*)"')
@@ -23,19 +23,24 @@ SHIFT = 63_113_904_000_000_000
 """2,000 years in microseconds, which move the year 1 past 1970 and keep 9999 within limits."""
 
 
-def owner_of(step: Step, begun: Positions) -> dict[str, Any]:
+Owner = Sequence[Mapping[str, Any]]
+"""The note about the owner of a checkpoint, and those of earlier versions."""
+
+
+def owner_of(step: Step, begun: Positions) -> Owner:
     """The owner of a checkpoint: a step, its definition, and its first position."""
     places = {topic: position.to_json() for topic, position in begun.items()}
-    return {**_definition(step), "begun": places}
+    return [{**note, "begun": places} for note in _definitions(step)]
 
 
-def live_owner(step: Step) -> dict[str, Any]:
+def live_owner(step: Step) -> Owner:
     """The owner of a checkpoint in real time: a step and its definition."""
-    return {**_definition(step), "latency": "real-time"}
+    return [{**note, "latency": "real-time"} for note in _definitions(step)]
 
 
-def _definition(step: Step) -> dict[str, Any]:
-    return {"app": step.app, "step": step.name, "fingerprint": fingerprint(step)}
+def _definitions(step: Step) -> Iterator[dict[str, Any]]:
+    for known in fingerprints(step):
+        yield {"app": step.app, "step": step.name, "fingerprint": known}
 
 
 class Checkpoint:
@@ -49,14 +54,16 @@ class Checkpoint:
         """True if the folder holds a checkpoint."""
         return (self.path / _IDENTITY).exists() or (self.path / "offsets").exists()
 
-    def claim(self, owner: Mapping[str, Any]) -> None:
+    def claim(self, owner: Owner) -> None:
         """Write down the owner of a new checkpoint; check that of an existing one."""
+        wanted = {**owner[0], _SHIFT: self.shift}
         if self.exists:
             self.check_owner(owner)
             self._sweep()
             self._relocate()
-            return
-        write_note(self.path / _IDENTITY, json.dumps({**owner, _SHIFT: SHIFT}))
+            if {_SHIFT: 0, **self._identity()} == wanted:
+                return
+        write_note(self.path / _IDENTITY, json.dumps(wanted))
 
     @property
     def shift(self) -> int:
@@ -73,11 +80,11 @@ class Checkpoint:
             return str(json.loads((self.path / "metadata").read_text())["id"])
         return None
 
-    def check_owner(self, owner: Mapping[str, Any]) -> None:
+    def check_owner(self, owner: Owner) -> None:
         """Raise unless the checkpoint belongs to this owner."""
         found = self._identity()
         found.pop(_SHIFT, None)
-        if found != owner:
+        if found not in owner:
             whose = f"step {found['step']!r} of {found['app']!r}" if found else "something else"
             raise ForeignCheckpoint(
                 f"The checkpoint in {self.path} belongs to {whose}, as it was declared then, and "

@@ -21,7 +21,7 @@ from headrace.plan.law import Law
 from headrace.plan.plans import Job
 from headrace.plan.position import Positions, position_at
 from headrace.plan.source_options import ANY, BatchLimits
-from headrace.plan.steps import Step, fingerprint
+from headrace.plan.steps import Step, fingerprints
 from headrace.runtime.running import query_of
 from headrace.store import changelog
 from headrace.store.location import BuildPlace
@@ -160,7 +160,7 @@ def make_room(log: Log, place: BuildPlace, step: Step, limits: Mapping[str, int]
         before = steps_in(place.database).get(step.name)
     if (
         before is None
-        or before.fingerprint != fingerprint(step)
+        or before.fingerprint not in fingerprints(step)
         or _is_ahead(before.reached, limits)
         or Gaps(log, step.name, step.topics).found(before.reached) is not None
     ):

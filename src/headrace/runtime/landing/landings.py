@@ -19,6 +19,7 @@ from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.kafka.connection import group_of
 from headrace.plan.position import Positions, lags_of
 from headrace.plan.source_options import BatchLimits
+from headrace.plan.steps import extends
 from headrace.runtime.landing.landing import Into, Landing
 from headrace.runtime.task import Task
 from headrace.store.location import checkpoint_of, landing_of
@@ -84,8 +85,14 @@ class Landings(Closing):
 def landed_log(broker: Log, app: str, topics: Iterable[Topic]) -> LandedLog:
     """The log of an application's landings, with these topics of a broker."""
     inside = open_log(f"file:{landing_of(broker.home, app)}")
-    names = [inside.ensure_topic(_landed(topic)).name for topic in topics]
+    names = [_ensured(inside, _landed(topic)).name for topic in topics]
     return LandedLog(inside, broker, names)
+
+
+def _ensured(inside: Log, topic: Topic) -> Topic:
+    """A topic of a landing, with the columns that were added to it since."""
+    there = inside.ensure_topic(topic)
+    return inside.alter_topic(topic.name, schema=topic.schema) if extends(topic, there) else there
 
 
 def _landed(topic: Topic) -> Topic:

@@ -25,7 +25,7 @@ from headrace.plan.position import (
     last_commit,
     positions_from_json,
 )
-from headrace.plan.steps import Step, definition_of, fingerprint
+from headrace.plan.steps import Step, definition_of, fingerprints
 from headrace.store import changelog
 from headrace.store.keeper import Keeper, Passage, Stored
 from headrace.store.outbox import Outbox, put
@@ -193,7 +193,7 @@ class ViewSink(Sink):
 
     def _enter(self) -> None:
         """Load the step's position, or enter it as a new step."""
-        step, mine = self._step, fingerprint(self._step)
+        step, (mine, earlier) = self._step, fingerprints(self._step)
         with self._database.writing() as db:
             found = list(
                 db.execute(
@@ -217,12 +217,18 @@ class ViewSink(Sink):
                 self._enter_view(db)
                 found = [(mine, text, text, None, json.dumps(asdict(Law())))]
         ((theirs, begun_text, reached, frontier, law),) = found
-        if theirs != mine:
+        if theirs not in (mine, earlier):
             raise ChangedPipeline(
                 f"Step {step.name!r} has stored results of another declaration",
                 hint="Give it another name, or recompute everything from the log with --fresh. "
                 "headrace run --check shows what has changed",
             )
+        if theirs != mine:
+            with self._database.writing() as db:
+                db.execute(
+                    "UPDATE _headrace_step SET fingerprint = ?, definition = ? WHERE name = ?",
+                    (mine, json.dumps(definition_of(step)), step.name),
+                )
         self.begun = positions_from_json(str(begun_text))
         self.reached = positions_from_json(str(reached))
         self._gaps.check(self.reached)
