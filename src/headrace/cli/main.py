@@ -17,7 +17,7 @@ from headrace.cli.options import show_help
 
 COMMANDS = {
     "topics": "Create, list, describe, change and delete topics.",
-    "produce": "Write JSON lines to a topic.",
+    "produce": "Write JSON lines, or Parquet and CSV files, to a topic.",
     "consume": "Print the records of a topic.",
     "groups": "List, describe, reset and delete consumer groups.",
     "show": "Show the rows of a view, an output or a topic, without running the application.",
