@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headrace.application.bounded import BatchResult, LogRange
     from headrace.application.drain import drain
     from headrace.application.preflight import Preflight, StepCheck, preflight
     from headrace.application.rebuild.rebuild import Diff, Rebuild, Rebuilt, rebuild
@@ -100,18 +101,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EARLIEST", "FOREVER", "LATEST", "Aggregation", "Alerts", "App", "ArrivalTimeWarning",
-    "Batch", "Capability", "Commit", "Consumer", "Cumulative", "Deduplicated", "Diff",
-    "Disorder", "Enriched", "GroupingSets", "Join", "Lateness", "Log", "Offset", "Preflight",
-    "Producer", "Rebuild", "Rebuilt", "Receipt", "Record", "Remote", "Rule", "Run", "Session",
-    "Shown", "Sliding", "Stateful", "StepCheck", "Stream", "Table", "TableJoin", "Time", "Top",
-    "Topic", "TopicSettings", "Transaction", "Views", "Window", "aggregate", "alerts",
-    "approx_distinct", "approx_top", "average", "count", "cube", "cumulative", "deduplicate",
-    "derive", "distinct", "drain", "enrich", "explode", "expression", "filter", "first",
-    "grouping_sets", "hopping", "join", "join_tables", "last", "load_sql", "max", "merge",
-    "min", "once_by", "open_log", "open_views", "pattern", "preflight", "quantile", "rebuild",
-    "rekey", "remote", "rollup", "rule", "run", "running", "select", "session", "show",
-    "sliding", "split", "sql", "start", "stateful", "suggest_lateness", "sum", "table", "top",
-    "tumbling",
+    "Batch", "BatchResult", "Capability", "Commit", "Consumer", "Cumulative", "Deduplicated",
+    "Diff", "Disorder", "Enriched", "GroupingSets", "Join", "Lateness", "Log", "LogRange",
+    "Offset", "Preflight", "Producer", "Rebuild", "Rebuilt", "Receipt", "Record", "Remote",
+    "Rule", "Run", "Session", "Shown", "Sliding", "Stateful", "StepCheck", "Stream", "Table",
+    "TableJoin", "Time", "Top", "Topic", "TopicSettings", "Transaction", "Views", "Window",
+    "aggregate", "alerts", "approx_distinct", "approx_top", "average", "count", "cube",
+    "cumulative", "deduplicate", "derive", "distinct", "drain", "enrich", "explode",
+    "expression", "filter", "first", "grouping_sets", "hopping", "join", "join_tables", "last",
+    "load_sql", "max", "merge", "min", "once_by", "open_log", "open_views", "pattern",
+    "preflight", "quantile", "rebuild", "rekey", "remote", "rollup", "rule", "run", "running",
+    "select", "session", "show", "sliding", "split", "sql", "start", "stateful",
+    "suggest_lateness", "sum", "table", "top", "tumbling",
 ]  # fmt: skip
 
 _MODULES = (
@@ -121,6 +122,7 @@ _MODULES = (
     "headrace.store",
     "headrace.application.show",
     "headrace.application.preflight",
+    "headrace.application.bounded",
     "headrace.application.run",
     "headrace.application.drain",
     "headrace.application.rebuild.rebuild",

@@ -73,8 +73,9 @@ THEMES: dict[str, Theme] = {
         "Run",
         "Run an application from Python; `headrace run` does the same from the command line. "
         "These names load Spark.",
-        "run start Run headrace.runtime.task.StepProgress drain preflight Preflight StepCheck "
-        "rebuild Rebuild Rebuilt Diff headrace.plan.source_options.BatchLimits "
+        "run start Run headrace.runtime.task.StepProgress LogRange BatchResult drain preflight "
+        "Preflight StepCheck rebuild Rebuild Rebuilt Diff "
+        "headrace.plan.source_options.BatchLimits "
         "headrace.runtime.session.SparkSettings headrace.runtime.realtime.settings.RealTime",
     ),
     "show": Theme(
@@ -106,8 +107,8 @@ FILES = ("python/README.md", *(f"python/{file}.md" for file in THEMES))
 """File names of the pages, known without importing their subjects, which would load Spark."""
 
 _CONSTRUCTED = {
-    "App", "BatchLimits", "Commit", "Lateness", "Offset", "RealTime", "Rebuild", "SparkSettings",
-    "Time", "TopicSettings",
+    "App", "BatchLimits", "Commit", "Lateness", "LogRange", "Offset", "RealTime", "Rebuild",
+    "SparkSettings", "Time", "TopicSettings",
 }  # fmt: skip
 """Classes that users call. Functions create the others, and their pages show those functions."""
 

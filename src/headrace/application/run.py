@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import overload
 
 from pyspark.sql import SparkSession
 
+from headrace.application.bounded import BatchResult, Over, compute_over
 from headrace.application.chains import check_landed, follow, part_topics
 from headrace.application.live import LiveRun
 from headrace.application.preflight import preflight
@@ -296,6 +298,7 @@ def start(
     )
 
 
+@overload
 def run(
     app: App,
     log: str | Log | None = None,
@@ -303,8 +306,37 @@ def run(
     spark: SparkSession | None = None,
     settings: SparkSettings | None = None,
     batch_limits: BatchLimits | None = None,
-) -> list[StepProgress]:
-    """Run an application until it has caught up with the log; return the progress of each step."""
+) -> list[StepProgress]: ...
+
+
+@overload
+def run(
+    app: App,
+    log: str | Log | None = None,
+    *,
+    over: Over,
+    spark: SparkSession | None = None,
+    settings: SparkSettings | None = None,
+) -> BatchResult: ...
+
+
+def run(
+    app: App,
+    log: str | Log | None = None,
+    *,
+    over: Over | None = None,
+    spark: SparkSession | None = None,
+    settings: SparkSettings | None = None,
+    batch_limits: BatchLimits | None = None,
+) -> list[StepProgress] | BatchResult:
+    """Run an application until it has caught up with the log; return the progress of each step.
+
+    `over` computes it once instead, in one batch of Spark, and returns the results: over files
+    ("history/*.parquet", or a mapping of topics to files), or over a `LogRange` of the log.
+    Nothing is stored, and the results equal those of a run, late rows included.
+    """
+    if over is not None:
+        return compute_over(app, log, over, spark=spark, settings=settings)
     with start(
         app, log, until_caught_up=True, spark=spark, settings=settings, batch_limits=batch_limits
     ) as running:

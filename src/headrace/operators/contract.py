@@ -99,6 +99,10 @@ class Operator(Generic[S]):
         """The reason why it cannot run in real time, or None."""
         return None
 
+    def refuses_batch(self, stream: S) -> str | None:
+        """The reason why it cannot be computed over all rows at once, or None."""
+        return None
+
     def final_after(self, stream: S) -> timedelta | None:
         """Time from the end of a result until it is final; None if results have no end."""
         return None

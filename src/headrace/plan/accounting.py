@@ -70,3 +70,18 @@ def terms(
         + sum(count * (ways.get(topic, 1) - 1) for topic, count in living.items()),
         waiting=sum(waiting.values()),
     )
+
+
+def law_of(
+    stream: Stream,
+    account: Account,
+    counters: Counters,
+    observed: Mapping[str, int],
+    windows_per_row: int | None,
+) -> Law:
+    """The terms of the law of a batch that are known before it is stored."""
+    law = terms(stream, account.rows, account.uncounted, counters, observed)
+    law += Law(late=account.late.num_rows if account.late is not None else 0)
+    if windows_per_row is None:
+        return law + Law(pairs=sum(observed[name] for name in counters.paired))
+    return law + Law(pairs=law.passed * windows_per_row)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 Kind = Literal["filtered", "exploded", "paired", "taken", "late"]
@@ -31,6 +32,25 @@ class Counters:
     def __bool__(self) -> bool:
         return bool(self.all)
 
+    def watch(self, rows: DataFrame, name: str, number: Column) -> DataFrame:
+        """Let Spark compute a number over rows as they pass, under a name."""
+        return rows.observe(name, number)
+
+
+@dataclass
+class Observations(Counters):
+    """Counters of a frame that is not a stream, whatever is computed from it."""
+
+    _made: dict[str, Observation] = field(default_factory=dict)
+
+    def watch(self, rows: DataFrame, name: str, number: Column) -> DataFrame:
+        self._made[name] = Observation(f"headrace-{uuid.uuid4()}")
+        return rows.observe(self._made[name], number)
+
+    def values(self) -> dict[str, int]:
+        """Their values, once the frame is computed."""
+        return {name: int(made.get["n"] or 0) for name, made in self._made.items()}
+
 
 def counted(
     rows: DataFrame, counters: Counters | None, kind: Kind, number: Column | None = None
@@ -40,7 +60,8 @@ def counted(
         return rows
     names: list[str] = getattr(counters, kind)
     names.append(f"{kind}-{len(names)}")
-    return rows.observe(names[-1], (F.count(F.lit(1)) if number is None else number).alias("n"))
+    number = F.count(F.lit(1)) if number is None else number
+    return counters.watch(rows, names[-1], number.alias("n"))
 
 
 def observed(frame: DataFrame, names: Sequence[str]) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -17,8 +18,9 @@ from headrace.plan import metadata
 from headrace.plan.arrow_frames import frame_of
 from headrace.plan.batch import Sink
 from headrace.plan.compile import Compiler, Load
-from headrace.plan.counters import Counters
+from headrace.plan.counters import Counters, Observations
 from headrace.plan.plans import Job, StreamPlan, with_metadata
+from headrace.plan.position import Positions
 from headrace.plan.source_options import FORMAT, BatchLimits, SourceOptions
 from headrace.plan.uncounted import Uncounted
 from headrace.plan.watermark import milliseconds, watermarked
@@ -66,6 +68,21 @@ class Frames:
         counters = Counters()
         return self._streamed(self._compiler(load, counters)), counters
 
+    def bounded(self, start: Positions, end: Positions) -> tuple[DataFrame, Observations]:
+        """The step over the rows between two positions, not as a stream; and its counters."""
+        loaded: dict[str, DataFrame] = {}
+
+        def load(source: Source) -> DataFrame:
+            name = source.topic.name
+            if name not in loaded:
+                options = replace(self._options(source), start=start[name], until=end[name].commit)
+                rows = self._spark.read.format(FORMAT).options(**options.options()).load()
+                loaded[name] = self._job.placed(rows, source)
+            return loaded[name]
+
+        counters = Observations()
+        return self._streamed(self._compiler(load, counters)), counters
+
     def clear(self) -> None:
         """Remove the staged results of a batch that was not stored."""
         shutil.rmtree(self._job.staging, ignore_errors=True)
@@ -99,26 +116,33 @@ class Frames:
     def _streamed(self, compiler: Compiler) -> DataFrame:
         return self.plan.streamed(compiler)
 
-    def _load_stream(self, source: Source, sink: Sink, batch_limits: BatchLimits) -> DataFrame:
+    def _options(self, source: Source) -> SourceOptions:
+        """The columns to read of a topic, and the late rows to leave out."""
         topic = source.topic.name
         needed, columns = self._needed[topic], None
         if needed is not None:
             wanted = {*needed, time_column(source.topic)}
             columns = tuple(name for name in source.columns if name in wanted)
-        options = SourceOptions(
+        return SourceOptions(
             self._log.url,
             topic,
             columns,
             (*self._metadata(), *metadata.times_beside(source.topic)),
             clean=True,
+            tasks=self._spark.sparkContext.defaultParallelism,
+            closing=self.plan.closing if self.plan.clears_source else None,
+            ticks=self.plan.ticks,
+        )
+
+    def _load_stream(self, source: Source, sink: Sink, batch_limits: BatchLimits) -> DataFrame:
+        topic = source.topic.name
+        options = replace(
+            self._options(source),
             start=sink.begun[topic],
             max_rows=batch_limits.max_rows,
             max_commits=batch_limits.max_commits,
-            tasks=self._spark.sparkContext.defaultParallelism,
-            closing=self.plan.closing if self.plan.clears_source else None,
             seam=sink.reached[topic].commit,
             until=sink.limit(topic),
-            ticks=self.plan.ticks,
         )
         rows = self._spark.readStream.format(FORMAT).options(**options.options()).load()
         rows = self._job.placed(rows, source)

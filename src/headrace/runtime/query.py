@@ -15,7 +15,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headrace.clock import SECOND, Clock
 from headrace.errors import HeadraceError, LawBroken, PipelineError
-from headrace.plan.accounting import Account, terms
+from headrace.plan.accounting import Account, law_of
 from headrace.plan.batch import Payload, Shapes, Sink, StepBatch
 from headrace.plan.counters import Counters
 from headrace.plan.crash_points import CrashPoint, nothing
@@ -170,12 +170,8 @@ class Query(Streaming):
 
     def _law(self, account: Account, observed: Mapping[str, int]) -> Law:
         """The terms of the row law that are known before the batch is stored."""
-        law = terms(self.step.computed, account.rows, account.uncounted, self._counters, observed)
-        law += Law(late=account.late.num_rows if account.late is not None else 0)
         per_row = self.frames.plan.windows_per_row
-        if per_row is None:
-            return law + Law(pairs=sum(observed[name] for name in self._counters.paired))
-        return law + Law(pairs=law.passed * per_row)
+        return law_of(self.step.computed, account, self._counters, observed, per_row)
 
     def _find_uncounted(self, start: Positions, end: Positions) -> dict[str, Uncounted]:
         """The uncounted rows, read from the log while Spark computes the batch."""

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import apsw
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
@@ -25,7 +24,7 @@ from headrace.plan.steps import Step, fingerprints
 from headrace.runtime.running import query_of
 from headrace.store import changelog
 from headrace.store.location import BuildPlace
-from headrace.store.outbox import Outbox
+from headrace.store.outbox import SilentOutbox
 from headrace.store.sqlite.database import Database
 from headrace.store.sqlite.sink import ViewSink, changelog_topic
 from headrace.store.sqlite.stored import StoredStep, steps_in
@@ -46,7 +45,7 @@ class BuildSink(ViewSink):
         self._late_schema = shapes.late
         super().__init__(
             database,
-            _NoOutbox(),
+            SilentOutbox(),
             log,
             quiet(step),
             shapes,
@@ -178,16 +177,3 @@ def quiet(step: Step) -> Step:
 
 def _columns(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
     return [(field.name, field.type) for field in schema.field("after").type]
-
-
-class _NoOutbox(Outbox):
-    """An outbox that stays empty."""
-
-    def __init__(self) -> None:
-        pass
-
-    def forget_sent(self, db: apsw.Connection) -> None:
-        pass
-
-    def send(self) -> None:
-        pass

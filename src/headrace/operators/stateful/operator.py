@@ -58,3 +58,6 @@ class StatefulOperator(Operator[Stateful]):
 
     def refuses_real_time(self, stream: Stateful) -> Refusal | None:
         return Refusal("its state is in a Python function", f"{USE_ALERTS}. {IN_BATCHES}")
+
+    def refuses_batch(self, stream: Stateful) -> str | None:
+        return "its state is in a streaming query, and Python is called in the order of the log"

@@ -204,7 +204,7 @@ class ViewSink(Sink):
                 )
             )
             if not found:
-                begun = {topic: beginning(self._log, topic) for topic in step.topics}
+                begun = {topic: self._beginning(topic) for topic in step.topics}
                 text = _positions(begun)
                 db.execute(
                     "INSERT INTO _headrace_step VALUES (?, ?, ?, ?, ?, NULL, ?, 0)",
@@ -236,6 +236,10 @@ class ViewSink(Sink):
             self._adopt()
         self.frontier = None if frontier is None else int(str(frontier))
         self.law = Law(**json.loads(str(law)))
+
+    def _beginning(self, topic: str) -> Position:
+        """The position at which a new step begins to read a topic."""
+        return beginning(self._log, topic)
 
     def _adopt(self) -> None:
         """Add topic ids to positions that were stored before topics had any."""
