@@ -121,7 +121,11 @@ def test_what_a_batch_cannot_compute_is_refused_by_name() -> None:
     app.publish("again", hr.filter(views, "url is not null"))
     again = app.topic("again", schema="url string, at timestamp", event_time="at")
     app.publish("chained", hr.filter(again, "true"))
-    with pytest.raises(Unsupported, match="Step 'chained' reads topic 'again', which the same"):
+    with pytest.raises(Unsupported, match="Step 'chained' reads topic 'again', which another"):
+        hr.run(app, over="*.csv")
+    app, views = declare()
+    app.view("last", hr.filter(views, "url <> ''"), key="url")
+    with pytest.raises(Unsupported, match="reads topic .*last.*, which another step writes"):
         hr.run(app, over="*.csv")
     app, views = declare()
     kept = hr.stateful(views, keep, by="url", state="n bigint", output="url string, n bigint",
