@@ -125,7 +125,7 @@ def test_what_a_batch_cannot_compute_is_refused_by_name() -> None:
         hr.run(app, over="*.csv")
     app, views = declare()
     app.view("last", hr.filter(views, "url <> ''"), key="url")
-    with pytest.raises(Unsupported, match="reads topic .*last.*, which another step writes"):
+    with pytest.raises(Unsupported, match=r"reads topic .*last.*, which another step writes"):
         hr.run(app, over="*.csv")
     app, views = declare()
     kept = hr.stateful(views, keep, by="url", state="n bigint", output="url string, n bigint",
