@@ -78,7 +78,7 @@ def test_sessions_put_together_values_of_every_type(log: ScriptedLog) -> None:
 @pytest.mark.parametrize(
     ("window", "expression", "reason"),
     [
-        (hr.session(10 * SECOND), "stddev(price)", "when two sessions become one"),
+        (hr.session(10 * SECOND), "stddev(price)", "when two sessions merge"),
         (hr.sliding(10 * SECOND), "sum(price) / count(k)", "Spark cannot do this"),
     ],
 )
@@ -95,7 +95,7 @@ def test_what_cannot_be_put_together_is_refused_at_its_line(
 def test_the_commonest_values_of_a_session_are_refused_at_their_line(log: ScriptedLog) -> None:
     app, source, _ = declare(hr.session(10 * SECOND), common=hr.approx_top("k", 3))
     log.write(source, row(0, "1.00"))
-    with pytest.raises(InvalidPipeline, match="when two sessions become one") as refused:
+    with pytest.raises(InvalidPipeline, match="when two sessions merge") as refused:
         log.run(app, spark=shared())
     assert "test_own_windows.py" in str(refused.value)
 

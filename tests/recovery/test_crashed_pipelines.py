@@ -151,7 +151,7 @@ def test_a_row_that_cannot_be_accounted_for_stops_the_pipeline(
 
     app, _ = declare("broken", "small")
     with monkeypatch.context() as patch:
-        patch.setattr("headrace.runtime.query.terms", losing)
+        patch.setattr("headrace.plan.accounting.terms", losing)
         with pytest.raises(LawBroken, match=r"cannot account for every row: .* ≠ "):
             log.run(app, spark=shuffling(2))
     Case(log, "broken").finish()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -61,6 +63,16 @@ def test_a_query_with_values_that_finds_nothing_still_has_columns(views: Views) 
 
 
 # The list of views
+
+
+def test_a_process_with_many_open_files_can_query(views: Views) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4_096)), hard))
+        for _ in range(1_030):
+            stack.enter_context(open(os.devnull))
+        assert views.query("SELECT 1 AS one").rows == [(1,)]
 
 
 @pytest.mark.parametrize("app", ["main", "temp", "TEMP", "Main", "select", "a.b-c"])

@@ -212,6 +212,18 @@ GROUP BY user_id, window_start, window_end;
 """
 
 
+def test_the_registry_of_flinks_format_is_part_of_the_logs_address(folder: Path) -> None:
+    registry = "'avro-confluent.url' = 'http://registry:8081', 'format' = 'avro-confluent'"
+    wire = SEED_004.replace("'format' = 'json'", registry)
+    other = SEED_004.replace("clicks", "views")
+    for first, second in ((wire, other), (other, wire)):
+        (folder / "shop.sql").write_text(first + second + CLICKS)
+        app = load_app("shop.sql")
+        assert app.log == "kafka://broker:9092?schema.registry.url=http://registry:8081"
+        formats = {name: topic.settings.format for name, topic in app.topics.items()}
+        assert formats == {"user-clicks": "avro-confluent", "user-views": "json"}
+
+
 def clicks_app(**lateness: timedelta) -> hr.App:
     app = hr.App("shop", log="kafka://broker:9092")
     clicks = app.topic(
@@ -367,6 +379,9 @@ FLINK_REFUSED = [
     (f"{TABLE}'scan.startup.mode' = 'latest-offset')", "from its beginning", "1:86"),
     (f"{TABLE}'properties.security.protocol' = 'SSL')", "a setting of the log", "1:97"),
     (f"{TABLE}event_time = 'at')", "already names the event time", "1:77"),
+    (f"{TABLE}'format' = 'protobuf-confluent')", "Protobuf cannot be read", "1:75"),
+    (f"{TABLE}'avro-confluent.url' = 'http://r')", "belongs to the log", "1:87"),
+    (f"{TABLE}'avro-confluent.basic-auth.user-info' = 'a:b')", "may be a secret", "1:104"),
     ("CREATE APPLICATION a WITH (log = 'file:./data');\n"
      f"{TABLE}'properties.bootstrap.servers' = 'b:9092')", "one log", "2:97"),
     (FLINK_BID + "SELECT * FROM Bid", "not a statement of a pipeline", "3:1"),

@@ -10,6 +10,7 @@ import re
 from collections.abc import MutableMapping
 from dataclasses import dataclass
 from datetime import timedelta
+from urllib.parse import quote
 
 from sqlglot import TokenType
 
@@ -23,6 +24,8 @@ from headrace.pipeline.tables import table
 
 _CONNECTORS = ("kafka", "upsert-kafka")
 _SERVERS = "properties.bootstrap.servers"
+_REGISTRY = "avro-confluent."
+_REGISTRY_URLS = ("avro-confluent.url", "value.avro-confluent.url")
 _IGNORED = ("key.format", "properties.group.id")
 _FORM = "WATERMARK FOR column AS column - INTERVAL '5' SECOND"
 _PRECISION = re.compile(r"\b(TIMESTAMP(?:_LTZ|_NTZ)?)\s*\(\s*\d\s*\)", re.IGNORECASE)
@@ -113,20 +116,40 @@ def _read_connector(app: App, said: dict[str, Value]) -> None:
                 "A topic is read from its beginning, so that a view has all of it",
                 "Write 'earliest-offset', or leave it out",
             )
-    servers = said.pop(_SERVERS, None)
-    if servers is not None:
-        address = f"kafka://{servers.text}"
-        if app.log not in (None, address):
-            servers.piece.refuse(
-                f"An application has one log, and this one has {app.log}", "Leave it out"
-            )
-        app.log = address
+    _read_address(app, said)
     for name, value in said.items():
+        if name.startswith(_REGISTRY):
+            value.piece.refuse(
+                f"{name!r} is a setting of the log, and may be a secret",
+                "Set HEADRACE_KAFKA_SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO and the like",
+            )
         if name.startswith("properties."):
             value.piece.refuse(
                 f"{name.removeprefix('properties.')!r} is a setting of the log, not of a topic",
                 "Put it into the address: kafka://host:port?setting=value",
             )
+
+
+def _read_address(app: App, said: dict[str, Value]) -> None:
+    """Read the address of the log, and of the schema registry that belongs to it."""
+    servers = said.pop(_SERVERS, None)
+    urls = [said.pop(name) for name in _REGISTRY_URLS if name in said]
+    if servers is None:
+        for url in urls:
+            url.piece.refuse(
+                "The schema registry belongs to the log, which has no address here",
+                f"Write '{_SERVERS}' = 'host:port' too, or set HEADRACE_KAFKA_SCHEMA_REGISTRY_URL",
+            )
+        return
+    address = f"kafka://{servers.text}"
+    for url in urls:
+        address += f"?schema.registry.url={quote(url.text, safe=':/')}"
+    known = app.log or address
+    if address not in (known, known.partition("?")[0]) and known != address.partition("?")[0]:
+        servers.piece.refuse(
+            f"An application has one log, and this one has {known}", "Leave it out"
+        )
+    app.log = max(known, address, key=len)
 
 
 def _columns(listed: Piece) -> _Columns:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import marshal
 import os
-import select
 import subprocess
 import sys
+from multiprocessing.connection import wait
 
 from headrace.store.sqlite import query_process
 from headrace.store.sqlite.query_process import Answer, Question, refusal, too_long, too_much
@@ -32,7 +32,7 @@ class Asker:
             process.stdin.write(marshal.dumps(question))
             process.stdin.flush()
             patience = None if seconds is None else seconds + _GRACE
-            if not select.select([process.stdout], [], [], patience)[0]:
+            if not wait([process.stdout.fileno()], patience):  # select() ends at 1,024 open files
                 self.close()
                 return refusal(too_long(seconds))
             answer: Answer = marshal.load(process.stdout)
