@@ -7,7 +7,7 @@ from datetime import timedelta
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -48,6 +48,7 @@ def commit(oldest: int | None, before: int | None) -> TopicCommit:
 
 @pytest.mark.parametrize("window", WINDOWS)
 @given(MOMENTS, st.integers(-60, 60), st.integers(0, 9), st.integers(0, 9))
+@example(0, 10, 0, 0)  # the frontier is exactly at the end of a window
 def test_a_row_is_late_for_the_windows_that_the_frontier_has_closed(
     window: AnyWindow, moment: int, ahead: int, delay: int, grace: int
 ) -> None:
@@ -63,6 +64,7 @@ def test_a_row_is_late_for_the_windows_that_the_frontier_has_closed(
 
 @pytest.mark.parametrize("window", WINDOWS)
 @given(MOMENTS, st.integers(-60, 60), st.integers(0, 9), st.integers(0, 9))
+@example(0, 10, 0, 0)  # the frontier is exactly at the end of a window
 def test_a_late_row_has_its_windows_and_the_watermark_it_met(
     window: AnyWindow, moment: int, ahead: int, delay: int, grace: int
 ) -> None:
@@ -83,6 +85,7 @@ def test_a_late_row_has_its_windows_and_the_watermark_it_met(
 
 
 @given(MOMENTS, st.integers(-60, 60), st.integers(0, 9))
+@example(0, 3, 3)  # the frontier is exactly a delay past the row
 def test_a_row_without_windows_is_late_when_the_frontier_is_a_delay_past_it(
     moment: int, ahead: int, delay: int
 ) -> None:
