@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import shutil
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,11 +14,14 @@ import apsw
 import pytest
 
 from headrace.clock import VirtualClock, to_datetime
-from headrace.errors import CorruptCatalog, LogError
+from headrace.errors import CorruptCatalog, LogBusy, LogError
 from headrace.log.file import catalog as catalog_module
+from headrace.log.file import checking as checking_module
 from headrace.log.file.catalog import FILE_NAME
+from headrace.log.file.checking import check_log, renew_checksums
 from headrace.log.file.checksums import checked_vfs, has_checksums
 from headrace.log.file.log import FileLog
+from headrace.log.file.storage import SEGMENTS
 
 NOW = 1_700_000_000_000_000
 
@@ -155,3 +161,72 @@ def test_without_the_checksum_vfs_a_log_is_made_without_and_one_with_is_not_writ
 def test_other_databases_of_the_process_are_left_alone() -> None:
     assert checked_vfs() is not None
     assert apsw.vfs_names()[0] != checked_vfs()
+
+
+@pytest.fixture
+def crashed(tmp_path: Path) -> tuple[Path, Any]:
+    """A log as a killed process leaves it, with its WAL, and the answers that it can give."""
+    clock = VirtualClock(NOW)
+    with FileLog(tmp_path / "alive", clock=clock) as log:
+        fill(log, clock)
+        shutil.copytree(tmp_path / "alive", tmp_path / "log")
+    return tmp_path / "log", answers(tmp_path / "alive")
+
+
+def read_by_another_program(folder: Path, mode: str = "rw") -> None:
+    """Read the catalog with an SQLite that knows nothing of checksums."""
+    uri = f"{(folder / FILE_NAME).as_uri()}?mode={mode}"
+    with closing(sqlite3.connect(uri, uri=True)) as db:
+        assert db.execute("SELECT count(*) FROM topic").fetchone() == (2,)
+
+
+def unheard(done: int, total: int) -> None:
+    """Report no progress."""
+
+
+def test_a_read_only_look_by_another_program_leaves_a_crashed_log_as_it_is(
+    crashed: tuple[Path, Any],
+) -> None:
+    folder, right = crashed
+    read_by_another_program(folder, "ro")
+    assert answers(folder) == right
+
+
+def test_a_catalog_that_another_program_checkpointed_is_refused_until_it_is_repaired(
+    crashed: tuple[Path, Any],
+) -> None:
+    folder, right = crashed
+    read_by_another_program(folder)
+    with pytest.raises(CorruptCatalog, match="does not match its checksum") as refused:
+        answers(folder)
+    assert "headrace log repair" in str(refused.value.hint)
+    before = (folder / FILE_NAME).read_bytes()
+    copy, flaws = renew_checksums(folder, unheard)
+    assert flaws == []
+    assert copy.read_bytes() == before
+    assert check_log(folder, unheard) == []
+    assert answers(folder) == right
+    assert flips(folder, FILE_NAME, 20) > 10  # and its checksums are verified again
+
+
+def test_a_repair_changes_nothing_if_records_are_damaged(crashed: tuple[Path, Any]) -> None:
+    folder, _ = crashed
+    read_by_another_program(folder)
+    segment = max((folder / SEGMENTS).iterdir(), key=lambda path: path.stat().st_size)
+    data = bytearray(segment.read_bytes())
+    data[-1] ^= 1
+    segment.write_bytes(data)
+    before = {path.name: path.read_bytes() for path in folder.glob(f"{FILE_NAME}*")}
+    _, flaws = renew_checksums(folder, unheard)
+    assert ["do not match their checksum" in flaw.problem for flaw in flaws] == [True]
+    assert (folder / FILE_NAME).read_bytes() == before[FILE_NAME]
+
+
+def test_a_log_in_use_is_not_repaired(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking_module, "_PATIENCE", 0.1)
+    before = (folder / FILE_NAME).read_bytes()
+    with FileLog(folder) as log:
+        assert log.topics()
+        with pytest.raises(LogBusy):
+            renew_checksums(folder, unheard)
+    assert (folder / FILE_NAME).read_bytes() == before

@@ -38,3 +38,18 @@ def test_damage_is_a_line_each_and_the_exit_code(cli: Cli, tmp_path: Path) -> No
     assert done.stderr == "1 damaged item\n"
     done = cli.run("log", "check", "--json", code=1)
     assert '"harmless": false' in done.stdout
+
+
+def test_a_repair_says_what_it_checked_and_where_the_catalog_is_as_it_was(
+    cli: Cli, tmp_path: Path
+) -> None:
+    done = cli.run("log", "repair")
+    copy = tmp_path / "log" / "catalog.db.before-repair-1"
+    assert done.stderr.startswith(
+        "Nothing else is damaged\nThe checksums of the catalog are renewed"
+    )
+    assert str(copy) in done.stderr.replace("\n", "")
+    assert copy.exists()
+    (segment,) = (tmp_path / "log" / "segments").iterdir()
+    segment.write_bytes(segment.read_bytes()[:-1])
+    assert cli.run("log", "repair", code=1).stderr == "1 damaged item\n"

@@ -39,6 +39,7 @@ def test_every_command_of_the_design_is_there() -> None:
         *(f"groups {verb}" for verb in groups),
         *(f"views {verb}" for verb in ("list", "show", "query", "export")),
         "log check",
+        "log repair",
         "backup",
         "restore",
         *(f"kafka {verb}" for verb in ("up", "status", "down", "tool")),

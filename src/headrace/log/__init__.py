@@ -5,7 +5,7 @@ Everything else in headrace is derived from the log and can be recomputed. `Log`
 """
 
 from headrace.log.address import DEFAULT_LOG, folder_of_log, open_log
-from headrace.log.file.checking import check_log, log_ends
+from headrace.log.file.checking import check_log, log_ends, renew_checksums
 from headrace.log.file.copying import copy_log, part_ways
 from headrace.log.interface import Capability, Log
 from headrace.log.position import EARLIEST, LATEST, Commit, Offset, Position, Time, parse_position
@@ -34,5 +34,5 @@ __all__ = [
     "OnceBy", "PartitionState", "Position", "Producer", "Receipt", "Record", "Tell", "Time",
     "Topic", "TopicCommit", "TopicSettings", "TopicState", "Transaction", "UpkeepReport",
     "check_log", "copy_log", "folder_of_log", "log_ends", "once_by", "open_log",
-    "parse_position", "part_ways",
+    "parse_position", "part_ways", "renew_checksums",
 ]  # fmt: skip

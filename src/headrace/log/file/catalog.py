@@ -318,7 +318,8 @@ def failures(path: Path, patience: float) -> Failures:
         busy="Try again; if it persists, look for a writer that is stopped or stuck",
         full="Free some space and try again. Nothing of this commit is visible",
         damaged="Restore the folder from a backup; any Arrow tool can read the segments beside "
-        "it, which are Arrow IPC streams. Make sure that no program except headrace writes to it",
+        "it, which are Arrow IPC streams. If another SQLite program opened it after a crash, see "
+        "'headrace log repair --help'",
         corrupt=CorruptCatalog,
         other=LogError,
         read_only=ReadOnlyLog,

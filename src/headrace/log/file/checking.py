@@ -1,18 +1,24 @@
-"""Check a log for damage by reading all of it once.
+"""Check a log for damage by reading all of it once, and renew the checksums of its catalog.
 
 The check changes nothing, and the log may be in use. A file that another process compacted or
 deleted meanwhile is not damage.
+
+SQLite's checksums are only in the catalog's file, not in its WAL. So a program without the checksum
+VFS that moves the WAL into that file, as any SQLite does with the WAL of a killed process, leaves
+sound pages with wrong checksums. `renew_checksums` accepts them after checking everything else.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
 
-from headrace.errors import CorruptCatalog, NewerFormat, NotALog, OlderFormat
+from headrace.errors import CorruptCatalog, LogError, NewerFormat, NotALog, OlderFormat
 from headrace.log.file import storage
 from headrace.log.file.catalog import APPLICATION, FILE_NAME, FORMAT, failures, many, one
 from headrace.log.file.checksums import checked_vfs
@@ -24,6 +30,7 @@ from headrace.log.state import Flaw, Tell
 from headrace.sqlite import Link, connect
 
 _RESTORE = "Nothing can recreate it: restore the log from a backup"
+_RENEW = f"{_RESTORE}. If another SQLite program opened it after a crash: headrace log repair"
 _PATIENCE = 30.0
 
 _BROKEN_RULES = {
@@ -57,18 +64,64 @@ def check_log(folder: Path, tell: Tell) -> list[Flaw]:
     try:
         return _flaws(folder, tell)
     except CorruptCatalog as error:
-        return [Flaw(FILE_NAME, error.message, _RESTORE)]
+        return [Flaw(FILE_NAME, error.message, _RENEW)]
 
 
-def _flaws(folder: Path, tell: Tell) -> list[Flaw]:
-    with _snapshot(folder) as db:
+def renew_checksums(folder: Path, tell: Tell) -> tuple[Path, list[Flaw]]:
+    """Write the catalog's checksums anew if nothing else is wrong with the log.
+
+    Returns a copy of the catalog as it was, and the flaws; with any that is not harmless, nothing
+    was changed. No other process may use the log.
+    """
+    path = folder / FILE_NAME
+    vfs = checked_vfs()
+    if vfs is None:
+        raise LogError(
+            "This installation of apsw has no checksum VFS",
+            hint="Install apsw from its wheel: pip install --only-binary apsw apsw",
+        )
+    copy = _unused_name(path)
+    with failures(path, _PATIENCE).translated():
+        flaws = _flaws(folder, tell, verified=False)
+        if any(not flaw.harmless for flaw in flaws):
+            return path, flaws
+        with contextlib.closing(connect(str(path), _PATIENCE, vfs=vfs)) as db:
+            _ignore_checksums(db)
+            db.execute("PRAGMA synchronous=FULL")
+            db.execute("PRAGMA locking_mode=EXCLUSIVE")
+            db.execute("BEGIN IMMEDIATE; COMMIT")  # takes the lock, and waits for it
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            shutil.copyfile(path, copy)
+            db.execute("VACUUM")
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return copy, flaws
+
+
+def _unused_name(path: Path) -> Path:
+    names = (path.with_name(f"{path.name}.before-repair-{n}") for n in itertools.count(1))
+    return next(name for name in names if not name.exists())
+
+
+def _ignore_checksums(db: apsw.Connection) -> None:
+    """Read pages whatever their checksum is; what is written gets a right one all the same."""
+    db.execute("PRAGMA checksum_verification=OFF")
+
+
+def _flaws(folder: Path, tell: Tell, *, verified: bool = True) -> list[Flaw]:
+    with _snapshot(folder, verified=verified) as db:
         found = [Flaw(FILE_NAME, text, _RESTORE) for text in _broken_rules(db)]
         if found:
             return found  # such a catalog is no guide to the segments
-        if (noted := noted_commit(folder)) > _head(db) and noted > log_ends(folder)[0]:
+        if (noted := noted_commit(folder)) > _head(db) and noted > _newest(folder, verified):
             problem = f"it ends with commit {_head(db)}, but commit {noted} was synced"
             found.append(Flaw(FILE_NAME, problem, _RESTORE))
-        return [*found, *_segments(db, folder, tell), *_orphans(db, folder)]
+        return [*found, *_segments(db, folder, tell, verified), *_orphans(db, folder)]
+
+
+def _newest(folder: Path, verified: bool) -> int:
+    """The last commit of the log by now."""
+    with _snapshot(folder, verified=verified) as db:
+        return _head(db)
 
 
 def log_ends(folder: Path) -> tuple[int, dict[str, dict[int, int]]]:
@@ -91,7 +144,7 @@ def _broken_rules(db: apsw.Connection) -> list[str]:
     return [f"{rule}: {count[0]:,}" for rule, count in counts.items() if count and count[0]]
 
 
-def _segments(db: apsw.Connection, folder: Path, tell: Tell) -> Iterator[Flaw]:
+def _segments(db: apsw.Connection, folder: Path, tell: Tell, verified: bool) -> Iterator[Flaw]:
     rows = many(
         db,
         "SELECT s.id, t.name, s.topic, s.partition, s.columns, s.sparse, s.length, s.location "
@@ -102,7 +155,7 @@ def _segments(db: apsw.Connection, folder: Path, tell: Tell) -> Iterator[Flaw]:
         path = segment_path(folder, number, partition, id)
         where = f"{path.name} (topic {topic!r}, partition {partition})"
         for problem in _segment(db, id, path, location, header(columns, sparse).to_pybytes()):
-            if _still_there(folder, id, location):
+            if _still_there(folder, id, location, verified):
                 yield Flaw(where, problem, _RESTORE)
         done += length
         tell(done, total)
@@ -153,9 +206,9 @@ def _orphans(db: apsw.Connection, folder: Path) -> Iterator[Flaw]:
             yield Flaw(path.name, "nothing refers to it", "It can be removed", harmless=True)
 
 
-def _still_there(folder: Path, segment: int, location: str | None) -> bool:
+def _still_there(folder: Path, segment: int, location: str | None, verified: bool) -> bool:
     """True if the log still has a segment, in the same place."""
-    with _snapshot(folder) as db:
+    with _snapshot(folder, verified=verified) as db:
         return one(db, "SELECT location FROM segment WHERE id = ?", segment) == (location,)
 
 
@@ -164,24 +217,27 @@ def _head(db: apsw.Connection) -> int:
 
 
 @contextlib.contextmanager
-def _snapshot(folder: Path) -> Iterator[apsw.Connection]:
+def _snapshot(folder: Path, *, verified: bool = True) -> Iterator[apsw.Connection]:
     """A snapshot of the catalog, on a read-only connection."""
     path = folder / FILE_NAME
     if not path.exists():
         raise NotALog(f"There is no log in {folder}", hint="Name another folder with --log")
-    link = Link("The log", lambda: _connected(path), patience=_PATIENCE)
+    link = Link("The log", lambda: _connected(path, verified), patience=_PATIENCE)
     with failures(path, _PATIENCE).translated(), contextlib.closing(link), link.snapshot() as db:
         _check_format(db, folder)
         yield db
 
 
-def _connected(path: Path) -> apsw.Connection:
+def _connected(path: Path, verified: bool) -> apsw.Connection:
     still = not path.with_name(f"{FILE_NAME}-wal").exists()
 
     def opened(how: str) -> apsw.Connection:
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         uri = f"{path.resolve().as_uri()}?{how}"
-        return connect(uri, _PATIENCE, flags=flags, vfs=checked_vfs())
+        db = connect(uri, _PATIENCE, flags=flags, vfs=checked_vfs())
+        if not verified:
+            _ignore_checksums(db)
+        return db
 
     db = opened("mode=ro")
     try:
