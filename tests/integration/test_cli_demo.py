@@ -28,7 +28,7 @@ EVENTS = 5_000
 
 
 def test_the_demo_counts_page_views_and_the_recount_agrees(tmp_path: Path) -> None:
-    cli = Cli(tmp_path)
+    cli = Cli(tmp_path / "a folder with spaces")  # Java's options quote it
     process = cli.start("demo", "--once", "--events", str(EVENTS), "--log", cli.url)
     out, err = (text.decode() for text in process.communicate(timeout=left()))
     assert process.returncode == 0, out + err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -135,3 +136,62 @@ def test_whoever_asked_is_told_to_end_and_the_fork_ends(
         asking.send_signal(signal.SIGTERM)
         assert asking.stdout.read() == b"", "the fork has the other end, and is gone"
     assert server.poll() is None
+
+
+def test_sparks_daemon_is_a_fork_that_ends_with_its_input(
+    place: Path, server: subprocess.Popen[bytes]
+) -> None:
+    words = [sys.executable, "-I", "-S", LAUNCH, str(place), NOBODY, "-m", "pyspark.daemon"]
+    with subprocess.Popen(
+        [*words, "pyspark.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as asking:
+        assert asking.stdin is not None and asking.stdout is not None
+        (port,) = struct.unpack("!i", asking.stdout.read(4))
+        with socket.create_connection(("127.0.0.1", port)) as line:
+            assert len(line.recv(4)) == 4, "the id of a worker"
+        asking.stdin.close()
+        assert asking.wait(left()) == 0
+    assert server.poll() is None
+
+
+def test_a_fork_imports_from_the_folder_and_the_path_of_who_asked(
+    place: Path, server: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    path = tmp_path / "path"
+    path.mkdir()
+    (tmp_path / "here.py").write_text("import there\nprint(there.NAME)\n")
+    (path / "there.py").write_text("NAME = 'found'\n")
+    done = launched(place, NOBODY, "-m", "here", folder=tmp_path, PYTHONPATH=str(path))
+    assert done.stdout == "found\n", done.stderr
+
+
+def test_forks_hash_text_as_sparks_other_processes_do(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "hashed.py").write_text("print(hash('a key'))\n")
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONHASHSEED"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONHASHSEED", raising=False)
+        server = starting._server(place)
+    with server:
+        forked = launched(place, NOBODY, "-m", "hashed", folder=tmp_path).stdout
+        assert server.stdin is not None
+        server.stdin.close()
+    fresh = subprocess.run(
+        [sys.executable, "hashed.py"],
+        cwd=tmp_path,
+        env={**environment, "PYTHONHASHSEED": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert forked == fresh.stdout
+
+
+def test_the_process_that_is_forked_has_no_threads_but_the_allocators(
+    place: Path, server: subprocess.Popen[bytes]
+) -> None:
+    assert launched(place, NOBODY, "-m", "this").stdout
+    names = {
+        task.joinpath("comm").read_text() for task in Path(f"/proc/{server.pid}/task").iterdir()
+    }
+    assert names <= {"python\n", "jemalloc_bg_thd\n"}, "a fork would miss the others"
+    assert len(os.listdir(f"/proc/{server.pid}/task")) <= len(names)

@@ -1,7 +1,8 @@
 """Make the class archives that let Java start faster: `python -m headrace.application.warm`.
 
 A short run that loads the classes makes each of them once. An archive that cannot be made is not an
-error: Java then starts as slowly as before.
+error: Java then starts as slowly as before. With `spark`, only that of Spark is made, at the lowest
+priority.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from headrace.servers.java import archive, class_path
 from headrace.servers.kafka import Cluster
 
 _TRAIN = "train"
+_SPARK_ALONE = "spark"
 _QUIET = "-Xlog:cds*=off"
 
 
@@ -85,7 +87,10 @@ def main() -> None:
     if sys.argv[1:] == [_TRAIN]:
         _train()
         return
-    for warm in (warm_spark, warm_kafka):
+    in_background = sys.argv[1:] == [_SPARK_ALONE]
+    if in_background:
+        os.nice(19)
+    for warm in (warm_spark,) if in_background else (warm_spark, warm_kafka):
         try:
             warm()
         except (HeadraceError, OSError, subprocess.CalledProcessError) as error:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from headrace.errors import InvalidSetting, NoJava
+from headrace.forks import at_exit
 from headrace.runtime.cluster import check_master, is_cluster, on_this_machine, ship
 from headrace.runtime.data_source import LogSource
 from headrace.runtime.prefork import starting
@@ -140,13 +142,16 @@ def spark_session(
             builder = builder.config(name, value)
         if jars:
             builder = builder.config("spark.jars", ",".join(map(str, jars)))
-        java = f"-Dlog4j2.configurationFile={quiet} -Dheadrace.spark.log={log_file.resolve()}"
-        if settings.brief:
-            java += f" {' '.join(BRIEF)}"
-        java += "".join(f' "{option}"' for option in options("spark", spark_class_path()))
-        builder = builder.config("spark.driver.extraJavaOptions", java)
+        java = [
+            f"-Dlog4j2.configurationFile={quiet}",
+            f"-Dheadrace.spark.log={log_file.resolve()}",
+            *(BRIEF if settings.brief else ()),
+            *(archived := options("spark", spark_class_path())),
+        ]
+        quoted = " ".join(f'"{option}"' for option in java)
+        builder = builder.config("spark.driver.extraJavaOptions", quoted)
         try:
-            with _stderr_to(log_file), _ended_with_us():
+            with _stderr_to(log_file), _forked_python(settings), _ended_with_us():
                 spark = builder.appName("headrace").getOrCreate()
         except PySparkRuntimeError as error:
             raise NoJava(
@@ -159,12 +164,27 @@ def spark_session(
         for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
             PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
         silence_accumulators(spark)
+        if not archived and os.environ.get("HEADRACE_ARCHIVE") != "off":
+            at_exit(_make_archive)
     if is_cluster(spark):
         ship(spark)
     elif spark.sparkContext.pythonExec == sys.executable:
         spark.sparkContext.pythonExec = starting.python()
     spark.dataSource.register(LogSource)
     return spark
+
+
+def _make_archive() -> None:
+    """Make the class archive for the next start, in a process that nobody waits for."""
+    with contextlib.suppress(OSError):
+        subprocess.Popen(
+            [sys.executable, "-m", "headrace.application.warm", "spark"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "HEADRACE_ARCHIVE": "off"},
+            start_new_session=True,
+        )
 
 
 def spark_class_path() -> str:
@@ -210,6 +230,20 @@ def _stderr_to(file: Path) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+@contextlib.contextmanager
+def _forked_python(settings: SparkSettings) -> Iterator[None]:
+    """Let a Spark in this process look for data sources in a forked Python, loaded meanwhile."""
+    name = "PYSPARK_DRIVER_PYTHON"
+    if settings.master or name in os.environ:
+        yield
+        return
+    os.environ[name] = starting.python()
+    try:
+        yield
+    finally:
+        del os.environ[name]
 
 
 @contextlib.contextmanager

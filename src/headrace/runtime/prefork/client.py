@@ -21,7 +21,7 @@ def ask(line: socket.socket, place: str, words: tuple[str, ...]) -> int:
     line.connect(place)
     request = {"words": words, "folder": os.getcwd(), "environment": dict(os.environ)}
     text = json.dumps(request).encode()
-    socket.send_fds(line, [LENGTH.pack(len(text))], [1, 2])
+    socket.send_fds(line, [LENGTH.pack(len(text))], [0, 1, 2])
     line.sendall(text)
     answer = line.recv(LENGTH.size)
     if len(answer) < LENGTH.size:

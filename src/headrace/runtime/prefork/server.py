@@ -24,13 +24,22 @@ from typing import Any
 from headrace.runtime.prefork.client import LENGTH
 from headrace.runtime.prefork.starting import FORKED
 
+_LOADED = (
+    "headrace.runtime.data_source",
+    "pyspark.worker",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.lookup_data_sources",
+    "pyspark.sql.worker.plan_data_source_read",
+)
+"""Modules that the programs import, after a fork of their own if not before it."""
+
 _PATIENCE = 5.0
 """Seconds for a client to send its request."""
 
 
 def load() -> None:
     """Import all modules, except for the programs themselves, which run as `__main__`."""
-    for module in ("headrace.runtime.data_source", *FORKED):
+    for module in (*_LOADED, *FORKED):
         importlib.import_module(module)
     for module in FORKED:
         del sys.modules[module]
@@ -52,7 +61,7 @@ def serve(listener: socket.socket) -> None:
 
 def _answer(listener: socket.socket, asked: socket.socket) -> None:
     asked.settimeout(_PATIENCE)
-    head, files, _, _ = socket.recv_fds(asked, LENGTH.size, 2)
+    head, files, _, _ = socket.recv_fds(asked, LENGTH.size, 3)
     child = -1
     try:
         with asked.makefile("rb") as rest:
@@ -83,14 +92,17 @@ def _answer(listener: socket.socket, asked: socket.socket) -> None:
 
 
 def _become(request: dict[str, Any], files: list[int]) -> None:
-    """Take over the folder, environment and output of the client."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for file, number in ((nothing, 0), (files[0], 1), (files[1], 2)):
+    """Take over the folder, environment, input and output of the client."""
+    for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    # Python reads these two when it starts, which was before.
+    sys.path[0] = request["folder"]
+    added = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[1:1] = [folder for folder in added if folder and folder not in sys.path]
     sys.argv = list(request["words"][1:])
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 

@@ -1,9 +1,10 @@
 """Start the prefork server, and give Spark a Python that uses it.
 
 Spark starts a Python process for each streaming query that reads the log, and gives it ten seconds
-to answer. Importing pyspark and headrace takes a second of CPU, so many processes at once miss the
-deadline. So one server imports them once, and is forked for each query. Spark's Python is a script
-that asks the server for a fork. For other programs, or without a server, it is plain Python.
+to answer. It starts more of them, one after the other, to create, plan and run a source. Importing
+pyspark and headrace takes a second of CPU in each. So one server imports them once, while Java
+starts, and is forked for all others. Spark's Python is a script that asks the server for a fork.
+For other programs, or without a server, it is plain Python.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from pathlib import Path
 from headrace.forks import at_exit
 
 FORKED = (
+    "pyspark.daemon",
     "pyspark.sql.streaming.python_streaming_source_runner",
     "pyspark.sql.streaming.transform_with_state_driver_worker",
 )
-"""Programs that Spark starts for every query. It forks its other Python processes itself."""
+"""The programs that Spark starts. The daemon forks workers, which then need no imports either."""
 
 _PATIENCE = 5.0
 """Seconds for the server to end. Once it has loaded everything, it ends at once."""
@@ -58,8 +60,9 @@ def _server(place: Path) -> subprocess.Popen[bytes]:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=[listener.fileno()],
-            # Threads of OpenBLAS would not survive a fork.
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            # Threads of OpenBLAS would not survive a fork. The hash seed is Spark's default: all
+            # workers hash alike.
+            env={"PYTHONHASHSEED": "0", **os.environ, "OPENBLAS_NUM_THREADS": "1"},
         )
 
 

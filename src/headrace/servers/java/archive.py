@@ -2,12 +2,15 @@
 
 Spark and Kafka load thousands of classes before they do anything. An archive saves a third of the
 CPU time of a start. It belongs to one Java and one class path; a Java that it does not fit ignores
-it. `headrace.application.warm` makes archives, and without one everything works as before.
+it. `headrace.application.warm` makes archives, and without one everything works as before. If Spark
+had to start without one, it is made in the background at the end of the process, unless
+HEADRACE_ARCHIVE is `off`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import tempfile
@@ -49,15 +52,21 @@ def options(program: Program, class_path: str) -> tuple[str, ...]:
 def making(program: Program, class_path: str) -> Iterator[str | None]:
     """Keep the archive of a Java that runs, and ends, in the block with the yielded option.
 
-    Yields None where the archive is there already. Of two processes at once, the last one wins.
+    Yields None where the archive is there already, or another process is making it.
     """
     place = archive(program, class_path)
-    if place.exists():
-        yield None
-        return
     place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place.parent) as folder:
-        made = Path(folder, "made.jsa")
+    with place.with_suffix(".lock").open("w") as lock, contextlib.ExitStack() as stack:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+            return
+        stack.callback(Path(lock.name).unlink, missing_ok=True)
+        if place.exists():
+            yield None
+            return
+        made = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=place.parent)), "made.jsa")
         yield f"-XX:ArchiveClassesAtExit={made}"
         if made.exists():
             os.replace(made, place)
