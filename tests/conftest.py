@@ -10,13 +10,14 @@ import os
 import signal
 import sys
 from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from headrace.servers.java import jars
 from headrace.servers.kafka.state import ClusterState
-from tests import kafka, waiting
+from tests import kafka, schedule, waiting
 from tests.seed import SEED
 
 # No test depends on the wall clock, and a busy disk is slow at times.
@@ -41,6 +42,15 @@ os.environ["HEADRACE_ARCHIVE"] = "off"
 
 # A background job of a script starts with Ctrl-C ignored, and so would its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: schedule.rank(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> schedule.ByModule:
+    return schedule.ByModule(config, log)
 
 
 _WITHOUT_SPARK = {"unit", "conformance"}

@@ -6,6 +6,7 @@ Slow tests run with it, as long runs of users do.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from pyspark.sql import SparkSession
 
 from headrace.runtime.session import SparkSettings, spark_session
 from headrace.servers.java import jars
+
+_ROOT = Path(__file__).parents[1]
 
 _generated = False
 
@@ -27,7 +30,11 @@ def shared() -> SparkSession:
 
 @functools.cache
 def _session() -> SparkSession:
-    return spark_session(SparkSettings(shuffle_partitions=2, brief=True), jars=jars("spark-kafka"))
+    # Spark's Pythons import from the folder in which Java starts, and this test may have another.
+    with contextlib.chdir(_ROOT):
+        return spark_session(
+            SparkSettings(shuffle_partitions=2, brief=True), jars=jars("spark-kafka")
+        )
 
 
 def generate_code(wanted: bool) -> None:
