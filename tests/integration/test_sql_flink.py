@@ -5,6 +5,7 @@ The bids are those of Flink's page, and so are the sums. The oracle agrees with 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -203,3 +204,56 @@ def test_the_queries_of_flinks_page_give_what_the_page_shows(tmp_path: Path) -> 
         nowhere = dict.fromkeys("DBF")
         assert placed == {"C": "Ulm", "A": "Ulm", "E": "Rom", **nowhere}
         assert [row["item"] for row in results.topic("firsts")] == ["C", "D"]
+
+
+CASCADE = """
+CREATE TABLE bid (bidtime TIMESTAMP(3), price DECIMAL(10, 2), item STRING, supplier_id STRING,
+  WATERMARK FOR bidtime AS bidtime - INTERVAL '1' SECOND) WITH ('connector' = 'kafka');
+
+-- tumbling 5 minutes for each supplier_id
+CREATE VIEW window1 AS
+-- Note: The window start and window end fields of inner Window TVF are optional in the select clause.
+SELECT window_start AS window_5mintumble_start, window_end AS window_5mintumble_end, window_time AS rowtime, SUM(price) AS partial_price
+  FROM TABLE(
+    TUMBLE(TABLE bid, DESCRIPTOR(bidtime), INTERVAL '5' MINUTES))
+  GROUP BY supplier_id, window_start, window_end, window_time;
+
+-- tumbling 10 minutes on the first window
+CREATE VIEW window2 AS
+SELECT window_start, window_end, SUM(partial_price) AS total_price
+  FROM TABLE(
+      TUMBLE(TABLE window1, DESCRIPTOR(rowtime), INTERVAL '10' MINUTES))
+  GROUP BY window_start, window_end;
+"""  # noqa: E501
+
+
+def test_a_window_over_the_windows_of_flinks_page_adds_up_their_sums(tmp_path: Path) -> None:
+    file = tmp_path / "cascade.sql"
+    file.write_text(CASCADE)
+    app = hr.load_sql(file)
+    bids = [*BIDS, (40, "9.00", "G", "supplier1")]  # the last one closes the windows before it
+    partial, total = Counter[tuple[Any, ...]](), Counter[int]()
+    for minute, price, _, supplier in BIDS:
+        partial[supplier, minute // 5 * 5] += int(Decimal(price))
+        total[minute // 10 * 10] += int(Decimal(price))
+    with scripted_log(start=MORNING + timedelta(hours=1)) as log:
+        log.log.ensure_topic(app.topics["bid"])
+        for minute, price, item, supplier in bids:
+            bid = {"price": Decimal(price), "item": item, "supplier_id": supplier}
+            log.write("bid", {"bidtime": at(minute), **bid})
+        results = log.run(app, spark=shared())
+        found = {
+            (row["supplier_id"], minute_of(row["window_5mintumble_start"])): row
+            for row in results.view("window1")
+        }
+        sums = {minute_of(row["window_start"]): row for row in results.view("window2")}
+    assert {key: Decimal(row["partial_price"]) for key, row in found.items()} == partial
+    assert {start: Decimal(row["total_price"]) for start, row in sums.items()} == total
+    for (_, start), row in found.items():
+        assert minute_of(row["window_5mintumble_end"]) == start + 5
+        assert datetime.fromisoformat(row["rowtime"]).replace(tzinfo=UTC) == (
+            at(start + 5) - timedelta(microseconds=1)
+        )
+    assert [step.step for step in results.steps] == [
+        "window1.part", "window1", "window2.part", "window2"
+    ]  # fmt: skip

@@ -60,6 +60,17 @@ def test_the_sides_of_a_join_have_steps_of_their_own() -> None:
     assert (steps["pairs.left"].late, steps["pairs.right"].late) == ((), ("late",))
 
 
+def test_results_that_are_read_twice_are_computed_for_each_role() -> None:
+    app = hr.App("shop")
+    minutes = counted(clicks(app))
+    app.publish(
+        "pairs", hr.join(minutes, minutes, on="page", after=HOUR, delay=MINUTE, prefix="r_")
+    )
+    app.view("both", counted(hr.merge(minutes, minutes), HOUR))
+    names = ["both.1", "both.2", "both", "pairs.left", "pairs.right", "pairs"]
+    assert list(chained(app)) == names
+
+
 def test_only_final_windows_are_passed_on() -> None:
     app = hr.App("shop")
     minutes = counted(clicks(app))

@@ -132,10 +132,14 @@ REFUSED = [
     (TOPIC + VIEW.replace("grace", "key = 'url', grace"), "not unique", "2:1"),
     (TOPIC + VIEW.replace("url,", "uri,"), "no column 'uri'", "3:8"),
     (TOPIC + VIEW.replace("TUMBLE(at", "TUMBLE(ms"), "'ms' is not it", "3:59"),
-    (TOPIC + VIEW + VIEW.replace("hits", "more").replace("views", "hits"), "results", "5:32"),
+    (TOPIC + VIEW.replace("TUMBLE(at, INTERVAL '1 minute')", "RUNNING(at, FOREVER)")
+     + "CREATE STREAM more AS SELECT * FROM hits WHERE n > 1", "none is final", "4:37"),
     (TOPIC + VIEW.replace(" GROUP BY url, TUMBLE(at, INTERVAL '1 minute')", ""), "never", "3:13"),
     (TOPIC + "CREATE VIEW v WITH (delay = '1 s', grace = '1 s') AS\nSELECT url FROM views",
      "no GROUP BY", "3:1"),
+    (TOPIC + "CREATE VIEW v WITH (key = 'uri') AS\nSELECT url FROM views", "'uri' to keep", "2:1"),
+    (TOPIC + VIEW + "CREATE STREAM s WITH (grace = '1 s') AS SELECT url FROM hits",
+     "not use 'grace'", "4:31"),
     (TOPIC + VIEW.replace("VIEW hits WITH (delay = '10 seconds', grace = '1 minute')", "STREAM s"),
      "how late a row may be", "3:52"),
     (TOPIC + "CREATE STREAM s", "a query are missing", "2:16"),
@@ -398,30 +402,3 @@ def test_a_declaration_of_flink_that_cannot_be_is_refused_at_its_place(
     folder: Path, text: str, says: str, place: str
 ) -> None:
     test_a_file_is_refused_at_its_line_and_column(folder, text, says, place)
-
-
-CASCADE = """\
-CREATE VIEW window1 AS
-SELECT window_start, window_end, window_time as rowtime, SUM(price) as partial_price
-  FROM TABLE(
-    TUMBLE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '5' MINUTES))
-  GROUP BY supplier_id, window_start, window_end, window_time;
-
-CREATE VIEW window2 AS
-SELECT window_start, window_end, SUM(partial_price) as total_price
-  FROM TABLE(
-      TUMBLE(TABLE window1, DESCRIPTOR(rowtime), INTERVAL '10' MINUTES))
-  GROUP BY window_start, window_end;
-"""
-
-
-def test_flinks_cascade_of_windows_is_refused_with_the_way_through_a_topic(folder: Path) -> None:
-    error = refused(FLINK_BID + CASCADE)
-    assert "Results have no window_time" in error.message
-    assert "publish them to a topic, and read the topic" in error.hint
-    assert "shop.sql:4:34" in error.hint
-    selected = CASCADE.replace("window_time as rowtime", "supplier_id")
-    error = refused(FLINK_BID + selected)
-    assert error.message == "'window1' has results, and SQL cannot chain steps yet"
-    assert "Publish it to a topic, and read the topic" in error.hint
-    assert "shop.sql:12:20" in error.hint

@@ -213,7 +213,7 @@ ALL: dict[str, tuple[str, str, str, str]] = {
     ),
     "only later": (
         f"SELECT * {EQUAL} AND s.ship_time BETWEEN o.order_time + INTERVAL 1 HOUR AND "
-        "o.order_time + INTERVAL 2 HOURS", "the same moment", "JOIN", "published result",
+        "o.order_time + INTERVAL 2 HOURS", "the same moment", "JOIN", "filter in a query around",
     ),
     "no equality": (
         f"SELECT * FROM orders o JOIN shipments s ON {FOUR}", "no columns that are equal", "JOIN",
@@ -221,7 +221,7 @@ ALL: dict[str, tuple[str, str, str, str]] = {
     ),
     "unequal": (
         f"SELECT * {ON}{FOUR} AND o.price < s.price", "condition of this join", "o.price <",
-        "publish",
+        "in a query around it",
     ),
     "not the event time": (
         f"SELECT * {EQUAL} AND s.price BETWEEN o.price AND o.price + 3", "condition of this join",
@@ -230,7 +230,7 @@ ALL: dict[str, tuple[str, str, str, str]] = {
     "or": (f"SELECT * {ON}{FOUR} OR o.id = '1'", "condition of this join", "o.id = s", "BETWEEN"),
     "filtered after": (
         f"SELECT * FROM orders o LEFT JOIN shipments s ON o.id = s.order_id AND {FOUR} "
-        "WHERE s.price > 1", "condition of this join", "s.price > 1", "publish",
+        "WHERE s.price > 1", "condition of this join", "s.price > 1", "in a query around it",
     ),
     "filtered before": (
         f"SELECT * FROM orders o LEFT JOIN shipments s ON o.id = s.order_id AND {FOUR} "
@@ -249,7 +249,7 @@ ALL: dict[str, tuple[str, str, str, str]] = {
     ),
     "computed before nulls": (
         f"SELECT o.id, coalesce(s.price, 0) AS paid FROM orders o LEFT JOIN shipments s "
-        f"ON o.id = s.order_id AND {FOUR}", "null where no row matches", "coalesce", "when you",
+        f"ON o.id = s.order_id AND {FOUR}", "null where no row matches", "coalesce", "around the",
     ),
     "other side of anti": (
         f"SELECT o.id, s.ship_time FROM orders o LEFT ANTI JOIN shipments s "
@@ -264,16 +264,16 @@ ALL: dict[str, tuple[str, str, str, str]] = {
         "no LEFT SEMI JOIN", "LEFT", "LEFT ANTI JOIN",
     ),
     "three": (
-        f"SELECT * {ON}{FOUR} JOIN clicks c ON o.id = c.id", "cannot be joined", "JOIN clicks",
-        "Publish it",
+        f"SELECT * {ON}{FOUR} JOIN clicks c ON o.id = c.id", "are two steps", "JOIN clicks",
+        "in brackets",
     ),
     "itself": (
         "SELECT * FROM orders JOIN orders ON id = id", "called 'orders'", "orders ON", "with AS",
     ),
     "aggregated": (
         f"SELECT o.currency, COUNT(*) AS n {ON}{FOUR} GROUP BY o.currency, "
-        "TUMBLE(order_time, INTERVAL 1 HOUR)", "cannot be aggregated", "o.currency, TUMBLE",
-        "Publish it",
+        "TUMBLE(order_time, INTERVAL 1 HOUR)", "are two steps", "o.currency, TUMBLE",
+        "Aggregate in a query around the join",
     ),
     "windows": (
         "SELECT * FROM TABLE(TUMBLE(TABLE orders, INTERVAL 1 HOUR)) o JOIN shipments s "
@@ -302,7 +302,7 @@ ALL: dict[str, tuple[str, str, str, str]] = {
     "filtered table": (
         "SELECT * FROM orders o JOIN rates FOR SYSTEM_TIME AS OF o.order_time r "
         "ON o.currency = r.currency WHERE r.rate > 1", "condition of this join", "r.rate > 1",
-        "publish",
+        "in a query around it",
     ),
     "table alone": ("SELECT * FROM rates", "is a table", "rates", "Join it"),
     "key of a table": (

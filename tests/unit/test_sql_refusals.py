@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,13 @@ hits = hr.aggregate(
     lateness=LATENESS,
     n=hr.count(),
 )
+totals = hr.aggregate(
+    views, by="url", window=hr.running(hr.FOREVER), lateness=LATENESS, n=hr.count()
+)
 
+STREAMS: dict[str, Any] = {
+    "views": views, "more": more, "hits": hits, "totals": totals, "late": hits.late,
+}  # fmt: skip
 MARK = "^"
 """A mark before the mistake in a query. Spark SQL does not use this character."""
 
@@ -34,7 +41,7 @@ def refused(marked: str, lateness: hr.Lateness | None = None) -> InvalidPipeline
     line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
     query = before + after
     with pytest.raises(InvalidPipeline) as caught:
-        hr.sql(query, views=views, more=more, hits=hits, lateness=lateness)
+        hr.sql(query, **STREAMS, lateness=lateness)
     quoted = query.splitlines()[line - 1].strip()
     assert f"Line {line}, column {column} of the SQL: {quoted}" in caught.value.hint
     return caught.value
@@ -55,7 +62,9 @@ ROWS = [
      "SELECT url FROM more", "JOIN"),
     ("SELECT max(ms) OVER (ORDER BY at) AS m FROM views", "order of rows", "OVER", "SLIDE"),
     ("SELECT url FROM wiews", "no stream 'wiews'", "wiews", "Did you mean 'views'?"),
-    ("SELECT url FROM hits", "has results", "hits", "Publish it to a topic"),
+    ("SELECT url FROM totals", "none is final", "totals", "Use running(expiry)"),
+    ("SELECT url FROM late", "a side output", "late", "app.publish('late', ...)"),
+    ("SELECT url FROM hits UNION ALL SELECT * FROM hits", "the same", "SELECT *", "one order"),
     ("SELECT 1 AS one", "which stream", "SELECT", "FROM"),
     ("SELECT upper(url) FROM views", "needs a name", "upper", "AS name"),
     ("SELECT *, url FROM views", "in * already", "url", "Name all"),
@@ -96,12 +105,11 @@ GROUPS = [
     (f"{BY}, HOP(at, INTERVAL 1 DAY, INTERVAL 2 DAYS)", "leave gaps", "HOP", "at most the size"),
     (f"{BY}, {WINDOW}, SESSION(at, INTERVAL 1 DAY)", "two windows", "SESSION", "one of them"),
     (f"{BY}, {WINDOW} HAVING n > 3", "HAVING", "HAVING", "views query"),
-    (f"{BY}, user, {WINDOW}", "not selected", "user", "select all of it"),
     (f"{BY}, usr, {WINDOW}", "no column 'usr'", "usr", "'user'?"),
     (f"{BY}, lower(user), {WINDOW}", "has no name", "lower", "AS name"),
     (f"SELECT url, COUNT(*) AS n FROM views GROUP BY 1, {WINDOW}", "its name", "1,", "number"),
     (f"SELECT url, ms, COUNT(*) AS n FROM views GROUP BY url, {WINDOW}", "neither", "ms", "Add it"),
-    (f"SELECT *, COUNT(*) AS n FROM views GROUP BY url, {WINDOW}", "not selected", "url", "key"),
+    (f"SELECT *, COUNT(*) AS n FROM views GROUP BY url, {WINDOW}", "neither", "*, C", "Add it"),
     (f"SELECT url, 1 + COUNT(*) FROM views GROUP BY url, {WINDOW}", "a name", "1 +", "AS name"),
     (f"SELECT url FROM views GROUP BY url, {WINDOW}", "needs an aggregate", "SELECT", "COUNT(*)"),
     (f"SELECT url, SUM(mss) AS n FROM views GROUP BY url, {WINDOW}", "'mss'", "mss", "'ms'?"),
@@ -120,9 +128,10 @@ GROUPS = [
      "url ||", "AS name"),
     (f"SELECT url, COUNT(*) AS n, SUM(ms) AS n FROM views GROUP BY url, {WINDOW}", "two columns",
      "SUM", "different"),
-    (f"SELECT url, COUNT(*) AS n FROM ({BY}, {WINDOW}) GROUP BY url, {WINDOW}", "outermost",
-     "SELECT url, COUNT(*) AS n FROM views", "to a topic"),
-    (f"{BY}, {WINDOW} UNION ALL {BY}, {WINDOW}", "Only the outermost", None, "around the others"),
+    (f"SELECT url, COUNT(*) AS n FROM ({BY}, {WINDOW}) GROUP BY url, {WINDOW}", "'at' is not it",
+     "at, INTERVAL", "Write window_time"),
+    (f"{BY}, {WINDOW} UNION ALL {BY}, RUNNING(at, FOREVER)", "none is final", BY,
+     "Use running(expiry)"),
     (f"{BY}, {WINDOW} WITH ROLLUP", "of which keys", "TUMBLE", "ROLLUP (key"),
     (f"SELECT url, GROUPING(url) AS g, COUNT(*) AS n FROM views GROUP BY CUBE (url), {WINDOW}",
      "a column of the result", "GROUPING", "Write grouping_id"),
@@ -130,8 +139,13 @@ GROUPS = [
      None, "Copy the column"),
     ("SELECT url, EXPLODE(tags) AS t, COUNT(*) AS n FROM views GROUP BY url, " + WINDOW,
      "before rows are grouped", "EXPLODE", "LATERAL VIEW"),
-    (f"SELECT url, SUM(n) AS n FROM hits GROUP BY url, {WINDOW}", "has results", "hits",
-     "to a topic"),
+    (f"SELECT url, SUM(n) AS n FROM totals GROUP BY url, {WINDOW}", "none is final", "totals",
+     "Use running(expiry)"),
+    ("SELECT url, SUM(n) AS n FROM (SELECT url, n FROM hits) GROUP BY url, "
+     "TUMBLE(window_time, INTERVAL '1 hour')", "not among the selected columns", "window_time",
+     "Of a window it is window_time"),
+    ("SELECT url, SUM(n) AS n FROM hits GROUP BY url, window_start, "
+     "TUMBLE(window_time, INTERVAL '1 hour')", "Two columns have the same name", None, ""),
     ("SELECT url, COUNT(*) AS n FROM (SELECT url, date_trunc('day', at) AS at FROM views) "
      f"GROUP BY url, {WINDOW}", "not among the selected columns", "at, INTERVAL", "as it is"),
 ]  # fmt: skip
@@ -174,9 +188,16 @@ def test_how_late_a_row_may_be_has_to_be_said() -> None:
     assert "lateness=Lateness" in error.hint
 
 
-def test_lateness_without_a_window_is_refused() -> None:
+@pytest.mark.parametrize("stream", [views, hits])
+def test_lateness_without_a_window_in_the_query_is_refused(stream: hr.Stream) -> None:
     with pytest.raises(InvalidPipeline, match="the query has none"):
-        hr.sql("SELECT url FROM views", views=views, lateness=LATENESS)
+        hr.sql("SELECT url FROM views", views=stream, lateness=LATENESS)
+
+
+def test_two_delays_are_refused() -> None:
+    spans: Any = {"lateness": LATENESS, "delay": timedelta(0)}
+    with pytest.raises(InvalidPipeline, match="lateness has a delay already"):
+        hr.sql(f"{BY}, {WINDOW}", views=views, **spans)
 
 
 @pytest.mark.parametrize("text", ["", "-- nothing", "SELECT * FROM views; SELECT * FROM views"])

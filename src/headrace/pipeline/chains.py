@@ -68,10 +68,12 @@ def cut(app: str, step: str, stream: Stream) -> tuple[Stream, tuple[Inner, ...]]
         return Part(of.columns, of.where, topic, of=made)
 
     def rewired(here: Stream, path: Sequence[str]) -> Stream:
-        roles = dict(zip(map(id, here.upstream), here.roles, strict=True))
+        roles: dict[int, list[str]] = {}
+        for one, name in zip(here.upstream, here.roles, strict=True):
+            roles.setdefault(id(one), []).append(name)  # it may read the same results twice
 
         def change(upstream: Stream) -> Stream:
-            role = roles[id(upstream)]
+            role = roles[id(upstream)].pop(0)
             way = (*path, role) if role else path
             if _ends_step(here, upstream):
                 return part(upstream, way)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -21,24 +20,19 @@ from headrace.language.sql.statements import (
     query_at,
     span_at,
 )
-from headrace.language.sql.terms import Terms, unused
+from headrace.language.sql.terms import Terms
 from headrace.language.sql.tokens import Piece, Script
 from headrace.language.sql.topics import declare_topic
 from headrace.operators.dedup.declare import Deduplicated
 from headrace.operators.stream_join.declare import Join
 from headrace.operators.window.declare import Aggregation
 from headrace.pipeline.app import App
+from headrace.pipeline.row_steps import Filter, Project
 from headrace.pipeline.stream import Stream
 from headrace.pipeline.where import Where, declared_at
 
 _KINDS = ("APPLICATION", "TOPIC", "TABLE", "STREAM", "VIEW")
-_ADVICE = {
-    "lateness": f"Make it a view: {FORMS['VIEW']}",
-    **{
-        name: f"Write CREATE STREAM name WITH ({name} = '1 minute') AS SELECT ..."
-        for name in ("delay", "ttl", "wait")
-    },
-}
+_SPANS = ("delay", "grace", "ttl", "wait")
 _INSTEAD = {
     "SELECT": f"Give the query a name: {FORMS['VIEW']}",
     "WITH": f"Give the query a name: {FORMS['VIEW']}",
@@ -107,8 +101,7 @@ class _Reading:
                 if kind in ("TOPIC", "TABLE"):
                     made = declare_topic(self.app, statement, name, at, self.watermarks)
                 else:
-                    make = self._stream if kind == "STREAM" else self._view
-                    made = make(statement, name, at)
+                    made = self._query(statement, name, at, kind)
                 self.streams[name] = made
             return None
         statement.refuse(
@@ -119,40 +112,40 @@ class _Reading:
             ),
         )
 
-    def _stream(self, statement: Piece, name: str, at: int) -> Stream:
-        said, at = properties(statement, at, "STREAM", ("delay", "ttl", "wait"))
-        terms = Terms(_spans(said), "updates", _ADVICE, self.watermarks)
-        made = stream_of(query_at(statement, at, "STREAM"), Scope(self.streams, terms))
-        _check_used(made, said)
-        return made
-
-    def _view(self, statement: Piece, name: str, at: int) -> Stream:
-        known = ("delay", "grace", "emit", "key")
-        said, at = properties(statement, at, "VIEW", known)
-        query = query_at(statement, at, "VIEW")
+    def _query(self, statement: Piece, name: str, at: int, kind: str) -> Stream:
+        """The stream of CREATE STREAM or CREATE VIEW. A view is kept, too."""
+        is_view = kind == "VIEW"
+        known = (*_SPANS, "emit", "key") if is_view else (*_SPANS, "emit")
+        said, at = properties(statement, at, kind, known)
+        query = query_at(statement, at, kind)
         emit = said.get("emit")
         if emit is not None and emit.text not in ("updates", "final"):
             emit.piece.refuse(f"emit cannot be {emit.text!r}", "Use updates or final")
-        advice = dict.fromkeys(_ADVICE, f"Write {FORMS['VIEW']}")
         terms = Terms(
-            _spans(said),
+            {one: span_at(said[one]) for one in _SPANS if one in said},
             "final" if emit and emit.text == "final" else "updates",
-            advice,
+            _advice(kind),
             self.watermarks,
-            f"View {name!r}",
-            statement.part(2),
+            f"View {name!r}" if is_view else "The query",
+            statement.part(2) if is_view else None,
         )
         made = stream_of(query, Scope(self.streams, terms))
-        if made.view_key is None:
+        if is_view:
+            self._keep(name, made, query, said.get("key"))
+        for one in terms.unused:
+            said[one].piece.refuse(f"The query does not use {one!r}", "Leave it out")
+        return made
+
+    def _keep(self, name: str, made: Stream, query: Piece, said: Value | None) -> None:
+        """Declare the view of a stream."""
+        key = _key_of(made) if said is None else [part.strip() for part in said.text.split(",")]
+        if key is None:
             query.refuse(
                 f"View {name!r} has no GROUP BY, so its rows have no unique key",
+                "WITH (key = 'column') keeps the latest row of each key; "
                 f"{FORMS['STREAM']} makes a stream of rows, and PUBLISH writes it to a topic",
             )
-        _check_used(made, said)
-        key = said.get("key")
-        chosen = None if key is None else [part.strip() for part in key.text.split(",")]
-        self.app.view(name, made, key=chosen)
-        return made
+        self.app.view(name, made, key=key)
 
     def _publish(self, statement: Piece) -> None:
         late = statement.is_word(1, "LATE") and statement.is_word(2, "OF")
@@ -171,6 +164,8 @@ class _Reading:
                 f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(self.streams)}",
             )
         if late:
+            while isinstance(stream, Filter | Project):
+                stream = stream.input
             stream = stream.computed
             if not isinstance(stream, Aggregation | Join | Deduplicated):
                 statement.part(start).refuse(
@@ -181,11 +176,19 @@ class _Reading:
             self.app.publish(to, stream)
 
 
-def _spans(said: Mapping[str, Value]) -> dict[str, timedelta]:
-    return {name: span_at(said[name]) for name in ("delay", "grace", "ttl", "wait") if name in said}
+def _advice(kind: str) -> dict[str, str]:
+    """The place for each span that a query lacks."""
+    form = f"Write CREATE {kind} name WITH ({{}}) AS SELECT ..."
+    given = {name: form.format(f"{name} = '1 minute'") for name in _SPANS}
+    return {**given, "lateness": form.format("delay = '10 seconds', grace = '1 minute'")}
 
 
-def _check_used(made: Stream, said: Mapping[str, Value]) -> None:
-    """Refuse a span that the query has no use for."""
-    for name in unused(made, said):
-        said[name].piece.refuse(f"The query does not use {name!r}", "Leave it out")
+def _key_of(stream: Stream) -> list[str] | None:
+    """The key of a stream: its own, or that of the results whose columns it selects."""
+    if isinstance(stream, Filter):
+        return _key_of(stream.input)
+    if not isinstance(stream, Project):
+        return list(stream.view_key) if stream.view_key is not None else None
+    named = {made.strip("`"): name for name, made in stream.expressions if isinstance(made, str)}
+    own = _key_of(stream.input)
+    return [named[name] for name in own] if own and named.keys() >= {*own} else None

@@ -13,7 +13,13 @@ from headrace.language.sql.aggregates import aggregate_of
 from headrace.language.sql.clauses import Item, Select
 from headrace.language.sql.terms import Terms
 from headrace.language.sql.tokens import Piece
-from headrace.language.sql.windows import WINDOW_COLUMNS, TableWindow, is_window, window_of
+from headrace.language.sql.windows import (
+    WINDOW_COLUMNS,
+    WINDOW_TIME,
+    TableWindow,
+    is_window,
+    window_of,
+)
 from headrace.operators.window.aggregates import Aggregate
 from headrace.operators.window.declare import Aggregation, aggregate
 from headrace.operators.window.grouping_sets import (
@@ -35,9 +41,7 @@ _AUXILIARY = re.compile(r"(TUMBLE|HOP|SESSION)_(START|END|ROWTIME|PROCTIME)", re
 _IN_FROM = "GROUP BY window_start, window_end"
 
 
-def aggregated(
-    select: Select, stream: Stream, table: TableWindow | None, terms: Terms
-) -> Aggregation:
+def aggregated(select: Select, stream: Stream, table: TableWindow | None, terms: Terms) -> Stream:
     """The aggregation of a stream that a SELECT with GROUP BY describes."""
     of_window = [item for item in select.items if _is_of_window(item)]
     last = select.group[-1]
@@ -68,7 +72,7 @@ def aggregated(
     if not named:
         select.whole.refuse("An aggregation needs an aggregate", "Select COUNT(*) AS hits?")
     with declared_at(select.whole.where):
-        return aggregate(
+        results = aggregate(
             _with_keys(stream, made, select.whole.where) if made else stream,
             by=[one.of_python for one in by],
             window=window,
@@ -76,6 +80,32 @@ def aggregated(
             emit=terms.emit,
             **named,
         )
+    return _renamed(results, select) if any(map(_is_renamed, of_window)) else results
+
+
+def _is_renamed(item: Item) -> bool:
+    """True if an item is not a column that the results of a window have under that name."""
+    column = (item.piece.name or "").lower()
+    return column == WINDOW_TIME or (item.name or "").lower() != column
+
+
+def _renamed(results: Aggregation, select: Select) -> Stream:
+    """Results under the names of SELECT. What it lacks of their key comes last."""
+    aggregates = (name for name, _ in results.aggregates)
+    columns: list[tuple[str, str]] = []
+    for item in select.items:
+        column = item.piece.name
+        if item.name not in results.by and _is_of_window(item):
+            assert item.name is not None
+            assert column is not None
+            made = results.time if column.lower() == WINDOW_TIME else column.lower()
+            columns.append((item.name, f"`{made}`" if made == item.name else made))
+        else:
+            name = item.name if item.name in results.by else next(aggregates)
+            columns.append((name, f"`{name}`"))
+    there = {made.strip("`") for _, made in columns}
+    columns += [(name, f"`{name}`") for name in results.view_key if name not in there]
+    return project(results, columns, select.whole.where)
 
 
 def _window(select: Select, stream: Stream, table: TableWindow | None) -> tuple[Piece, AnyWindow]:
@@ -155,13 +185,6 @@ def _check_sessions(table: TableWindow, by: Sequence[_By]) -> None:
 
 def _is_of_window(item: Item) -> bool:
     """True if an item is a column of the window, which results have anyway."""
-    name = (item.piece.name or "").lower()
-    if name == "window_time":
-        item.piece.refuse(
-            "Results have no window_time",
-            f"Leave it out; {_WINDOW}. To aggregate results again, publish them to a topic, and "
-            f"read the topic: its event time is {WINDOW_START}",
-        )
     if item.piece.is_word(0, "GROUPING", GROUPING_ID.upper()) and item.call is not None:
         item.piece.refuse(
             f"{item.piece.text} is a column of the result", f"Write {GROUPING_ID}, without brackets"
@@ -172,11 +195,7 @@ def _is_of_window(item: Item) -> bool:
             f"{item.piece.text} is a column of the result",
             f"Write {WINDOW_END if end else WINDOW_START}",
         )
-    if name not in WINDOW_COLUMNS:
-        return False
-    if item.alias is not None and item.alias.lower() != name:
-        item.piece.refuse(f"Results name it {name}", f"Leave out AS {item.alias}")
-    return True
+    return (item.piece.name or "").lower() in WINDOW_COLUMNS
 
 
 def _with_keys(stream: Stream, made: Mapping[str, str], where: Where) -> Stream:
@@ -196,11 +215,7 @@ def _key(piece: Piece, select: Select, stream: Stream) -> tuple[str, Item]:
                 f"{piece.text!r} is in GROUP BY and has no name",
                 f"Select it under one: SELECT {piece.text} AS name",
             )
-        piece.check_columns(stream.columns)
-        piece.refuse(
-            f"{piece.name!r} is in GROUP BY and not selected",
-            "Results are kept by their key, so select all of it",
-        )
+        item = Item(piece, piece.tree(), None)  # results have their key, selected or not
     item.piece.check_columns(stream.columns)
     assert item.name is not None
     if item.made.find(exp.AggFunc):

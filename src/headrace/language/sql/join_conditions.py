@@ -71,7 +71,7 @@ def read_condition(
             part.check_columns([name for side in sides for name in side.columns])
             part.refuse(
                 f"{part.text!r} cannot be a condition of this join",
-                f"Write {BOUND}; filter a stream before it is joined, or publish the result",
+                f"Write {BOUND}; filter a stream before it is joined, or in a query around it",
             )
 
 

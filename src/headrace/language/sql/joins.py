@@ -1,6 +1,7 @@
 """JOIN: two streams within a time bound, a stream with a table, or tables with each other.
 
-Nothing reads the result of a join, so columns are chosen and rows filtered before it.
+Columns are chosen and rows filtered before the join, which saves a step after it. A query around
+the join does the rest.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ _KEPT = {"inner": {0, 1}, "left": {0}, "right": {1}, "full": set[int](), "anti":
 _NULLABLE = {"inner": (), "left": (1,), "right": (0,), "full": (0, 1), "anti": ()}
 """The sides that are null where no row matches."""
 _AS_OF = "JOIN table FOR SYSTEM_TIME AS OF stream.event_time ON ..."
+_AROUND = "in a query around the join: SELECT ... FROM (SELECT ... JOIN ...)"
 _NOW = ("PROCTIME()", "NOW()", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP()")
 
 
@@ -65,7 +67,7 @@ def joined(query: Piece, first: Relation, joins: list[JoinClause], terms: Terms)
         read_condition(condition, select.resolved, select.where, sides, relations, _KEPT[how])
     if select.group or any(item.made.find(exp.AggFunc) for item in select.items):
         at = select.group[0] if select.group else select.items[0].piece
-        at.refuse("The result of a join cannot be aggregated", "Publish it, and read the topic")
+        at.refuse("A join and an aggregation are two steps", f"Aggregate {_AROUND}")
     if not condition.on:
         clause.at.refuse("The join has no columns that are equal", f"Write {BOUND}")
     streams = [_filtered(one, condition.filters[n]) for n, one in enumerate(relations)]
@@ -116,7 +118,7 @@ def _many(query: Piece, relations: Sequence[Relation], joins: Sequence[JoinClaus
     tables = [one.stream for one in relations]
     if not all(isinstance(one, Table) for one in tables):
         joins[1].at.refuse(
-            "The result of a join cannot be joined", "Publish it to a topic, and join that"
+            "Two joins are two steps", "Join the first two in brackets: FROM (SELECT ... JOIN ...)"
         )
     kinds = {_HOW.get(one.words) for one in joins}
     sides: list[Side] = [relations[0].side]
@@ -188,7 +190,7 @@ def _bounds(condition: Condition, clause: JoinClause) -> tuple[timedelta, timede
     if low > timedelta(0) or high < timedelta(0):
         clause.at.refuse(
             "The bounds of a join have to include rows of the same moment",
-            f"Write {BOUND}, and filter the published result",
+            f"Write {BOUND}, and filter {_AROUND}",
         )
     return -low, high
 
@@ -243,7 +245,7 @@ class _Columns:
             if made.strip("`") != item.piece.name and number in _NULLABLE[how]:
                 item.piece.refuse(
                     f"{item.piece.text!r} would be null where no row matches",
-                    "Select the columns, and compute it when you read the result",
+                    f"Select the columns, and compute it {_AROUND}",
                 )
             if number == 0:
                 plain = made.strip("`").lower()
@@ -270,7 +272,7 @@ def _side_of(item: Item, select: Select, streams: Sequence[Stream]) -> tuple[int
     if len(reads) > 1:
         item.piece.refuse(
             f"{item.piece.text!r} needs columns of both streams",
-            "Select the columns, and compute it when you read the result",
+            f"Select the columns, and compute it {_AROUND}",
         )
     if item.name is None:
         item.piece.refuse(f"{item.piece.text!r} needs a name", f"Write {item.piece.text} AS name")

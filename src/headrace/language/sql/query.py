@@ -9,10 +9,10 @@ from sqlglot import TokenType, exp
 from headrace.language.sql.clauses import Item, Select, around_from, cut, refuse_nested
 from headrace.language.sql.grouping import aggregated
 from headrace.language.sql.joins import joined
-from headrace.language.sql.ranking import Ranked, chosen, ranked
-from headrace.language.sql.relations import Scope, read_from, refuse_results
+from headrace.language.sql.ranking import Ranked, chosen, ranked, ranks_results
+from headrace.language.sql.relations import Scope, check_readable, read_from
 from headrace.language.sql.tokens import Piece
-from headrace.operators.window.declare import Aggregation
+from headrace.language.sql.windows import WINDOW_TIME, window_time
 from headrace.pipeline.row_steps import explode, filter, merge, project
 from headrace.pipeline.stream import Stream
 from headrace.pipeline.tables import Table
@@ -89,9 +89,9 @@ def _union(query: Piece, parts: list[Piece], scope: Scope) -> Stream:
 
 
 def _part(query: Piece, scope: Scope) -> Stream:
-    """A part of a UNION, which cannot have results."""
+    """A part of a UNION."""
     made = _query(query, scope)
-    refuse_results(made, query, "")
+    check_readable(made, query)
     return made
 
 
@@ -99,16 +99,16 @@ def _select(query: Piece, scope: Scope) -> Stream:
     first, joins = read_from(around_from(query)[1], scope, _query)
     if joins:
         for relation in (first, *(join.right for join in joins)):
-            refuse_results(relation.stream, relation.piece, relation.alias)
+            check_readable(relation.stream, relation.piece)
         return joined(query, first, joins, scope.terms)
     select = cut(query, [first.side])
     stream = first.stream
     if isinstance(stream, Ranked):
         return chosen(select, stream, scope.terms, _projected)
     orders = [item for item in select.items if item.over is not None]
-    if orders and isinstance(stream, Aggregation):
+    if orders and ranks_results(orders[0], stream):
         return ranked(select, orders[0], stream, stream)
-    refuse_results(stream, first.piece, first.alias)
+    check_readable(stream, first.piece)
     if isinstance(stream, Table):
         first.piece.refuse(
             f"{first.piece.text!r} is a table, which changes with every row of its topic",
@@ -161,14 +161,15 @@ def _projected(select: Select, stream: Stream) -> Stream:
         stream = _exploded(stream, call[1][0], item.alias)
     where = select.whole.where
     if not stars:
-        return project(stream, [_column(item) for item in select.items], where)
+        return project(stream, [_column(item, stream) for item in select.items], where)
     if select.items[0] is not stars[0] or len(stars) > 1:
         stars[-1].piece.refuse("* has to be the first item of SELECT", "Move it to the front")
     for item in others:
         if item.name in before:
             item.piece.refuse(f"{item.name!r} is in * already", "Name all columns that you want")
     kept = [(name, f"`{name}`") for name in before]
-    return project(stream, [*kept, *map(_column, select.items[1:])], where) if others else stream
+    made = [_column(item, stream) for item in select.items[1:]]
+    return project(stream, [*kept, *made], where) if others else stream
 
 
 def _check_item(item: Item, stream: Stream) -> None:
@@ -176,12 +177,21 @@ def _check_item(item: Item, stream: Stream) -> None:
         item.piece.refuse(f"{item.piece.text!r} cannot be selected", "Use *, or name the columns")
     if item.name is None:
         item.piece.refuse(f"{item.piece.text!r} needs a name", f"Write {item.piece.text} AS name")
-    item.piece.check_columns(stream.columns)
+    if _window_time(item, stream) is None:
+        item.piece.check_columns(stream.columns)
 
 
-def _column(item: Item) -> tuple[str, str]:
+def _window_time(item: Item, stream: Stream) -> str | None:
+    """The event time of a window, if an item is just that."""
+    return window_time(stream) if (item.piece.name or "").lower() == WINDOW_TIME else None
+
+
+def _column(item: Item, stream: Stream) -> tuple[str, str]:
     """The name and the expression of a column, as in `select` and `derive`."""
     assert item.name is not None
+    time = _window_time(item, stream)
+    if time is not None:
+        return item.name, time
     kept = item.alias is None or isinstance(item.made, exp.Explode)
     return item.name, f"`{item.name}`" if kept else item.piece.text
 

@@ -34,6 +34,7 @@ class Ranked(Stream):
     by: tuple[str, ...]
     order: str
     descending: bool
+    by_time: bool
     over: Piece = field(compare=False)
     is_result = True
 
@@ -45,6 +46,12 @@ class Ranked(Stream):
         )
 
 
+def ranks_results(item: Item, stream: Stream) -> bool:
+    """True if ROW_NUMBER() ranks the results of a window, instead of ordering rows by time."""
+    assert item.over is not None
+    return isinstance(stream, Aggregation) and not _is_time(_ordered(item.over)[1], stream)
+
+
 def ranked(select: Select, item: Item, stream: Stream, rows: Stream) -> Ranked:
     """Numbered rows, ordered as the columns of a stream say."""
     over = item.over
@@ -54,21 +61,26 @@ def ranked(select: Select, item: Item, stream: Stream, rows: Stream) -> Ranked:
     for piece in by:
         piece.check_columns(stream.columns)
     names = tuple(piece.name or piece.text for piece in by)
-    if isinstance(stream, Aggregation):
+    by_time = _is_time(order, stream)
+    if isinstance(stream, Aggregation) and not by_time:
         if select.where is not None:
             select.where.refuse(
                 "Results cannot be filtered before they are ranked",
                 "Filter the rows that are aggregated, or read the view",
             )
         _check_all(select.items, item, stream.columns, ())
-    elif order.text.upper() != "PROCTIME()" and order.name not in event_times(stream):
+    elif not by_time:
         order.refuse(
             f"Rows are numbered by the event time, and {order.text!r} is not it",
             f"Write {_FORM}. To rank by a value, aggregate first: GROUP BY a window",
         )
     columns = (*rows.columns, item.alias)
     where = over.where
-    return Ranked(columns, where, rows, item.alias, names, order.text, descending, over)
+    return Ranked(columns, where, rows, item.alias, names, order.text, descending, by_time, over)
+
+
+def _is_time(order: Piece, stream: Stream) -> bool:
+    return order.text.upper() == "PROCTIME()" or order.name in event_times(stream)
 
 
 def chosen(
@@ -87,10 +99,10 @@ def chosen(
         if n is None:
             piece.refuse(
                 f"{piece.text!r} would filter rows after they are ranked",
-                "Filter the rows in the subquery, or publish the result and filter that",
+                "Filter the rows in the subquery, or the ranking in a query around it",
             )
     with declared_at(select.whole.where):
-        if isinstance(numbered.input, Aggregation):
+        if isinstance(numbered.input, Aggregation) and not numbered.by_time:
             return _top(select, numbered, numbered.input, numbers[0])
         return _deduplicated(select, numbered, numbers[0], terms, projected)
 
@@ -192,13 +204,14 @@ def _check_all(
     for item in rest:
         if item.alias is not None or item.piece.name not in (*columns, *more):
             item.piece.refuse(
-                f"{item.piece.text!r} cannot be selected from a ranking", "Write SELECT *"
+                f"{item.piece.text!r} cannot be selected from a ranking",
+                "Write SELECT *, and choose columns in a query around it",
             )
     missing = {*columns} - _WINDOW - {item.piece.name for item in rest}
     if missing and rest:
         rest[0].piece.refuse(
             f"A ranking has all columns of its results, and {min(missing)!r} is not selected",
-            "Write SELECT *",
+            "Write SELECT *, and choose columns in a query around it",
         )
 
 

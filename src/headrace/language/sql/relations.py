@@ -13,9 +13,16 @@ from headrace.language.sql.names import Side
 from headrace.language.sql.ranking import Ranked
 from headrace.language.sql.terms import Terms
 from headrace.language.sql.tokens import Piece
-from headrace.language.sql.windows import WINDOW_COLUMNS, TableWindow, is_window, table_window
-from headrace.pipeline.chains import read_directly
-from headrace.pipeline.stream import Source, Stream
+from headrace.language.sql.windows import (
+    WINDOW_COLUMNS,
+    WINDOW_TIME,
+    TableWindow,
+    is_window,
+    table_window,
+    window_time,
+)
+from headrace.pipeline import chains
+from headrace.pipeline.stream import Stream
 
 _OF_JOIN = ("INNER", "LEFT", "RIGHT", "FULL", "OUTER", "ANTI", "SEMI", "CROSS", "NATURAL")
 _AS_OF = ("FOR", "SYSTEM_TIME", "AS", "OF")
@@ -55,8 +62,9 @@ class Relation:
 
     @property
     def side(self) -> Side:
-        """Its columns, and those of the window over it."""
-        more = () if self.window is None else WINDOW_COLUMNS
+        """Its columns, and those of the window over it or before it."""
+        before = () if window_time(self.stream) is None else (WINDOW_TIME,)
+        more = before if self.window is None else WINDOW_COLUMNS
         return Side(self.names, (*self.stream.columns, *more))
 
 
@@ -151,27 +159,15 @@ def _data(piece: Piece, scope: Scope, read: Read) -> Stream:
     plain = piece.part(1) if piece.is_word(0, "TABLE") else piece
     inside = plain.brackets(0)
     stream = scope.stream(plain) if inside is None else read(inside, scope)
-    refuse_results(stream, plain, plain.text)
+    check_readable(stream, plain)
     return stream
 
 
-def refuse_results(stream: Stream, piece: Piece, name: str) -> None:
-    """Refuse to read results, which only Python can chain."""
+def check_readable(stream: Stream, piece: Piece) -> None:
+    """Refuse rows that no step can read: numbers alone, and results that are never final."""
     if isinstance(stream, Ranked):
         stream.refuse_alone()
-    if all(isinstance(part, Source) for part in read_directly(stream)):
-        return
-    inside = piece.brackets(0)
-    if name and inside is None:
-        piece.refuse(
-            f"{name!r} has results, and SQL cannot chain steps yet",
-            "Publish it to a topic, and read the topic, or declare the chain in Python",
-        )
-    (inside or piece).refuse(
-        "Only the outermost query can aggregate, join or rank",
-        "Do it around the others; to read results, publish them to a topic, and read the topic, or "
-        "declare the chain in Python",
-    )
+    chains.check_readable(stream, (piece.brackets(0) or piece).where)
 
 
 def _find_as_of(rest: Piece) -> int:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import NoReturn
 
 from headrace.language.sql.tokens import Piece
 from headrace.operators.dedup.declare import Deduplicated
-from headrace.operators.stream_join.declare import Join
 from headrace.operators.table_lookup.declare import Enriched
-from headrace.operators.window.declare import Aggregation, Emit
-from headrace.pipeline.stream import Stream, contains, sources
+from headrace.operators.window.declare import Emit
+from headrace.pipeline.chains import read_directly
+from headrace.pipeline.stream import Source, Stream, sources
 from headrace.pipeline.time import Lateness
 
 _ONLY_YOU_KNOW = {
@@ -21,12 +20,6 @@ _ONLY_YOU_KNOW = {
     "ttl": "how long after each other duplicates arrive",
     "wait": "how far the table lags behind the stream",
 }
-_USED: dict[str, tuple[type[Stream], ...]] = {
-    "delay": (Aggregation, Deduplicated, Join),
-    "grace": (Aggregation,),
-    "ttl": (Deduplicated,),
-    "wait": (Enriched,),
-}
 _NOTHING = timedelta(0)
 
 
@@ -34,6 +27,7 @@ _NOTHING = timedelta(0)
 class Terms:
     """The spans of a query, and what it emits. `advice` says where to give what is missing.
 
+    Every step of the query has the same ones, and `used` are those that one has asked for.
     `watermarks` are the delays that topics declare. They count where the query gives none.
     `subject` is what lacks a span, at `place`; by default the query, where it needs the span.
     """
@@ -44,43 +38,55 @@ class Terms:
     watermarks: Mapping[str, timedelta] = field(default_factory=dict)
     subject: str = "The query"
     place: Piece | None = None
+    used: set[str] = field(default_factory=set)
 
     def lateness(self, piece: Piece, stream: Stream) -> Lateness:
         """The lateness of a window. A declared watermark has no grace, as in Flink."""
         declared = self._declared(stream)
-        found = []
-        for need, default in (
-            ("delay", declared),
-            ("grace", None if declared is None else _NOTHING),
-        ):
-            span = self.spans.get(need, default)
-            if span is None:
-                self._missing(piece, need, "lateness")
-            found.append(span)
-        return Lateness(*found)
+        grace = None if declared is None else _NOTHING
+        return Lateness(
+            self._span("delay", declared, piece, "lateness"),
+            self._span("grace", grace, piece, "lateness"),
+        )
 
     def delay(self, piece: Piece, *streams: Stream) -> timedelta:
         """The delay of the watermark behind the slowest stream."""
-        span = self.spans.get("delay", self._declared(*streams))
-        return span if span is not None else self._missing(piece, "delay", "delay")
+        return self._span("delay", self._declared(*streams), piece, "delay")
 
     def span(self, need: str, piece: Piece) -> timedelta:
-        span = self.spans.get(need)
-        return span if span is not None else self._missing(piece, need, need)
+        return self._span(need, None, piece, need)
+
+    @property
+    def unused(self) -> list[str]:
+        """The given spans that no step of the query has asked for."""
+        return [name for name in self.spans if name not in self.used]
+
+    def _span(self, need: str, default: timedelta | None, piece: Piece, kind: str) -> timedelta:
+        self.used.add(need)
+        span = self.spans.get(need, default)
+        if span is None:
+            (self.place or piece).refuse(
+                f"{self.subject} does not say its {need}: only you know {_ONLY_YOU_KNOW[need]}",
+                self.advice[kind],
+            )
+        return span
 
     def _declared(self, *streams: Stream) -> timedelta | None:
-        """The longest delay of the topics, if all of them declare one."""
-        found = [self.watermarks.get(s.topic.name) for one in streams for s in sources(one)]
+        """The longest delay that streams need, if all of their topics declare a watermark."""
+        topics = {source.topic.name for one in streams for source in sources(one)}
+        if not topics <= self.watermarks.keys():
+            return None
+        found = [self._disorder(part) for one in streams for part in read_directly(one)]
         delays = [delay for delay in found if delay is not None]
-        return max(delays) if delays and len(delays) == len(found) else None
+        return max(delays) if len(delays) == len(found) else None
 
-    def _missing(self, piece: Piece, need: str, kind: str) -> NoReturn:
-        (self.place or piece).refuse(
-            f"{self.subject} does not say its {need}: only you know {_ONLY_YOU_KNOW[need]}",
-            self.advice[kind],
-        )
-
-
-def unused(made: Stream, spans: Iterable[str]) -> list[str]:
-    """The spans that a stream has no use for."""
-    return [name for name in spans if name in _USED and not contains(made, *_USED[name])]
+    def _disorder(self, part: Stream) -> timedelta | None:
+        """The delay of a topic, or of results: windows and joins pass rows on in order."""
+        match part:
+            case Source():
+                return self.watermarks[part.topic.name]
+            case Enriched() if (delay := self._declared(part.input)) is not None:
+                return delay + part.wait
+            case Deduplicated(keep="first"):
+                return self._declared(part.input)
+        return None if part.holds_back is None else _NOTHING

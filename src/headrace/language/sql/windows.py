@@ -37,7 +37,9 @@ _ARGUMENTS = {
     "RUNNING": ("EXPIRY",),
 }
 """The intervals of a window function in FROM, in order. Only OFFSET may be left out."""
-WINDOW_COLUMNS = (WINDOW_START, WINDOW_END, "window_time")
+WINDOW_TIME = "window_time"
+"""The event time of the results of a window: its last moment."""
+WINDOW_COLUMNS = (WINDOW_START, WINDOW_END, WINDOW_TIME)
 """The columns that a window function in FROM adds."""
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 
@@ -196,19 +198,20 @@ def _check_event_time(moment: Piece, stream: Stream) -> None:
         return
     if not names:
         moment.refuse(
-            "The event time of the topic is not among the selected columns",
-            "Select it as it is, along with the others",
+            "The event time of the rows is not among the selected columns",
+            f"Select it as it is, along with the others. Of a window it is {WINDOW_TIME}",
         )
     moment.refuse(
-        f"A window needs the event time of the topic, and {moment.text!r} is not it",
+        f"A window needs the event time of the rows, and {moment.text!r} is not it",
         f"Write {' or '.join(sorted(names))}",
     )
 
 
 def event_times(stream: Stream) -> set[str]:
-    """The columns of a stream that are the unchanged event time of its topic.
+    """The columns of a stream that are the unchanged event time of its rows.
 
-    Of a topic it may be an expression, which a query then repeats.
+    Of a topic it may be an expression, which a query then repeats. Of a window it is `window_time`,
+    which need not be a column.
     """
     match stream:
         case Source(topic=topic):
@@ -218,13 +221,23 @@ def event_times(stream: Stream) -> set[str]:
         case Explode():
             return event_times(stream.input) - {stream.into}
         case Project():
-            before = {name.lower() for name in event_times(stream.input)}
-            return {
+            names, time = event_times(stream.input), stream.input.time
+            before = {name.lower() for name in (*names, time) if name is not None}
+            kept = {WINDOW_TIME} & names if stream.time == time else set()
+            return kept | {
                 name
                 for name, made in stream.expressions
                 if isinstance(made, str) and made.strip("` ").lower() in before
             }
         case Merge():
             return set.intersection(*(event_times(part) for part in stream.inputs))
+        case _ if stream.has_panes:
+            return {WINDOW_TIME, stream.time or ""} & {WINDOW_TIME, *stream.columns}
         case _:
-            return set()
+            return {stream.time} if stream.time is not None else set()
+
+
+def window_time(stream: Stream) -> str | None:
+    """The expression of `window_time`, if a query can name it and it is not a column."""
+    named = WINDOW_TIME in event_times(stream) and WINDOW_TIME not in stream.columns
+    return stream.time if named else None
