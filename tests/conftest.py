@@ -84,6 +84,8 @@ def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    if report.failed and (spark := sys.modules.get("tests.spark")) is not None:
+        spark.reconnect()
     if report.failed and "property" in item.path.parts:
         report.sections.append(("seed", f"HYPOTHESIS_SEED={SEED} tries the same examples again"))
     return report

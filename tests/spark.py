@@ -37,6 +37,15 @@ def _session() -> SparkSession:
         )
 
 
+def reconnect() -> None:
+    """Drop this thread's connection to Java: a timeout may have left an answer unread on it."""
+    if _session.cache_info().currsize:
+        gateway = _session().sparkContext._gateway
+        assert gateway is not None
+        if (connection := gateway._gateway_client.get_thread_connection()) is not None:
+            connection.close()
+
+
 def generate_code(wanted: bool) -> None:
     """Turn generated code on or off for pipelines that start from now on."""
     global _generated

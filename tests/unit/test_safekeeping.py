@@ -142,11 +142,11 @@ def test_what_is_written_after_that_moment_is_not_copied(tmp_path: Path) -> None
 def test_a_backup_waits_for_whoever_writes(
     url: str, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copying, "_PATIENCE", 10)
     views(tmp_path / "log")
     writer = apsw.Connection(str(tmp_path / "log" / database))
     writer.execute("BEGIN IMMEDIATE")
-    with pytest.raises(LogBusy):
+    with monkeypatch.context() as hasty, pytest.raises(LogBusy):
+        hasty.setattr(copying, "_PATIENCE", 0.2)
         backup(url, tmp_path / "backup", quietly)
     writer.execute("ROLLBACK")
     writer.close()

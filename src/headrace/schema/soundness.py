@@ -24,14 +24,27 @@ def first_unsound(data: pa.RecordBatch | pa.Table) -> tuple[str, str] | None:
 
 
 def _check(column: pa.Array) -> None:
-    if not pa.types.is_string(column.type):
+    if pa.types.is_binary(column.type):
+        _check_bytes(column)
+    elif pa.types.is_string(column.type):
+        # Arrow checks strings one by one, ten times slower than a check of all their bytes at once.
+        texts = column.view(pa.binary())
+        _check_bytes(texts)
+        if not _is_ascii(texts):
+            column.validate(full=True)
+    else:
         column.validate(full=True)
-        return
-    # Arrow checks strings one by one, ten times slower than a check of all their bytes at once.
-    texts = column.view(pa.binary())
-    texts.validate(full=True)
-    if not _is_ascii(texts):
-        column.validate(full=True)
+
+
+def _check_bytes(column: pa.Array) -> None:
+    """Check a column of bytes. NumPy compares offsets three times faster than Arrow."""
+    column.validate()  # the sizes of its buffers, and the first and the last offset
+    validity, ends, _ = column.buffers()
+    if validity is None and ends is not None and not column.null_count:
+        offsets = np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1]
+        if (offsets[:-1] <= offsets[1:]).all():
+            return
+    column.validate(full=True)
 
 
 def _is_ascii(texts: pa.Array) -> bool:
