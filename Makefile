@@ -36,7 +36,7 @@ demo: $(STAMP) ## Run the demo; ARGS="--once" and the like go to it
 
 .PHONY: test
 test: $(WARM) ## Run the tests, all but the slow ones
-	@$(BIN)/pytest -n 3 --dist worksteal $(ARGS)
+	@$(BIN)/pytest -n 5 --dist load $(ARGS)
 
 $(WARM): $(STAMP)
 	@$(BIN)/python -m headrace.application.warm
@@ -44,7 +44,7 @@ $(WARM): $(STAMP)
 
 .PHONY: test-slow
 test-slow: $(WARM) ## Run the slow tests: crashes by the hundred, big logs, half an hour of everything
-	@$(BIN)/pytest -m slow -s --timeout=1800 $(ARGS)
+	@$(BIN)/pytest -m slow -n 2 --dist load -rP --timeout=1800 $(ARGS)
 
 .PHONY: test-mutations
 test-mutations: $(STAMP) ## Break the source in many small ways; ARGS="-k recovery" for some of them

@@ -94,10 +94,11 @@ def pytest_runtest_makereport(
 @pytest.fixture(autouse=True)
 def _forget_pipelines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Unload pipelines after each test: many are called shop.py."""
+    before = set(sys.modules)
     yield
     folder = f"{tmp_path_factory.getbasetemp()}/"
-    for name, module in list(sys.modules.items()):
-        if (getattr(module, "__file__", None) or "").startswith(folder):
+    for name in sys.modules.keys() - before:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(folder):
             del sys.modules[name]
 
 

@@ -18,6 +18,8 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.application.backlog import backlog
+from headrace.cli import run
 from headrace.errors import ChangedPipeline, ForeignCheckpoint, PipelineError
 from headrace.log import Log
 from headrace.operators.registry import operator_of
@@ -151,6 +153,29 @@ def test_before_the_first_run_everything_is_new_and_nothing_is_made(tmp_path: Pa
     assert report.first
     assert report.news == ()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_rows_to_read_are_counted_without_spark(stored: Stored, tmp_path: Path) -> None:
+    app, url = declare("sales", topics=2), stored.log.url
+    stored.order("orders1")
+    assert backlog(app, url) == 2
+    stored.store(app)
+    assert backlog(app, url) == 0
+    stored.order("orders1")
+    assert (backlog(app, url), backlog(app, url, fresh=True)) == (1, 3)
+    more = declare("sales", "young", topics=2)
+    assert backlog(more, url) == 3, "a new step reads all of them"
+    assert backlog(app, f"file:{tmp_path / 'nowhere'}") == 0
+
+
+def test_a_run_is_brief_by_itself_up_to_a_number_of_rows(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "SHORT_RUN", 2)
+    stored.order()
+    assert run._is_short(declare(), stored.log.url, fresh=False)
+    stored.order()
+    assert not run._is_short(declare(), stored.log.url, fresh=False)
 
 
 def test_each_step_is_told_apart(stored: Stored) -> None:

@@ -22,6 +22,8 @@ app = new_app()
 
 _STYLES = {"new": "cyan", "changed": "bold red", "refused": "bold red", "undeclared": "yellow"}
 _WORDS = {"undeclared": "no longer declared"}
+SHORT_RUN = 200_000
+"""Rows up to which a run until caught up is `--brief`."""
 
 
 @app.command()
@@ -89,6 +91,7 @@ def run(
         found = preflight(declared, url)
         _tell_news(found)
         found.require()
+    brief = brief or (until_caught_up and not master and _is_short(declared, url, fresh=fresh))
     steps, code = run_watched(
         declared,
         url,
@@ -106,6 +109,14 @@ def run(
         show(*summary(declared, steps))
     if code:
         raise typer.Exit(code)
+
+
+def _is_short(declared: App, url: str, *, fresh: bool) -> bool:
+    """True if Java would compile for longer than the rows take."""
+    from headrace.application.backlog import backlog
+
+    rows = backlog(declared, url, fresh=fresh)
+    return rows is not None and rows <= SHORT_RUN
 
 
 def _check(declared: App, url: str, *, json: bool) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,7 +153,7 @@ def spark_session(
         quoted = " ".join(f'"{option}"' for option in java)
         builder = builder.config("spark.driver.extraJavaOptions", quoted)
         try:
-            with _stderr_to(log_file), _forked_python(settings), _ended_with_us():
+            with _stderr_to(log_file), _forked_python(settings), _pandas_loaded(), _ended_with_us():
                 spark = builder.appName("headrace").getOrCreate()
         except PySparkRuntimeError as error:
             raise NoJava(
@@ -244,6 +246,22 @@ def _forked_python(settings: SparkSettings) -> Iterator[None]:
         yield
     finally:
         del os.environ[name]
+
+
+@contextlib.contextmanager
+def _pandas_loaded() -> Iterator[None]:
+    """Import pandas in the block, if it is installed: pyspark does at its first call of Java."""
+
+    def load() -> None:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("pandas")
+
+    loading = threading.Thread(target=load)
+    loading.start()
+    try:
+        yield
+    finally:
+        loading.join()
 
 
 @contextlib.contextmanager
