@@ -13,12 +13,16 @@ from hypothesis import strategies as st
 from headrace.schema.soundness import first_unsound
 
 
-def texts(kind: pa.DataType, offsets: list[int], data: bytes) -> pa.Array:
+def texts(
+    kind: pa.DataType, offsets: list[int], data: bytes, valid: bytes | None = None
+) -> pa.Array:
     """A column whose offsets are overwritten after Arrow validated them."""
     wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
     buffer = np.zeros(len(offsets), np.int64 if wide else np.int32)
     made = pa.Array.from_buffers(
-        kind, len(offsets) - 1, [None, pa.py_buffer(buffer), pa.py_buffer(data)]
+        kind,
+        len(offsets) - 1,
+        [None if valid is None else pa.py_buffer(valid), pa.py_buffer(buffer), pa.py_buffer(data)],
     )
     buffer[:] = offsets
     return made
@@ -47,6 +51,10 @@ UNSOUND: dict[str, tuple[Any, str]] = {
     "half a letter": (texts(pa.string(), [0, 1, 2], "ü".encode()), "UTF8"),
     "large text": (texts(pa.large_string(), [0, 2], b"a\xff"), "UTF8"),
     "offsets backward": (texts(pa.string(), [0, 3, 1], b"abc"), "non-monotonic"),
+    "bytes backward beside a null": (
+        texts(pa.binary(), [0, 3, 1, 3], b"abc", valid=b"\x05"),
+        "non-monotonic",
+    ),
     "a negative offset": (texts(pa.binary(), [0, -2, 3], b"abc"), "offset"),
     "an offset outside": (texts(pa.binary(), [0, 2**30, 3], b"abc"), "offset"),
     "lists backward": (lists([0, 3, 1]), "non-monotonic"),
