@@ -9,15 +9,18 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace.application.show_spark import computed
+from headrace.errors import Unsupported
 from headrace.log.sample import newest
 from headrace.operators.registry import operator_of
 from headrace.oracle.excerpt import excerpt_of
 from headrace.oracle.expressions import BeyondOracle, compile_sql
 from headrace.pipeline.stream import Late, Stream, sources
+from headrace.servers.kafka import ClusterState
 from headrace.testing import ScriptedLog, scripted_log
 from tests.spark import shared
 
@@ -144,3 +147,37 @@ def test_the_oracle_computes_expressions_as_spark_does() -> None:
 def test_the_oracle_refuses_what_spark_would_convert_or_fail_at(text: str) -> None:
     with pytest.raises(BeyondOracle):
         compile_sql(text)({**ROWS[0], "y": math.nan})
+
+
+@pytest.mark.service
+def test_steps_over_topics_of_a_broker_are_shown(broker: ClusterState) -> None:
+    shop = hr.App("shown", log=broker.url)
+    bought = shop.topic("shown.orders", schema="item string, n int, at timestamp", event_time="at")
+    counted = hr.aggregate(
+        bought, by="item", window=hr.tumbling(MINUTE), lateness=lateness, n=hr.sum("n")
+    )
+    with hr.open_log(broker.url) as log:
+        log.ensure_topic(bought.topic)
+        with log.producer() as producer:
+            for number in range(5):
+                at = NOON + timedelta(seconds=30 * number)
+                producer.send("shown.orders", {"item": "pen", "n": number, "at": at})
+    assert [row["n"] for row in hr.show(bought, 2).rows] == [4, 3]
+    assert [row["n"] for row in hr.show(hr.filter(bought, "n > 0"), 2, first=True).rows] == [1, 2]
+    shown = hr.show(counted)
+    assert [(row["window_start"].minute, row["n"]) for row in shown.rows] == [
+        (2, 4),
+        (1, 5),
+        (0, 1),
+    ]
+    assert "all 5 rows" in str(shown)
+
+
+@pytest.mark.service
+def test_a_foreign_topic_that_nobody_has_adopted_is_not_shown(broker: ClusterState) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.servers})
+    admin.create_topics([NewTopic("shown.foreign", 1)])["shown.foreign"].result()
+    shop = hr.App("shown", log=broker.url)
+    foreign = shop.topic("shown.foreign", schema="n int, at timestamp", event_time="at")
+    with pytest.raises(Unsupported, match="was made by another program"):
+        hr.show(foreign)
