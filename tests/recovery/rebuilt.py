@@ -35,7 +35,9 @@ class Shop:
         self, condition: str = RIGHT, **changes: Any
     ) -> tuple[hr.App, Source, hr.Aggregation]:
         app = hr.App(self.name)
-        orders = app.topic("orders", schema="item string, price int, at timestamp", event_time="at")
+        # No step uses the note, and late rows have it.
+        columns = "item string, price int, note string, at timestamp"
+        orders = app.topic("orders", schema=columns, event_time="at")
         sales = hr.aggregate(
             hr.filter(orders, condition),
             **{

@@ -169,9 +169,17 @@ def fingerprint(step: Step) -> str:
     return _digest(definition_of(step))
 
 
-def fingerprints(step: Step) -> tuple[str, str]:
-    """The fingerprints of a step: its own, and that of earlier versions, with unused columns."""
-    return fingerprint(step), _digest(_whole_definition(step))
+def fingerprints(step: Step) -> tuple[str, ...]:
+    """The fingerprints under which the results of a step may be stored: its own comes first.
+
+    Earlier versions stored that of all columns. A rebuild publishes nothing, and a step may have
+    run before its late rows were published, so neither had the columns that only late rows have.
+    """
+    return (
+        fingerprint(step),
+        _digest(_whole_definition(step)),
+        fingerprint(replace(step, late=())),
+    )
 
 
 def _digest(definition: Mapping[str, Any]) -> str:

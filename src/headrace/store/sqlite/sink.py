@@ -193,7 +193,8 @@ class ViewSink(Sink):
 
     def _enter(self) -> None:
         """Load the step's position, or enter it as a new step."""
-        step, (mine, earlier) = self._step, fingerprints(self._step)
+        step, known = self._step, fingerprints(self._step)
+        mine = known[0]
         with self._database.writing() as db:
             found = list(
                 db.execute(
@@ -217,7 +218,7 @@ class ViewSink(Sink):
                 self._enter_view(db)
                 found = [(mine, text, text, None, json.dumps(asdict(Law())))]
         ((theirs, begun_text, reached, frontier, law),) = found
-        if theirs not in (mine, earlier):
+        if theirs not in known:
             raise ChangedPipeline(
                 f"Step {step.name!r} has stored results of another declaration",
                 hint="Give it another name, or recompute everything from the log with --fresh. "
