@@ -39,6 +39,7 @@ test: $(WARM) ## Run the tests, all but the slow ones
 	@$(BIN)/pytest -n 5 --dist load $(ARGS)
 
 $(WARM): $(STAMP)
+	@scripts/services chromium
 	@$(BIN)/python -m headrace.application.warm
 	@touch $@
 

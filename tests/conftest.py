@@ -53,7 +53,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> schedule.ByM
     return schedule.ByModule(config, log)
 
 
-_WITHOUT_SPARK = {"unit", "conformance"}
+_WITHOUT_SPARK = {"unit", "conformance", "studio"}
 """Folders of tests that start no Spark and need no jars."""
 
 

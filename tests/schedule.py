@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-_ORDER = ("soak", "recovery", "upgrade", "integration", "property", "reference", "docs")
+_ORDER = ("soak", "recovery", "upgrade", "integration", "property", "studio", "reference", "docs")
 """Folders of tests that come before the others."""
 
 _MEMBERS = ("/test_groups.py", "/test_delivery.py")

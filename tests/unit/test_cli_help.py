@@ -44,6 +44,7 @@ def test_every_command_of_the_design_is_there() -> None:
         "restore",
         *(f"kafka {verb}" for verb in ("up", "status", "down", "tool")),
         *("produce", "consume", "show", "run", "rebuild", "doctor", "drain", "demo", "bench"),
+        "studio",
     }
 
 

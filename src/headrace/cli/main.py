@@ -29,6 +29,7 @@ COMMANDS = {
     "backup": "Copy a log with its views and checkpoints while applications run.",
     "restore": "Create a log from a backup.",
     "doctor": "Diagnose an application: its state, what it waits for, and what is wrong.",
+    "studio": "Show a log and its pipelines in a browser, and learn streaming from simulations.",
     "kafka": "Start and stop a local Kafka cluster.",
     "demo": "Count page views or flag fraud live, and verify the results.",
     "bench": "Run a benchmark from a source checkout.",

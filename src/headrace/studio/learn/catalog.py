@@ -1,0 +1,16 @@
+"""The simulations there are, in the order in which to take them."""
+
+from __future__ import annotations
+
+from headrace.studio.learn import windows
+from headrace.studio.learn.frame import Frame
+from headrace.studio.learn.simulation import Simulation, simulation_named
+
+SIMULATIONS: tuple[Simulation, ...] = (windows.SIMULATION,)
+
+
+def simulate(name: str, *, step: int, **given: object) -> Frame:
+    """A frame of a simulation. `given` are its settings, its `seed`, and `do`, its actions."""
+    simulation = simulation_named(SIMULATIONS, name)
+    setup = simulation.setup({key: str(value) for key, value in given.items()})
+    return simulation.frame(setup, simulation.at(setup, {"step": str(step)}))

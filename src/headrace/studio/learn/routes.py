@@ -1,0 +1,181 @@
+"""The pages of simulations, and the same frames as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import htpy as h
+from fastapi import APIRouter, Request
+from htpy import Element, Node
+from starlette.responses import HTMLResponse, PlainTextResponse
+
+from headrace.studio.learn.catalog import SIMULATIONS
+from headrace.studio.learn.drawing import drawn
+from headrace.studio.learn.export import as_test
+from headrace.studio.learn.simulation import Choice, Setup, Simulation, Slider, simulation_named
+from headrace.studio.pages import page, section
+
+router = APIRouter()
+
+
+@router.get("/learn", include_in_schema=False)
+def index(request: Request) -> HTMLResponse:
+    """The list of simulations."""
+    cards = [
+        h.a(".card", href=f"/learn/{each.name}")[
+            h.span(".ordinal")[str(place)], h.strong[each.title], h.span[each.idea]
+        ]
+        for place, each in enumerate(SIMULATIONS, 1)
+    ]
+    lead = (
+        "Each page shows one idea. Its numbers come out of headrace's own log, oracle and sink, on "
+        "a clock that you control."
+    )
+    return page(request, "Learn streaming", h.p(".lead")[lead], h.div(".cards")[cards])
+
+
+@router.get("/learn/{name}", include_in_schema=False)
+def simulation(request: Request, name: str) -> HTMLResponse:
+    """The page of a simulation at the step that the address names."""
+    found = simulation_named(SIMULATIONS, name)
+    given = dict(request.query_params)
+    setup = found.setup(given)
+    step = found.at(setup, given)
+    return page(request, found.title, *_content(found, setup, step), wide=True)
+
+
+@router.get("/api/learn/{name}", tags=["learn"])
+def frame(request: Request, name: str) -> dict[str, Any]:
+    """A frame of a simulation as plain data. Its settings are query parameters."""
+    found = simulation_named(SIMULATIONS, name)
+    given = dict(request.query_params)
+    setup = found.setup(given)
+    return found.frame(setup, found.at(setup, given)).plain()
+
+
+@router.get("/learn/{name}/test", include_in_schema=False)
+def exported(request: Request, name: str) -> PlainTextResponse:
+    """A module for pytest that asserts what a frame shows."""
+    found = simulation_named(SIMULATIONS, name)
+    given = dict(request.query_params)
+    setup = found.setup(given)
+    step = found.at(setup, given)
+    file = f"test_{found.name.replace('-', '_')}.py"
+    return PlainTextResponse(
+        as_test(found, setup, step),
+        headers={"content-disposition": f'attachment; filename="{file}"'},
+    )
+
+
+def _content(found: Simulation, setup: Setup, step: int) -> list[Node]:
+    return [
+        h.p(".lead")[found.idea],
+        found.model and h.p(".note")[h.strong["A model. "], found.model],
+        h.div(".simulation")[
+            _controls(found, setup, step),
+            h.div(".stage")[drawn(found.frame(setup, step))],
+        ],
+        h.div(".columns")[
+            section(
+                "Try this",
+                h.ul(".prompts")[
+                    (h.li[h.a(href=f"?{found.prompted(p)}")[p.text]] for p in found.prompts)
+                ],
+            ),
+            section("What to look for", h.ul[(h.li[text] for text in found.look_for)]),
+            section(
+                "A question",
+                h.p[found.question],
+                h.details[h.summary["Answer"], h.p[found.answer]],
+            ),
+        ],
+    ]
+
+
+def _controls(found: Simulation, setup: Setup, step: int) -> Element:
+    """The form whose fields are the address: it works without any script."""
+    acts = ",".join(f"{at}:{name}" for at, name in setup.actions)
+    return h.form(
+        "#controls",
+        {"hx-get": f"/learn/{found.name}", "hx-trigger": "input delay:20ms, submit"},
+        action=f"/learn/{found.name}",
+        method="get",
+        hx_target="#frame",
+        hx_select="#frame",
+        hx_swap="outerHTML",
+        hx_replace_url="true",
+        hx_sync="this:replace",
+    )[
+        h.div(".player", role="group", aria_label="Player")[
+            _button("back", "‹", "Step back (←)"),
+            _button("play", "▶", "Play or pause (space)"),
+            _button("forward", "›", "Step forward (→)"),
+            _button("reset", "⟲", "Back to the beginning (Home)"),
+            h.label(".grow")[
+                h.span[
+                    "Step ",
+                    h.output(data_for="step")[str(step)],
+                    f" of {found.steps(setup)}",
+                ],
+                h.input(
+                    type="range",
+                    name="step",
+                    min="0",
+                    max=str(found.steps(setup)),
+                    value=str(step),
+                ),
+            ],
+        ],
+        bool(found.actions)
+        and h.div(".actions", role="group", aria_label="Do something now")[
+            (
+                h.button(type="button", data_act=act.name, title=act.hint or None)[act.label]
+                for act in found.actions
+            ),
+            h.button(type="button", data_act="", title="Take back every action")["clear"],
+        ],
+        bool(found.actions) and h.input(type="hidden", name="do", value=acts),
+        [_field(each, setup) for each in found.settings],
+        h.label(".field")[
+            h.span["Seed"],
+            h.input(type="number", name="seed", min="0", max="999999", value=str(setup.seed)),
+        ],
+        h.div(".links")[
+            h.button("#link", type="button", title="Copy the address of this frame")["Copy link"],
+            h.a("#export", href=f"/learn/{found.name}/test?{found.query(setup, step)}")[
+                "Save as a test"
+            ],
+            h.noscript[h.button(type="submit")["Show"]],
+        ],
+    ]
+
+
+def _button(name: str, text: str, title: str) -> Element:
+    return h.button(type="button", data_player=name, title=title, aria_label=title)[text]
+
+
+def _field(each: Slider | Choice, setup: Setup) -> Element:
+    match each:
+        case Choice():
+            options = [
+                h.option(value=value, selected=value == setup.text(each.name))[label]
+                for value, label in each.options
+            ]
+            return h.label(".field", title=each.hint or None)[
+                h.span[each.label], h.select(name=each.name)[options]
+            ]
+        case Slider():
+            value = f"{setup.number(each.name):g}"
+            return h.label(".field", title=each.hint or None)[
+                h.span[
+                    each.label, " ", h.output(data_for=each.name)[value], f" {each.unit}".rstrip()
+                ],
+                h.input(
+                    type="range",
+                    name=each.name,
+                    min=f"{each.low:g}",
+                    max=f"{each.high:g}",
+                    step=f"{each.by:g}",
+                    value=value,
+                ),
+            ]

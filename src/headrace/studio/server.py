@@ -1,0 +1,122 @@
+"""The web server of the studio."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import webbrowser
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+
+import htpy as h
+import uvicorn
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from headrace.errors import HeadraceError, PortTaken, UserError
+from headrace.studio.api import router as api
+from headrace.studio.guard import Guard
+from headrace.studio.learn.routes import router as learn
+from headrace.studio.live.handles import Handles
+from headrace.studio.pages import failure, fragment, page
+from headrace.studio.settings import StudioSettings
+
+ROUTERS = (api, learn)
+"""The pages, by the part of the studio that has them."""
+
+STATIC = Path(str(resources.files("headrace.studio") / "static"))
+
+
+def studio(settings: StudioSettings) -> FastAPI:
+    """The web application of a studio."""
+    handles = Handles(settings)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        with handles:
+            yield
+
+    app = FastAPI(
+        title="headrace studio",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+        lifespan=lifespan,
+        middleware=[Middleware(Guard, settings=settings)],
+    )
+    app.state.settings = settings
+    app.state.handles = handles
+    app.mount("/static", StaticFiles(directory=STATIC))
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_exception_handler(HeadraceError, _failed)
+    app.add_exception_handler(HTTPException, _missing)
+    return app
+
+
+def serve(
+    settings: StudioSettings, *, started: Callable[[str], None], browser: bool = False
+) -> None:
+    """Serve a studio until Ctrl-C. `started` gets its address, token included."""
+    with listening(settings) as listener:
+        settings = replace(settings, port=listener.getsockname()[1])
+        config = uvicorn.Config(
+            studio(settings),
+            log_level="warning",
+            access_log=False,  # it would hold tokens
+            lifespan="on",
+            timeout_graceful_shutdown=1,  # live pages never end by themselves
+            ws_max_size=1 << 20,
+        )
+        server = uvicorn.Server(config)
+        started(settings.address)
+        if browser:
+            webbrowser.open(settings.address)
+        server.run(sockets=[listener])
+
+
+def listening(settings: StudioSettings) -> socket.socket:
+    """A socket that listens where the settings say."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        listener.close()
+        raise PortTaken(
+            f"The studio cannot listen on {settings.host}:{settings.port}: {error.strerror}",
+            hint="Choose another port, or 0 for a free one: --port 0",
+        ) from error
+    listener.listen()
+    return listener
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    """A mistake of the user is an answer in words, wherever it was made."""
+    assert isinstance(error, HeadraceError)
+    status = 400 if isinstance(error, UserError) else 503
+    return _answered(request, status, error.message, error.hint)
+
+
+def _missing(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return _answered(request, 404, "There is no such page", "See the navigation above")
+    return _answered(request, error.status_code, str(error.detail), None)
+
+
+def _answered(request: Request, status: int, message: str, hint: str | None) -> Response:
+    if request.url.path.startswith(("/api/", "/metrics", "/healthz")):
+        return JSONResponse({"error": message, "hint": hint}, status_code=status)
+    if request.headers.get("hx-request"):
+        answer: HTMLResponse = fragment(failure(message, hint))
+        answer.status_code = status
+        return answer
+    content = failure(message, hint), h.p[h.a(href="/")["Overview"]]
+    return page(request, "That did not work", *content, status=status)

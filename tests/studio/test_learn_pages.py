@@ -1,0 +1,87 @@
+"""The simulations in a real browser: each opens, plays, and shows what the code behind it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, expect
+
+from headrace.studio.learn.catalog import SIMULATIONS
+from headrace.studio.learn.simulation import Simulation
+from headrace.studio.settings import StudioSettings
+from tests.studio.browser import Watched
+from tests.studio.serving import serving
+
+EACH = pytest.mark.parametrize("simulation", SIMULATIONS, ids=lambda each: each.name)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[StudioSettings]:
+    with serving(StudioSettings(log="file:/nowhere")) as settings:
+        yield settings
+
+
+@pytest.fixture
+def watched(browser: Browser, address: StudioSettings) -> Iterator[Watched]:
+    with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
+        page = context.new_page()
+        page.goto(address.address)
+        watched = Watched(page)
+        yield watched
+        assert watched.errors == []
+
+
+@EACH
+def test_a_simulation_steps_forward_and_back(
+    watched: Watched, address: StudioSettings, simulation: Simulation
+) -> None:
+    page = watched.page
+    watched.open(f"{address.origin}/learn/{simulation.name}?step=4")
+    setup = simulation.setup({})
+    for press, step in (("ArrowRight", 5), ("ArrowRight", 6), ("ArrowLeft", 5)):
+        page.keyboard.press(press)
+        expect(page.locator("#frame")).to_have_attribute("data-step", str(step))
+        for number in simulation.frame(setup, step).numbers:
+            expect(page.locator(f'[data-fact="{number.name}"]')).to_have_text(number.text)
+    assert "step=5" in page.url
+
+
+@EACH
+def test_a_simulation_plays_by_itself(
+    watched: Watched, address: StudioSettings, simulation: Simulation
+) -> None:
+    page = watched.page
+    watched.open(f"{address.origin}/learn/{simulation.name}?step=0")
+    page.get_by_role("button", name="Play or pause").click()
+    expect(page.locator("#frame")).to_have_attribute("data-step", "2", timeout=60_000)
+    page.get_by_role("button", name="Play or pause").click()
+
+
+@EACH
+def test_a_simulation_has_no_serious_accessibility_fault(
+    watched: Watched, address: StudioSettings, simulation: Simulation
+) -> None:
+    page = watched.page
+    page.goto(f"{address.origin}/learn/{simulation.name}")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        found = Axe().run(page).response["violations"]
+        faults = [
+            (each["id"], [node["target"] for node in each["nodes"]][:3])
+            for each in found
+            if each["impact"] in ("serious", "critical")
+        ]
+        assert faults == [], scheme
+
+
+@EACH
+def test_a_simulation_fits_a_phone(
+    watched: Watched, address: StudioSettings, simulation: Simulation
+) -> None:
+    page = watched.page
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{address.origin}/learn/{simulation.name}")
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= 390
