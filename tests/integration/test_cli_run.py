@@ -135,6 +135,38 @@ def test_a_pipeline_runs_until_ctrl_c_and_goes_on_from_there(
     }
 
 
+CHAIN = (
+    SHOP.partition("app.view(")[0]
+    + """\
+app.view("per_hour", hr.aggregate(
+    sold, by="item", window=hr.tumbling(td(hours=1)),
+    lateness=hr.Lateness(delay=td(0), grace=td(0)), most=hr.max("paid"),
+))
+"""
+)
+
+
+def test_a_chain_is_run_and_drained_and_each_of_its_steps_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path, monkeypatch, CHAIN)
+    shop.order(("pen", 5), ("pen", 6))
+    shop.order(("pen", 4000))
+    code, out, err = ended(shop.start("run", "shop:app", "--until-caught-up"))
+    assert (code, "Traceback" in err) == (0, False), err
+    assert [line.split()[:2] for line in out.splitlines()[1:3]] == [
+        *(["per_hour.part", "3"], ["per_hour", "1"]),
+    ]
+    code, out, err = ended(shop.start("drain", "shop:app", "--yes", "--json"))
+    assert (code, "Traceback" in err) == (0, False), err
+    inner, outer = map(json.loads, out.splitlines())
+    assert (inner["step"], inner["rows"], outer["step"], outer["rows"]) == (
+        *("per_hour.part", 3, "per_hour", 2),
+    )
+    with open_views(shop.url) as views:
+        assert [row["most"] for row in views.rows("per_hour")] == [4, 2]
+
+
 @pytest.mark.slow
 def test_a_pipeline_that_fails_says_why_and_exits_with_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

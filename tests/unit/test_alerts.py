@@ -11,7 +11,6 @@ import pytest
 
 import headrace as hr
 from headrace.application.run import StepProgress
-from headrace.cli.step_tables import watermark
 from headrace.clock import micros, to_micros
 from headrace.errors import InvalidPipeline
 from headrace.language.differences import differences
@@ -152,8 +151,9 @@ def test_an_explanation_has_the_rules_and_what_is_held() -> None:
 
 
 def test_the_watermark_that_is_shown_is_behind_by_the_delay() -> None:
-    progress = StepProgress("alerts", Law(), to_micros(NOON), 0)
-    assert watermark(published(), progress) == to_micros(NOON) - micros(10 * SECOND)
+    (step,) = steps_of(published())
+    progress = StepProgress(step.name, Law(), to_micros(NOON), 0, delay=step.delay)
+    assert progress.watermark == to_micros(NOON) - micros(10 * SECOND)
 
 
 # The meaning of rules

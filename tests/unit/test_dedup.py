@@ -12,7 +12,7 @@ import pytest
 
 import headrace as hr
 from headrace.application.run import StepProgress
-from headrace.cli.step_tables import Rates, live_table, plain_line, step_json, watermark
+from headrace.cli.step_tables import Rates, live_table, plain_line, step_json
 from headrace.clock import VirtualClock, micros
 from headrace.errors import InvalidPipeline
 from headrace.language.differences import differences
@@ -191,10 +191,10 @@ def test_a_group_is_held_until_every_row_of_it_would_be_late(tmp_path: Path, kee
 
 
 def test_a_run_shows_how_many_duplicates_were_dropped() -> None:
-    app, hour = declared(), micros(HOUR)
+    hour = micros(HOUR)
     law = Law(rows=10, dead=1, pairs=9, counted=5, late=1, duplicates=3)
-    step = StepProgress("once", law, 2 * hour, 0)
-    assert plain_line(app, step, Rates(VirtualClock())).endswith("0 filtered, 3 duplicates")
-    assert live_table(app, [step], Rates(VirtualClock())).columns[-1].header == "duplicates"
-    assert step_json(app, step)["duplicates"] == 3
-    assert watermark(app, step) == hour
+    step = StepProgress("once", law, 2 * hour, 0, delay=HOUR)
+    assert plain_line(step, Rates(VirtualClock())).endswith("0 filtered, 3 duplicates")
+    assert live_table([step], Rates(VirtualClock())).columns[-1].header == "duplicates"
+    assert step_json("shop", step)["duplicates"] == 3
+    assert step.watermark == hour

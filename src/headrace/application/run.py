@@ -254,8 +254,8 @@ class Run(Closing):
             lags = self._landings.lags_of(sink.reached)
         else:
             lags = lags_of(running.log, sink.reached)
-        name = running.query.step.name
-        return StepProgress(name, sink.law, sink.frontier, total_lag(lags), lags)
+        step = running.query.step
+        return StepProgress(step.name, sink.law, sink.frontier, total_lag(lags), lags, step.delay)
 
 
 def _with_frontiers(steps: Sequence[_Running]) -> set[str]:

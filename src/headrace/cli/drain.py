@@ -68,6 +68,6 @@ def drain(
             steps = catch_up()
     if json:
         for step in steps:
-            show_json(step_json(declared, step))
+            show_json(step_json(declared.name, step))
     else:
-        show(*summary(declared, steps))
+        show(*summary(steps))

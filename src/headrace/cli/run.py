@@ -104,9 +104,9 @@ def run(
     )
     if json:
         for step in steps:
-            show_json(step_json(declared, step))
+            show_json(step_json(declared.name, step))
     else:
-        show(*summary(declared, steps))
+        show(*summary(steps))
     if code:
         raise typer.Exit(code)
 

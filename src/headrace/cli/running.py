@@ -153,7 +153,7 @@ def shown(app: App, purpose: str = "") -> Iterator[Tell]:
     rates = Rates(clock)
     if not sys.stderr.isatty():
         say(f"Starting Spark {purpose or f'to run {app.name!r}'} ...")
-        yield _Lines(app, rates, clock).tell
+        yield _Lines(rates, clock).tell
         return
     began = clock.monotonic()
     steps: Sequence[StepProgress] = ()
@@ -161,7 +161,7 @@ def shown(app: App, purpose: str = "") -> Iterator[Tell]:
 
     def look() -> Spinner | Table:
         if steps:
-            return live_table(app, steps, rates)
+            return live_table(steps, rates)
         spinner.update(text=f"starting Spark ... {span((clock.monotonic() - began) / SECOND)}")
         return spinner
 
@@ -181,8 +181,7 @@ def shown(app: App, purpose: str = "") -> Iterator[Tell]:
 class _Lines:
     """Progress lines, one per step every few seconds."""
 
-    def __init__(self, app: App, rates: Rates, clock: Clock) -> None:
-        self._app = app
+    def __init__(self, rates: Rates, clock: Clock) -> None:
         self._rates = rates
         self._clock = clock
         self._due = 0
@@ -193,4 +192,4 @@ class _Lines:
             return
         self._due = self._clock.monotonic() + _LINE_EVERY
         for step in steps:
-            say(plain_line(self._app, step, self._rates))
+            say(plain_line(step, self._rates))

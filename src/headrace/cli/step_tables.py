@@ -12,8 +12,7 @@ from rich.text import Text
 
 from headrace.application.run import StepProgress
 from headrace.cli.output import count, moment, plain, table, when
-from headrace.clock import SECOND, Clock, micros
-from headrace.pipeline.app import App
+from headrace.clock import SECOND, Clock
 from headrace.plan.law import Law
 
 _RATE_OVER = 10 * SECOND
@@ -45,16 +44,7 @@ class Rates:
         return (after - before) * SECOND / (end - start)
 
 
-def watermark(app: App, step: StepProgress) -> int | None:
-    """The watermark of a step: its highest event time minus its delay."""
-    if step.frontier is None:
-        return None
-    view = app.views.get(step.step)
-    made = app.outputs[step.step].stream if view is None else view.stream
-    return step.frontier - micros(made.watermark_delay)
-
-
-def live_table(app: App, steps: Sequence[StepProgress], rates: Rates) -> Table:
+def live_table(steps: Sequence[StepProgress], rates: Rates) -> Table:
     """One line per step, for the live display."""
     repeated = any(step.law.duplicates for step in steps)
     lines = table(
@@ -67,7 +57,7 @@ def live_table(app: App, steps: Sequence[StepProgress], rates: Rates) -> Table:
             plain(step.step, "bold"),
             f"{rates.of(step.step):,.0f}",
             count(law.rows),
-            when(watermark(app, step)),
+            when(step.watermark),
             plain(count(step.lag), "yellow" if step.lag else ""),
             plain(count(law.late), "yellow" if law.late else ""),
             plain(count(law.dead), "red" if law.dead else ""),
@@ -77,25 +67,25 @@ def live_table(app: App, steps: Sequence[StepProgress], rates: Rates) -> Table:
     return lines
 
 
-def plain_line(app: App, step: StepProgress, rates: Rates) -> str:
+def plain_line(step: StepProgress, rates: Rates) -> str:
     """The progress of a step in one line, for use without a terminal."""
     law = step.law
     return (
         f"{step.step}  {law.rows:,} rows, {rates.of(step.step):,.0f} rows/s, "
-        f"watermark {when(watermark(app, step))}, lag {step.lag:,}, {law.late:,} late, "
+        f"watermark {when(step.watermark)}, lag {step.lag:,}, {law.late:,} late, "
         f"{law.dead:,} dead, {law.filtered:,} filtered"
         + (f", {law.duplicates:,} duplicates" if law.duplicates else "")
     )
 
 
-def summary(app: App, steps: Sequence[StepProgress]) -> tuple[Table, Text]:
+def summary(steps: Sequence[StepProgress]) -> tuple[Table, Text]:
     """The account of all rows by step, and the law of conservation."""
     lines = table("step", "rows", "watermark", ">lag")
     for step in steps:
         lines.add_row(
             plain(step.step, "bold"),
             plain(str(step.law), "" if step.law.holds else "bold red"),
-            when(watermark(app, step)),
+            when(step.watermark),
             count(step.lag),
         )
     total = sum((step.law for step in steps), Law())
@@ -108,15 +98,15 @@ def summary(app: App, steps: Sequence[StepProgress]) -> tuple[Table, Text]:
     return lines, plain(f"{every} row is accounted for: {law}")
 
 
-def step_json(app: App, step: StepProgress) -> dict[str, Any]:
+def step_json(app: str, step: StepProgress) -> dict[str, Any]:
     """A step, the account of its rows, and its progress."""
     return {
-        "app": app.name,
+        "app": app,
         "step": step.step,
         **dataclasses.asdict(step.law),
         "holds": step.law.holds,
         "frontier": moment(step.frontier),
-        "watermark": moment(watermark(app, step)),
+        "watermark": moment(step.watermark),
         "lag": step.lag,
         "lags": {topic: list(lags) for topic, lags in step.lags.items()},
     }

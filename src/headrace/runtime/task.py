@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 
-from headrace.clock import SECOND, Clock
+from headrace.clock import SECOND, Clock, micros
 from headrace.errors import HeadraceError, LawBroken, PipelineError, PipelineFailed
 from headrace.plan.law import Law
 
@@ -24,6 +25,13 @@ class StepProgress:
     """Rows in the log whose results are not stored yet."""
     lags: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The same by topic and partition, if known."""
+    delay: timedelta = timedelta(0)
+    """The delay of its watermark behind the frontier."""
+
+    @property
+    def watermark(self) -> int | None:
+        """The highest event time minus the delay."""
+        return None if self.frontier is None else self.frontier - micros(self.delay)
 
 
 def died(failure: PipelineError) -> bool:

@@ -238,7 +238,9 @@ class Rebuild(Closing):
 
     def _progress(self) -> StepProgress:
         sink = self._built.sink
-        return StepProgress(self.step.name, sink.law, sink.frontier, sink.lag)
+        return StepProgress(
+            self.step.name, sink.law, sink.frontier, sink.lag, delay=self.step.delay
+        )
 
     # Switching
 

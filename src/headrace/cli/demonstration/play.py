@@ -10,7 +10,7 @@ from headrace.application.run import Run, StepProgress
 from headrace.cli.demonstration.check import DEAD, LATE, VIEW
 from headrace.cli.demonstration.generator import Generator
 from headrace.cli.running import Asked
-from headrace.cli.step_tables import Rates, watermark
+from headrace.cli.step_tables import Rates
 from headrace.clock import SECOND, SystemClock
 from headrace.log import LATEST, Log, Offset
 from headrace.pipeline.app import App
@@ -95,7 +95,7 @@ class Performance(Generic[R]):
         """The progress of the only step, its watermark, and its rows per second."""
         (step,) = running.progress()
         self._rates.note([step])
-        return step, watermark(self._app, step), self._rates.of(step.step)
+        return step, step.watermark, self._rates.of(step.step)
 
 
 @dataclass(frozen=True)
