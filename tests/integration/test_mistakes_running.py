@@ -39,6 +39,12 @@ def test_what_spark_refuses_is_said_at_the_users_line_and_is_not_the_checkpoints
             hr.run(counted("CAST(page AS int)"), log, spark=spark.shared())
         assert "try_cast" in failed.value.hint
         assert "checkpoint" not in str(failed.value)
+        # Nothing was stored, so the corrected application begins anew.
+        corrected = counted("try_cast(page AS int)")
+        assert hr.preflight(corrected, log).steps[0].status == "new"
+        (progress,) = hr.run(corrected, log, spark=spark.shared())
+        assert progress.law.counted == 1
+        assert hr.preflight(counted("page"), log).steps[0].status == "changed"
     assert "QueryContextLogger" not in capfd.readouterr().err
 
 

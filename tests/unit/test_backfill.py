@@ -189,6 +189,13 @@ def test_numbers_are_not_taken_for_times(log: Log, tmp_path: Path) -> None:
     assert "timestamp_millis(at)" in caught.value.hint
 
 
+def test_times_are_not_taken_for_numbers(log: Log, tmp_path: Path) -> None:
+    log.create_topic("t", schema="at bigint")
+    with pytest.raises(WrongType, match="the file has times") as caught:
+        load(log, "t", parquet(tmp_path, at=[datetime(2026, 1, 31, tzinfo=UTC)]))
+    assert "Declare 'at timestamp'" in caught.value.hint
+
+
 def test_csv_cannot_hold_nested_columns(log: Log, tmp_path: Path) -> None:
     log.create_topic("t", schema="a array<bigint>")
     with pytest.raises(WrongType, match="which CSV cannot hold"):

@@ -259,6 +259,35 @@ def test_the_source_of_seed_004_is_declared_as_it_is_written(folder: Path) -> No
     check_same(loaded(SEED_004 + CLICKS), clicks_app())
 
 
+ROWTIME = """\
+CREATE TABLE payments (
+    country STRING, ts BIGINT,
+    rowtime AS TO_TIMESTAMP_LTZ(ts, 3),
+    WATERMARK FOR rowtime AS rowtime - INTERVAL '5' SECOND
+) WITH ('connector' = 'kafka');
+CREATE VIEW per_minute AS
+SELECT country, window_start, COUNT(*) AS payments
+FROM TABLE(TUMBLE(TABLE payments, DESCRIPTOR(rowtime), INTERVAL '1' MINUTE))
+GROUP BY country, window_start, window_end;
+"""
+
+
+def test_flinks_rowtime_of_epoch_milliseconds_is_the_event_time(folder: Path) -> None:
+    app = hr.App("shop")
+    payments = app.topic(
+        "payments", schema="country string, ts bigint", event_time="timestamp_millis(ts)"
+    )
+    counted = hr.aggregate(
+        hr.derive(payments, rowtime="timestamp_millis(ts)"),
+        by="country",
+        window=hr.tumbling(timedelta(minutes=1)),
+        lateness=hr.Lateness(delay=timedelta(seconds=5), grace=timedelta(0)),
+        payments=hr.count(),
+    )
+    app.view("per_minute", counted)
+    check_same(loaded(ROWTIME), app)
+
+
 def test_a_view_may_have_another_lateness_than_the_watermark(folder: Path) -> None:
     minute = timedelta(minutes=1)
     graced = CLICKS.replace(" AS\n", " WITH (grace = '1 minute') AS\n")
@@ -373,7 +402,13 @@ FLINK_REFUSED = [
     ("CREATE TABLE v (at TIMESTAMP(3), WATERMARK FOR at AS at - 5)", "not an interval", "1:59"),
     ("CREATE TABLE v (at TIMESTAMP(3), WATERMARK FOR att AS att)", "'att' that is not in", "1:1"),
     ("CREATE TABLE v (at TIMESTAMP(3), p AS PROCTIME(), WATERMARK FOR at AS at)",
-     "not in the rows of the topic", "1:34"),
+     "no processing time", "1:39"),
+    ("CREATE TABLE v (ts BIGINT, at AS TO_TIMESTAMP_LTZ(ts, 6), WATERMARK FOR at AS at)",
+     "is not a time", "1:34"),
+    ("CREATE TABLE v (ts BIGINT, at AS TO_TIMESTAMP_LTZ(tz, 3), WATERMARK FOR at AS at)",
+     "'tz'", "1:1"),
+    ("CREATE TABLE v (id INT PRIMARY KEY NOT ENFORCED, at TIMESTAMP(3), n AS id + 1, "
+     "WATERMARK FOR at AS at)", "the columns of its rows", "1:72"),
     ("CREATE TABLE v (at TIMESTAMP(3) METADATA FROM 'timestamp', WATERMARK FOR at AS at)",
      "not in the rows of the topic", "1:17"),
     ("CREATE TABLE v (at TIMESTAMP(3), PRIMARY KEY id, WATERMARK FOR at AS at)",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -85,6 +86,8 @@ def preflight(app: App, log: str | Log | None = None) -> Preflight:
             return Preflight(app.name, tuple(map(_new, steps)), True)
         path = database_of(there.home, app.name)
         stored, switched = steps_in(path), switched_in(path)
+        if begins_anew(steps, stored):
+            return Preflight(app.name, tuple(_topics_checked(there, s) for s in steps), True)
         found = []
         for step in steps:
             usable = all(is_stored(inner, stored) for inner in inner_steps(step, steps))
@@ -98,6 +101,25 @@ def preflight(app: App, log: str | Log | None = None) -> Preflight:
             if name not in declared
         ]
         return Preflight(app.name, (*found, *left), not stored)
+
+
+def begins_anew(steps: Sequence[Step], stored: Mapping[str, StoredStep]) -> bool:
+    """True if an application has changed that failed before it stored anything.
+
+    Then nothing is lost if its empty results and its checkpoints are removed.
+    """
+    if any(before.updated for before in stored.values()):
+        return False
+    kept = ((stored[step.name], step) for step in steps if step.name in stored)
+    return any(before.fingerprint not in fingerprints(step) for before, step in kept)
+
+
+def _topics_checked(log: Log, step: Step) -> StepCheck:
+    try:
+        check_topics(log, step)
+    except HeadraceError as error:
+        return StepCheck(step.name, "refused", "not usable", (error.message,), error)
+    return _new(step)
 
 
 def _new(step: Step) -> StepCheck:

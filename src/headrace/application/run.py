@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from headrace.application.bounded import BatchResult, Over, compute_over
 from headrace.application.chains import check_landed, follow, part_topics
 from headrace.application.live import LiveRun
-from headrace.application.preflight import preflight
+from headrace.application.preflight import begins_anew, preflight
 from headrace.clock import Clock, SystemClock
 from headrace.closing import Closing
 from headrace.errors import LawBroken, PipelineError
@@ -49,6 +49,7 @@ from headrace.store.lock import only_run
 from headrace.store.outbox import Outbox
 from headrace.store.sqlite.database import Database
 from headrace.store.sqlite.sink import ViewSink
+from headrace.store.sqlite.stored import steps_in
 from headrace.store.sqlite.switching import finish_switches
 
 __all__ = ["LiveRun", "Run", "StepProgress", "run", "start"]
@@ -111,12 +112,13 @@ class Run(Closing):
         self._stack.enter_context(only_run(folder, app))
         for step in self._steps:
             prepare_topics(self.log, step)
-        if fresh:
+        if fresh or begins_anew(self._steps, steps_in(views)):
             _remove_results(folder, views)
             for topic in part_topics(self.log, self._steps):
                 self.log.delete_topic(topic)
         else:
             finish_switches(home, app)
+        if not fresh:
             preflight(self.app, self.log).require()
         if self._on_kafka:
             check_known(self.log, folder / TOPICS, self._steps)

@@ -78,6 +78,14 @@ def _check_columns(file: FoundFile, topic: Topic, schema: pa.Schema) -> None:
                 hint=f"Declare '{field.name} bigint' and the topic's event time as "
                 f"timestamp_millis({field.name}), or convert the column",
             )
+        if pa.types.is_integer(field.type) and pa.types.is_timestamp(there):
+            raise WrongType(
+                f"{file.path}: column {field.name!r} of topic {topic.name!r} is "
+                f"{format_type(field.type)}, and the file has times, which a number holds in a "
+                "unit that the topic does not tell",
+                hint=f"Declare '{field.name} timestamp', or convert the column to numbers in the "
+                "unit that your readers expect",
+            )
 
 
 def _rechunked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -64,7 +64,7 @@ def show_view(state: ViewState) -> None:
     lines.add_row("view", plain(f"{state.name} of {state.app}", "bold"))
     lines.add_row("rows", count(state.rows))
     if state.emit == LIVE:
-        lines.add_row("emit", "live: rows follow the joined tables, and are never final")
+        lines.add_row("emit", "live: rows follow their input, and are never final")
     else:
         lines.add_row(
             "watermark",

@@ -1,14 +1,15 @@
 """CREATE TOPIC and CREATE TABLE: topics, with the words of headrace or those of Flink.
 
 A WATERMARK is the event time, and the delay of the queries that read the topic. With a PRIMARY KEY,
-the topic has the changes of a table.
+the topic has the changes of a table. A computed column is derived from the rows of the topic, and
+may be the event time: `rowtime AS TO_TIMESTAMP_LTZ(ts, 3)`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ from headrace.language.sql.tokens import Piece
 from headrace.language.sql.windows import interval_of
 from headrace.log.settings import TopicSettings
 from headrace.pipeline.app import App
+from headrace.pipeline.row_steps import derive
 from headrace.pipeline.stream import Stream
 from headrace.pipeline.tables import table
 
@@ -30,6 +32,8 @@ _IGNORED = ("key.format", "properties.group.id")
 _FORM = "WATERMARK FOR column AS column - INTERVAL '5' SECOND"
 _PRECISION = re.compile(r"\b(TIMESTAMP(?:_LTZ|_NTZ)?)\s*\(\s*\d\s*\)", re.IGNORECASE)
 _TYPES = ((re.compile(r"\bROW\s*<", re.IGNORECASE), "STRUCT<"), (_PRECISION, r"\1"))
+_EPOCHS = {"0": "timestamp_seconds", "3": "timestamp_millis"}
+"""Spark's functions by the precision of TO_TIMESTAMP_LTZ."""
 _WHOLE_TYPES = {"BYTES": "BINARY", "VARCHAR": "STRING", "CHAR": "STRING"}
 
 
@@ -41,6 +45,7 @@ class _Columns:
     event_time: str | None = None
     delay: timedelta | None = None
     key: tuple[str, ...] = ()
+    computed: dict[str, Piece] = field(default_factory=dict)
 
 
 def declare_topic(
@@ -75,9 +80,16 @@ def declare_topic(
             partitions=None if partitions is None else int(partitions.text),
             settings=settings,
         )
+        stream: Stream = made
+        for column, expression in columns.computed.items():
+            stream = derive(stream, **{column: _spark(expression)})
     if columns.delay is not None:
         watermarks[topic] = columns.delay
-    return table(made, key=columns.key) if columns.key else made
+    if columns.key and columns.computed:
+        next(iter(columns.computed.values())).refuse(
+            "A table has the columns of its rows", "Leave it out, and compute it in the query"
+        )
+    return table(made, key=columns.key) if columns.key else stream
 
 
 def _event_time(
@@ -87,6 +99,8 @@ def _event_time(
     if given is not None and columns.event_time is not None:
         given.piece.refuse("WATERMARK already names the event time", "Leave one of them out")
     found = columns.event_time if given is None else given.text
+    if found in columns.computed:
+        return _spark(columns.computed[found])
     if found is None:
         statement.refuse(
             f"Topic {name!r} does not say which column is the event time",
@@ -159,6 +173,8 @@ def _columns(listed: Piece) -> _Columns:
             found.event_time, found.delay = _watermark(part)
         elif part.is_word(0, "CONSTRAINT", "PRIMARY KEY"):
             found.key = _primary_key(part)
+        elif part.is_word(1, "AS") and part.part(0, 1).name is not None:
+            found.computed[part.part(0, 1).name or ""] = part.part(2)
         else:
             found.ddl.append(_column(part, found))
     return found
@@ -198,9 +214,28 @@ def _primary_key(part: Piece) -> tuple[str, ...]:
     return tuple(piece.text.strip("`") for piece in listed.listed())
 
 
+def _spark(expression: Piece) -> str:
+    """An expression of Flink in Spark's words."""
+    if expression.is_word(0, "PROCTIME"):
+        expression.refuse(
+            "There is no processing time: a replay would give other results",
+            "Leave it out, or add the time of arrival to the rows",
+        )
+    inside = expression.brackets(1) if expression.is_word(0, "TO_TIMESTAMP_LTZ") else None
+    if inside is None or len(expression) != len(inside) + 3:
+        return expression.text
+    number, *precision = inside.listed()
+    function = _EPOCHS.get(precision[0].text if len(precision) == 1 else "0")
+    if function is None:
+        expression.refuse(
+            f"{expression.text} is not a time", "Write TO_TIMESTAMP_LTZ(column, 3) for milliseconds"
+        )
+    return f"{function}({number.text})"
+
+
 def _column(part: Piece, found: _Columns) -> str:
     """The DDL of a column, in the types of Spark."""
-    if part.is_word(1, "AS") or any(part.is_word(at, "METADATA") for at in range(2, len(part))):
+    if any(part.is_word(at, "METADATA") for at in range(2, len(part))):
         part.refuse(
             f"{part.text!r} is not in the rows of the topic",
             "Leave it out, and compute it in CREATE STREAM name AS SELECT *, ... AS column",
