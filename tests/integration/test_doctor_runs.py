@@ -18,6 +18,7 @@ import headrace as hr
 from headrace.application.doctor import Checkup, StepCheckup, examine
 from headrace.application.doctor.changes import MissingEvents
 from headrace.application.doctor.checkpoints import SlowCheckpoints
+from headrace.application.doctor.dead_letters import DeadLetters
 from headrace.application.doctor.disorder import OutOfOrder
 from headrace.application.doctor.lag import GrowingLag, Skew
 from headrace.application.doctor.records import Records
@@ -64,9 +65,12 @@ def ward() -> Iterator[tuple[ScriptedLog, hr.App, Results]]:
         counted(app, "dear", hr.filter(renamed, "price > 1"), 0, 30, emit="final")
         counted(app, "nothing", hr.filter(renamed, "price > 1000"), 0, 0)
         counted(app, "both", hr.merge(renamed, quiet), 0, 0)
+        undated = app.topic("undated", schema=SCHEMA, event_time="at")
+        counted(app, "undated", undated, 0, 0)
         _shuffle(log, shuffled)
         _rename(log, renamed)
         log.write(quiet, order(30.5))
+        log.write(undated, order(0.5), *[order(1.5) | {"at": None}] * 2)
         results = log.run(app, spark=shared())
         log.write(shuffled, order(600.5), order(601.5))
         yield log, app, results
@@ -101,6 +105,7 @@ def test_only_what_is_wrong_is_found(checkup: Checkup) -> None:
         ("dear", "events missing after a schema change"),
         ("hasty", "out-of-order results"),
         ("nothing", "events missing after a schema change"),
+        ("undated", "dead letters"),
     ]
 
 
@@ -114,6 +119,14 @@ def test_rows_that_come_later_than_the_delay_put_results_out_of_order(
     assert found.amending > 0
     assert found.suggestion.delay >= found.most > found.delay
     assert ward[2].law("patient").late == 0  # the near miss: the same rows, and a sufficient delay
+
+
+def test_many_dead_letters_are_found_with_their_reason_and_their_topic(checkup: Checkup) -> None:
+    found = checkup.finding("dead letters")
+    assert isinstance(found, DeadLetters)
+    assert found.what == "2 rows of 3 (67%) could not be counted"
+    assert found.evidence == ("no event time: 2 rows of the newest in ward.dead",)
+    assert "headrace consume ward.dead" in found.remedy
 
 
 def test_rows_that_a_filter_drops_since_a_column_is_null_are_missing(

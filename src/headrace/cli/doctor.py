@@ -23,6 +23,7 @@ from headrace.cli.output import (
     table,
     when,
 )
+from headrace.cli.step_tables import OTHER_TERMS
 
 if TYPE_CHECKING:
     from headrace.application.doctor import Checkup, Finding, StepCheckup
@@ -43,8 +44,8 @@ def doctor(
     """Diagnose an application: its state, what it waits for, and what is wrong.
 
     The application may be running. It changes nothing and does not start Spark. The exit code is 1
-    if lag grows, events are duplicated, results come out of order, checkpoints are slow, or events
-    are missing after a schema change, else 0. Waiting is not an error.
+    if lag grows, events are duplicated, results come out of order, checkpoints are slow, many rows
+    are dead letters, or events are missing after a schema change, else 0. Waiting is not an error.
     """
     declared = load_app(reference)
     # Imported here, since it loads Arrow and Spark's modules.
@@ -86,7 +87,11 @@ def _show_checkup(found: Checkup) -> None:
 
 
 def _steps(found: Checkup) -> Table:
-    lines = table("step", ">rows", ">counted", ">late", ">dead", ">filtered", ">lag", ">output")
+    others = [term for term in OTHER_TERMS if any(getattr(s.law, term) for s in found.steps)]
+    lines = table(
+        "step", ">rows", ">counted", ">late", ">dead", *(f">{term}" for term in others), ">lag",
+        ">output",
+    )  # fmt: skip
     for step in found.steps:
         law = step.law
         lines.add_row(
@@ -95,7 +100,7 @@ def _steps(found: Checkup) -> Table:
             count(law.counted),
             plain(count(law.late), "yellow" if law.late else ""),
             plain(count(law.dead), "red" if law.dead else ""),
-            count(law.filtered),
+            *(count(getattr(law, term)) for term in others),
             plain(count(step.backlog.rows), "yellow" if step.backlog.rows else ""),
             count(step.output),
         )

@@ -16,7 +16,8 @@ from headrace.clock import SECOND, Clock
 from headrace.plan.law import Law
 
 _RATE_OVER = 10 * SECOND
-_OTHER_TERMS = ("filtered", "tombstones", "waiting", "compacted", "duplicates")
+OTHER_TERMS = ("filtered", "tombstones", "waiting", "compacted", "duplicates")
+"""The terms of the law beside counted, late and dead, which are shown if there are any."""
 
 
 class Rates:
@@ -89,7 +90,7 @@ def summary(steps: Sequence[StepProgress]) -> tuple[Table, Text]:
             count(step.lag),
         )
     total = sum((step.law for step in steps), Law())
-    more = (name for name in _OTHER_TERMS if getattr(total, name))
+    more = (name for name in OTHER_TERMS if getattr(total, name))
     law = "rows + added by explode" if total.exploded else "rows"
     law += f" = {' + '.join(('counted', 'late', 'dead', *more))}"
     if total.pairs != total.passed:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from headrace.application.doctor.changes import missing_events
 from headrace.application.doctor.checkpoints import slow_checkpoints
+from headrace.application.doctor.dead_letters import many_dead
 from headrace.application.doctor.disorder import out_of_order
 from headrace.application.doctor.duplicates import duplicates
 from headrace.application.doctor.finding import Finding, LostPlace
@@ -29,7 +30,7 @@ from headrace.pipeline.app import App
 from headrace.plan.gaps import Gaps
 from headrace.plan.law import Law
 from headrace.plan.position import Position, beginning, commits_told, lag_of, position_at
-from headrace.plan.steps import Step, steps_of
+from headrace.plan.steps import Step, dead_letters_of, steps_of
 from headrace.store.location import app_folder
 
 _PAGE = 10_000
@@ -133,6 +134,8 @@ def _findings(log: Log, step: Step, record: Record | None, samples: list[Sample]
     elif record is not None:
         found.append(growing_lag(step.name, record.timings, _skew(log, step, record, samples)))
         found.append(slow_checkpoints(step.name, record.timings))
+    if record is not None:
+        found.append(many_dead(log, step.name, record.law, dead_letters_of(step.app)))
     if (panes := operator_of(step.computed).panes(step.computed)) is not None:
         found.append(out_of_order(step.name, panes, samples))
     for sample in samples:
