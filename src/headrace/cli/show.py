@@ -96,6 +96,11 @@ def stream_of(declared: App, name: str, where: Where) -> Stream:
         assert topic.schema is not None
         return Source(tuple(topic.schema.names), where, topic)
     known = [*declared.views, *declared.outputs, *declared.topics]
+    if name == f"{declared.name}.dead":
+        raise UserError(
+            f"{name!r} is the topic of dead letters, which no step computes",
+            hint=f"headrace consume {name} prints them",
+        )
     near = difflib.get_close_matches(name, known, 1)
     raise UserError(
         f"Application {declared.name!r} has no view, output or topic {name!r}",

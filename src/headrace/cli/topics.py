@@ -79,7 +79,12 @@ def create(
         ),
     ] = None,
     event_time: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The timestamp column with the event time.")
+        str | None,
+        typer.Option(
+            metavar="COLUMN|EXPRESSION",
+            help="The timestamp column with the event time, or an expression, such as "
+            "timestamp_millis(ts).",
+        ),
     ] = None,
     settings: Settings = None,
     if_not_exists: Annotated[

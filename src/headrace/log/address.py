@@ -28,9 +28,10 @@ def open_log(url: str | None = None, *, clock: Clock | None = None, create: bool
     scheme, _, rest = url.partition(":")
     if scheme == "kafka" and rest.startswith("//"):
         return _kafka_log(url, clock)
+    example = url if ":" not in url else "./data"
     raise InvalidSetting(
         f"{scheme + ':...' if '@' in url or '?' in url else url!r} is not the address of a log",
-        hint="Use file:FOLDER for a log in a folder, such as file:./data, "
+        hint=f"Use file:FOLDER for a log in a folder, such as file:{example}, "
         "or kafka://HOST:PORT for one on Kafka",
     )
 

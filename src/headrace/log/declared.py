@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -64,11 +66,14 @@ def stored_schema(columns: str | None) -> pa.Schema:
     return pa.schema(fields if columns is None else [*fields, TOMBSTONE])
 
 
-def unknown_topic(name: str) -> UnknownTopic:
-    """The error for a topic that does not exist."""
+def unknown_topic(name: str, known: Iterable[str] = ()) -> UnknownTopic:
+    """The error for a topic that does not exist, with the nearest of the `known` ones."""
+    near = difflib.get_close_matches(name, known, 1)
+    meant = f"Did you mean {near[0]!r}? " if near else ""
     return UnknownTopic(
         f"There is no topic {name!r}",
-        hint=f"'headrace topics list' shows all topics; 'headrace topics create {name}' creates it",
+        hint=f"{meant}'headrace topics list' shows all topics; 'headrace topics create {name}' "
+        "creates it",
         topic=name,
     )
 

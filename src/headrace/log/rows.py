@@ -191,11 +191,23 @@ def _boolean(value: Any) -> bool:
     return value
 
 
+_NO_TIME = "it is not a time such as 2026-01-31T12:00:00Z"
+_NO_DATE = "it is not a date such as 2026-01-31"
+
+
 def _timestamp(value: Any, zoned: bool) -> datetime:
     if isinstance(value, str):
-        value = datetime.fromisoformat(value)
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError(_NO_TIME) from None
+    if isinstance(value, int):
+        raise TypeError(
+            "it is a number. Declare the column as bigint, and as the topic's event time "
+            "timestamp_millis(column), or timestamp_seconds(column)"
+        )
     if not isinstance(value, datetime):
-        raise TypeError("it is not a time such as 2026-01-31T12:00:00Z")
+        raise TypeError(_NO_TIME)
     if zoned:
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     if value.tzinfo is not None:
@@ -205,9 +217,12 @@ def _timestamp(value: Any, zoned: bool) -> datetime:
 
 def _date(value: Any) -> date:
     if isinstance(value, str):
-        value = date.fromisoformat(value)
+        try:
+            value = date.fromisoformat(value)
+        except ValueError:
+            raise ValueError(_NO_DATE) from None
     if isinstance(value, datetime) or not isinstance(value, date):
-        raise TypeError("it is not a date such as 2026-01-31")
+        raise TypeError(_NO_DATE)
     return value
 
 

@@ -54,7 +54,8 @@ def find_topic(db: apsw.Connection, name: str) -> TopicRow:
     """A topic by name."""
     row = one(db, _SELECT + "WHERE t.name = ?", check_name(name, "topic"))
     if row is None:
-        raise unknown_topic(name)
+        known = db.execute("SELECT name FROM topic")
+        raise unknown_topic(name, [str(other) for (other,) in known])
     return _row(row)
 
 
