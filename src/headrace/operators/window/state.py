@@ -42,7 +42,9 @@ class OpenSessions:
         self._index = quoted(f"{PREFIX}open_ends_{step.name}")
         self._wanted = quoted(f"{PREFIX}wanted_{step.name}")
         self._key = list(step.computed.view_key)
-        self._by = " AND ".join(f"o.{quoted(k)} IS n.{quoted(k)}" for k in step.computed.by)
+        self._by = " AND ".join(
+            ["true", *(f"o.{quoted(k)} IS n.{quoted(k)}" for k in step.computed.by)]
+        )
 
     def create(self, db: apsw.Connection) -> None:
         """Create the table."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import htpy as h
+from anyio import to_thread
 from fastapi import APIRouter, Request
 from htpy import Element, Node
 from starlette.responses import HTMLResponse, PlainTextResponse
 
+from headrace.errors import InvalidSetting
 from headrace.studio.learn.catalog import SIMULATIONS
 from headrace.studio.learn.drawing import drawn
 from headrace.studio.learn.export import as_test
+from headrace.studio.learn.on_spark import answer, button, trial_of
 from headrace.studio.learn.simulation import Choice, Setup, Simulation, Slider, simulation_named
-from headrace.studio.pages import page, section
+from headrace.studio.pages import fragment, page, section
 
 router = APIRouter()
 
@@ -53,6 +56,17 @@ def frame(request: Request, name: str) -> dict[str, Any]:
     return found.frame(setup, found.at(setup, given)).plain()
 
 
+@router.post("/learn/{name}/spark", include_in_schema=False)
+async def on_spark(request: Request, name: str) -> HTMLResponse:
+    """Run the same events through Spark, in a process of its own, and compare the results."""
+    found = simulation_named(SIMULATIONS, name)
+    setup = found.setup({key: str(value) for key, value in (await request.form()).items()})
+    if found.on_spark is None:
+        able = ", ".join(each.name for each in SIMULATIONS if each.on_spark is not None)
+        raise InvalidSetting(f"Spark does not run {name!r}", hint=f"It runs: {able}")
+    return fragment(answer(await to_thread.run_sync(trial_of, found, setup)))
+
+
 @router.get("/learn/{name}/test", include_in_schema=False)
 def exported(request: Request, name: str) -> PlainTextResponse:
     """A module for pytest that asserts what a frame shows."""
@@ -75,6 +89,7 @@ def _content(found: Simulation, setup: Setup, step: int) -> list[Node]:
             _controls(found, setup, step),
             h.div(".stage")[drawn(found.frame(setup, step))],
         ],
+        button(found),
         h.div(".columns")[
             section(
                 "Try this",

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlencode
 
 from headrace.errors import InvalidSetting
+from headrace.pipeline.app import App
 from headrace.studio.learn.frame import Frame
+from headrace.studio.learn.stage import Arrival
 
 SEEDS = 1 << 31
 ACTIONS = 100
@@ -114,15 +117,14 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """A result of the simulation beside that of Spark over the same events."""
+class Trial:
+    """A pipeline over the events of a simulation, and the rows that its view has by the oracle."""
 
-    equal: bool
+    app: App
+    arrivals: tuple[Arrival, ...]
+    view: str
     columns: tuple[str, ...]
-    shown: tuple[tuple[str, ...], ...]
-    by_spark: tuple[tuple[str, ...], ...]
-    program: str = ""
-    """The pipeline that ran, as a person would write it."""
+    rows: tuple[tuple[Any, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,8 @@ class Simulation:
     actions: tuple[Action, ...] = ()
     model: str = ""
     """Where a reference model stands in: that it does, and how headrace does it instead."""
-    on_spark: Callable[[Setup], Comparison] | None = None
+    on_spark: Callable[[Setup], Trial] | None = None
+    """The same events for Spark, if it can run them."""
     seed: int = 1
     start: int = 0
     """The step at which the page opens."""

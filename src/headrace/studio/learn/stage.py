@@ -48,20 +48,26 @@ def recorded(arrivals: Sequence[Arrival]) -> tuple[tuple[Event, ...], ...]:
     """
     sources = {arrival.source.topic.name: arrival.source for arrival in arrivals}
     with stage() as (log, clock):
-        for source in sources.values():
-            log.ensure_topic(source.topic)
-        commits = []
-        for arrival in arrivals:
-            clock.sleep(to_micros(moment(arrival.at)) - clock.now())
-            with log.producer(acks="written") as producer, producer.transaction() as transaction:
-                for row in arrival.rows:
-                    transaction.send(arrival.source.topic.name, dict(row))
-            commits.append(log.head())
+        commits = write(log, clock, arrivals)
         found = excerpt_of(newest(log, name) for name in sources)
     by_commit: dict[int, list[Event]] = {commit: [] for commit in commits}
     for event in found.events:
         by_commit[event.commit].append(event)
     return tuple(tuple(by_commit[commit]) for commit in commits)
+
+
+def write(log: Log, clock: VirtualClock, arrivals: Sequence[Arrival]) -> list[int]:
+    """Write arrivals, each at its time; return the number of the commit of each."""
+    for source in {arrival.source.topic.name: arrival.source for arrival in arrivals}.values():
+        log.ensure_topic(source.topic)
+    commits = []
+    for arrival in arrivals:
+        clock.sleep(to_micros(moment(arrival.at)) - clock.now())
+        with log.producer(acks="written") as producer, producer.transaction() as transaction:
+            for row in arrival.rows:
+                transaction.send(arrival.source.topic.name, dict(row))
+        commits.append(log.head())
+    return commits
 
 
 def moment(seconds: float) -> datetime:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any
 
 from headrace.clock import micros
 from headrace.operators.public import (
@@ -23,13 +21,15 @@ from headrace.operators.public import (
     tumbling,
 )
 from headrace.operators.window.emission.meaning import Cut, Said, published
-from headrace.operators.window.meaning import Counted, Meaning, Pane, meaning
+from headrace.operators.window.meaning import Counted, Meaning, Pane, meaning, row_of
 from headrace.operators.window.windows import AnyWindow
 from headrace.oracle.events import Event
 from headrace.pipeline.output import Output
+from headrace.pipeline.stream import Source
+from headrace.pipeline.time import WINDOW_END, WINDOW_START
 from headrace.pipeline.where import caller
 from headrace.studio.learn.frame import Axis, Band, Frame, Grid, Line, Number, Plot, Point
-from headrace.studio.learn.simulation import Choice, Prompt, Setup, Simulation, Slider
+from headrace.studio.learn.simulation import Choice, Prompt, Setup, Simulation, Slider, Trial
 from headrace.studio.learn.stage import Arrival, clock_text, moment, recorded, seconds
 
 EVENTS = 40
@@ -42,10 +42,13 @@ _FAR_BEHIND = 0.08
 
 def declared(setup: Setup) -> Aggregation:
     """The aggregation of a setup, as a person would write it."""
-    app = App("windows")
-    clicks = app.topic("clicks", schema="id bigint, at timestamp", event_time="at")
     lateness = Lateness(_span(setup, "delay"), _span(setup, "grace"))
-    return aggregate(clicks, by=(), window=_window(setup), lateness=lateness, clicks=count())
+    topic = _topic(App("windows"))
+    return aggregate(topic, by=(), window=_window(setup), lateness=lateness, clicks=count())
+
+
+def _topic(app: App) -> Source:
+    return app.topic("clicks", schema="id bigint, at timestamp", event_time="at")
 
 
 def _window(setup: Setup) -> AnyWindow:
@@ -75,9 +78,17 @@ class Clicks:
 
 @lru_cache(maxsize=64)
 def clicks(seed: int, disorder: float) -> Clicks:
+    """The clicks of a setup, as the log has them."""
+    arrivals = generated(seed, disorder)
+    events = (event for (event,) in recorded(arrivals))
+    return Clicks(tuple(arrival.at for arrival in arrivals), tuple(events))
+
+
+def generated(seed: int, disorder: float) -> tuple[Arrival, ...]:
     """Clicks that arrive late by up to `disorder` seconds, a few of them by three times that."""
     rng = random.Random(seed)
-    made: list[tuple[float, Mapping[str, Any]]] = []
+    source = _topic(App("windows"))
+    made: list[Arrival] = []
     at = 0.0
     for number in range(EVENTS):
         # Bursts and pauses, so that sessions have something to find.
@@ -87,11 +98,25 @@ def clicks(seed: int, disorder: float) -> Clicks:
             behind = rng.uniform(0, disorder)
         if rng.random() < _FAR_BEHIND:
             behind = rng.uniform(disorder, 3 * disorder)
-        made.append((round(at + behind, 2), {"id": number, "at": moment(round(at, 2))}))
-    made.sort(key=lambda each: each[0])
-    source = App("windows").topic("clicks", schema="id bigint, at timestamp", event_time="at")
-    found = recorded([Arrival(at, source, (row,)) for at, row in made])
-    return Clicks(tuple(at for at, _ in made), tuple(event for (event,) in found))
+        row = {"id": number, "at": moment(round(at, 2))}
+        made.append(Arrival(round(at + behind, 2), source, (row,)))
+    return tuple(sorted(made, key=lambda arrival: arrival.at))
+
+
+def trial(setup: Setup) -> Trial:
+    """The same clicks and windows for Spark, and the windows by the oracle."""
+    aggregation = declared(setup)
+    found = meaning(aggregation, clicks(setup.seed, setup.number("disorder")).events)
+    app = App("windows")
+    _topic(app)
+    app.view("clicks_per_window", aggregation)
+    rows = [
+        (row[WINDOW_START], row[WINDOW_END], row["clicks"])
+        for row in (row_of(aggregation, key, pane) for key, pane in found.panes.items())
+    ]
+    arrivals = generated(setup.seed, setup.number("disorder"))
+    columns = (WINDOW_START, WINDOW_END, "clicks")
+    return Trial(app, arrivals, "clicks_per_window", columns, tuple(rows))
 
 
 def frame(setup: Setup, step: int) -> Frame:
@@ -309,4 +334,5 @@ SIMULATION = Simulation(
     "row that one with a shorter delay would have counted, and some that it would have called "
     "late. The price is time: its result comes later.",
     concept="concepts/windows.md",
+    on_spark=trial,
 )
