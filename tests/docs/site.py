@@ -26,7 +26,15 @@ _HOME = {"README.md": "index.md"}
 _FROM_ROOT = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 
 _FIRST = {
-    "concepts": ("log-and-queue", "event-time", "watermarks", "windows", "panes", "late-events"),
+    "concepts": (
+        "batch-and-stream",
+        "log-and-queue",
+        "event-time",
+        "watermarks",
+        "windows",
+        "panes",
+        "late-events",
+    ),
     "how-to": ("test-a-pipeline", "write-a-pipeline-in-sql", "find-out-what-is-wrong"),
     "reference": ("python", "cli"),
     "reference/python": ("log", "pipeline", "time", "joins", "aggregates", "run", "results"),

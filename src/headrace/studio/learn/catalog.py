@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from headrace.studio.learn import windows
+from headrace.studio.learn import batch_or_stream, partitions, three_consumers, windows
 from headrace.studio.learn.frame import Frame
 from headrace.studio.learn.simulation import Simulation, simulation_named
 
-SIMULATIONS: tuple[Simulation, ...] = (windows.SIMULATION,)
+SIMULATIONS: tuple[Simulation, ...] = (
+    batch_or_stream.SIMULATION,
+    three_consumers.SIMULATION,
+    partitions.SIMULATION,
+    windows.SIMULATION,
+)
 
 
 def simulate(name: str, *, step: int, **given: object) -> Frame:

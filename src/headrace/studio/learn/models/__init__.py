@@ -1,0 +1,1 @@
+"""Reference models in plain Python, for what other systems do and headrace has no part of."""
