@@ -12,9 +12,9 @@ import pytest
 
 from headrace.backfill.json_lines import line_reader
 from headrace.cli.consuming import Printer
-from headrace.cli.records import RecordFormat, text_or_base64, zulu
 from headrace.errors import InvalidRecord
 from headrace.log import Record, Topic
+from headrace.log.record_json import RecordFormat, text_or_base64, zulu
 from headrace.schema.ddl import parse_schema
 
 MOMENT = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -13,7 +13,6 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from headrace.cli.failures import say
-from headrace.cli.records import RecordFormat, headers_json
 from headrace.clock import SystemClock, micros
 from headrace.errors import OffsetOutOfRange, UnknownPartition
 from headrace.log import (
@@ -29,6 +28,7 @@ from headrace.log import (
     Record,
     Topic,
 )
+from headrace.log.record_json import RecordFormat, headers_json
 
 _SESSION = timedelta(seconds=6)
 _PATIENCE = timedelta(seconds=12)

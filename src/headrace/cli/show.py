@@ -17,10 +17,10 @@ from headrace.cli.loading import load_app
 from headrace.cli.options import DEFAULT_LOG, AppLogUrl, AppReference, AsJson, new_app
 from headrace.cli.output import out, plain, show_json
 from headrace.cli.output import show as print_out
-from headrace.cli.records import text_or_base64, zulu
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.errors import UserError
 from headrace.log import Log, open_log
+from headrace.log.record_json import text_or_base64, zulu
 from headrace.pipeline.app import App
 from headrace.pipeline.stream import Source, Stream
 from headrace.pipeline.where import Where

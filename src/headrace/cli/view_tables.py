@@ -10,8 +10,8 @@ from rich.text import Text
 
 from headrace.cli.failures import say
 from headrace.cli.output import count, facts, many, moment, plain, show, span, table, when
-from headrace.cli.records import text_or_base64
 from headrace.clock import SECOND
+from headrace.log.record_json import text_or_base64
 from headrace.schema.json_text import finite
 from headrace.store import Result, ViewState
 from headrace.store.sqlite.database import LIVE

@@ -13,11 +13,13 @@ from starlette.responses import HTMLResponse
 TITLE = "headrace studio"
 
 _NAVIGATION = (
+    ("/topics", "Topics"),
+    ("/groups", "Groups"),
     ("/learn", "Learn"),
     ("/api", "API"),
 )
 _SCRIPTS = ("vendor/htmx.min.js", "vendor/hx-sse.min.js", "vendor/uplot.min.js", "studio.js")
-_HTMX = '{"includeIndicatorCSS": false, "history": false, "extensions": "hx-sse"}'
+_HTMX = '{"includeIndicatorCSS": false, "history": false, "extensions": "sse"}'
 
 
 def page(

@@ -22,11 +22,16 @@ from headrace.errors import HeadraceError, PortTaken, UserError
 from headrace.studio.api import router as api
 from headrace.studio.guard import Guard
 from headrace.studio.learn.routes import router as learn
+from headrace.studio.live.groups import router as groups
 from headrace.studio.live.handles import Handles
+from headrace.studio.live.ingest import router as ingest
+from headrace.studio.live.messages import router as messages
+from headrace.studio.live.producing import router as producing
+from headrace.studio.live.topics import router as topics
 from headrace.studio.pages import failure, fragment, page
 from headrace.studio.settings import StudioSettings
 
-ROUTERS = (api, learn)
+ROUTERS = (api, learn, topics, messages, producing, ingest, groups)
 """The pages, by the part of the studio that has them."""
 
 STATIC = Path(str(resources.files("headrace.studio") / "static"))

@@ -115,13 +115,23 @@
 
   // A live series: <div class="series" data-series='{"labels": [...], "rows": [[t, ...], ...]}'>.
   const plots = new WeakMap();
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  // A canvas does not know light-dark(): the browser resolves it for an element.
+  const colour = (name) => {
+    const probe = document.createElement("i");
+    probe.className = `colour${name}`;
+    document.body.append(probe);
+    const found = getComputedStyle(probe).color;
+    probe.remove();
+    return found;
+  };
 
   function series(element) {
     const given = JSON.parse(element.dataset.series);
     const data = given.rows.length ? given.rows[0].map((_, i) => given.rows.map((row) => row[i])) : given.labels.map(() => []);
     const known = plots.get(element);
     if (known && known.labels === given.labels.join()) {
+      // A swap removes what the server does not know of.
+      if (!element.contains(known.plot.root)) element.replaceChildren(known.plot.root);
       known.plot.setData(data);
       return;
     }

@@ -1,4 +1,4 @@
-"""Records as the JSON that `consume --json` prints."""
+"""Records as JSON: what `consume --json` prints and the studio answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.log import Record, Topic
+from headrace.log.record import Record
+from headrace.log.state import Topic
 from headrace.schema.json_text import finite
 
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -48,19 +49,21 @@ class RecordFormat:
 
     def line(self, record: Record) -> str:
         """One line of JSON with the seven fields of a record."""
+        return _compact(self.fields(record))
+
+    def fields(self, record: Record) -> dict[str, Any]:
+        """The seven fields of a record, ready for JSON."""
         if record.timestamp is not self._moment:  # the records of a batch share it
             self._moment, self._zulu = record.timestamp, zulu(record.timestamp)
-        return _compact(
-            {
-                "topic": record.topic,
-                "partition": record.partition,
-                "offset": record.offset,
-                "key": self.key(record),
-                "value": self.value(record),
-                "timestamp": self._zulu,
-                "headers": headers_json(record),
-            }
-        )
+        return {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "key": self.key(record),
+            "value": self.value(record),
+            "timestamp": self._zulu,
+            "headers": headers_json(record),
+        }
 
 
 def headers_json(record: Record) -> list[list[Any]]:

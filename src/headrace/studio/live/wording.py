@@ -1,0 +1,69 @@
+"""Numbers, sizes, times and links to further pages, as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlencode
+
+import htpy as h
+from htpy import Node
+
+from headrace.clock import to_text
+
+_UNITS = ("KiB", "MiB", "GiB", "TiB")
+
+
+def count(number: int | None) -> str:
+    """A number with separators, or a dash."""
+    return "–" if number is None else f"{number:,}"
+
+
+def many(number: int, thing: str) -> str:
+    """A number of things: 1 record, 2 records."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def size(number: int | None) -> str:
+    """A number of bytes with a binary unit."""
+    if number is None:
+        return "–"
+    if number < 1024:
+        return f"{number} B"
+    power = min(4, max(1, (number.bit_length() - 1) // 10))
+    return f"{number / 1024**power:.1f} {_UNITS[power - 1]}"
+
+
+def span(seconds: float) -> str:
+    """A duration, rounded for people."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    for limit, by, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / by:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} d"
+
+
+def when(micros: int | None) -> str:
+    """A time in UTC to the second, or a dash."""
+    return "–" if micros is None else to_text(micros)
+
+
+def address(path: str, parameters: Mapping[str, object]) -> str:
+    """A path with those parameters that have a value."""
+    given = {name: str(value) for name, value in parameters.items() if value not in (None, "")}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def pager(path: str, parameters: Mapping[str, object], name: str, page: int, pages: int) -> Node:
+    """Links to the neighbours of a page; nothing if there is only one."""
+    if pages <= 1:
+        return None
+
+    def link(to: int, text: str) -> Node:
+        if not 1 <= to <= pages:
+            return h.span(".hint")[text]
+        return h.a(href=address(path, {**parameters, name: to if to > 1 else ""}))[text]
+
+    return h.nav(".links", aria_label="Pages")[
+        link(page - 1, "‹ Before"), h.span[f"Page {page} of {pages}"], link(page + 1, "Next ›")
+    ]

@@ -1,0 +1,29 @@
+"""A log and a client of its studio."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from fastapi.testclient import TestClient
+
+from headrace.log import Log, open_log
+from headrace.studio.server import studio
+from headrace.studio.settings import StudioSettings
+
+TOKEN = "secret-token"
+
+
+def log_at(folder: Path) -> Log:
+    """A new log in a folder."""
+    return open_log(f"file:{folder / 'log'}")
+
+
+@contextlib.contextmanager
+def client_of(log: Log, *, read_only: bool = False) -> Iterator[TestClient]:
+    """A program that has the studio's token."""
+    settings = StudioSettings(log=log.url, token=TOKEN, read_only=read_only)
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    with TestClient(studio(settings), base_url=settings.origin, headers=headers) as client:
+        yield client
