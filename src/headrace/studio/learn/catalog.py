@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from headrace.studio.learn import joins, windows
+from headrace.studio.learn import exactly_once, joins, windows
 from headrace.studio.learn.frame import Frame
 from headrace.studio.learn.simulation import Simulation, simulation_named
 
-SIMULATIONS: tuple[Simulation, ...] = (windows.SIMULATION, joins.SIMULATION)
+SIMULATIONS: tuple[Simulation, ...] = (
+    windows.SIMULATION,
+    joins.SIMULATION,
+    exactly_once.SIMULATION,
+)
 
 
 def simulate(name: str, *, step: int, **given: object) -> Frame:
