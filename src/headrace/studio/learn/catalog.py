@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from headrace.studio.learn import batch_or_stream, partitions, three_consumers, windows
+from headrace.studio.learn import (
+    batch_or_stream,
+    exactly_once,
+    joins,
+    partitions,
+    three_consumers,
+    windows,
+)
 from headrace.studio.learn.frame import Frame
 from headrace.studio.learn.simulation import Simulation, simulation_named
 
@@ -11,6 +18,8 @@ SIMULATIONS: tuple[Simulation, ...] = (
     three_consumers.SIMULATION,
     partitions.SIMULATION,
     windows.SIMULATION,
+    joins.SIMULATION,
+    exactly_once.SIMULATION,
 )
 
 
