@@ -20,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 
 from headrace.errors import HeadraceError, PortTaken, UserError
 from headrace.studio.api import router as api
+from headrace.studio.docs import router as docs
 from headrace.studio.guard import Guard
 from headrace.studio.learn.routes import router as learn
 from headrace.studio.live.groups import router as groups
@@ -31,7 +32,7 @@ from headrace.studio.live.topics import router as topics
 from headrace.studio.pages import failure, fragment, page
 from headrace.studio.settings import StudioSettings
 
-ROUTERS = (api, learn, topics, messages, producing, ingest, groups)
+ROUTERS = (api, docs, learn, topics, messages, producing, ingest, groups)
 """The pages, by the part of the studio that has them."""
 
 STATIC = Path(str(resources.files("headrace.studio") / "static"))

@@ -102,6 +102,7 @@ def _content(found: Simulation, setup: Setup, step: int) -> list[Node]:
                 "A question",
                 h.p[found.question],
                 h.details[h.summary["Answer"], h.p[found.answer]],
+                h.p[h.a(href=f"/docs/{found.concept}")["Read about the idea"]],
             ),
         ],
     ]
