@@ -6,9 +6,10 @@ import math
 
 import pytest
 
-from headrace.studio.learn.batch_or_stream import SIMULATION, SPAN, STEPS, Payment, sides, traffic
+from headrace.studio.learn.batch_or_stream import SIMULATION, STEPS
 from headrace.studio.learn.catalog import simulate
 from headrace.studio.learn.frame import Plot
+from headrace.studio.learn.fraud import SPAN, Payment, sides, traffic
 from headrace.studio.learn.simulation import Setup
 
 FIVE_MINUTES = 300
@@ -47,7 +48,7 @@ def test_losses_are_those_of_a_plain_count(seed: int, every: int, uses: int) -> 
         seen = tuple(payment for payment in payments if payment.second <= step * 120)
         frame = SIMULATION.frame(chosen, step)
         batch, stream = through(seen, at_a_run), through(seen, at_once)
-        assert frame.number("tried by thieves") == sum(payment.by_thief for payment in seen)
+        assert frame.number("fraud tried") == sum(payment.by_thief for payment in seen)
         assert frame.number("paid with batch") == len(batch)
         assert frame.number("paid with stream") == len(stream)
         assert frame.number("lost with batch") == sum(payment.amount for payment in batch)

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.studio.learn.catalog import simulate
+from headrace.studio.learn.clusters import KEYS, PARTITIONS, STEPS, done, history
 from headrace.studio.learn.frame import Flow, Lanes
 from headrace.studio.learn.models import cluster as model
 from headrace.studio.learn.models.cluster import Cluster
-from headrace.studio.learn.partitions import KEYS, PARTITIONS, SIMULATION, STEPS, done, history
+from headrace.studio.learn.partitions import SIMULATION
 
 ACTIONS = [action.name for action in SIMULATION.actions]
 KILLS = st.lists(st.tuples(st.sampled_from(["kill", "restart"]), st.integers(1, 3)), max_size=12)

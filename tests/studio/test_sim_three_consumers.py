@@ -9,8 +9,9 @@ import pytest
 
 from headrace.studio.learn.catalog import simulate
 from headrace.studio.learn.frame import Plot
+from headrace.studio.learn.readers import RECORDS, STEPS, history
 from headrace.studio.learn.simulation import Setup
-from headrace.studio.learn.three_consumers import RECORDS, SIMULATION, STEPS, history
+from headrace.studio.learn.three_consumers import SIMULATION
 
 
 def setup(**given: object) -> Setup:
@@ -58,8 +59,7 @@ def test_the_plot_shows_the_lag_of_every_step() -> None:
     plot = SIMULATION.frame(chosen, STEPS).panels[1]
     assert isinstance(plot, Plot)
     wanted = lags(chosen)
-    for line in plot.lines:
-        name = f"{line.label} lag"
+    for line, name in zip(plot.lines, wanted[-1], strict=True):
         assert [lag for _, lag in line.points] == [each[name] for each in wanted if name in each]
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass
-from functools import lru_cache
-
+from headrace.studio.learn.clusters import (
+    BROKERS,
+    KEYS,
+    MEMBERS,
+    OTHERS,
+    PARTITIONS,
+    STEPS,
+    history,
+    listed,
+    offline,
+)
 from headrace.studio.learn.frame import (
     Arrow,
     Box,
@@ -18,113 +25,11 @@ from headrace.studio.learn.frame import (
     Number,
     Pointer,
 )
-from headrace.studio.learn.models import cluster as model
 from headrace.studio.learn.models.cluster import Cluster
 from headrace.studio.learn.simulation import Action, Choice, Prompt, Setup, Simulation, Slider
 
-BROKERS, PARTITIONS, MEMBERS = 3, 6, 8
-STEPS = 40
-KEYS = ("ada", "ben", "cal")
-"""The keys with a button of their own. Each is in another partition."""
-_OTHERS = (
-    "dan", "eve", "fred", "gia", "hal", "ida", "joe", "kai", "leo", "mia", "ned", "oda", "pam",
-    "rob", "sue", "tom", "val",
-)  # fmt: skip
 _SHOWN = 15
 _KINDS = {"ada": "a", "ben": "b", "cal": "c"}
-
-
-@dataclass(frozen=True)
-class Moment:
-    """The cluster after a step, and what was done in it, in words."""
-
-    cluster: Cluster
-    said: tuple[str, ...] = ()
-
-
-@lru_cache(maxsize=64)
-def history(setup: Setup) -> tuple[Moment, ...]:
-    """The cluster after each step, from the beginning."""
-    rng = random.Random(setup.seed)
-    names = (*KEYS, *_OTHERS)[: setup.whole("keys")]
-    now = model.cluster(BROKERS, PARTITIONS, setup.whole("replicas"), setup.text("assignor"))
-    now = model.join(now, *map(_member, range(1, setup.whole("consumers") + 1)))
-    moments = [Moment(now)]
-    for step in range(1, STEPS + 1):
-        said = []
-        for action in _acts(setup, step):
-            now, words = done(now, action)
-            said.append(words)
-        for _ in range(setup.whole("rate")):
-            now = model.send(now, rng.choice(names))
-        now = model.poll(now, 1)
-        moments.append(Moment(now, tuple(said)))
-    return tuple(moments)
-
-
-def _acts(setup: Setup, step: int) -> tuple[str, ...]:
-    """The actions between the step before and this one; those at the end belong to the last."""
-    last = setup.actions_at(STEPS) if step == STEPS else ()
-    return (*setup.actions_at(step - 1), *last)
-
-
-def _member(number: int) -> str:
-    return f"c{number}"
-
-
-def done(now: Cluster, action: str) -> tuple[Cluster, str]:
-    """The cluster after an action, and what happened in words."""
-    dead = sorted(set(now.brokers) - now.alive)
-    match action:
-        case "add":
-            free = [m for m in map(_member, range(1, MEMBERS + 1)) if m not in now.members]
-            if not free:
-                return now, f"The group has {MEMBERS} consumers, and this page shows no more."
-            return _rebalance(now, model.join(now, free[0]), f"{free[0]} joined")
-        case "remove":
-            if not now.members:
-                return now, "The group has no consumers."
-            gone = now.members[0]
-            return _rebalance(now, model.leave(now, gone), f"{gone} left")
-        case "kill":
-            if not now.alive:
-                return now, "Every broker is dead."
-            victim = min(now.alive)
-            return _failover(now, model.kill(now, victim), f"Broker {victim} died")
-        case "restart":
-            if not dead:
-                return now, "Every broker is alive."
-            return _failover(now, model.restart(now, dead[0]), f"Broker {dead[0]} is back")
-        case _:
-            return _sent(now, action.removeprefix("send-"))
-
-
-def _rebalance(before: Cluster, after: Cluster, what: str) -> tuple[Cluster, str]:
-    moved = f"{len(after.moved)} of {PARTITIONS} partitions moved"
-    idle = f" Idle: {', '.join(after.idle)}." if after.idle else ""
-    return after, f"{what}, and the group rebalanced: {moved}.{idle}"
-
-
-def _failover(before: Cluster, after: Cluster, what: str) -> tuple[Cluster, str]:
-    changed = [n for n in range(PARTITIONS) if before.leader(n) != after.leader(n)]
-    offline = _offline(after)
-    end = f" Partitions without a leader: {_list(offline)}." if offline else ""
-    return after, f"{what}: {len(changed)} leaders changed. Consumers keep their partitions.{end}"
-
-
-def _sent(before: Cluster, key: str) -> tuple[Cluster, str]:
-    after, number = model.send(before, key), before.partition_of(key)
-    if after.refused > before.refused:
-        return after, f"A message of {key} was refused: partition {number} has no leader."
-    return after, f"A message of {key} went to partition {number}, as each of {key}'s does."
-
-
-def _offline(now: Cluster) -> list[int]:
-    return [number for number in range(PARTITIONS) if now.leader(number) is None]
-
-
-def _list(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers)) or "none"
 
 
 def frame(setup: Setup, step: int) -> Frame:
@@ -144,7 +49,8 @@ def _caption(now: Cluster) -> str:
     if not now.members:
         return "Nobody reads. Messages wait in their partitions."
     lag = _lag(now)
-    behind = f"{lag} messages wait." if lag else "Every message is read."
+    waiting = "message waits" if lag == 1 else "messages wait"
+    behind = f"{lag} {waiting}." if lag else "Every message is read."
     return f"Each consumer reads one message per step from its own partitions. {behind}"
 
 
@@ -153,7 +59,7 @@ def _lag(now: Cluster) -> int:
 
 
 def _numbers(now: Cluster) -> tuple[Number, ...]:
-    offline, lag = len(_offline(now)), _lag(now)
+    dark, lag = len(offline(now)), _lag(now)
     stored = sum(len(each.messages) for each in now.partitions)
     return (
         Number("messages", stored, hint="Stored in a partition"),
@@ -162,7 +68,7 @@ def _numbers(now: Cluster) -> tuple[Number, ...]:
         Number("idle", len(now.idle), kind="warn" if now.idle else "good"),
         Number("moved", len(now.moved), hint="Partitions with another owner at the last rebalance"),
         Number("brokers alive", len(now.alive), kind="" if len(now.alive) == BROKERS else "warn"),
-        Number("offline", offline, kind="bad" if offline else "", hint="Without a leader"),
+        Number("offline", dark, kind="bad" if dark else "", hint="Without a leader"),
         Number("refused", now.refused, kind="bad" if now.refused else "", hint="Messages"),
     )
 
@@ -175,7 +81,7 @@ def _flow(now: Cluster) -> Flow:
         led = [n for n in range(PARTITIONS) if now.leader(n) == broker]
         there = broker in now.alive
         row = (place + 0.5) * tall / BROKERS * pitch - pitch / 2
-        words = f"leads {_list(led)}" if there else "dead"
+        words = f"leads {listed(led)}" if there else "dead"
         boxes.append(
             Box(f"b{broker}", f"broker {broker}", 0, row, (words,), "" if there else "bad")
         )
@@ -193,7 +99,7 @@ def _flow(now: Cluster) -> Flow:
             arrows.append(Arrow(part, owner, "moved" * moved, "warn" * moved))
     for place, (member, owned) in enumerate(now.owners):
         row = (place + 0.5) * tall / len(now.members) * pitch - pitch / 2
-        words = f"reads {_list(list(owned))}" if owned else "idle"
+        words = f"reads {listed(list(owned))}" if owned else "idle"
         boxes.append(Box(member, member, 3, row, (words,), "good" if owned else "muted"))
     return Flow(
         "Brokers lead partitions, and consumers of one group share them",
@@ -204,9 +110,9 @@ def _flow(now: Cluster) -> Flow:
 
 
 def _described(now: Cluster) -> str:
-    reads = [f"{member} reads {_list(list(owned))}" for member, owned in now.owners]
+    reads = [f"{member} reads {listed(list(owned))}" for member, owned in now.owners]
     leads = [
-        f"broker {broker} leads {_list([n for n in range(PARTITIONS) if now.leader(n) == broker])}"
+        f"broker {broker} leads {listed([n for n in range(PARTITIONS) if now.leader(n) == broker])}"
         for broker in now.brokers
     ]
     return "; ".join([*leads, *reads])
@@ -248,7 +154,7 @@ def _grid(now: Cluster) -> Grid:
                 str(number),
                 "none" if leader is None else str(leader),
                 owner or "nobody",
-                _list(found[-_SHOWN:]),
+                listed(found[-_SHOWN:]),
             )
         )
     return Grid(
@@ -276,7 +182,7 @@ SIMULATION = Simulation(
         Slider("replicas", "Replicas", 1, BROKERS, 2, hint="Brokers that have each partition"),
         Slider("rate", "Messages per step", 0, 6, 2),
         Slider(
-            "keys", "Keys", 1, len(KEYS) + len(_OTHERS), 12, hint="Different keys in the traffic"
+            "keys", "Keys", 1, len(KEYS) + len(OTHERS), 12, hint="Different keys in the traffic"
         ),
     ),
     frame=frame,

@@ -115,6 +115,11 @@ class Setup:
         """The actions that were taken at a step."""
         return tuple(name for at, name in self.actions if at == step)
 
+    def actions_before(self, step: int, last: int) -> tuple[str, ...]:
+        """The actions between the step before and this one; the last step has its own too."""
+        at_the_end = self.actions_at(last) if step == last else ()
+        return (*self.actions_at(step - 1), *at_the_end)
+
 
 @dataclass(frozen=True)
 class Trial:
