@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from headrace.studio.learn import exactly_once, joins, windows
+from headrace.studio.learn import checkpoints, exactly_once, joins, windows
 from headrace.studio.learn.frame import Frame
 from headrace.studio.learn.simulation import Simulation, simulation_named
 
 SIMULATIONS: tuple[Simulation, ...] = (
     windows.SIMULATION,
     joins.SIMULATION,
+    checkpoints.SIMULATION,
     exactly_once.SIMULATION,
 )
 

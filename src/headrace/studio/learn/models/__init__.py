@@ -1,0 +1,1 @@
+"""Reference models of mechanisms that headrace does not have, in plain Python."""
