@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.studio.learn import checkpoints, exactly_once, joins, windows
+from headrace.studio.learn import checkpoints, exactly_once, joins, leader_loss, windows
 from headrace.studio.learn.frame import Frame
 from headrace.studio.learn.simulation import Simulation, simulation_named
 
@@ -11,6 +11,7 @@ SIMULATIONS: tuple[Simulation, ...] = (
     joins.SIMULATION,
     checkpoints.SIMULATION,
     exactly_once.SIMULATION,
+    leader_loss.SIMULATION,
 )
 
 
