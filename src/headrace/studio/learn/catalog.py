@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from headrace.studio.learn import (
     batch_or_stream,
+    checkpoints,
     exactly_once,
     joins,
+    leader_loss,
     partitions,
     three_consumers,
     windows,
@@ -19,7 +21,9 @@ SIMULATIONS: tuple[Simulation, ...] = (
     partitions.SIMULATION,
     windows.SIMULATION,
     joins.SIMULATION,
+    checkpoints.SIMULATION,
     exactly_once.SIMULATION,
+    leader_loss.SIMULATION,
 )
 
 

@@ -1,1 +1,1 @@
-"""Reference models in plain Python, for what other systems do and headrace has no part of."""
+"""Reference models of mechanisms that headrace does not have, in plain Python."""
