@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse
 TITLE = "headrace studio"
 
 _NAVIGATION = (
+    ("/dashboard", "Dashboard"),
     ("/views", "Views"),
     ("/learn", "Learn"),
     ("/api", "API"),

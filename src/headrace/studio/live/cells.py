@@ -15,7 +15,7 @@ from headrace.studio.pages import badge
 NAMES = {"_state": "state", "_revision": "commit"}
 """Columns of headrace's own, as a page calls them."""
 _TEXT = 300
-_STATES = {"open": "", "fired": "warn", "final": "good"}
+STATES = {"open": "", "fired": "warn", "final": "good"}
 
 
 def cell(value: Any, column: str = "") -> Node:
@@ -23,7 +23,7 @@ def cell(value: Any, column: str = "") -> Node:
     if value is None:
         return h.span(".hint")["null"]
     if column == STATE:
-        return badge(str(value), _STATES.get(str(value), ""))
+        return badge(str(value), STATES.get(str(value), ""))
     text = text_of(value)
     return text if len(text) <= _TEXT else f"{text[:_TEXT]}…"
 

@@ -10,8 +10,8 @@ from htpy import Element
 
 from headrace.studio.live.rows import Window
 
-_WIDTH, _HEIGHT = 760, 150
-_LEFT, _TOP, _BOTTOM = 8, 22, 22
+_SLOTS = 12
+"""Windows that a chart has room for, at least."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,6 @@ class Bar:
 
     label: str
     value: float
-    note: str = ""
 
 
 def number(value: float) -> str:
@@ -28,55 +27,37 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
 
 
-def per_window(windows: Sequence[Window], column: str) -> Element:
+def per_window(windows: Sequence[Window], column: str, marked: Window | None = None) -> Element:
     """Bars of the sums of a column, one for each window, the newest on the right."""
     most = max((window.total for window in windows), default=0) or 1
-    wide = (_WIDTH - 2 * _LEFT) / max(len(windows), 12)
-    high = _HEIGHT - _TOP - _BOTTOM
+    slots = max(len(windows), _SLOTS)
     bars = []
     for place, window in enumerate(windows):
-        height = max(1.0, high * max(0.0, window.total) / most)
-        left = _WIDTH - _LEFT - (len(windows) - place) * wide
-        kind = "now" if place == len(windows) - 1 else ""
+        height = max(1.0, 100 * max(0.0, window.total) / most)
         bars.append(
             h.rect(
-                class_=f"column {kind}".strip(),
-                x=f"{left + 1:.1f}",
-                y=f"{_HEIGHT - _BOTTOM - height:.1f}",
-                width=f"{max(1.0, wide - 2):.1f}",
+                class_="column now" if window == marked else "column",
+                x=f"{slots - len(windows) + place + 0.05:.2f}",
+                y=f"{100 - height:.1f}",
+                width="0.9",
                 height=f"{height:.1f}",
-                rx="2",
             )[h.title[f"{window.start}: {number(window.total)}"]]
         )
-    last = windows[-1] if windows else None
     text = f"{column} per window, {len(windows)} windows"
-    if last is not None:
-        text += f", {number(last.total)} in the newest, {number(most)} at most"
+    if windows:
+        text += f", {number(windows[-1].total)} in the newest, {number(most)} at most"
     return h.figure(".panel")[
         h.figcaption[f"{column} per window"],
-        h.div(".scroll", tabindex="0", role="group", aria_label=text)[
-            h.svg(".drawing", viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img", aria_label=text)[
-                bars,
-                h.line(
-                    ".tick",
-                    x1=str(_LEFT),
-                    x2=str(_WIDTH - _LEFT),
-                    y1=str(_HEIGHT - _BOTTOM),
-                    y2=str(_HEIGHT - _BOTTOM),
-                ),
-                h.text(".tick-label", x=str(_LEFT), y="12")[f"at most {number(most)}"],
-                last is not None
-                and h.text(
-                    ".tick-label", {"text-anchor": "end"}, x=str(_WIDTH - _LEFT), y=str(_HEIGHT - 6)
-                )[last.start],
-                len(windows) > 6
-                and h.text(
-                    ".tick-label",
-                    x=f"{_WIDTH - _LEFT - len(windows) * wide:.1f}",
-                    y=str(_HEIGHT - 6),
-                )[windows[0].start],
-            ]
+        h.p(".ends.hint")[
+            h.span["at most ", number(most)], h.span[windows[-1].start if windows else "none yet"]
         ],
+        h.svg(
+            ".columns-chart",
+            viewBox=f"0 0 {slots} 100",
+            preserveAspectRatio="none",
+            role="img",
+            aria_label=text,
+        )[bars],
     ]
 
 
@@ -90,7 +71,6 @@ def ranking(bars: Sequence[Bar], places: int, label: str) -> Element:
                 h.rect(width=f"{100 * max(0.0, bar.value) / most:.2f}%", height="100%", rx="3")
             ],
             h.span(".rank-value", data_rank=str(place))[number(bar.value)],
-            h.span(".rank-note")[bar.note],
         ]
         for place, bar in enumerate(bars[:places], 1)
     ]

@@ -34,7 +34,7 @@ from headrace.studio.live.rows import (
 )
 from headrace.studio.pages import Fact, facts, failure, live, page, section, table
 
-ROWS = 50
+ROWS = 30
 PAGE = 50
 QUERY_ROWS = 200
 QUERY_SECONDS = 5.0
@@ -162,7 +162,7 @@ def _now(handles: Handles, app: str, view: str) -> Node:
             ]
         ),
         h.p(".hint")[f"Every input row is accounted for: {law}."],
-        number is not None and per_window(sums, number),
+        number is not None and per_window(sums, number, sums[-1] if sums else None),
         _rows(found, rows, count),
     ]
 
