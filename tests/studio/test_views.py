@@ -98,7 +98,7 @@ def test_the_newest_rows_of_a_large_view_are_found_by_an_index(settings: StudioS
             plans.append(sql)
             return True
 
-        db.exec_trace = trace  # type: ignore[assignment]
+        db.exec_trace = trace
         newest(db, described(db, "pageviews", "hits_per_minute"), 2)
         db.exec_trace = None
         plan = str(list(db.execute(f"EXPLAIN QUERY PLAN {plans[-1]}")))

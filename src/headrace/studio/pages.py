@@ -19,7 +19,7 @@ _NAVIGATION = (
     ("/api", "API"),
 )
 _SCRIPTS = ("vendor/htmx.min.js", "vendor/hx-sse.min.js", "vendor/uplot.min.js", "studio.js")
-_HTMX = '{"includeIndicatorCSS": false, "history": false, "extensions": "hx-sse"}'
+_HTMX = '{"includeIndicatorCSS": false, "history": false, "extensions": "sse"}'
 
 
 def page(

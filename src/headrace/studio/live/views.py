@@ -227,7 +227,7 @@ def _slider(handles: Handles, view: Described, commit: int | None) -> Node:
     path = path_of(view.app, view.name)
     return h.form(
         "#past.row",
-        {"hx-get": path, "hx-trigger": "input changed delay:60ms from:find input, submit"},
+        {"hx-get": path, "hx-trigger": "input delay:60ms, submit"},
         action=path,
         method="get",
         hx_target="#rows",
