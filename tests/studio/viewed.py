@@ -50,6 +50,20 @@ def hit(url: str, second: float, user: str = "ann") -> dict[str, Any]:
     return {"url": url, "user": user, "at": NOON + second * SECOND}
 
 
+def arrive(folder: Path, topic: Source, *arrivals: tuple[float, Mapping[str, Any]]) -> str:
+    """Append rows one by one, each so many seconds after noon."""
+    clock = VirtualClock(NOON)
+    with open_log(f"file:{folder}", clock=clock) as log:
+        log.ensure_topic(topic.topic)
+        passed = 0.0
+        for at, row in arrivals:
+            clock.advance((at - passed) * SECOND)
+            passed = at
+            with log.producer(acks="written") as producer, producer.transaction() as transaction:
+                transaction.send(topic.topic.name, dict(row))
+        return log.url
+
+
 def write(folder: Path, app: hr.App, topic: Source, *commits: Iterable[Mapping[str, Any]]) -> str:
     """Append commits to a topic, and bring the views of an application up to date."""
     with open_log(f"file:{folder}", clock=VirtualClock(NOON + 3600 * SECOND)) as log:

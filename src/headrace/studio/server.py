@@ -21,6 +21,7 @@ from starlette.staticfiles import StaticFiles
 from headrace.errors import HeadraceError, PortTaken, UserError
 from headrace.studio.api import router as api
 from headrace.studio.guard import Guard
+from headrace.studio.learn.own_data_page import router as own_data
 from headrace.studio.learn.routes import router as learn
 from headrace.studio.live.dashboard import router as dashboard
 from headrace.studio.live.feed import router as feeds
@@ -30,7 +31,7 @@ from headrace.studio.live.views import router as views
 from headrace.studio.pages import failure, fragment, page
 from headrace.studio.settings import StudioSettings
 
-ROUTERS = (api, feeds, views, view_row, dashboard, learn)
+ROUTERS = (api, feeds, views, view_row, dashboard, own_data, learn)
 """The pages, by the part of the studio that has them."""
 
 STATIC = Path(str(resources.files("headrace.studio") / "static"))
