@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from headrace.testing import scripted_log
-from pipelines import fraud, leaderboard, notifications
+from pipelines import fraud, leaderboard, notifications, trending
 from tests.spark import shuffling
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -70,6 +70,29 @@ def test_the_leaderboard_tells_of_the_ranks_that_changed_and_of_no_others() -> N
         log.write(leaderboard.points, win(2, 5, 2), win(3, 7, 2))
         results = log.run(leaderboard.app, spark=shuffling(2))
         assert len(results.topic(changes)) == 104, "nothing changed among the first hundred"
+
+
+def post(minute: float, *hashtags: str) -> dict[str, Any]:
+    return {"user": "ann", "hashtags": list(hashtags), "at": NOON + timedelta(minutes=minute)}
+
+
+def test_a_burst_across_a_boundary_is_whole_in_one_hopping_window() -> None:
+    with scripted_log(start=NOON + HOUR) as log:
+        log.write(trending.posts, *(post(4.5, "eclipse") for _ in range(3)))
+        log.write(trending.posts, *(post(5.5, "eclipse", "moon") for _ in range(3)))
+        log.write(trending.posts, *(post(2, f"tag{n:02}") for n in range(12)), post(3))
+        results = log.run(trending.app, spark=shuffling(2))
+
+        def most(view: str) -> int:
+            return max(row["posts"] for row in results.view(view) if row["hashtag"] == "eclipse")
+
+        assert (most("trending_tumbling"), most("trending_hopping")) == (3, 6)
+        first = [
+            r
+            for r in results.view("trending_tumbling")
+            if str(NOON)[11:19] in str(r["window_start"])
+        ]
+        assert [row["rank"] for row in first] == list(range(1, 11)), "twelve more have one post"
 
 
 def use(

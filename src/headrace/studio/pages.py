@@ -15,6 +15,8 @@ TITLE = "headrace studio"
 _NAVIGATION = (
     ("/topics", "Topics"),
     ("/groups", "Groups"),
+    ("/dashboard", "Dashboard"),
+    ("/views", "Views"),
     ("/learn", "Learn"),
     ("/api", "API"),
 )

@@ -22,17 +22,36 @@ from headrace.errors import HeadraceError, PortTaken, UserError
 from headrace.studio.api import router as api
 from headrace.studio.docs import router as docs
 from headrace.studio.guard import Guard
+from headrace.studio.learn.own_data_page import router as own_data
 from headrace.studio.learn.routes import router as learn
+from headrace.studio.live.dashboard import router as dashboard
+from headrace.studio.live.feed import router as feeds
 from headrace.studio.live.groups import router as groups
 from headrace.studio.live.handles import Handles
 from headrace.studio.live.ingest import router as ingest
 from headrace.studio.live.messages import router as messages
 from headrace.studio.live.producing import router as producing
 from headrace.studio.live.topics import router as topics
+from headrace.studio.live.view_row import router as view_row
+from headrace.studio.live.views import router as views
 from headrace.studio.pages import failure, fragment, page
 from headrace.studio.settings import StudioSettings
 
-ROUTERS = (api, docs, learn, topics, messages, producing, ingest, groups)
+ROUTERS = (
+    api,
+    dashboard,
+    topics,
+    messages,
+    producing,
+    ingest,
+    groups,
+    feeds,
+    views,
+    view_row,
+    own_data,
+    learn,
+    docs,
+)
 """The pages, by the part of the studio that has them."""
 
 STATIC = Path(str(resources.files("headrace.studio") / "static"))

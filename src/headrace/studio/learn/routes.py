@@ -30,6 +30,13 @@ def index(request: Request) -> HTMLResponse:
         ]
         for place, each in enumerate(SIMULATIONS, 1)
     ]
+    cards.append(
+        h.a(".card", href="/learn/your-data")[
+            h.span(".ordinal")["+"],
+            h.strong["Your own data"],
+            h.span["The windows of a topic in your log, and what each delay would have cost."],
+        ]
+    )
     lead = (
         "Each page shows one idea. Its numbers come out of headrace's own log, oracle and sink, on "
         "a clock that you control."

@@ -30,6 +30,12 @@
     }
   }, true);
 
+  // A slider shows its value beside it.
+  document.addEventListener("input", ({ target }) => {
+    const shown = target.form && $(`output[data-for="${target.name}"]`, target.form);
+    if (shown) shown.textContent = target.value;
+  });
+
   // The player of a simulation. The form's fields are the address; htmx fetches the frame.
   const controls = $("#controls");
   if (controls) player(controls);
