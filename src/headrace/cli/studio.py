@@ -47,13 +47,17 @@ def studio(
     the applications that it started.
     """
     require_studio()
+    from headrace.cli.loading import load_app
     from headrace.studio.server import serve
     from headrace.studio.settings import StudioSettings
 
     if host not in ("127.0.0.1", "localhost", "::1"):
         say(f"warning: other machines can reach {host}, and the connection is not encrypted")
+    declared = {found.name: found for found in map(load_app, references or ())}
     serve(
-        StudioSettings(log, tuple(references or ()), host, port, read_only),
+        StudioSettings(
+            log, tuple(references or ()), host, port, read_only, declared=declared
+        ),
         started=lambda address: (
             show_json({"address": address}) if json else say(f"The studio is at {address}")
         ),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.errors import InvalidSetting
 from headrace.log import DEFAULT_LOG
+from headrace.pipeline.app import App
 
 PORT = 8787
 LOOPBACK = "127.0.0.1"
@@ -27,6 +29,8 @@ class StudioSettings:
     port: int = PORT
     read_only: bool = False
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
+    declared: Mapping[str, App] = field(default_factory=dict, compare=False, repr=False)
+    """The declarations of `apps`, by the name of the application."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 1 << 16:
