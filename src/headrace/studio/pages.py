@@ -13,6 +13,8 @@ from starlette.responses import HTMLResponse
 TITLE = "headrace studio"
 
 _NAVIGATION = (
+    ("/", "Overview"),
+    ("/pipelines", "Pipelines"),
     ("/learn", "Learn"),
     ("/api", "API"),
 )

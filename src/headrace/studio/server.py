@@ -22,11 +22,17 @@ from headrace.errors import HeadraceError, PortTaken, UserError
 from headrace.studio.api import router as api
 from headrace.studio.guard import Guard
 from headrace.studio.learn.routes import router as learn
+from headrace.studio.live.crashing import Crashes
 from headrace.studio.live.handles import Handles
+from headrace.studio.live.metrics import router as metrics
+from headrace.studio.live.overview import router as overview
+from headrace.studio.live.pipelines import router as pipelines
+from headrace.studio.live.processes import Processes
+from headrace.studio.live.watching import Watch
 from headrace.studio.pages import failure, fragment, page
 from headrace.studio.settings import StudioSettings
 
-ROUTERS = (api, learn)
+ROUTERS = (api, learn, overview, pipelines, metrics)
 """The pages, by the part of the studio that has them."""
 
 STATIC = Path(str(resources.files("headrace.studio") / "static"))
@@ -34,11 +40,12 @@ STATIC = Path(str(resources.files("headrace.studio") / "static"))
 
 def studio(settings: StudioSettings) -> FastAPI:
     """The web application of a studio."""
-    handles = Handles(settings)
+    handles, processes = Handles(settings), Processes(settings)
+    watch = Watch(handles, processes)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        with handles:
+        with handles, processes, watch:
             yield
 
     app = FastAPI(
@@ -51,6 +58,8 @@ def studio(settings: StudioSettings) -> FastAPI:
     )
     app.state.settings = settings
     app.state.handles = handles
+    app.state.watch = watch
+    app.state.crashes = Crashes(handles, processes)
     app.mount("/static", StaticFiles(directory=STATIC))
     for router in ROUTERS:
         app.include_router(router)
