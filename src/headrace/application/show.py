@@ -79,7 +79,7 @@ def look(
         there = url if isinstance(url, Log) else stack.enter_context(open_log(url, create=False))
         samples = tuple(_sample(there, source, rows) for source in read)
     try:
-        found, why = _by_oracle(stream, excerpt_of(samples)), ""
+        found, why = by_oracle(stream, excerpt_of(samples)), ""
     except (BeyondOracle, UnreadableValue) as error:
         computed = importlib.import_module("headrace.application.show_spark").computed
         why = str(error)
@@ -96,7 +96,8 @@ def inputs_of(stream: Stream) -> tuple[Source, ...]:
     return tuple(found.values())
 
 
-def _by_oracle(stream: Stream, excerpt: Excerpt) -> list[Row]:
+def by_oracle(stream: Stream, excerpt: Excerpt) -> list[Row]:
+    """The rows of a stream in plain Python, or `BeyondOracle`."""
     step = (stream.of if isinstance(stream, Late) else stream).computed
     read = [found for part in step.upstream for found in read_directly(part)]
     if any(found.is_result for found in read):

@@ -14,12 +14,6 @@ from headrace.studio.pages import page, section, table
 router = APIRouter()
 
 
-@router.get("/", include_in_schema=False)
-def start() -> RedirectResponse:
-    """The first page."""
-    return RedirectResponse("/learn")
-
-
 @router.get("/favicon.ico", include_in_schema=False)
 def icon() -> RedirectResponse:
     """The icon, for browsers that ask for it by its old name."""

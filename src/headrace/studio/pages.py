@@ -13,14 +13,17 @@ from starlette.responses import HTMLResponse
 TITLE = "headrace studio"
 
 _NAVIGATION = (
+    ("/", "Overview"),
+    ("/dashboard", "Dashboard"),
+    ("/pipelines", "Pipelines"),
+    ("/views", "Views"),
     ("/topics", "Topics"),
     ("/groups", "Groups"),
-    ("/dashboard", "Dashboard"),
-    ("/views", "Views"),
     ("/learn", "Learn"),
     ("/api", "API"),
 )
 _SCRIPTS = ("vendor/htmx.min.js", "vendor/hx-sse.min.js", "vendor/uplot.min.js", "studio.js")
+_AT_ONCE = _SCRIPTS[:2]
 _HTMX = '{"includeIndicatorCSS": false, "history": false, "extensions": "sse"}'
 
 
@@ -64,7 +67,8 @@ def _document(title: str, body: Node, csrf: str | None) -> Element:
             h.link(rel="stylesheet", href="/static/studio.css"),
             # Not deferred: it sets the theme before anything is drawn.
             h.script(src="/static/theme.js"),
-            [h.script(src=f"/static/{name}", defer=True) for name in _SCRIPTS],
+            # Neither is htmx: a deferred one starts before its extension is there, now and then.
+            [h.script(src=f"/static/{name}", defer=name not in _AT_ONCE) for name in _SCRIPTS],
         ],
         h.body[body],
     ]

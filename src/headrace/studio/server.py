@@ -24,12 +24,18 @@ from headrace.studio.docs import router as docs
 from headrace.studio.guard import Guard
 from headrace.studio.learn.own_data_page import router as own_data
 from headrace.studio.learn.routes import router as learn
+from headrace.studio.live.crashing import Crashes
 from headrace.studio.live.dashboard import router as dashboard
 from headrace.studio.live.feed import router as feeds
 from headrace.studio.live.groups import router as groups
 from headrace.studio.live.handles import Handles
 from headrace.studio.live.ingest import router as ingest
 from headrace.studio.live.messages import router as messages
+from headrace.studio.live.metrics import router as metrics
+from headrace.studio.live.overview import router as overview
+from headrace.studio.live.pipeline_states import Watch
+from headrace.studio.live.pipelines import router as pipelines
+from headrace.studio.live.processes import Processes
 from headrace.studio.live.producing import router as producing
 from headrace.studio.live.topics import router as topics
 from headrace.studio.live.view_row import router as view_row
@@ -39,7 +45,9 @@ from headrace.studio.settings import StudioSettings
 
 ROUTERS = (
     api,
+    overview,
     dashboard,
+    pipelines,
     topics,
     messages,
     producing,
@@ -51,6 +59,7 @@ ROUTERS = (
     own_data,
     learn,
     docs,
+    metrics,
 )
 """The pages, by the part of the studio that has them."""
 
@@ -59,11 +68,12 @@ STATIC = Path(str(resources.files("headrace.studio") / "static"))
 
 def studio(settings: StudioSettings) -> FastAPI:
     """The web application of a studio."""
-    handles = Handles(settings)
+    handles, processes = Handles(settings), Processes(settings)
+    watch = Watch(handles, processes)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        with handles:
+        with handles, processes, watch:
             yield
 
     app = FastAPI(
@@ -76,6 +86,8 @@ def studio(settings: StudioSettings) -> FastAPI:
     )
     app.state.settings = settings
     app.state.handles = handles
+    app.state.watch = watch
+    app.state.crashes = Crashes(handles, processes)
     app.mount("/static", StaticFiles(directory=STATIC))
     for router in ROUTERS:
         app.include_router(router)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import secrets
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -30,13 +31,25 @@ class StudioSettings:
     read_only: bool = False
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
     declared: Mapping[str, App] = field(default_factory=dict, compare=False, repr=False)
-    """The declarations of `apps`, by the name of the application."""
+    """The declarations of `apps`, by the name of the application, in the same order."""
+    program: tuple[str, ...] = (sys.executable, "-m", "headrace.cli.main")
+    """The command line of headrace, which applications are started with."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 1 << 16:
             raise InvalidSetting(
                 f"There is no port {self.port}", hint="Use a number from 0 to 65535"
             )
+        if self.declared and len(self.declared) != len(self.apps):
+            raise InvalidSetting(
+                f"Two of {', '.join(self.apps)} have the same name",
+                hint="Name each application once",
+            )
+
+    @property
+    def references(self) -> dict[str, str]:
+        """The applications that it may start, by name: what a command calls each."""
+        return dict(zip(self.declared, self.apps, strict=True)) if self.declared else {}
 
     @property
     def on_loopback(self) -> bool:

@@ -87,7 +87,7 @@ def examine(app: App, log: str | Log | None = None, *, rows: int = ROWS) -> Chec
         names = list(dict.fromkeys(topic for step in steps for topic in step.topics))
         topics = {name: _state(log, name) for name in names}
         samples = {n: newest(log, n, rows) for n, state in topics.items() if state is not None}
-        running = _process(log, app.name)
+        running = process_of(log.home, app.name)
         checkups: list[StepCheckup] = []
         findings: list[Finding] = []
         for name, sample in samples.items():
@@ -178,10 +178,10 @@ def _records(log: Log, topic: str) -> int:
     return 0 if state is None else state.records
 
 
-def _process(log: Log, app: str) -> int | None:
+def process_of(home: str, app: str) -> int | None:
     """The id of the process that runs an application, which holds its lock."""
     try:
-        with (app_folder(log.home, app) / "run.lock").open() as file:
+        with (app_folder(home, app) / "run.lock").open() as file:
             pid = int(file.read().strip() or 0)
             # Try the lock only if the process exists: it must not be taken from a run that is
             # just starting.

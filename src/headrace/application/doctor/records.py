@@ -91,6 +91,15 @@ class Records(Closing):
     def close(self) -> None:
         self._link.close()
 
+    def steps(self) -> dict[str, int | None]:
+        """The steps that have run, each with the delay of its watermark if it has a view."""
+        return dict(
+            self._rows(
+                f"SELECT s.name, v.delay FROM {PREFIX}step s "
+                f"LEFT JOIN {PREFIX}view v ON v.step = s.name ORDER BY s.name"
+            )
+        )
+
     def of(self, step: str) -> Record | None:
         """The record of a step; None if it has never run."""
         found = self._rows(
