@@ -84,7 +84,8 @@ def test_a_burst_across_a_boundary_is_whole_in_one_hopping_window() -> None:
         results = log.run(trending.app, spark=shuffling(2))
 
         def most(view: str) -> int:
-            return max(row["posts"] for row in results.view(view) if row["hashtag"] == "eclipse")
+            rows = (row for row in results.view(view) if row["hashtag"] == "eclipse")
+            return max(int(row["posts"]) for row in rows)
 
         assert (most("trending_tumbling"), most("trending_hopping")) == (3, 6)
         first = [

@@ -34,7 +34,7 @@ ROW = f"{VIEW}/row?k=/a&k=2026-03-01 12:00:00"
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> StudioSettings:
     url = write(tmp_path_factory.mktemp("log"), APP, TOPIC, *COMMITS)
-    return StudioSettings(log=url, token="t", declared={APP.name: APP})
+    return StudioSettings(log=url, apps=("app.py:app",), token="t", declared={APP.name: APP})
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +184,7 @@ def test_the_history_of_a_row_is_that_of_its_changelog(client: TestClient) -> No
 def test_without_a_declaration_a_row_has_its_history_and_says_what_is_missing(
     settings: StudioSettings,
 ) -> None:
-    with _client(replace(settings, declared={})) as client:
+    with _client(replace(settings, apps=(), declared={})) as client:
         text = client.get(ROW).text
     assert "Start the studio with its application" in text
     assert "updated" in text
