@@ -59,10 +59,14 @@ def test_a_consumer_joins_late_and_another_replays(
     press(watched.page, "Audit joins", 31)
     press(watched.page, "Replay search", 32)
     shows(watched.page, "three-consumers", step=32, do="30:join,31:replay")
+    expect(watched.page.locator('[data-fact="audit lag"]')).to_be_visible()
 
 
 def test_a_longer_batch_interval_loses_more(watched: Watched, settings: StudioSettings) -> None:
+    page = watched.page
     watched.open(f"{settings.origin}/learn/batch-or-stream?step=60")
-    shows(watched.page, "batch-or-stream", step=60)
-    watched.page.locator("input[name=every]").fill("60")
-    shows(watched.page, "batch-or-stream", step=60, every=60)
+    shows(page, "batch-or-stream", step=60)
+    before = page.locator('[data-fact="lost with batch"]').inner_text()
+    page.locator("input[name=every]").fill("60")
+    expect(page.locator('[data-fact="lost with batch"]')).not_to_have_text(before)
+    shows(page, "batch-or-stream", step=60, every=60)
