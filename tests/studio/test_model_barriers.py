@@ -27,6 +27,7 @@ jobs = st.builds(
     interval=st.integers(1, 12),
     aligned=st.booleans(),
     slow=st.integers(1, 4),
+    skew=st.integers(0, 5),
 )
 failures = st.frozensets(st.integers(0, 60), max_size=4)
 

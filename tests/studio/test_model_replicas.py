@@ -91,8 +91,10 @@ def test_acks_1_loses_what_only_the_dead_leader_had() -> None:
     assert (now.leader, now.lost) == (2, (1, 2))
     now = restart(now, 1)
     assert now.log(1) == (0, 1, 2)
-    now = replicate(send(now), {1: 5, 3: 5})
-    # The old leader drops what it alone had.
+    now = replicate(send(now), {})
+    # The old leader drops what it alone had, before it copies anything.
+    assert now.log(1) == (0,)
+    now = replicate(now, {1: 5, 3: 5})
     assert now.log(1) == now.log(2) == now.log(3) == (0, 3)
 
 

@@ -27,6 +27,8 @@ from headrace.studio.learn.simulation import Action, Choice, Prompt, Setup, Simu
 EVENTS = 36
 """Events of the first source; the second has fewer if its operator is slow."""
 _ROWS = 6
+_SKEW = 1
+"""The order to take a checkpoint does not reach all sources at once."""
 _FAILURE = ((23, "fail"),)
 
 
@@ -49,7 +51,7 @@ def job(setup: Setup) -> Job:
     """The job of a setup."""
     slow = setup.whole("slow")
     aligned = setup.text("barriers") == "aligned"
-    return Job(*_ticks(setup.seed, slow), setup.whole("interval"), aligned, slow)
+    return Job(*_ticks(setup.seed, slow), setup.whole("interval"), aligned, slow, _SKEW)
 
 
 _run = lru_cache(maxsize=128)(run)

@@ -46,6 +46,8 @@ class Job:
     aligned: bool
     slow: int = 1
     """Ticks that `right` needs for an event."""
+    skew: int = 0
+    """Ticks by which the barrier of source b sets out after that of source a."""
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -125,6 +127,7 @@ class _Machine:
 
     def _abort(self) -> None:
         self._pending: int | None = None
+        self._due: dict[str, int] = {}
         self._from: dict[str, int] = {}
         self._saved: dict[str, tuple[Event, ...]] = {}
         self._blocked: set[str] = set()
@@ -148,14 +151,11 @@ class _Machine:
         for source in SOURCES:
             self._emit(source)
         if self.tick % self._job.interval == 0 and self._pending is None:
-            self._begin()
-
-    def _begin(self) -> None:
-        self._begun += 1
-        self._abort()
-        self._pending = self._begun
-        self._from = dict(self._offsets)
-        for source in SOURCES:
+            self._begun += 1
+            self._pending = self._begun
+            self._due = {"a": self.tick, "b": self.tick + self._job.skew}
+        for source in [name for name, due in self._due.items() if due == self.tick]:
+            self._from[source] = self._offsets[source]
             self._send(_OUTPUT[source], BARRIER)
 
     def _emit(self, source: str) -> None:

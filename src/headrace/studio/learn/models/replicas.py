@@ -123,8 +123,7 @@ def _elected(cluster: Cluster) -> Cluster:
     # Followers drop what the new leader does not have.
     for broker in living - {leader}:
         cluster = _with_log(cluster, broker, _shared(cluster.log(broker), cluster.log(leader)))
-    high = min(cluster.high, len(cluster.log(leader)))
-    return _advanced(replace(cluster, leader=leader, in_sync=frozenset(living), high=high))
+    return _advanced(replace(cluster, leader=leader, in_sync=frozenset(living)))
 
 
 def _advanced(cluster: Cluster) -> Cluster:
@@ -132,8 +131,7 @@ def _advanced(cluster: Cluster) -> Cluster:
     if cluster.leader is None:
         return cluster
     whole = cluster.log(cluster.leader)
-    common = min(len(_shared(cluster.log(broker), whole)) for broker in cluster.in_sync)
-    high = max(cluster.high, common)
+    high = min(len(_shared(cluster.log(broker), whole)) for broker in cluster.in_sync)
     there = set(whole[:high])
     passed = tuple(record for record in cluster.waiting if record in there)
     cluster = replace(
