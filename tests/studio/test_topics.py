@@ -98,12 +98,17 @@ def test_a_search_reads_a_bounded_number_of_rows_and_its_cursor_searches_on(
     assert (len(pages), sum(map(len, pages))) == (3, 0)
 
 
-def test_older_pages_do_not_move_when_records_are_added(log: Log) -> None:
-    written = _fill(log)
+@pytest.mark.parametrize("partitions", [3, 12])
+def test_older_pages_do_not_move_when_records_are_added(
+    log: Log, monkeypatch: pytest.MonkeyPatch, partitions: int
+) -> None:
+    monkeypatch.setattr(browsing, "_PARTITIONS", 1)
+    written = _fill(log, partitions=partitions)
     first = browse(log, log.topic("views"), Wanted(limit=5))
     with log.producer() as producer:
         for n in range(50):
-            producer.send("views", {"user": f"u{n}", "n": n, "at": START})
+            row = {"user": f"u{n}", "n": n, "at": START}
+            producer.send("views", row, partition=n % partitions)
     second = browse(log, log.topic("views"), Wanted(limit=100, cursor=first.cursor or ""))
     both = _places(first.records) + _places(second.records)
     assert sorted(both) == sorted(_places(written))
@@ -164,7 +169,7 @@ def test_tombstones_are_named(log: Log, client: TestClient) -> None:
     log.create_topic("raw")
     with log.producer() as producer:
         producer.send("raw", None, key="k")
-    assert "tombstone" in client.get("/topics/raw").text
+    assert ">tombstone<" in client.get("/topics/raw").text
 
 
 @pytest.mark.parametrize(

@@ -262,8 +262,8 @@ def slider(log: Log, state: TopicState, wanted: Wanted) -> Node:
         hx_target="#held",
         hx_select="#held",
         hx_swap="outerHTML",
-        hx_replace_url="true",
         hx_sync="this:replace",
+        data_address=True,
     )[
         [
             h.input(type="hidden", name=each, value=str(value))

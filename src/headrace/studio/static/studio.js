@@ -36,6 +36,12 @@
     if (shown) shown.textContent = target.value;
   });
 
+  // The fields of a form with data-address are the address of the page.
+  document.addEventListener("input", (event) => {
+    const form = event.target.closest?.("form[data-address]");
+    if (form) history.replaceState(null, "", `?${new URLSearchParams(new FormData(form))}`);
+  });
+
   // The player of a simulation. The form's fields are the address; htmx fetches the frame.
   const controls = $("#controls");
   if (controls) player(controls);
