@@ -14,7 +14,7 @@ from headrace.studio.learn import own_data
 from headrace.studio.learn.own_data import Chosen, costs, read
 from headrace.studio.server import studio
 from headrace.studio.settings import StudioSettings
-from tests.studio.viewed import arrive, hit, pageviews
+from tests.studio.viewed import arrive, hit, pageviews, write
 
 _, TOPIC = pageviews()
 ARRIVALS = (
@@ -73,9 +73,14 @@ def test_a_wrong_choice_is_explained(client: TestClient, query: str) -> None:
     assert "<script>" not in answer.text
 
 
-def test_only_the_newest_rows_are_read(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_newest_rows_are_read_even_of_one_commit(
+    client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(own_data, "ROWS", 2)
     assert client.get(f"/api{PAGE}").json()["numbers"]["rows read"] == 2
+    app, topic = pageviews()
+    with open_log(write(tmp_path, app, topic, [hit("/a", n) for n in range(5)])) as log:
+        assert [event.offset for event in read(log, "pageviews").events] == [3, 4]
 
 
 def test_the_list_of_simulations_leads_to_it(client: TestClient) -> None:
