@@ -1,11 +1,12 @@
 """A process that appends to a log at a steady rate and measures when its events become visible.
 
-    python -m bench.load LOG TOPIC EVENTS_PER_SECOND SECONDS SKIP DATABASE QUERY
+    python -m bench.load LOG TOPIC EVENTS_PER_SECOND SECONDS SKIP DATABASE QUERY [times]
 
 Every 50 ms it appends one commit that has one row of the key PROBE. QUERY counts the rows of that
 key that a reader of the database sees, and so the commits that have become visible. It prints a
 JSON list of the milliseconds from each commit's acknowledgement until then, without the commits of
-the first SKIP seconds.
+the first SKIP seconds. With `times` as a last word, it prints both moments of every commit instead,
+in seconds of `time.perf_counter`, which all processes share.
 """
 
 from __future__ import annotations
@@ -32,7 +33,14 @@ _POLL = 0.001
 
 
 def main(
-    url: str, topic: str, rate: str, length: str, skip: str, database: str, query: str
+    url: str,
+    topic: str,
+    rate: str,
+    length: str,
+    skip: str,
+    database: str,
+    query: str,
+    form: str = "waits",
 ) -> None:
     """Append commits, watch the database, and print the latencies."""
     commits = int(float(length) / PERIOD)
@@ -43,6 +51,9 @@ def main(
     appending.start()
     visible = _watch(database, query, commits)
     appending.join()
+    if form == "times":
+        print(json.dumps(list(zip(acknowledged, visible, strict=True))))
+        return
     waits = [(seen - known) * 1e3 for known, seen in zip(acknowledged, visible, strict=True)]
     print(json.dumps(waits[int(float(skip) / PERIOD) :]))
 

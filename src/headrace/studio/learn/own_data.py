@@ -228,7 +228,7 @@ def _plot(found: Read, result: Meaning, aggregation: Aggregation) -> Plot:
         f"{len(living)} rows by event time and arrival time, {len(behind)} of them late",
         Axis(f"event time ({unit} after {to_datetime(first):%Y-%m-%d %H:%M:%S})", 0,
              max(1.0, span / scale)),
-        Axis(f"arrival ({unit})", 0, max(1.0, top)),
+        Axis(f"arrival ({unit})", 0, max(1.0, 1.08 * top)),
         tuple(_bands(result, first, scale)),
         (Line(tuple(line), "now", "watermark" if line else ""),),
         tuple(points),
