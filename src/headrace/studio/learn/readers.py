@@ -53,7 +53,6 @@ class _Readers:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        # Their offsets are written like records of the page's producer: not synced, and quick.
         self._commits = log.producer(acks="written")
         self._open: dict[str, Consumer] = {}
         self.read: dict[str, int] = {}
