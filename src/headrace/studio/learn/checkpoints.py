@@ -260,7 +260,7 @@ SIMULATION = Simulation(
             {"barriers": "unaligned", "interval": 2},
             _FAILURE,
         ),
-        Prompt("See a barrier wait for the other one.", 19),
+        Prompt("See join wait for the other barrier.", 22),
     ),
     look_for=(
         "An aligned join stops reading the faster input until the slower barrier is there.",
