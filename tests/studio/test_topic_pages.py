@@ -62,7 +62,7 @@ def watched(browser: Browser, settings: StudioSettings) -> Iterator[Watched]:
 def test_records_are_browsed_and_searched(watched: Watched, settings: StudioSettings) -> None:
     page = watched.page
     page.goto(f"{settings.origin}/topics")
-    page.get_by_role("link", name="views").click()
+    page.get_by_role("link", name="views", exact=True).click()
     rows = page.locator("#records tbody tr")
     expect(rows).to_have_count(50)
     expect(rows.first).to_contain_text('"n": 119')
