@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import tempfile
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated
 
@@ -12,6 +14,8 @@ import typer
 from headrace.cli.failures import INTERRUPTED, say
 from headrace.cli.options import AsJson, new_app
 from headrace.cli.output import show, show_json
+from headrace.cli.studio import require_studio
+from headrace.errors import MissingExtra
 
 app = new_app()
 
@@ -55,6 +59,13 @@ def demo(
             "--log", metavar="URL", help="Keep the log at this URL. Default: a temporary folder."
         ),
     ] = None,
+    studio: Annotated[
+        bool,
+        typer.Option(
+            "--studio/--no-studio",
+            help="Show the running demo in a browser too, at the printed address. Not with --once.",
+        ),
+    ] = True,
     json: AsJson = False,
 ) -> None:
     """Count page views or flag fraud live, and verify the results.
@@ -79,10 +90,16 @@ def demo(
         from headrace.cli.demonstration.stage import perform  # type: ignore[assignment]
 
     once = once or not sys.stdout.isatty()
-    with tempfile.TemporaryDirectory(prefix="headrace-demo-", ignore_cleanup_errors=True) as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="headrace-demo-", ignore_cleanup_errors=True) as folder,
+        contextlib.ExitStack() as beside,
+    ):
+        url = log or f"file:{folder}/log"
+        if studio and not once and (address := beside.enter_context(_studio(url, which))):
+            say(f"The studio is at {address}")
         try:
             account = perform(
-                log or f"file:{folder}/log",
+                url,
                 events=events or (_ONCE_EVENTS if once else _LIVE_EVENTS)[which],
                 once=once,
                 quiet=json,
@@ -97,3 +114,23 @@ def demo(
             say(f"To keep the log: headrace demo {which} --log file:./demo")
     if not account.holds:
         raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _studio(url: str, which: Which) -> Iterator[str | None]:
+    """Serve a studio of the demo beside it; yield its address, or None if it is not installed."""
+    try:
+        require_studio()
+    except MissingExtra:
+        yield None
+        return
+    from headrace.cli.demonstration.stage import pipeline_file
+    from headrace.cli.loading import load_app
+    from headrace.studio.server import in_background
+    from headrace.studio.settings import StudioSettings
+
+    reference = f"{pipeline_file(f'{which}.py')}:app"
+    declared = load_app(reference)
+    settings = StudioSettings(url, (reference,), port=0, declared={declared.name: declared})
+    with in_background(settings) as address:
+        yield address

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 import webbrowser
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -115,6 +116,28 @@ def serve(
         if browser:
             webbrowser.open(settings.address)
         server.run(sockets=[listener])
+
+
+@contextlib.contextmanager
+def in_background(settings: StudioSettings) -> Iterator[str]:
+    """Serve a studio from a thread, for a `with` block, which gets its address."""
+    with listening(settings) as listener:
+        settings = replace(settings, port=listener.getsockname()[1])
+        config = uvicorn.Config(
+            studio(settings),
+            log_level="critical",  # the terminal is somebody else's
+            access_log=False,
+            lifespan="on",
+            timeout_graceful_shutdown=1,
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        try:
+            yield settings.address
+        finally:
+            server.should_exit = True
+            thread.join(10)
 
 
 def listening(settings: StudioSettings) -> socket.socket:

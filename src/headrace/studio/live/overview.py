@@ -16,6 +16,7 @@ from headrace.clock import to_datetime
 from headrace.errors import HeadraceError, UnknownTopic
 from headrace.log import Log
 from headrace.plan.steps import dead_letters_of
+from headrace.store.changelog import topic_of as changelog_of
 from headrace.studio.learn.drawing import panel_of
 from headrace.studio.learn.frame import Arrow, Box, Flow
 from headrace.studio.live.drawn import kind_of, listed, rate_text, wait_list
@@ -183,6 +184,7 @@ def _others(found: Sequence[PipelineNow], records: Mapping[str, int]) -> Node:
     """Topics that no pipeline reads or writes."""
     used = {name for now in found for step in now.steps for name in (*step.reads, *step.outputs)}
     used |= {dead_letters_of(now.app) for now in found}
+    used |= {changelog_of(now.app, step.name) for now in found for step in now.steps}
     rest = {name: count for name, count in records.items() if name not in used}
     if not rest:
         return None
