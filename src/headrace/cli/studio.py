@@ -55,9 +55,7 @@ def studio(
         say(f"warning: other machines can reach {host}, and the connection is not encrypted")
     declared = {found.name: found for found in map(load_app, references or ())}
     serve(
-        StudioSettings(
-            log, tuple(references or ()), host, port, read_only, declared=declared
-        ),
+        StudioSettings(log, tuple(references or ()), host, port, read_only, declared=declared),
         started=lambda address: (
             show_json({"address": address}) if json else say(f"The studio is at {address}")
         ),
