@@ -83,6 +83,8 @@ def test_records_are_followed_live_and_written_by_hand(
 ) -> None:
     page = watched.page
     page.goto(f"{settings.origin}/topics/raw")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
     page.get_by_role("button", name="Follow live").click()
     rows = page.locator("#records tbody tr")
     expect(rows).to_have_count(1)
@@ -91,6 +93,7 @@ def test_records_are_followed_live_and_written_by_hand(
             producer.send("raw", f"row {number} {SCRIPT}").wait()
             expect(rows).to_have_count(number)
             expect(rows.first).to_contain_text(f"row {number} <script>")
+    assert sum(each.endswith("/follow") for each in asked) == 1, "it was not one stream"
     watched.open(page.url)
     page.get_by_label("Value").fill(SCRIPT)
     page.get_by_label("Headers").fill("{")

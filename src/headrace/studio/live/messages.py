@@ -131,7 +131,7 @@ def newest(log: Log, name: str, wanted: Wanted, *, again: bool) -> Callable[[], 
     """A function that renders the newest records. Each call reads only what is new."""
     kept: list[Record] = []
     ends: dict[int, int] | None = None
-    shown: Node = None
+    shown = ""
 
     def render() -> Node:
         nonlocal kept, ends, shown
@@ -142,7 +142,8 @@ def newest(log: Log, name: str, wanted: Wanted, *, again: bool) -> Callable[[], 
                 kept, ends = [], None  # it was deleted and created again
             kept = [*browse(log, state, wanted, ends).records, *kept][: wanted.limit]
             ends = now
-            shown = records_table(state.topic, kept, again=again, empty="No record yet.")
+            rows = records_table(state.topic, kept, again=again, empty="No record yet.")
+            shown = str(h.fragment[rows])  # escaped text: a node can be rendered only once
         return shown
 
     return render

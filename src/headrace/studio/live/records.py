@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import htpy as h
@@ -57,7 +58,8 @@ def _columns(topic: Topic, *, again: bool) -> Sequence[str]:
 def _row(topic: Topic, format: RecordFormat, record: Record, *, again: bool) -> Sequence[Node]:
     place = (str(record.partition), count(record.offset), _appended(record))
     role = role_of(topic)
-    row = record.value if isinstance(record.value, dict) else None
+    row = dict(record.value) if isinstance(record.value, dict) else None
+    record = replace(record, value=record.value if row is None else row)  # formats change it
     if role == DEAD and row is not None:
         return (
             *place,
