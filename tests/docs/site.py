@@ -35,7 +35,12 @@ _FIRST = {
         "panes",
         "late-events",
     ),
-    "how-to": ("test-a-pipeline", "write-a-pipeline-in-sql", "find-out-what-is-wrong"),
+    "how-to": (
+        "test-a-pipeline",
+        "write-a-pipeline-in-sql",
+        "find-out-what-is-wrong",
+        "watch-in-the-studio",
+    ),
     "reference": ("python", "cli"),
     "reference/python": ("log", "pipeline", "time", "joins", "aggregates", "run", "results"),
 }
