@@ -11,6 +11,7 @@ from tests import spark
 
 TRIALS = [
     ("windows", {"window": "tumbling", "delay": "0", "grace": "0", "disorder": "20"}),
+    ("joins", {"bound": "20", "delay": "5"}),
     ("windows", {"window": "session", "size": "6", "delay": "2", "seed": "3"}),
 ]
 

@@ -9,7 +9,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
 from headrace.studio.learn.catalog import SIMULATIONS
-from headrace.studio.learn.simulation import Simulation
+from headrace.studio.learn.simulation import Simulation, Slider
 from headrace.studio.settings import StudioSettings
 from tests.studio.browser import Watched
 from tests.studio.serving import serving
@@ -42,6 +42,9 @@ def test_a_simulation_shows_what_the_code_says_to_everybody(
     dark = SIMULATIONS.index(simulation) % 2
     page.emulate_media(color_scheme="dark" if dark else "light")
     watched.open(f"{address.origin}/learn/{simulation.name}?step=4")
+    sliders = [each.label for each in simulation.settings if isinstance(each, Slider)]
+    for label in ("Step", *sliders):
+        expect(page.get_by_role("slider", name=label).first).to_be_visible()
     setup = simulation.setup({})
     for press, step in (("ArrowRight", 5), ("ArrowRight", 6), ("ArrowLeft", 5)):
         page.keyboard.press(press)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from headrace.errors import InvalidPipeline
-from headrace.pipeline.expressions import Expression, parsed
+from headrace.pipeline.expressions import Expression, bound_names, not_there, parsed
 from headrace.pipeline.where import Where
 from headrace.schema.ddl import format_type
 
@@ -25,10 +25,17 @@ def type_of(expression: Expression, column: TypeOf, where: Where) -> pa.DataType
 
 
 def check_types(expression: Expression, column: TypeOf, where: Where) -> None:
-    """Check that an expression does not compute with strings: Spark fails on the first word."""
+    """Check that paths lead somewhere, and that an expression does not compute with strings."""
     if not isinstance(expression, str):
         return
-    for sum_of in parsed(expression, where).find_all(*_ARITHMETIC):
+    tree = parsed(expression, where)
+    bound = bound_names(tree)
+    for path in tree.find_all(exp.Column):
+        names = [part.name for part in path.parts]
+        if names[0] not in bound:
+            _check_path(names, column, where)
+    # Spark fails on the first word that is no number.
+    for sum_of in tree.find_all(*_ARITHMETIC):
         sides = [sum_of.this.unnest(), sum_of.expression.unnest()]
         if any(side.find(exp.Interval) for side in sides):
             continue  # a string may be a time
@@ -40,6 +47,20 @@ def check_types(expression: Expression, column: TypeOf, where: Where) -> None:
                     hint=f"Write CAST({side.name} AS double) if it holds numbers. See {where}",
                     column=side.name,
                 )
+
+
+def _check_path(path: list[str], column: TypeOf, where: Where) -> None:
+    """Check that each field of a path such as `user.country` is in the one before it."""
+    kind = column(path[0])
+    for place, name in enumerate(path[1:], 1):
+        if kind is None or not pa.types.is_struct(kind):
+            return
+        fields = {field.name.lower(): field for field in kind}
+        if name.lower() not in fields:
+            inside = ".".join(path[:place])
+            known = [field.name for field in kind]
+            raise not_there(f"There is no field {name!r} in {inside!r}", name, known, where)
+        kind = fields[name.lower()].type
 
 
 def check_condition(expression: Expression, column: TypeOf, where: Where) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 import socket
 import threading
 import webbrowser
@@ -103,15 +105,8 @@ def serve(
     """Serve a studio until Ctrl-C. `started` gets its address, token included."""
     with listening(settings) as listener:
         settings = replace(settings, port=listener.getsockname()[1])
-        config = uvicorn.Config(
-            studio(settings),
-            log_level="warning",
-            access_log=False,  # it would hold tokens
-            lifespan="on",
-            timeout_graceful_shutdown=1,  # live pages never end by themselves
-            ws_max_size=1 << 20,
-        )
-        server = uvicorn.Server(config)
+        logging.getLogger("uvicorn.error").addFilter(_is_news)
+        server = uvicorn.Server(_config(settings, "warning"))
         started(settings.address)
         if browser:
             webbrowser.open(settings.address)
@@ -123,14 +118,8 @@ def in_background(settings: StudioSettings) -> Iterator[str]:
     """Serve a studio from a thread, for a `with` block, which gets its address."""
     with listening(settings) as listener:
         settings = replace(settings, port=listener.getsockname()[1])
-        config = uvicorn.Config(
-            studio(settings),
-            log_level="critical",  # the terminal is somebody else's
-            access_log=False,
-            lifespan="on",
-            timeout_graceful_shutdown=1,
-        )
-        server = uvicorn.Server(config)
+        # The terminal is somebody else's.
+        server = uvicorn.Server(_config(settings, "critical"))
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
         try:
@@ -138,6 +127,23 @@ def in_background(settings: StudioSettings) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join(10)
+
+
+def _config(settings: StudioSettings, log_level: str) -> uvicorn.Config:
+    return uvicorn.Config(
+        studio(settings),
+        log_level=log_level,
+        access_log=False,  # it would hold tokens
+        lifespan="on",
+        timeout_graceful_shutdown=1,  # live pages never end by themselves
+        ws_max_size=1 << 20,
+    )
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """False for live pages that end with the studio: that is no error."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, asyncio.CancelledError) and "graceful" not in record.msg
 
 
 def listening(settings: StudioSettings) -> socket.socket:

@@ -8,10 +8,18 @@ from functools import lru_cache
 
 from headrace.clock import SECOND, to_micros
 from headrace.oracle.events import Event
+from headrace.pipeline.app import App
 from headrace.studio.learn.frame import Axis, Cell, Frame, Grid, Lane, Lanes, Line, Number, Plot
 from headrace.studio.learn.joining import Joining, joining
-from headrace.studio.learn.shop import Arrived, arrivals, joins, of_topic
-from headrace.studio.learn.simulation import Prompt, Setup, Simulation, Slider
+from headrace.studio.learn.shop import Arrived, arrivals, generated, joins, of_topic
+from headrace.studio.learn.simulation import (
+    Expected,
+    Prompt,
+    Setup,
+    Simulation,
+    Slider,
+    Trial,
+)
 from headrace.studio.learn.stage import clock_text, seconds
 
 _ROWS = 10
@@ -206,6 +214,26 @@ def _results(now: Joining, seen: Sequence[Arrived]) -> Grid:
     )
 
 
+def trial(setup: Setup) -> Trial:
+    """The same events and joins for Spark, and the answers by the oracle."""
+    app = App("shop")
+    declared = joins(setup.number("bound"), setup.number("delay"), app)
+    app.view("stream_stream", declared.streams, key="id")
+    app.view("stream_table", declared.lookup, key="id")
+    app.view("table_table", declared.tables)
+    last = history(setup)[-1]
+    paid = tuple((row["id"], row["paid_at"]) for row in last.streams.rows)
+    return Trial(
+        app,
+        generated(setup.seed, setup.whole("changes")),
+        (
+            Expected("stream_stream", ("id", "paid_at"), paid),
+            Expected("stream_table", ("id", "user_tier"), tuple(last.then.items())),
+            Expected("table_table", ("id", "user_tier"), tuple(last.now.items())),
+        ),
+    )
+
+
 SIMULATION = Simulation(
     name="joins",
     title="Three joins, three states",
@@ -244,4 +272,5 @@ SIMULATION = Simulation(
     "were late. The joined tables show the tier of now, for old orders too. That is what a view of "
     "the current state is for, and it is wrong for an invoice.",
     concept="concepts/joins.md",
+    on_spark=trial,
 )

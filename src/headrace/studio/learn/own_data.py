@@ -175,10 +175,12 @@ def _caption(found: Read, mine: Cost, *, commits: bool) -> str:
         return "The topic has no rows yet."
     if not commits:
         return "A log on Kafka keeps no commits, so it is not known what would have been late."
-    wait = "no window has fired yet" if mine.wait is None else f"a result takes {mine.wait:,.1f} s"
+    wait = "no window has fired yet."
+    if mine.wait is not None:
+        wait = f"a result takes {mine.wait:,.1f} s after the end of its window (median)."
     return (
         f"Of {found.sample.text}, a delay of {mine.delay:g} s would have made {mine.late:,} late "
-        f"({mine.share:.1%}), and {wait} after the end of its window (median)."
+        f"({mine.share:.1%}), and {wait}"
     )
 
 

@@ -115,9 +115,10 @@ def _select(choice: Choice, value: str) -> Node:
 
 
 def _range(slider: Slider, value: float) -> Node:
-    return h.label(".field", title=slider.hint)[
+    return h.label(".field", title=slider.hint, for_=f"set-{slider.name}")[
         h.span[slider.label, " ", h.output(data_for=slider.name)[f"{value:g}"], f" {slider.unit}"],
         h.input(
+            id=f"set-{slider.name}",
             type="range",
             name=slider.name,
             min=f"{slider.low:g}",

@@ -134,13 +134,14 @@ def _controls(found: Simulation, setup: Setup, step: int) -> Element:
             _button("play", "▶", "Play or pause (space)"),
             _button("forward", "›", "Step forward (→)"),
             _button("reset", "⟲", "Back to the beginning (Home)"),
-            h.label(".grow")[
+            h.label(".grow", for_="set-step")[
                 h.span[
                     "Step ",
                     h.output(data_for="step")[str(step)],
                     f" of {found.steps(setup)}",
                 ],
                 h.input(
+                    id="set-step",
                     type="range",
                     name="step",
                     min="0",
@@ -189,11 +190,13 @@ def _field(each: Slider | Choice, setup: Setup) -> Element:
             ]
         case Slider():
             value = f"{setup.number(each.name):g}"
-            return h.label(".field", title=each.hint or None)[
+            # By its id: the first field inside is the output, which would have the name instead.
+            return h.label(".field", title=each.hint or None, for_=f"set-{each.name}")[
                 h.span[
                     each.label, " ", h.output(data_for=each.name)[value], f" {each.unit}".rstrip()
                 ],
                 h.input(
+                    id=f"set-{each.name}",
                     type="range",
                     name=each.name,
                     min=f"{each.low:g}",

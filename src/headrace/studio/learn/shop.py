@@ -44,8 +44,8 @@ class Joins:
     tables: TableJoin
 
 
-def _topics() -> tuple[Source, Source, Source]:
-    app = App("shop")
+def _topics(app: App | None = None) -> tuple[Source, Source, Source]:
+    app = app or App("shop")
     orders = app.topic(
         "orders", schema="id bigint, user string, at timestamp", key="id", event_time="at"
     )
@@ -56,9 +56,9 @@ def _topics() -> tuple[Source, Source, Source]:
     return orders, payments, users
 
 
-def joins(bound: float, delay: float) -> Joins:
+def joins(bound: float, delay: float, app: App | None = None) -> Joins:
     """Orders with their payments, with the user's tier then, and with the user's tier now."""
-    orders, payments, users = _topics()
+    orders, payments, users = _topics(app)
     after, waits = timedelta(seconds=bound), timedelta(seconds=delay)
     people = table(users, key="name")
     return Joins(
@@ -85,6 +85,13 @@ class Arrived:
 @lru_cache(maxsize=64)
 def arrivals(seed: int, changes: int) -> tuple[Arrived, ...]:
     """The shop's events as a log keeps them; users change their tier so many times."""
+    each = generated(seed, changes)
+    found = recorded(each)
+    return tuple(Arrived(arrival.at, events) for arrival, events in zip(each, found, strict=True))
+
+
+def generated(seed: int, changes: int) -> tuple[Arrival, ...]:
+    """The shop's events in the order of their arrival."""
     orders, payments, users = _topics()
     rng = random.Random(seed)
     made: list[tuple[float, Arrival]] = []
@@ -112,9 +119,7 @@ def arrivals(seed: int, changes: int) -> tuple[Arrived, ...]:
         arrive(since, users, {"name": name, "tier": tiers[name], "since": moment(since)})
     known = tuple({"name": name, "tier": _TIERS[0], "since": moment(0)} for name in USERS)
     ordered = sorted(made, key=lambda each: each[0])
-    each = [Arrival(0.5, users, known), *(arrival for _, arrival in ordered)]
-    found = recorded(each)
-    return tuple(Arrived(arrival.at, events) for arrival, events in zip(each, found, strict=True))
+    return (Arrival(0.5, users, known), *(arrival for _, arrival in ordered))
 
 
 def of_topic(events: Sequence[Event], name: str) -> list[Event]:

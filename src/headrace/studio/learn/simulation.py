@@ -122,14 +122,21 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A pipeline over the events of a simulation, and the rows that its view has by the oracle."""
+class Expected:
+    """The rows that a view has by the oracle: the values of some columns."""
 
-    app: App
-    arrivals: tuple[Arrival, ...]
     view: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A pipeline over the events of a simulation, and what its views have by the oracle."""
+
+    app: App
+    arrivals: tuple[Arrival, ...]
+    views: tuple[Expected, ...]
 
 
 @dataclass(frozen=True)

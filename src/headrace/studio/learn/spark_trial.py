@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -23,24 +24,27 @@ from headrace.studio.learn.stage import stage, write
 
 
 def compared(trial: Trial, spark: SparkSession | None = None) -> dict[str, Any]:
-    """The rows of a view by Spark and by the oracle, as text, and whether they are equal."""
+    """The rows of views by Spark and by the oracle, as text, and whether they are equal."""
+    by_spark: list[list[str]] = []
     with stage() as (log, clock):
         write(log, clock, trial.arrivals)
         run(trial.app, log, spark=spark, settings=SparkSettings(brief=True))
         with open_views(log.home, app=trial.app.name) as views:
-            found = views.to_arrow(trial.view).to_pylist()
-    by_spark = _sorted([tuple(row[name] for name in trial.columns) for row in found])
-    by_oracle = _sorted(list(trial.rows))
+            for view in trial.views:
+                found = views.to_arrow(view.view).to_pylist()
+                rows = [tuple(row[name] for name in view.columns) for row in found]
+                by_spark += _texts(view.view, rows)
+    by_oracle = [row for view in trial.views for row in _texts(view.view, view.rows)]
     return {
         "equal": by_spark == by_oracle,
-        "columns": trial.columns,
+        "columns": ["view", *trial.views[0].columns],
         "by_spark": by_spark,
         "by_oracle": by_oracle,
     }
 
 
-def _sorted(rows: list[tuple[Any, ...]]) -> list[list[str]]:
-    return sorted([str(value) for value in row] for row in rows)
+def _texts(view: str, rows: Iterable[tuple[Any, ...]]) -> list[list[str]]:
+    return sorted([view, *map(str, row)] for row in rows)
 
 
 def main() -> None:

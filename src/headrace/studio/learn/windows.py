@@ -29,7 +29,15 @@ from headrace.pipeline.stream import Source
 from headrace.pipeline.time import WINDOW_END, WINDOW_START
 from headrace.pipeline.where import caller
 from headrace.studio.learn.frame import Axis, Band, Frame, Grid, Line, Number, Plot, Point
-from headrace.studio.learn.simulation import Choice, Prompt, Setup, Simulation, Slider, Trial
+from headrace.studio.learn.simulation import (
+    Choice,
+    Expected,
+    Prompt,
+    Setup,
+    Simulation,
+    Slider,
+    Trial,
+)
 from headrace.studio.learn.stage import Arrival, clock_text, moment, recorded, seconds
 
 EVENTS = 40
@@ -116,7 +124,7 @@ def trial(setup: Setup) -> Trial:
     ]
     arrivals = generated(setup.seed, setup.number("disorder"))
     columns = (WINDOW_START, WINDOW_END, "clicks")
-    return Trial(app, arrivals, "clicks_per_window", columns, tuple(rows))
+    return Trial(app, arrivals, (Expected("clicks_per_window", columns, tuple(rows)),))
 
 
 def frame(setup: Setup, step: int) -> Frame:
