@@ -29,6 +29,7 @@ _LONG = {
     "docs/concepts/windows.md",
     "docs/how-to/back-up-and-restore.md",
     "docs/how-to/backfill-from-files.md",
+    "docs/how-to/drills.md",
     "docs/how-to/chain-steps.md",
     "docs/how-to/change-a-pipeline.md",
     "docs/how-to/develop-in-a-notebook.md",

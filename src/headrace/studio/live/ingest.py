@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import threading
 import zlib
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from headrace.backfill.json_lines import line_reader
+from headrace.clock import MILLISECOND, SystemClock
 from headrace.errors import (
     InvalidRecord,
     InvalidSetting,
@@ -45,7 +47,9 @@ REQUESTS = "_headrace.requests"
 
 _PRODUCER = "headrace.http"
 _REMEMBERED = timedelta(days=7)
-_ATTEMPTS = 5
+_ATTEMPTS = 50
+_PAUSE = 20 * MILLISECOND
+"""The longest pause before the next attempt, which grows: studios at once must not keep time."""
 _REFUSED = (InvalidRecord, UnknownPartition)
 
 _DECLARED = Topic(
@@ -120,6 +124,7 @@ class WayIn:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._clock = SystemClock()
         self._producer: Producer | None = None
         self._known = _Known()
 
@@ -137,11 +142,12 @@ class WayIn:
         scope = log.topic_ids([name])[name]  # a topic that was created again is another one
         request = _Request(f"{scope}:{key}", hashlib.sha256(body).hexdigest())
         with self._lock:
-            for _ in range(_ATTEMPTS - 1):
+            for attempt in range(1, _ATTEMPTS):
                 try:
                     return self._once(log, topic, body, request)
                 except ProducerFenced:
                     self._forget()  # another studio has written: look at its requests first
+                    self._clock.sleep(random.randint(0, attempt * _PAUSE))
             return self._once(log, topic, body, request)
 
     def _once(self, log: Log, topic: Topic, body: bytes, request: _Request) -> Answer:
