@@ -1,4 +1,4 @@
-"""What a person does on the pages of simulations, with the mouse, and what it changes."""
+"""Actions of a person on the pages of simulations, with the mouse, and their effect."""
 
 from __future__ import annotations
 

@@ -9,8 +9,9 @@ import pytest
 import typer
 
 from headrace.cli.options import confirm
-from headrace.cli.output import many, moment, size, span
+from headrace.cli.output import moment
 from headrace.errors import UserError
+from headrace.wording import many, size, span
 
 
 def test_sizes_have_a_unit_that_fits() -> None:

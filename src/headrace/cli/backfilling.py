@@ -9,10 +9,10 @@ from typing import ClassVar
 from headrace.backfill.chunks import Refused
 from headrace.backfill.finding import FoundFile
 from headrace.backfill.loading import FILES, Loaded, Loader
-from headrace.cli.output import many
 from headrace.cli.producing import BadLines, Tally
 from headrace.errors import InvalidRecord
 from headrace.log import Acks, Log, Receipt
+from headrace.wording import many
 
 
 @dataclass

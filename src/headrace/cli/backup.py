@@ -10,7 +10,8 @@ import typer
 
 from headrace.cli.failures import say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app
-from headrace.cli.output import bytes_shown, count, many, show_json, size
+from headrace.cli.output import bytes_shown, show_json
+from headrace.wording import count, many, size
 
 if TYPE_CHECKING:
     from headrace.application.safekeeping.backup import Copied

@@ -11,19 +11,9 @@ from rich.table import Table
 
 from headrace.cli.loading import load_app
 from headrace.cli.options import DEFAULT_LOG, AppLogUrl, AppReference, AsJson, new_app
-from headrace.cli.output import (
-    count,
-    facts,
-    many,
-    moment,
-    plain,
-    show,
-    show_json,
-    size,
-    table,
-    when,
-)
+from headrace.cli.output import facts, moment, plain, show, show_json, table
 from headrace.cli.step_tables import OTHER_TERMS
+from headrace.wording import count, many, size, when
 
 if TYPE_CHECKING:
     from headrace.application.doctor import Checkup, Finding, StepCheckup

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
 from headrace.cli.failures import say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, Yes, confirm, new_app, show_help
-from headrace.cli.output import count, moment, plain, show, show_json, span, table
+from headrace.cli.output import moment, plain, show, show_json, table
 from headrace.clock import SECOND, SystemClock
 from headrace.log import GroupState, open_log, parse_position
+from headrace.wording import count, span
 
 app = new_app()
 
@@ -34,7 +35,7 @@ def list_groups(log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> None:
         states = [opened.group(name) for name in opened.groups()]
     if json:
         for state in states:
-            show_json(_summary(state))
+            show_json(state.summary())
         return
     if not states:
         say("There are no groups: 'headrace consume TOPIC --group NAME' creates one")
@@ -44,9 +45,9 @@ def list_groups(log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> None:
         lines.add_row(
             plain(state.name, "bold"),
             count(len(state.members)),
-            plain(", ".join(_topics(state)) or "-"),
+            plain(", ".join(state.topics) or "-"),
             count(state.lag),
-            span(_seconds(state)),
+            span(state.seconds),
         )
     show(lines)
 
@@ -67,14 +68,14 @@ def describe(name: Name, log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> Non
             for member in state.members
         ]
         lags = [dataclasses.asdict(lag) for lag in state.lags]
-        show_json(_summary(state) | {"members": members, "lags": lags})
+        show_json(state.summary() | {"members": members, "lags": lags})
         return
     heading = Table.grid(padding=(0, 2, 0, 0))
     heading.add_column(style="dim")
     heading.add_row("group", plain(state.name, "bold"))
     way = f" ({state.assignor} assignment)" if state.assignor else ""
     heading.add_row("generation", f"{count(state.generation)}{way}")
-    heading.add_row("lag", f"{count(state.lag)} records, {span(_seconds(state))} behind")
+    heading.add_row("lag", f"{count(state.lag)} records, {span(state.seconds)} behind")
     show(heading, "", _members(state), "", _lags(state))
 
 
@@ -140,27 +141,6 @@ def delete(name: Name, yes: Yes = False, log: LogUrl = DEFAULT_LOG, json: AsJson
         show_json({"deleted": name})
     else:
         say(f"Deleted group {name!r}")
-
-
-def _summary(state: GroupState) -> dict[str, Any]:
-    return {
-        "name": state.name,
-        "generation": state.generation,
-        "assignor": state.assignor,
-        "topics": _topics(state),
-        "members": len(state.members),
-        "lag": state.lag,
-        "seconds": _seconds(state),
-    }
-
-
-def _topics(state: GroupState) -> list[str]:
-    wanted = {topic for member in state.members for topic in member.topics}
-    return sorted(wanted | {lag.topic for lag in state.lags})
-
-
-def _seconds(state: GroupState) -> float:
-    return max((lag.seconds for lag in state.lags), default=0.0)
 
 
 def _members(state: GroupState) -> Table:

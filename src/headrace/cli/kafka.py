@@ -16,9 +16,10 @@ from rich.table import Table
 
 from headrace.cli.failures import say
 from headrace.cli.options import AsJson, Yes, confirm, new_app, show_help
-from headrace.cli.output import count, err, many, plain, show, show_json, size, table
+from headrace.cli.output import err, plain, show, show_json, table
 from headrace.cli.spark_options import Brief, check_memory
 from headrace.errors import InvalidSetting
+from headrace.wording import count, many, size
 
 if TYPE_CHECKING:
     from headrace.servers.kafka import Cluster, ClusterState

@@ -9,7 +9,8 @@ import typer
 
 from headrace.cli.failures import say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app, show_help
-from headrace.cli.output import bytes_shown, many, plain, show, show_json, table
+from headrace.cli.output import bytes_shown, plain, show, show_json, table
+from headrace.wording import many
 
 if TYPE_CHECKING:
     from headrace.log import Flaw

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headrace.clock import SECOND, to_datetime, to_text
+from headrace.clock import SECOND, to_datetime
 
 _PIPE_WIDTH = 1000
 """Width without a terminal: no line is cut before `grep` sees it."""
@@ -100,38 +100,6 @@ def plain(text: str, style: str = "") -> Text:
     return Text(text, style)
 
 
-def count(number: int | None) -> str:
-    return "-" if number is None else f"{number:,}"
-
-
-def many(number: int, thing: str) -> str:
-    """A number of things: 1 record, 2 records."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
-
-
-def size(number: int | None) -> str:
-    """A number of bytes with a binary unit."""
-    if number is None:
-        return "-"
-    if number < 1024:
-        return f"{number} B"
-    power = min(4, max(1, (number.bit_length() - 1) // 10))
-    return f"{number / 1024**power:.1f} {('KiB', 'MiB', 'GiB', 'TiB')[power - 1]}"
-
-
-def span(seconds: float) -> str:
-    """A duration, rounded for people."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 48 * 3600:
-        return f"{seconds / 3600:.0f} h"
-    return f"{seconds / 86400:.0f} d"
-
-
 def moment(micros: int | None) -> str | None:
     """A time in ISO 8601, in UTC, with as many digits as it needs."""
     if micros is None:
@@ -139,8 +107,3 @@ def moment(micros: int | None) -> str | None:
     digits = "seconds" if micros % SECOND == 0 else "milliseconds"
     digits = digits if micros % 1000 == 0 else "microseconds"
     return to_datetime(micros).replace(tzinfo=None).isoformat(timespec=digits) + "Z"
-
-
-def when(micros: int | None) -> str:
-    """A time for people: in UTC, to the second."""
-    return "-" if micros is None else to_text(micros)

@@ -20,11 +20,12 @@ from headrace.backfill.json_lines import line_reader
 from headrace.cli.backfilling import FileTally, load_files
 from headrace.cli.failures import INTERRUPTED, say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app
-from headrace.cli.output import count, err, many, show_json, size, span
+from headrace.cli.output import err, show_json
 from headrace.cli.producing import BadLines, Source, Tally, send_all, send_in_chunks
 from headrace.clock import SECOND, SystemClock
 from headrace.errors import HeadraceError, UserError
 from headrace.log import Acks, open_log
+from headrace.wording import count, many, size, span
 
 app = new_app()
 

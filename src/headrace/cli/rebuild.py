@@ -13,13 +13,14 @@ from headrace.cli import spark_options as spark
 from headrace.cli.failures import say
 from headrace.cli.loading import load_app
 from headrace.cli.options import DEFAULT_LOG, AppLogUrl, AppReference, AsJson, Yes, confirm, new_app
-from headrace.cli.output import count, many, plain, show, show_json, table
+from headrace.cli.output import plain, show, show_json, table
 from headrace.cli.view_tables import row_json, show_rows
 from headrace.clock import to_datetime
 from headrace.errors import InvalidPosition, UserError
 from headrace.log import Commit, Offset, Time, parse_position
 from headrace.store import Result
 from headrace.store.sqlite.difference import KINDS, Change, Diff
+from headrace.wording import count, many
 
 if TYPE_CHECKING:
     from headrace.application.rebuild.rebuild import Rebuild

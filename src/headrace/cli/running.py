@@ -18,7 +18,6 @@ from rich.table import Table
 from headrace.application.rebuild.rebuild import Rebuild
 from headrace.application.run import StepProgress, start
 from headrace.cli.failures import INTERRUPTED, say
-from headrace.cli.output import span
 from headrace.cli.step_tables import Rates, live_table, plain_line
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.log import DEFAULT_LOG
@@ -28,6 +27,7 @@ from headrace.plan.steps import steps_of
 from headrace.runtime.realtime.qualify import check_real_time
 from headrace.runtime.realtime.settings import RealTime
 from headrace.runtime.session import SparkSettings
+from headrace.wording import span
 
 _LOOK = 0.25
 _LINE_EVERY = 5 * SECOND

@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.application.run import StepProgress
-from headrace.cli.output import count, moment, plain, table, when
+from headrace.cli.output import moment, plain, table
 from headrace.clock import SECOND, Clock
 from headrace.plan.law import Law
+from headrace.wording import count, when
 
 _RATE_OVER = 10 * SECOND
 OTHER_TERMS = ("filtered", "tombstones", "waiting", "compacted", "duplicates")

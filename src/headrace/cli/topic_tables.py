@@ -9,23 +9,12 @@ from typing import Any
 
 from rich.table import Table
 
-from headrace.cli.output import (
-    count,
-    facts,
-    many,
-    moment,
-    plain,
-    show,
-    show_json,
-    size,
-    span,
-    table,
-    when,
-)
+from headrace.cli.output import facts, moment, plain, show, show_json, table
 from headrace.log import Topic, TopicSettings, TopicState, UpkeepReport
 from headrace.pipeline.disorder import Disorder
 from headrace.pipeline.time import Lateness
 from headrace.schema.ddl import format_schema
+from headrace.wording import count, many, size, span, when
 
 
 def topic_json(topic: Topic) -> dict[str, Any]:

@@ -10,11 +10,12 @@ import typer
 from headrace.cli import topic_tables as tables
 from headrace.cli.failures import say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, Yes, confirm, new_app, show_help
-from headrace.cli.output import many, moment, show_json
+from headrace.cli.output import moment, show_json
 from headrace.clock import to_datetime
 from headrace.errors import InvalidPosition, InvalidSetting, TopicExists
 from headrace.log import Time, open_log, parse_position
 from headrace.pipeline.disorder import suggest_lateness
+from headrace.wording import many
 
 app = new_app()
 

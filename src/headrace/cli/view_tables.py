@@ -9,12 +9,13 @@ from typing import Any
 from rich.text import Text
 
 from headrace.cli.failures import say
-from headrace.cli.output import count, facts, many, moment, plain, show, span, table, when
+from headrace.cli.output import facts, moment, plain, show, table
 from headrace.clock import SECOND
 from headrace.log.record_json import text_or_base64
 from headrace.schema.json_text import finite
 from headrace.store import Result, ViewState
 from headrace.store.sqlite.database import LIVE
+from headrace.wording import count, many, span, when
 
 _STATES = {"open": "yellow", "fired": "cyan", "final": "green"}
 

@@ -11,7 +11,7 @@ import typer
 
 from headrace.cli.failures import say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app, show_help
-from headrace.cli.output import many, show_json
+from headrace.cli.output import show_json
 from headrace.cli.view_tables import (
     row_json,
     show_rows,
@@ -23,6 +23,7 @@ from headrace.cli.view_tables import (
 from headrace.log import open_log
 from headrace.store import Result, Views, open_views
 from headrace.store.location import DEFAULT_STATE, STATE, known_folder, views_folder
+from headrace.wording import many
 
 app = new_app()
 

@@ -11,6 +11,7 @@ from headrace.log.position import Commit, Offset
 from headrace.log.record import Batch
 from headrace.log.state import Topic, TopicCommit
 from headrace.schema.python_rows import to_values
+from headrace.wording import many
 
 ROWS = 100_000
 _BYTES = 64 << 20
@@ -36,7 +37,7 @@ class Sample:
         """A description of the rows."""
         rows = self.rows
         if rows >= self.total:
-            return f"all {_many(rows, 'row')}"
+            return f"all {many(rows, 'row')}"
         return f"the newest {rows:,} of {self.total:,} rows"
 
     def table(self) -> pa.Table:
@@ -49,7 +50,7 @@ class Sample:
         return pa.Table.from_batches(parts) if parts else pa.table({})
 
     def __str__(self) -> str:
-        return f"{self.text} of topic {self.topic.name}, in {_many(len(self.commits), 'commit')}"
+        return f"{self.text} of topic {self.topic.name}, in {many(len(self.commits), 'commit')}"
 
 
 def newest(log: Log, name: str, rows: int = ROWS) -> Sample:
@@ -104,7 +105,3 @@ def hashable(table: pa.Table) -> pa.Table:
             texts = [None if v is None else repr(v) for v in to_values(table.column(place))]
             table = table.set_column(place, field.name, pa.array(texts, pa.string()))
     return table
-
-
-def _many(number: int, thing: str) -> str:
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"

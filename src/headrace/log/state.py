@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -157,6 +158,29 @@ class GroupState:
     @property
     def lag(self) -> int:
         return sum(lag.records for lag in self.lags)
+
+    @property
+    def seconds(self) -> float:
+        """The lag of the partition that is farthest behind."""
+        return max((lag.seconds for lag in self.lags), default=0.0)
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that it reads or has offsets in, by name."""
+        wanted = {topic for member in self.members for topic in member.topics}
+        return sorted(wanted | {lag.topic for lag in self.lags})
+
+    def summary(self) -> dict[str, Any]:
+        """The group as plain data, without its members and partitions."""
+        return {
+            "name": self.name,
+            "generation": self.generation,
+            "assignor": self.assignor,
+            "topics": self.topics,
+            "members": len(self.members),
+            "lag": self.lag,
+            "seconds": self.seconds,
+        }
 
 
 @dataclass(frozen=True)

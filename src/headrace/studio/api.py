@@ -29,7 +29,7 @@ def health(opened: Opened) -> dict[str, str]:
 
 @router.get("/api", include_in_schema=False)
 def api(request: Request) -> HTMLResponse:
-    """What programs can ask for."""
+    """The page of the HTTP API: its requests and what each gives."""
     found = request.app.openapi()
     rows = [
         (

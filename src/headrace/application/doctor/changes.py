@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.application.doctor.finding import Finding, many, percent, when
+from headrace.application.doctor.finding import Finding, percent, when
 from headrace.application.doctor.records import Record
 from headrace.log.event_time import time_inputs
 from headrace.log.sample import Sample
 from headrace.pipeline.row_steps import needed_columns
 from headrace.plan.steps import Step
+from headrace.wording import many
 
 _BEFORE, _AFTER = 0.05, 0.9
 _ENOUGH = 10

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from headrace.application.doctor.finding import Finding, many, percent, printable
+from headrace.application.doctor.finding import Finding, percent, printable
 from headrace.log import Log
 from headrace.log.sample import newest
 from headrace.plan.law import Law
+from headrace.wording import many
 
 _SHARE = 0.05
 """The share of rows that is no accident."""

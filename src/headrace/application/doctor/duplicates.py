@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.application.doctor.finding import Finding, many, percent, printable
+from headrace.application.doctor.finding import Finding, percent, printable
 from headrace.clock import SECOND
 from headrace.log.dead_letter import row_text
 from headrace.log.event_time import times_of
 from headrace.log.sample import Sample, hashable
 from headrace.schema.python_rows import to_rows
+from headrace.wording import many
 
 _COMMIT = "_commit"
 _EXAMPLES = 3

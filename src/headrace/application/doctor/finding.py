@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from headrace.clock import to_text
+from headrace import wording
+from headrace.clock import SECOND, to_text
 
 
 @dataclass(frozen=True)
@@ -67,11 +68,6 @@ class LostPlace(Finding):
         return self.choices
 
 
-def many(number: int, thing: str) -> str:
-    """A number of things: 1 row, 2 rows."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
-
-
 def when(moment: int | None) -> str:
     """A time in UTC, to the second."""
     return "never" if moment is None else to_text(moment)
@@ -79,14 +75,7 @@ def when(moment: int | None) -> str:
 
 def span(micros: int) -> str:
     """A duration, rounded for people."""
-    seconds = micros / 1_000_000
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.0f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} d"
+    return wording.span(micros / SECOND)
 
 
 def percent(share: float) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.application.doctor.finding import many, span, when
+from headrace.application.doctor.finding import span, when
 from headrace.application.doctor.records import Held, Record
 from headrace.clock import micros
 from headrace.log import TopicState
 from headrace.operators.contract import Panes
 from headrace.operators.registry import operator_of
 from headrace.plan.steps import Step
+from headrace.wording import many
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from rich.text import Text
 
 from headrace.cli.demonstration.check import DEAD, LATE, VIEW, Account, Finding
 from headrace.cli.demonstration.play import R, Results, Scene
-from headrace.cli.output import plain, span, table
+from headrace.cli.output import plain, table
 from headrace.clock import to_datetime
+from headrace.wording import span
 
 _STATES = {"open": "yellow", "fired": "cyan", "final": "green"}
 

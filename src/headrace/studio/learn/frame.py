@@ -48,7 +48,7 @@ class Point:
     y: float
     kind: str = ""
     hint: str = ""
-    """What a reader of the point is told."""
+    """Its description, for a pointer and a screen reader."""
     label: str = ""
 
 
@@ -170,12 +170,12 @@ Panel = Plot | Lanes | Flow | Grid
 
 @dataclass(frozen=True)
 class Frame:
-    """What a simulation shows at a step."""
+    """The contents of a simulation at a step."""
 
     step: int
     steps: int
     caption: str
-    """What has just happened, in a sentence."""
+    """The event of this step, in a sentence."""
     numbers: tuple[Number, ...]
     panels: tuple[Panel, ...]
 

@@ -108,7 +108,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a delay would have cost: late rows, and the median seconds to a result."""
+    """The cost of a delay: late rows, and the median seconds to a result."""
 
     delay: float
     late: int

@@ -9,11 +9,12 @@ from urllib.parse import urlencode
 
 import htpy as h
 from fastapi import APIRouter, Request
-from htpy import Element, Node
+from htpy import Element
 from starlette.responses import HTMLResponse
 
 from headrace.errors import InvalidSetting
 from headrace.studio.learn.drawing import drawn
+from headrace.studio.learn.fields import field, form
 from headrace.studio.learn.own_data import (
     DELAY,
     GRACE,
@@ -26,7 +27,7 @@ from headrace.studio.learn.own_data import (
     frame,
     topics,
 )
-from headrace.studio.learn.simulation import Choice, Slider
+from headrace.studio.learn.simulation import Choice
 from headrace.studio.live.handles import Opened
 from headrace.studio.pages import page, section
 
@@ -89,41 +90,13 @@ def _address(chosen: Chosen) -> str:
 
 def _controls(names: Sequence[str], chosen: Chosen) -> Element:
     own = Choice("topic", "Topic", tuple((name, name) for name in names), names[0])
-    return h.form(
+    return form(
         "#own.controls",
-        {"hx-get": f"/learn/{NAME}", "hx-trigger": "input delay:60ms, submit"},
-        action=f"/learn/{NAME}",
-        method="get",
-        hx_target="#frame",
-        hx_select="#frame",
-        hx_swap="outerHTML",
-        hx_replace_url="true",
-        hx_sync="this:replace",
-    )[
-        _select(own, chosen.topic),
-        _select(WINDOW, chosen.window),
-        _select(SIZE, str(chosen.size)),
-        _range(DELAY, chosen.delay),
-        _range(GRACE, chosen.grace),
+        f"/learn/{NAME}",
+        field(own, chosen.topic),
+        field(WINDOW, chosen.window),
+        field(SIZE, str(chosen.size)),
+        field(DELAY, chosen.delay),
+        field(GRACE, chosen.grace),
         h.noscript[h.button(type="submit")["Show"]],
-    ]
-
-
-def _select(choice: Choice, value: str) -> Node:
-    options = [h.option(value=v, selected=v == value)[label] for v, label in choice.options]
-    return h.label(".field")[h.span[choice.label], h.select(name=choice.name)[options]]
-
-
-def _range(slider: Slider, value: float) -> Node:
-    return h.label(".field", title=slider.hint, for_=f"set-{slider.name}")[
-        h.span[slider.label, " ", h.output(data_for=slider.name)[f"{value:g}"], f" {slider.unit}"],
-        h.input(
-            id=f"set-{slider.name}",
-            type="range",
-            name=slider.name,
-            min=f"{slider.low:g}",
-            max=f"{slider.high:g}",
-            step=f"{slider.by:g}",
-            value=f"{value:g}",
-        ),
-    ]
+    )

@@ -14,8 +14,9 @@ from headrace.errors import InvalidSetting
 from headrace.studio.learn.catalog import SIMULATIONS
 from headrace.studio.learn.drawing import drawn
 from headrace.studio.learn.export import as_test
+from headrace.studio.learn.fields import field, form
 from headrace.studio.learn.on_spark import answer, button, trial_of
-from headrace.studio.learn.simulation import Choice, Setup, Simulation, Slider, simulation_named
+from headrace.studio.learn.simulation import Setup, Simulation, simulation_named
 from headrace.studio.pages import fragment, page, section
 
 router = APIRouter()
@@ -118,17 +119,9 @@ def _content(found: Simulation, setup: Setup, step: int) -> list[Node]:
 def _controls(found: Simulation, setup: Setup, step: int) -> Element:
     """The form whose fields are the address: it works without any script."""
     acts = ",".join(f"{at}:{name}" for at, name in setup.actions)
-    return h.form(
+    return form(
         "#controls",
-        {"hx-get": f"/learn/{found.name}", "hx-trigger": "input delay:20ms, submit"},
-        action=f"/learn/{found.name}",
-        method="get",
-        hx_target="#frame",
-        hx_select="#frame",
-        hx_swap="outerHTML",
-        hx_replace_url="true",
-        hx_sync="this:replace",
-    )[
+        f"/learn/{found.name}",
         h.div(".player", role="group", aria_label="Player")[
             _button("back", "‹", "Step back (←)"),
             _button("play", "▶", "Play or pause (space)"),
@@ -159,7 +152,7 @@ def _controls(found: Simulation, setup: Setup, step: int) -> Element:
             h.button(type="button", data_act="", title="Take back every action")["clear"],
         ],
         bool(found.actions) and h.input(type="hidden", name="do", value=acts),
-        [_field(each, setup) for each in found.settings],
+        [field(each, setup[each.name]) for each in found.settings],
         h.label(".field")[
             h.span["Seed"],
             h.input(type="number", name="seed", min="0", max="999999", value=str(setup.seed)),
@@ -171,37 +164,8 @@ def _controls(found: Simulation, setup: Setup, step: int) -> Element:
             ],
             h.noscript[h.button(type="submit")["Show"]],
         ],
-    ]
+    )
 
 
 def _button(name: str, text: str, title: str) -> Element:
     return h.button(type="button", data_player=name, title=title, aria_label=title)[text]
-
-
-def _field(each: Slider | Choice, setup: Setup) -> Element:
-    match each:
-        case Choice():
-            options = [
-                h.option(value=value, selected=value == setup.text(each.name))[label]
-                for value, label in each.options
-            ]
-            return h.label(".field", title=each.hint or None)[
-                h.span[each.label], h.select(name=each.name)[options]
-            ]
-        case Slider():
-            value = f"{setup.number(each.name):g}"
-            # By its id: the first field inside is the output, which would have the name instead.
-            return h.label(".field", title=each.hint or None, for_=f"set-{each.name}")[
-                h.span[
-                    each.label, " ", h.output(data_for=each.name)[value], f" {each.unit}".rstrip()
-                ],
-                h.input(
-                    id=f"set-{each.name}",
-                    type="range",
-                    name=each.name,
-                    min=f"{each.low:g}",
-                    max=f"{each.high:g}",
-                    step=f"{each.by:g}",
-                    value=value,
-                ),
-            ]

@@ -158,7 +158,7 @@ class Simulation:
     """The page of docs about the idea, such as `concepts/windows.md`."""
     actions: tuple[Action, ...] = ()
     model: str = ""
-    """Where a reference model stands in: that it does, and how headrace does it instead."""
+    """A notice that a reference model stands in, and how headrace does it instead."""
     on_spark: Callable[[Setup], Trial] | None = None
     """The same events for Spark, if it can run them."""
     seed: int = 1

@@ -249,7 +249,7 @@ class _Scan:
             self._end_block(first, stop)
 
     def bound(self, shown: list[int], *, whole: bool) -> int:
-        """Where the next page starts, if these of its records are shown."""
+        """The start of the next page, if these of its records are shown."""
         if whole:
             return self.low if self.wanted.ascending else self.high
         if not shown:

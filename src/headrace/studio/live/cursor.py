@@ -14,7 +14,7 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where the next page starts, by partition; the others end at the commit `pinned`."""
+    """The start of the next page, by partition; the others end at the commit `pinned`."""
 
     bounds: dict[int, int] = field(default_factory=dict)
     pinned: int | None = None

@@ -121,7 +121,7 @@ def _batches(timings: Sequence[Timing]) -> str:
 
 
 def wait_list(now: PipelineNow) -> Node:
-    """What is wrong, and what each step waits for, in the doctor's words."""
+    """The doctor's findings, and the waits of each step."""
     if now.declared is None:
         return h.p(".empty")["Only for applications that the studio was given."]
     if now.unknown:

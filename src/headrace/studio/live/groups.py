@@ -22,8 +22,9 @@ from headrace.studio.live.following import following
 from headrace.studio.live.handles import Opened
 from headrace.studio.live.histories import Sample, histories_of, place_of
 from headrace.studio.live.ingest import body_of
-from headrace.studio.live.wording import address, count, many, pager, span
+from headrace.studio.live.links import address, pager
 from headrace.studio.pages import Fact, badge, facts, fragment, live, page, section, table
+from headrace.wording import count, many, span
 
 router = APIRouter()
 
@@ -53,7 +54,7 @@ async def groups_live(opened: Opened) -> AsyncIterator[ServerSentEvent]:
 @router.get("/api/groups", tags=["groups"])
 def groups_json(opened: Opened) -> list[dict[str, Any]]:
     """The consumer groups with their lag."""
-    return [_summary(opened.log.group(name)) for name in opened.log.groups()]
+    return [opened.log.group(name).summary() for name in opened.log.groups()]
 
 
 @router.get("/api/groups/{name}", tags=["groups"])
@@ -70,7 +71,7 @@ def group_json(opened: Opened, name: str) -> dict[str, Any]:
         }
         for each in state.members
     ]
-    return _summary(state) | {
+    return state.summary() | {
         "members": members,
         "lags": [dataclasses.asdict(lag) for lag in state.lags],
     }
@@ -129,7 +130,7 @@ def _listed(log: Log) -> Node:
             count(len(state.members)),
             _topic_links(state),
             h.span(class_="k-warn" if state.lag else "k-good")[count(state.lag)],
-            span(_seconds(state)),
+            span(state.seconds),
         )
         for state in states
     ]
@@ -148,7 +149,7 @@ def _activity(state: GroupState) -> Node:
 def _topic_links(state: GroupState) -> Node:
     return [
         [", " if place else "", h.a(href=f"/topics/{name}")[name]]
-        for place, name in enumerate(_topics(state))
+        for place, name in enumerate(state.topics)
     ]
 
 
@@ -158,7 +159,7 @@ def _group(request: Request, state: GroupState) -> Node:
             (
                 Fact("members", count(len(state.members)), "good" if state.members else "warn"),
                 Fact("lag", count(state.lag), "warn" if state.lag else "good"),
-                Fact("behind", span(_seconds(state))),
+                Fact("behind", span(state.seconds)),
                 Fact("generation", count(state.generation), hint="The number of rebalances"),
                 Fact("assignor", state.assignor or "–"),
             )
@@ -236,7 +237,7 @@ def _lags(state: GroupState, number: int) -> Node:
 def _reset_form(state: GroupState, *, read_only: bool) -> Node:
     if read_only:
         return section("Reset", h.p(".empty")["This studio is read-only."])
-    topics = _topics(state)
+    topics = state.topics
     return section(
         "Reset",
         h.p(".hint")["Moves the offsets of a group that has no members. Stop its consumers first."],
@@ -263,24 +264,3 @@ def _reset_form(state: GroupState, *, read_only: bool) -> Node:
         ],
         h.div("#reset", aria_live="polite"),
     )
-
-
-def _summary(state: GroupState) -> dict[str, Any]:
-    return {
-        "name": state.name,
-        "generation": state.generation,
-        "assignor": state.assignor,
-        "topics": _topics(state),
-        "members": len(state.members),
-        "lag": state.lag,
-        "seconds": _seconds(state),
-    }
-
-
-def _topics(state: GroupState) -> list[str]:
-    wanted = {topic for member in state.members for topic in member.topics}
-    return sorted(wanted | {lag.topic for lag in state.lags})
-
-
-def _seconds(state: GroupState) -> float:
-    return max((lag.seconds for lag in state.lags), default=0.0)

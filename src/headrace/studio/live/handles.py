@@ -1,4 +1,4 @@
-"""What the pages read from: one log and its views, opened on first use and shared by requests."""
+"""The log and the views that pages read, opened on first use and shared by requests."""
 
 from __future__ import annotations
 

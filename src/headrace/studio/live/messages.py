@@ -17,9 +17,10 @@ from headrace.log.record_json import RecordFormat
 from headrace.studio.live.browsing import PAGE, Found, Wanted, browse, ends_of, one_record
 from headrace.studio.live.following import following
 from headrace.studio.live.handles import Opened
+from headrace.studio.live.links import address
 from headrace.studio.live.records import records_table, whole_value
-from headrace.studio.live.wording import address, many
 from headrace.studio.pages import live
+from headrace.wording import many
 
 router = APIRouter()
 
@@ -196,7 +197,7 @@ def _further(path: str, wanted: Wanted, found: Found) -> Node:
 
 
 def _asof(log: Log, state: TopicState, wanted: Wanted) -> Node:
-    """What the topic held after a commit, if one is asked for."""
+    """The contents of the topic after a commit, if one is asked for."""
     if wanted.asof is None:
         return None
     log.require(Capability.COMMITS)

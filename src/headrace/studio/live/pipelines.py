@@ -85,7 +85,7 @@ def pipeline(request: Request, watch: Watching, crashes: Crashing, app: str) -> 
 async def pipeline_live(
     watch: Watching, crashes: Crashing, app: str
 ) -> AsyncIterator[ServerSentEvent]:
-    """What changes on the page of an application."""
+    """The live part of an application's page."""
     async for event in following(lambda: _content(watch, crashes, app), every=0.5):
         yield event
 

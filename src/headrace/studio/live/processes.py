@@ -35,7 +35,7 @@ class Started:
     since: int
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
     asked: str = ""
-    """What it was asked to do: `stop` or `kill`."""
+    """The request to end it: `stop` or `kill`."""
     readers: tuple[threading.Thread, ...] = ()
 
     @property

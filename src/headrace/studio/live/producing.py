@@ -21,10 +21,11 @@ from headrace.log import Log, Receipt, Topic
 from headrace.studio.live.browsing import one_record
 from headrace.studio.live.handles import Opened
 from headrace.studio.live.ingest import body_of
+from headrace.studio.live.links import address
 from headrace.studio.live.roles import DEAD, role_of
-from headrace.studio.live.wording import address, count
 from headrace.studio.pages import fragment, section
 from headrace.studio.settings import StudioSettings
+from headrace.wording import count
 
 router = APIRouter()
 

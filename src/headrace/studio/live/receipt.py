@@ -59,7 +59,7 @@ class StepReceipt:
     example: str = ""
     """The first difference."""
     note: str = ""
-    """What was not compared, and why."""
+    """The parts that were not compared, each with the reason."""
 
     @property
     def lost(self) -> int:

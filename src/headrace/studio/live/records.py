@@ -14,9 +14,10 @@ from htpy import Node
 from headrace.clock import to_micros
 from headrace.log import Record, Topic
 from headrace.log.record_json import RecordFormat, headers_json
+from headrace.studio.live.links import address
 from headrace.studio.live.roles import DEAD, LATE, role_of
-from headrace.studio.live.wording import address, count, size, span, when
 from headrace.studio.pages import table
+from headrace.wording import count, size, span, when
 
 CUT = 400
 """Characters of a value that a table shows."""

@@ -21,11 +21,12 @@ from headrace.schema.ddl import format_schema
 from headrace.studio.live.browsing import Wanted
 from headrace.studio.live.following import following
 from headrace.studio.live.handles import Opened
+from headrace.studio.live.links import address, pager
 from headrace.studio.live.messages import filters, messages, slider, wanted_of
 from headrace.studio.live.producing import way_in
 from headrace.studio.live.roles import DEAD, KINDS, role_of
-from headrace.studio.live.wording import address, count, many, pager, size, when
 from headrace.studio.pages import Fact, badge, facts, live, page, section, table
+from headrace.wording import count, many, size, when
 
 router = APIRouter()
 

@@ -68,7 +68,7 @@ class Snapshot:
         return {**self.head("snapshot"), "rows": plain_rows(self.view, self.rows.values())}
 
     def since(self, before: Snapshot) -> dict[str, Any]:
-        """What has changed since another snapshot: rows, and keys of rows that left the feed."""
+        """Changes since another snapshot: rows, and keys of rows that left the feed."""
         changed = [row for key, row in self.rows.items() if before.rows.get(key) != row]
         gone = [
             dict(zip(before.view.key, map(_value, key), strict=True))

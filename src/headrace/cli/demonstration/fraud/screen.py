@@ -14,7 +14,8 @@ from headrace.cli.demonstration.fraud.account import Account, Passed, Score
 from headrace.cli.demonstration.fraud.play import ALERTS, Results
 from headrace.cli.demonstration.play import Scene
 from headrace.cli.demonstration.screen import clock, findings_table, heading, sides
-from headrace.cli.output import plain, span, table
+from headrace.cli.output import plain, table
+from headrace.wording import span
 
 _RULES = {"too many": "yellow", "too much": "red", "too fast": "magenta", "model": "cyan"}
 

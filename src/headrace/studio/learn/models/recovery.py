@@ -1,4 +1,4 @@
-"""What checkpoints cost, and what a failure costs, in the model of barriers."""
+"""The cost of checkpoints, and of a failure, in the model of barriers."""
 
 from __future__ import annotations
 
