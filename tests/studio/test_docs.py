@@ -29,6 +29,8 @@ def test_a_concept_and_its_pictures_are_there(client: TestClient, concept: str) 
         assert client.get(f"/docs/concepts/{picture}").status_code == 200, picture
 
 
-@pytest.mark.parametrize("path", ["nothing.md", "../README.md", "..%2fpyproject.toml", "site.css"])
+@pytest.mark.parametrize(
+    "path", ["nothing.md", "../README.md", "..%2fREADME.md", "..%2fpyproject.toml", "site.css"]
+)
 def test_nothing_but_the_docs_is_served(client: TestClient, path: str) -> None:
     assert client.get(f"/docs/{path}").status_code == 404
