@@ -111,9 +111,14 @@ class LimitedTransaction(Transaction):
         return LimitedDelivery(self._inner.send(topic, value, key, headers, partition))
 
     def append(
-        self, topic: str, data: pa.RecordBatch | pa.Table, *, partition: int | None = None
+        self,
+        topic: str,
+        data: pa.RecordBatch | pa.Table,
+        *,
+        partition: int | None = None,
+        tombstones: Flags | None = None,
     ) -> None:
-        self._inner.append(topic, data, partition=partition)
+        self._inner.append(topic, data, partition=partition, tombstones=tombstones)
 
     def commit_offsets(self, consumer: Consumer) -> None:
         inner = consumer.inner if isinstance(consumer, LimitedConsumer) else consumer

@@ -88,11 +88,25 @@ def test_appended_rows_can_be_tombstones_in_their_place(log: Log) -> None:
         assert found == {"a": [1, None], "b": [2, 3]}
 
 
+def test_a_transaction_takes_tombstones_in_their_place(log: Log) -> None:
+    with needs(log, TYPED):
+        log.create_topic("users", schema="id string, age int", key="id")
+        rows = pa.table({"id": ["a", "b", "a"], "age": [1, 2, None]})
+        with log.producer() as producer, producer.transaction() as transaction:
+            transaction.append("users", rows, tombstones=np.array([False, False, True]))
+        found = [
+            (record.key, record.value and record.value["age"]) for record in read(log, "users")
+        ]
+        assert found == [("a", 1), ("b", 2), ("a", None)]
+
+
 def test_tombstones_are_refused_where_there_is_no_key(log: Log) -> None:
     with needs(log, TYPED):
         log.create_topic("users", schema="id string")
-        with log.producer() as producer, pytest.raises(InvalidRecord, match="no key"):
-            producer.append("users", pa.table({"id": ["a"]}), tombstones=np.array([True]))
+        with log.producer() as producer:
+            for append in (producer.append, producer.transaction().append):
+                with pytest.raises(InvalidRecord, match="no key"):
+                    append("users", pa.table({"id": ["a"]}), tombstones=np.array([True]))
 
 
 def test_arrow_that_is_not_what_it_says_is_refused_and_nothing_is_written(log: Log) -> None:

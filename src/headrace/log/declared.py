@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from headrace.errors import (
     InvalidName,
+    InvalidRecord,
     InvalidSchema,
     InvalidSetting,
     TopicExists,
@@ -85,6 +86,16 @@ def topic_exists(name: str) -> TopicExists:
         hint=f"'headrace topics describe {name}' shows it",
         topic=name,
     )
+
+
+def check_key(row: TopicRow) -> None:
+    """Raise unless a topic can have tombstones."""
+    if row.topic.key is None:
+        raise InvalidRecord(
+            f"Topic {row.name!r} has no key column, so it cannot have tombstones",
+            hint="Create it with a key",
+            topic=row.name,
+        )
 
 
 def check_partition(row: TopicRow, partition: int) -> int:

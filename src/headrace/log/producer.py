@@ -7,8 +7,9 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from headrace.errors import InvalidRecord, InvalidSetting, MisusedHandle, TransactionTooLarge
+from headrace.errors import InvalidSetting, MisusedHandle, TransactionTooLarge
 from headrace.log.committer import Committer
+from headrace.log.declared import check_key
 from headrace.log.outbox import Outbox
 from headrace.log.roles import Acks, Flags, Transaction
 from headrace.log.split import MAX_COMMIT_BYTES, Piece, check_commit_size, commits_of
@@ -88,13 +89,7 @@ class LogProducer(Outbox):
         tombstones: Flags,
     ) -> Receipt:
         """Append rows, some of which are tombstones, in one commit."""
-        known = self._committer.topic(topic).topic
-        if known.key is None:
-            raise InvalidRecord(
-                f"Topic {topic!r} has no key column, so it cannot have tombstones",
-                hint="Create it with a key",
-                topic=topic,
-            )
+        check_key(self._committer.topic(topic))
         check_commit_size(sum(batch.nbytes for batch in batches))
         with self._committer.lock:
             if sequence is not None:

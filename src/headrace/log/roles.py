@@ -62,9 +62,14 @@ class Transaction(Writer):
 
     @abstractmethod
     def append(
-        self, topic: str, data: pa.RecordBatch | pa.Table, *, partition: int | None = None
+        self,
+        topic: str,
+        data: pa.RecordBatch | pa.Table,
+        *,
+        partition: int | None = None,
+        tombstones: Flags | None = None,
     ) -> None:
-        """Add whole Arrow batches."""
+        """Add whole Arrow batches. `tombstones` marks rows of which only the key counts."""
 
     @abstractmethod
     def commit_offsets(self, consumer: Consumer) -> None:

@@ -13,11 +13,11 @@ import pyarrow as pa
 from headrace.errors import HeadraceError, MisusedHandle, Retryable, UserError
 from headrace.log.committer import Committer
 from headrace.log.consumer import PlacedConsumer
-from headrace.log.declared import check_partition
+from headrace.log.declared import check_key, check_partition
 from headrace.log.pending import Outcome, Rows, Taken, take_all, waiting_rows
 from headrace.log.positions import GroupOffsets
 from headrace.log.record import Header
-from headrace.log.roles import Consumer, Delivery, Transaction
+from headrace.log.roles import Consumer, Delivery, Flags, Transaction
 from headrace.log.split import Piece, check_commit_size
 from headrace.log.state import Receipt
 
@@ -35,7 +35,7 @@ class BufferedTransaction(Transaction):
         self._committer = committer
         self._flush = flush
         self._rows: dict[str, Rows] = {}
-        self._batches: list[tuple[str, list[pa.RecordBatch], int | None]] = []
+        self._batches: list[tuple[str, list[pa.RecordBatch], int | None, Flags | None]] = []
         self._taken: list[Taken] = []
         self._consumer: PlacedConsumer | None = None
         self._offsets: GroupOffsets | None = None
@@ -63,14 +63,21 @@ class BufferedTransaction(Transaction):
         return self._outcome
 
     def append(
-        self, topic: str, data: pa.RecordBatch | pa.Table, *, partition: int | None = None
+        self,
+        topic: str,
+        data: pa.RecordBatch | pa.Table,
+        *,
+        partition: int | None = None,
+        tombstones: Flags | None = None,
     ) -> None:
         self._check_open()
         batches = self._committer.conformed(topic, data)
         if partition is not None:
             check_partition(self._committer.topic(topic), partition)
+        if tombstones is not None and tombstones.any():
+            check_key(self._committer.topic(topic))
         self._grow(sum(batch.nbytes for batch in batches))
-        self._batches.append((topic, batches, partition))
+        self._batches.append((topic, batches, partition, tombstones))
 
     def commit_offsets(self, consumer: Consumer) -> None:
         self._check_open()
@@ -109,8 +116,8 @@ class BufferedTransaction(Transaction):
     def _commit(self) -> Receipt:
         def make() -> list[Piece]:
             pieces = [piece for taken in self._taken for piece in self._committer.pieces_of(taken)]
-            for topic, batches, partition in self._batches:
-                pieces += self._committer.pieces(topic, batches, partition)
+            for appended in self._batches:
+                pieces += self._committer.pieces(*appended)
             return pieces
 
         if self._consumer is not None:
