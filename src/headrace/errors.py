@@ -41,6 +41,11 @@
     │   └── BrokerFailed            a Kafka broker did not start, or ended
     ├── ViewError                   an operation on the view database failed
     │   └── CorruptView             the view database is damaged
+    ├── SourceError                 a captured database failed
+    │   ├── SourceUnavailable (Retryable)  it is down, or does not answer
+    │   └── SourceGap               it no longer has changes that were not read
+    ├── StoreError                  a store that a view lives in refused it
+    │   └── StoreUnavailable (Retryable)  it is down, or does not answer
     └── LogError                    a log operation failed: the command line exits with 1
         ├── LogBusy (Retryable)     another process held the write lock too long
         ├── DiskFull (Retryable)    no space left; nothing of the commit is visible
@@ -254,6 +259,26 @@ class ViewError(HeadraceError):
 
 class CorruptView(ViewError):
     """An application's view database is damaged; its views can be computed again."""
+
+
+class SourceError(HeadraceError):
+    """A database whose changes are captured failed, or what it sent cannot be written."""
+
+
+class SourceUnavailable(SourceError, Retryable):
+    """A captured database is down, or does not answer."""
+
+
+class SourceGap(SourceError):
+    """A captured database no longer has changes that were not read; `details` has positions."""
+
+
+class StoreError(HeadraceError):
+    """A store that a view lives in refused it."""
+
+
+class StoreUnavailable(StoreError, Retryable):
+    """A store is down, or does not answer. What was not applied is applied when it is back."""
 
 
 class LogError(HeadraceError):

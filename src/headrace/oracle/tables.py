@@ -81,6 +81,6 @@ def changes_of(
             continue
         assert event.event_time is not None
         ended = table.deleted is not None and compile_sql(table.deleted)(row) is True
-        said = None if ended else row
+        said = None if ended else {name: row[name] for name in table.columns}
         found.versions.append(Version(key, event.event_time, *place, said, event.frontier))
     return found

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, get_args
 
+from headrace.cdc.envelope import EVENT_TIME, KEY, envelope_schema
 from headrace.errors import InvalidPipeline, InvalidSchema
 from headrace.log import Log, open_log
 from headrace.log.declared import check_compaction, check_name, check_partitions, columns_of
@@ -21,8 +22,9 @@ from headrace.pipeline.explanation import Explanation
 from headrace.pipeline.expressions import not_there
 from headrace.pipeline.output import Early, Output, check_output
 from headrace.pipeline.stream import Late, Source, Stream
+from headrace.pipeline.tables import Table, captured
 from headrace.pipeline.where import Where, caller
-from headrace.schema.ddl import parse_schema
+from headrace.schema.ddl import format_schema, parse_schema
 
 Latency = Literal["micro-batch", "real-time"]
 """The execution mode: micro-batches, or Spark's Real-time Mode."""
@@ -101,7 +103,40 @@ class App:
         return Source(tuple(columns.names), where, topic, partitions, self.log)
 
     @declaration
-    def view(self, name: str, stream: Stream, *, key: str | Sequence[str] | None = None) -> View:
+    def captured(
+        self,
+        topic: str,
+        *,
+        schema: str,
+        key: str | Sequence[str],
+        partitions: int | None = None,
+    ) -> Table:
+        """Declare the topic of a captured table, and return the table: its rows as they are now.
+
+        `schema` has the columns of the database's table, or those that are needed, and `key` its
+        primary key. The topic is in Debezium's envelope, as `headrace cdc` writes it.
+        """
+        where = caller()
+        columns = parse_schema(schema)
+        keys = (key,) if isinstance(key, str) else tuple(key)
+        for name in keys:
+            if name not in columns.names:
+                message = f"The key column {name!r} is not in the schema of topic {topic!r}"
+                raise not_there(message, name, columns.names, where)
+        changes = self.topic(
+            topic,
+            schema=format_schema(envelope_schema(columns)),
+            key=KEY,
+            event_time=EVENT_TIME,
+            partitions=partitions,
+            settings={"cleanup": "compact"},
+        )
+        return captured(changes, columns.names, keys, where)
+
+    @declaration
+    def view(
+        self, name: str, stream: Stream | Table, *, key: str | Sequence[str] | None = None
+    ) -> View:
         """Keep an aggregation as a table by its key and window, or a ranking by its ranks.
 
         The key of joined tables is that of the first, or if that is not unique those of both. Of
@@ -111,6 +146,8 @@ class App:
         where = caller()
         check_name(name, "view")
         key = (key,) if isinstance(key, str) else key
+        if isinstance(stream, Table):
+            stream = _alone(stream)
         if stream.view_key is None:
             stream = _latest(name, stream, key, where)
         own = stream.view_key
@@ -197,10 +234,19 @@ def _latest(name: str, stream: Stream, key: Sequence[str] | None, where: Where) 
             hint="Name the columns of which it keeps the latest row: "
             f"app.view({name!r}, ..., key='id'). See {where}",
         )
-    # Tables are an operator, which is downstream of declarations.
-    latest = importlib.import_module("headrace.operators.table_join.declare").latest
-    made: Stream = latest(stream, key, where)
+    made: Stream = _table_join().latest(stream, key, where)
     return made
+
+
+def _alone(table: Table) -> Stream:
+    """The current rows of a table."""
+    made: Stream = _table_join().alone(table)
+    return made
+
+
+def _table_join() -> Any:
+    """The declaration of joined tables, an operator, which is downstream of declarations."""
+    return importlib.import_module("headrace.operators.table_join.declare")
 
 
 def _contains(stream: Stream, last: Stream) -> bool:

@@ -13,17 +13,23 @@ from typing import Any
 from headrace.errors import InvalidPipeline
 from headrace.pipeline.arguments import declaration
 from headrace.pipeline.expressions import Expression, check_columns
-from headrace.pipeline.row_steps import Project
+from headrace.pipeline.row_steps import Project, project
 from headrace.pipeline.stream import Source, Stream, Text, Unary, sources
-from headrace.pipeline.where import caller
+from headrace.pipeline.where import Where, caller
 
 ROW, REVISION = "row", "revision"
 """The columns of a row that may be amended: its id, and the last commit that went into it."""
 
+_OP = "captured operation"
+"""The column with the operation of a change. Its spaces keep it apart from a table's columns."""
+
 
 @dataclass(frozen=True)
 class Table(Unary):
-    """The versions of each key of a stream. Rows where `deleted` is true delete their key."""
+    """The versions of each key of a stream. Rows where `deleted` is true delete their key.
+
+    Its columns are those of the stream, or some of them.
+    """
 
     key: tuple[str, ...]
     deleted: Expression | None
@@ -67,6 +73,16 @@ def table(stream: Stream, *, key: str | Sequence[str], deleted: Expression | Non
             hint=f"deleted='...' says which rows delete a key. See {where}",
         )
     return Table(stream.columns, where, stream, keys, deleted)
+
+
+def captured(changes: Stream, columns: Sequence[str], key: Sequence[str], where: Where) -> Table:
+    """The table that a topic of captured changes is of. A change without a row after deletes."""
+    rows = {
+        name: f"coalesce(after.`{name}`, before.`{name}`)" if name in key else f"after.`{name}`"
+        for name in columns
+    }
+    input = project(changes, [*rows.items(), (_OP, "op")], where)
+    return Table(tuple(columns), where, input, tuple(key), f"`{_OP}` = 'd'")
 
 
 def columns_of(table: Table, prefix: str) -> tuple[tuple[str, str], ...]:

@@ -169,9 +169,13 @@ def latest(stream: Stream, key: Sequence[str], where: Where) -> TableJoin:
         if name not in stream.columns:
             message = f"There is no column {name!r} to keep the latest row of"
             raise not_there(message, name, stream.columns, where)
-    made = Table(stream.columns, where, stream, tuple(key), None)
-    found = TableJoin(stream.columns, where, made, (), "inner")
-    _check_changelog(found, where)
+    return alone(Table(stream.columns, where, stream, tuple(key), None))
+
+
+def alone(table: Table) -> TableJoin:
+    """The current rows of one table."""
+    found = TableJoin(table.columns, table.where, table, (), "inner")
+    _check_changelog(found, table.where)
     return found
 
 

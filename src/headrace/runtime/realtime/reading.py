@@ -112,7 +112,7 @@ def newest(records: DataFrame, table: Table, log: Log | None = None) -> DataFram
         metadata.TIME,
         metadata.PARTITION,
         metadata.OFFSET,
-        *(F.col(f"`{name}`") for name in table.columns),
+        *(F.col(f"`{name}`") for name in table.input.columns),
     )
     # A tombstone has the topic's key and no columns.
     own = table.key == (source.topic.key,)
@@ -127,7 +127,7 @@ def newest(records: DataFrame, table: Table, log: Log | None = None) -> DataFram
     )
     after = F.expr(f"filter({_VERSIONS}, v -> {_GONE} IS NULL OR v.{metadata.OFFSET} > {_GONE})")
     found = found.select(F.array_max(after).alias(_NEWEST)).where(F.col(_NEWEST).isNotNull())
-    found = found.select(*(F.col(f"{_NEWEST}.`{name}`") for name in table.columns))
+    found = found.select(f"{_NEWEST}.*")
     if table.deleted is not None:
         found = found.where(~F.coalesce(column(table.deleted, table.where), F.lit(False)))
-    return found
+    return found.select(*(F.col(f"`{name}`") for name in table.columns))

@@ -1,0 +1,192 @@
+"""What a database has to give, so that its changes can be captured.
+
+A source knows its own positions, types and limits. It knows nothing of topics and envelopes.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+
+from headrace.closing import Closing
+
+Row = tuple[Any, ...]
+"""The values of a row, in the order of the table's columns.
+
+What the values are is the source's own affair: `Source.columns` makes Arrow of them. They are text,
+numbers, bytes or None, so that a copy of the row can be stored.
+"""
+
+Operation = Literal["c", "u", "d", "r", "t"]
+"""Debezium's operations: create, update, delete, read by a snapshot, truncate."""
+
+
+class Unsent(Enum):
+    """The value that a source leaves out of a row since it has not changed."""
+
+    UNCHANGED = "unchanged"
+
+
+UNCHANGED: Final = Unsent.UNCHANGED
+
+
+@dataclass(frozen=True)
+class Table:
+    """A captured table. A column that was added, dropped or retyped makes another value."""
+
+    schema: str
+    name: str
+    columns: pa.Schema
+    key: tuple[str, ...]
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def key_places(self) -> tuple[int, ...]:
+        """The places of the key's columns."""
+        return tuple(map(self.columns.names.index, self.key))
+
+    def key_of(self, row: Row) -> Row:
+        """The key of a row."""
+        return tuple(row[place] for place in self.key_places)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of one row.
+
+    `before` is None where the source does not send it: the capture takes it from its own copy of
+    the row, as it does values of `after` that are `UNCHANGED`. A change of the primary key is two
+    changes, a delete and a create. A truncate has neither row, and an empty key.
+    """
+
+    table: Table
+    op: Operation
+    key: Row
+    before: Row | None
+    after: Row | None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTransaction:
+    """A committed transaction of the database, or news of a position without one.
+
+    `position` is where reading goes on after it, as text that only the source understands. `at` is
+    the time of its commit, in microseconds since the epoch; None if there are no changes. `whole`
+    is False for a part of a transaction that is too large to be held at once; its last part has it
+    True.
+    """
+
+    id: str
+    position: str
+    at: int | None = None
+    changes: Sequence[Change] = ()
+    whole: bool = True
+
+
+class Chunk(Closing):
+    """Rows of a table in the order of their key, as of one moment of the source.
+
+    A chunk takes its place in the stream of transactions: it is written when the stream has passed
+    `high`, without the rows that a later transaction, one that it does not see, has changed.
+    """
+
+    rows: Sequence[Row]
+    high: str
+    """The position that the stream has to pass before the chunk is written."""
+    last: Row | None
+    """The key of its last row, after which the next chunk begins. None at the end of the table."""
+
+    @abstractmethod
+    def sees(self, transaction: SourceTransaction) -> bool:
+        """True if the rows show what a transaction did."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Changes that the source no longer has, between two positions."""
+
+    after: str
+    before: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class SourceState:
+    """How far the source is, and what it holds for us, for `status` and the studio.
+
+    `lag` counts what the source has after the position: in `unit`, such as bytes or changes.
+    `facts` are for people, such as the bytes of WAL that a slot holds back.
+    """
+
+    head: str
+    lag: int
+    unit: str
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+class Source(Closing):
+    """A database whose changes can be captured. One thread uses it."""
+
+    kind: str
+    """The connector, as Debezium calls it: sqlite, postgresql, mysql."""
+    database: str
+    """The name of the database, for the envelope."""
+
+    @abstractmethod
+    def attach(self) -> None:
+        """Set up what capturing needs in the database: triggers, a slot, a publication.
+
+        Doing it again changes nothing. Raises `UserError` with what to do if it cannot: a missing
+        right is named with its GRANT, a table without a primary key by its name.
+        """
+
+    @abstractmethod
+    def detach(self) -> None:
+        """Remove every trace from the database."""
+
+    @abstractmethod
+    def tables(self) -> list[Table]:
+        """The captured tables as they are now."""
+
+    @abstractmethod
+    def begin(self, position: str | None) -> Gap | None:
+        """Start reading after a position, or where `attach` made it possible to start.
+
+        Returns the gap, and reads nothing, if the source no longer has all that came after it.
+        """
+
+    @abstractmethod
+    def read(self, seconds: float) -> Sequence[SourceTransaction]:
+        """The next transactions in commit order, as many as are there, up to some megabytes.
+
+        Waits up to so many seconds for the first. A quiet source gives its position from time to
+        time, without changes, so that chunks can be placed and the source can be acknowledged.
+        """
+
+    @abstractmethod
+    def acknowledge(self, position: str) -> None:
+        """Say that everything up to a position is durable in the log, so it may be forgotten."""
+
+    @abstractmethod
+    def passed(self, position: str, mark: str) -> bool:
+        """True if a position is at or after another one."""
+
+    @abstractmethod
+    def chunk(self, table: Table, after: Row | None, limit: int) -> Chunk:
+        """The next rows of a table by key, at most `limit`, as of now."""
+
+    @abstractmethod
+    def columns(self, table: Table, rows: Sequence[Row | None]) -> pa.StructArray:
+        """Rows as Arrow, a null for each None. The whole column is converted at once."""
+
+    @abstractmethod
+    def state(self, position: str | None) -> SourceState:
+        """The source's own view of how far a reader at a position is."""
