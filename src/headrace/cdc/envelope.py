@@ -23,6 +23,7 @@ SOURCE = pa.struct(
         ("table", pa.string()),
         ("position", pa.string()),
         ("tx", pa.string()),
+        ("order", pa.int64()),
         ("part", pa.int32()),
         ("last_part", pa.bool_()),
         ("snapshot", pa.string()),
@@ -32,9 +33,11 @@ SOURCE = pa.struct(
 )
 """Where a change comes from.
 
-`position` and `tx` are the source's own. A transaction is in one commit of the log, and `part` is
-null; one that is larger than a commit may be has parts, numbered from 1, up to the `last_part`.
-`snapshot` is null for the stream of changes, else `initial` or `incremental`.
+`position` and `tx` are the source's own. `order` is the place of the change in its transaction,
+across tables, from 1: it orders what one transaction did to several tables. A transaction is in one
+commit of the log, and `part` is null; one that is larger than a commit may be has parts, numbered
+from 1, up to the `last_part`. `snapshot` is null for the stream of changes, else `initial` or
+`incremental`.
 """
 
 
