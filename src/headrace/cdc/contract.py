@@ -5,11 +5,11 @@ A source knows its own positions, types and limits. It knows nothing of topics a
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -37,7 +37,11 @@ UNCHANGED: Final = Unsent.UNCHANGED
 
 @dataclass(frozen=True)
 class Table:
-    """A captured table. A column that was added, dropped or retyped makes another value."""
+    """A captured table. A column that was added, dropped or retyped makes another value.
+
+    A source uses the same object until the table changes: the capture compares them by identity
+    first. What the source needs to convert a column is its Arrow type, or metadata of its field.
+    """
 
     schema: str
     name: str
@@ -58,13 +62,13 @@ class Table:
         return tuple(row[place] for place in self.key_places)
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """One change of one row.
 
     `before` is None where the source does not send it: the capture takes it from its own copy of
     the row, as it does values of `after` that are `UNCHANGED`. A change of the primary key is two
-    changes, a delete and a create. A truncate has neither row, and an empty key.
+    changes, a delete and right after it a create, whose `UNCHANGED` values are those of the deleted
+    row. A truncate has neither row, and an empty key.
     """
 
     table: Table
@@ -74,14 +78,16 @@ class Change:
     after: Row | None
 
 
-@dataclass(frozen=True, slots=True)
-class SourceTransaction:
+class SourceTransaction(NamedTuple):
     """A committed transaction of the database, or news of a position without one.
 
     `position` is where reading goes on after it, as text that only the source understands. `at` is
-    the time of its commit, in microseconds since the epoch; None if there are no changes. `whole`
-    is False for a part of a transaction that is too large to be held at once; its last part has it
-    True.
+    the time of its commit, in microseconds since the epoch; None if there are no changes.
+
+    `whole` is False for a part of a transaction that is too large to be held at once; its last part
+    has it True, and all have the same id. A source gives parts only of what is committed. Reading
+    does not go on between parts: `begin` with the position before the transaction gives its changes
+    again in the same order, and the capture skips those that it has written.
     """
 
     id: str
@@ -91,11 +97,11 @@ class SourceTransaction:
     whole: bool = True
 
 
-class Chunk(Closing):
+class Chunk(ABC):
     """Rows of a table in the order of their key, as of one moment of the source.
 
     A chunk takes its place in the stream of transactions: it is written when the stream has passed
-    `high`, without the rows that a later transaction, one that it does not see, has changed.
+    `high`, without the rows that transactions it does not see have changed meanwhile.
     """
 
     rows: Sequence[Row]
@@ -106,7 +112,7 @@ class Chunk(Closing):
 
     @abstractmethod
     def sees(self, transaction: SourceTransaction) -> bool:
-        """True if the rows show what a transaction did."""
+        """True if the rows show what a transaction did that `read` returns after the chunk."""
 
 
 @dataclass(frozen=True)
@@ -158,9 +164,10 @@ class Source(Closing):
 
     @abstractmethod
     def begin(self, position: str | None) -> Gap | None:
-        """Start reading after a position, or where `attach` made it possible to start.
+        """Start reading after a position, or without one at the first change that is still there.
 
-        Returns the gap, and reads nothing, if the source no longer has all that came after it.
+        Returns the gap, and reads nothing, if the source no longer has all that came after it. To
+        heal it, the capture begins again without a position and compares the tables.
         """
 
     @abstractmethod
@@ -181,11 +188,27 @@ class Source(Closing):
 
     @abstractmethod
     def chunk(self, table: Table, after: Row | None, limit: int) -> Chunk:
-        """The next rows of a table by key, at most `limit`, as of now."""
+        """The next rows of a table by key, at most `limit`, as of now.
+
+        They show every transaction that `read` has returned. Where the stream can have a
+        transaction before it is visible, as in PostgreSQL, the source waits and reads them again.
+        """
 
     @abstractmethod
-    def columns(self, table: Table, rows: Sequence[Row | None]) -> pa.StructArray:
-        """Rows as Arrow, a null for each None. The whole column is converted at once."""
+    def columns(self, columns: pa.Schema, rows: Sequence[Row | None]) -> pa.StructArray:
+        """Rows of these columns as Arrow, a null for each None, each column converted at once.
+
+        The columns are those of a table, or of its key. Raises `SourceError` naming the column if
+        a value does not fit.
+        """
+
+    @abstractmethod
+    def rows(self, columns: pa.Schema, values: pa.StructArray) -> list[Row | None]:
+        """The reverse of `columns`, to make the copy of a table again from its topic.
+
+        A value may be written in another way than the source does, if `columns` makes the same of
+        it.
+        """
 
     @abstractmethod
     def state(self, position: str | None) -> SourceState:
