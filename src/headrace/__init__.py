@@ -97,22 +97,31 @@ if TYPE_CHECKING:
         top,
         tumbling,
     )
-    from headrace.store import Views, open_views
+    from headrace.store import (
+        Changes,
+        Store,
+        StoredView,
+        StorePosition,
+        StoreTable,
+        Views,
+        open_views,
+    )
 
 __all__ = [
     "EARLIEST", "FOREVER", "LATEST", "Aggregation", "Alerts", "App", "ArrivalTimeWarning",
-    "Batch", "BatchResult", "Capability", "Commit", "Consumer", "Cumulative", "Deduplicated",
-    "Diff", "Disorder", "Enriched", "GroupingSets", "Join", "Lateness", "Log", "LogRange",
-    "Offset", "Preflight", "Producer", "Rebuild", "Rebuilt", "Receipt", "Record", "Remote",
-    "Rule", "Run", "Session", "Shown", "Sliding", "Stateful", "StepCheck", "Stream", "Table",
-    "TableJoin", "Time", "Top", "Topic", "TopicSettings", "Transaction", "Views", "Window",
-    "aggregate", "alerts", "approx_distinct", "approx_top", "average", "count", "cube",
-    "cumulative", "deduplicate", "derive", "distinct", "drain", "enrich", "explode",
-    "expression", "filter", "first", "grouping_sets", "hopping", "join", "join_tables", "last",
-    "load_sql", "max", "merge", "min", "once_by", "open_log", "open_views", "pattern",
-    "preflight", "quantile", "rebuild", "rekey", "remote", "rollup", "rule", "run", "running",
-    "select", "session", "show", "sliding", "split", "sql", "start", "stateful",
-    "suggest_lateness", "sum", "table", "top", "tumbling",
+    "Batch", "BatchResult", "Capability", "Changes", "Commit", "Consumer", "Cumulative",
+    "Deduplicated", "Diff", "Disorder", "Enriched", "GroupingSets", "Join", "Lateness", "Log",
+    "LogRange", "Offset", "Preflight", "Producer", "Rebuild", "Rebuilt", "Receipt", "Record",
+    "Remote", "Rule", "Run", "Session", "Shown", "Sliding", "Stateful", "StepCheck", "Store",
+    "StorePosition", "StoreTable", "StoredView", "Stream", "Table", "TableJoin", "Time", "Top",
+    "Topic", "TopicSettings", "Transaction", "Views", "Window", "aggregate", "alerts",
+    "approx_distinct", "approx_top", "average", "count", "cube", "cumulative", "deduplicate",
+    "derive", "distinct", "drain", "enrich", "explode", "expression", "filter", "first",
+    "grouping_sets", "hopping", "join", "join_tables", "last", "load_sql", "max", "merge",
+    "min", "once_by", "open_log", "open_views", "pattern", "preflight", "quantile", "rebuild",
+    "rekey", "remote", "rollup", "rule", "run", "running", "select", "session", "show",
+    "sliding", "split", "sql", "start", "stateful", "suggest_lateness", "sum", "table", "top",
+    "tumbling",
 ]  # fmt: skip
 
 _MODULES = (

@@ -45,6 +45,7 @@
     │   ├── SourceUnavailable (Retryable)  it is down, or does not answer
     │   └── SourceGap               it no longer has changes that were not read
     ├── StoreError                  a store that a view lives in refused it
+    │   ├── StoreFenced             another process has taken over, with newer results
     │   └── StoreUnavailable (Retryable)  it is down, or does not answer
     └── LogError                    a log operation failed: the command line exits with 1
         ├── LogBusy (Retryable)     another process held the write lock too long
@@ -275,6 +276,10 @@ class SourceGap(SourceError):
 
 class StoreError(HeadraceError):
     """A store that a view lives in refused it."""
+
+
+class StoreFenced(StoreError):
+    """Another process follows the view with results of another generation."""
 
 
 class StoreUnavailable(StoreError, Retryable):

@@ -92,6 +92,12 @@ THEMES: dict[str, Theme] = {
         "open_views Views headrace.store.sqlite.reading.ViewState "
         "headrace.store.sqlite.result.Result headrace.plan.law.Law",
     ),
+    "stores": Theme(
+        "Stores",
+        "Places for a view beside SQLite: `app.view(..., store=...)`, and what a store of your own "
+        "has to do.",
+        "Store StoreTable StoredView Changes StorePosition headrace.store.suite.StoreSuite",
+    ),
     "testing": Theme(
         "Test",
         "Tools for your own tests, in `headrace.testing`. "

@@ -21,6 +21,7 @@ from headrace.pipeline.chains import check_chain
 from headrace.pipeline.explanation import Explanation
 from headrace.pipeline.expressions import not_there
 from headrace.pipeline.output import Early, Output, check_output
+from headrace.pipeline.stores import DeclaredStore, stores_of
 from headrace.pipeline.stream import Late, Source, Stream
 from headrace.pipeline.tables import Table, captured
 from headrace.pipeline.where import Where, caller
@@ -38,6 +39,7 @@ class View:
     stream: Stream
     key: tuple[str, ...]
     where: Where
+    stores: tuple[DeclaredStore, ...] = ()
     noun: ClassVar[str] = "a view"
     belongs: ClassVar[str] = "Pass the stream that the view is made of: VIEW.stream"
 
@@ -135,13 +137,21 @@ class App:
 
     @declaration
     def view(
-        self, name: str, stream: Stream | Table, *, key: str | Sequence[str] | None = None
+        self,
+        name: str,
+        stream: Stream | Table,
+        *,
+        key: str | Sequence[str] | None = None,
+        store: str | DeclaredStore | Sequence[str | DeclaredStore] | None = None,
     ) -> View:
         """Keep an aggregation as a table by its key and window, or a ranking by its ranks.
 
         The key of joined tables is that of the first, or if that is not unique those of both. Of
         any other stream, a view keeps the latest row of each `key`, by event time and then in log
         order.
+
+        SQLite keeps the view. Each `store`, one or several, follows its changes: an address such as
+        "search:" or a value such as `hr.Search()`.
         """
         where = caller()
         check_name(name, "view")
@@ -170,7 +180,7 @@ class App:
             )
         if name in self.views:
             raise InvalidPipeline(f"View {name!r} is declared twice", hint=f"See {where}")
-        view = self.views[name] = View(name, stream, chosen, where)
+        view = self.views[name] = View(name, stream, chosen, where, stores_of(name, store))
         return view
 
     @declaration
