@@ -4,7 +4,7 @@ MAKEFLAGS += --no-print-directory
 
 BIN   := .venv/bin
 STAMP := .venv/.setup
-# Made once: the class archives with which Spark and Kafka start sooner.
+# Made once: the class archives with which Spark and Kafka start sooner, and the servers of tests.
 WARM  := .venv/.warm
 # What exists of the code: mypy and ruff stop at a folder that is not there.
 CODE  := $(wildcard src tests bench pipelines)
@@ -38,8 +38,8 @@ demo: $(STAMP) ## Run the demo; ARGS="--once" and the like go to it
 test: $(WARM) ## Run the tests, all but the slow ones
 	@$(BIN)/pytest -n 5 --dist load $(ARGS)
 
-$(WARM): $(STAMP)
-	@scripts/services chromium
+$(WARM): $(STAMP) scripts/services tests/servers/packages.py
+	@scripts/services quick
 	@$(BIN)/python -m headrace.application.warm
 	@touch $@
 

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,13 @@ from headrace.servers.java import jars
 from headrace.servers.kafka.state import ClusterState
 from tests import kafka, schedule, waiting
 from tests.seed import SEED
+from tests.servers.mariadb import Database as MariadbDatabase
+from tests.servers.mariadb import Mariadb
+from tests.servers.postgresql import Database as PostgresqlDatabase
+from tests.servers.postgresql import Postgresql
+from tests.servers.redis import Database as RedisDatabase
+from tests.servers.redis import Redis
+from tests.servers.sharing import shared
 
 # No test depends on the wall clock, and a busy disk is slow at times.
 _CALM = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -105,7 +113,54 @@ def _forget_pipelines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterState]:
     """A Kafka broker that the tests of all processes share, so topic names must be unique."""
-    folder = tmp_path_factory.getbasetemp()
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
-    with kafka.shared((folder.parent if worker else folder) / "kafka", worker or "only") as state:
+    folder = _common_folder(tmp_path_factory) / "kafka"
+    with kafka.shared(folder, os.environ.get("PYTEST_XDIST_WORKER") or "only") as state:
         yield state
+
+
+@pytest.fixture(scope="session")
+def postgresql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgresql]:
+    """A PostgreSQL that the tests of all processes share. Its settings stay as they are."""
+    with shared(Postgresql, _common_folder(tmp_path_factory) / "postgresql") as server:
+        yield server
+
+
+@pytest.fixture
+def postgresql(postgresql_server: Postgresql) -> Iterator[PostgresqlDatabase]:
+    """A database of this test on PostgreSQL."""
+    with postgresql_server.database() as database:
+        yield database
+
+
+@pytest.fixture(scope="session")
+def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mariadb]:
+    """A MariaDB that the tests of all processes share. Its settings stay as they are."""
+    with shared(Mariadb, _common_folder(tmp_path_factory) / "mariadb") as server:
+        yield server
+
+
+@pytest.fixture
+def mariadb(mariadb_server: Mariadb) -> Iterator[MariadbDatabase]:
+    """A database of this test on MariaDB."""
+    with mariadb_server.database() as database:
+        yield database
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    """A Redis that the tests of all processes share. Its settings stay as they are."""
+    with shared(Redis, _common_folder(tmp_path_factory) / "redis") as server:
+        yield server
+
+
+@pytest.fixture
+def redis(redis_server: Redis) -> Iterator[RedisDatabase]:
+    """A database of this test on Redis."""
+    with redis_server.database() as database:
+        yield database
+
+
+def _common_folder(factory: pytest.TempPathFactory) -> Path:
+    """The folder of the test run, which its processes have in common."""
+    folder = factory.getbasetemp()
+    return folder.parent if os.environ.get("PYTEST_XDIST_WORKER") else folder
