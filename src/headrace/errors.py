@@ -62,6 +62,7 @@
         ├── AccessDenied            the broker or registry rejected the login or the operation
         ├── UnreadableRecord        a record that does not match its topic's schema
         │   └── UnreadableValue     a value that is valid in Arrow but not in Python
+        ├── ChangesRemoved          compaction or retention removed changes that an undo needs
         ├── OutOfOrderSequence      a producer skipped a sequence number
         └── Fenced                  a newer writer has taken over
             ├── ProducerFenced      a newer producer of the same id has started
@@ -344,6 +345,10 @@ class UnreadableRecord(LogError):
 
 class UnreadableValue(UnreadableRecord):
     """A value that is valid in Arrow but not in Python; `details` has its offset and column."""
+
+
+class ChangesRemoved(LogError):
+    """Compaction or retention has removed captured changes that an undo needs."""
 
 
 class OutOfOrderSequence(LogError):

@@ -25,6 +25,7 @@ COMMANDS = {
     "rebuild": "Recompute a view beside the live one, compare the two, and switch.",
     "drain": "Close all open windows of an application whose input has ended.",
     "views": "List, show, query and export the views of a log.",
+    "cdc": "Capture the changes of databases, and undo them.",
     "log": "Check a log for damage, and repair its catalog.",
     "backup": "Copy a log with its views and checkpoints while applications run.",
     "restore": "Create a log from a backup.",
