@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from headrace.cdc.choice import TableChoice
 from headrace.cdc.connector import Connector, load_connector, parse_connector
-from headrace.cdc.tables import TableChoice
 from headrace.errors import InvalidSetting, Unsupported
 
 ORDERS = {

@@ -28,8 +28,12 @@ SECOND = 1_000_000
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    clock = VirtualClock(MOMENT)
+def clock() -> VirtualClock:
+    return VirtualClock(MOMENT)
+
+
+@pytest.fixture
+def log(tmp_path: Path, clock: VirtualClock) -> Iterator[Log]:
     with hr.open_log(f"file:{tmp_path / 'data'}", clock=clock) as opened:
         yield opened
 
@@ -215,13 +219,13 @@ def test_changes_of_a_transaction_to_several_tables_are_taken_back_in_its_order(
 def test_transactions_of_one_moment_keep_the_order_of_a_shared_table(
     log: Log, db: sqlite3.Connection
 ) -> None:
-    orders, other = (Captured(log, COLUMNS, table=name) for name in ("orders", "other"))
-    db.execute("CREATE TABLE other (id INTEGER PRIMARY KEY, note TEXT, price REAL)")
+    first, orders = (Captured(log, COLUMNS, table=name) for name in ("first", "orders"))
+    db.execute("CREATE TABLE first (id INTEGER PRIMARY KEY, note TEXT, price REAL)")
     fill(db, (1, "c", None))
-    other.change(order(9, "a"), None, tx="b", order=1)  # read after the topic of the orders
+    first.change(order(9, "a"), None, tx="b", order=1)  # read before the topic of the orders
     orders.change(order(1, "a"), order(1, "b"), tx="z", order=1)
     orders.change(order(1, "b"), order(1, "c"), tx="b", order=2)
-    write_together(log, orders, other)
+    write_together(log, first, orders)
     assert run(db, script(log)) == []
     assert rows(db) == [(1, "a", None)]
 
@@ -258,7 +262,10 @@ def test_changes_that_compaction_has_removed_are_named(
     assert rows(db) == [(1, "b", None)]
 
 
-def test_compaction_outside_of_the_range_is_no_matter(log: Log, orders: Captured) -> None:
+def test_compaction_outside_of_the_range_is_no_matter(
+    log: Log, orders: Captured, clock: VirtualClock
+) -> None:
+    clock.advance(timedelta(seconds=10))  # so all of it was appended in the range
     orders.change(order(1, "a"), order(1, "b"))
     orders.change(order(1, "b"), order(1, "c"), tx="2", at=MOMENT + SECOND)
     orders.change(order(2, "b"), order(2, "c"), tx="3", at=MOMENT + 2 * SECOND)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from headrace.cdc.tables import TableChoice
+from headrace.cdc.choice import TableChoice
 from headrace.errors import InvalidSetting, Unsupported
 
 SnapshotMode = Literal["initial", "never", "when_needed"]
