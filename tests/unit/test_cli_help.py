@@ -38,6 +38,7 @@ def test_every_command_of_the_design_is_there() -> None:
         *(f"topics {verb}" for verb in topics),
         *(f"groups {verb}" for verb in groups),
         *(f"views {verb}" for verb in ("list", "show", "query", "export")),
+        *(f"stores {verb}" for verb in ("list", "run", "rebuild")),
         "log check",
         "log repair",
         "backup",

@@ -22,7 +22,8 @@ from headrace.application.bounded import BatchResult, Over, compute_over
 from headrace.application.chains import check_landed, follow, part_topics
 from headrace.application.live import LiveRun
 from headrace.application.preflight import begins_anew, preflight
-from headrace.clock import Clock, SystemClock
+from headrace.application.stores import followers_of
+from headrace.clock import SECOND, Clock, SystemClock
 from headrace.closing import Closing
 from headrace.errors import LawBroken, PipelineError
 from headrace.log import DEFAULT_LOG, Capability, Log, open_log
@@ -51,6 +52,7 @@ from headrace.store.sqlite.database import Database
 from headrace.store.sqlite.sink import ViewSink
 from headrace.store.sqlite.stored import steps_in
 from headrace.store.sqlite.switching import finish_switches
+from headrace.store.status import StoreStatus
 
 __all__ = ["LiveRun", "Run", "StepProgress", "run", "start"]
 
@@ -163,7 +165,7 @@ class Run(Closing):
                 step,
                 query.shapes,
                 operator_of(step.stream).keeper,
-                changelog=self._changelogs,
+                changelog=self._changelogs or _has_stores(step),
                 crash_point=self._crash_point,
             )
             task = Task(
@@ -178,6 +180,9 @@ class Run(Closing):
             self._tasks.append(task)
         if self._until_caught_up:
             follow(self._steps, {r.query.step.name: r.task for r in self._running})
+        self._followers = followers_of(
+            self.app, self.log, self._clock, crash_point=self._crash_point
+        )
         self._heartbeat = IdleHeartbeat(landed, _with_frontiers(self._running), self._clock)
 
     def _land(self, steps: Sequence[Step]) -> Landings | None:
@@ -207,6 +212,8 @@ class Run(Closing):
         if not self._until_caught_up:
             self._heartbeat.start()
             self._stack.callback(self._heartbeat.stop)
+        self._stack.callback(self._followers.close)
+        self._followers.start()
         self._stack.callback(self.stop)
         queries = {id(running.task): running.query for running in self._running}
         for task in self._tasks:
@@ -215,8 +222,18 @@ class Run(Closing):
                 queries[id(task)].wait_for_source(self._clock)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """True if all steps end by themselves within so many seconds. A failure is raised."""
-        return wait_for(self._tasks, self._clock, seconds, self._check)
+        """True if all steps end by themselves within so many seconds. A failure is raised.
+
+        The stores of the views have to catch up as well.
+        """
+        began = self._clock.monotonic()
+        if not wait_for(self._tasks, self._clock, seconds, self._check):
+            return False
+        while not self._followers.caught_up():
+            if seconds is not None and self._clock.monotonic() - began >= seconds * SECOND:
+                return False
+            self._clock.sleep(SECOND // 50)
+        return True
 
     def _check(self) -> None:
         self.log.check_there()
@@ -225,6 +242,10 @@ class Run(Closing):
     def progress(self) -> list[StepProgress]:
         """The progress of each step."""
         return [self._progress(running) for running in self._running]
+
+    def stores(self) -> list[StoreStatus]:
+        """The state of each store of the views."""
+        return self._followers.statuses()
 
     @property
     def queries(self) -> list[RunningStep]:
@@ -235,6 +256,7 @@ class Run(Closing):
         """Stop the queries. Stored results stay, and `progress` still works."""
         for running in self._running:
             running.query.stop()
+        self._followers.stop()
 
     def close(self) -> None:
         """Stop, and release all resources."""
@@ -258,6 +280,10 @@ class Run(Closing):
             lags = lags_of(running.log, sink.reached)
         step = running.query.step
         return StepProgress(step.name, sink.law, sink.frontier, total_lag(lags), lags, step.delay)
+
+
+def _has_stores(step: Step) -> bool:
+    return step.view is not None and bool(step.view.stores)
 
 
 def _with_frontiers(steps: Sequence[_Running]) -> set[str]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from types import FrameType
 
 from rich.console import Console
 from rich.live import Live
@@ -16,9 +14,11 @@ from rich.spinner import Spinner
 from rich.table import Table
 
 from headrace.application.rebuild.rebuild import Rebuild
-from headrace.application.run import StepProgress, start
+from headrace.application.run import Run, StepProgress, start
+from headrace.cli.asked import Asked
 from headrace.cli.failures import INTERRUPTED, say
 from headrace.cli.step_tables import Rates, live_table, plain_line
+from headrace.cli.stores import news
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.log import DEFAULT_LOG
 from headrace.pipeline.app import App, Latency
@@ -27,6 +27,7 @@ from headrace.plan.steps import steps_of
 from headrace.runtime.realtime.qualify import check_real_time
 from headrace.runtime.realtime.settings import RealTime
 from headrace.runtime.session import SparkSettings
+from headrace.store.status import StoreStatus
 from headrace.wording import span
 
 _LOOK = 0.25
@@ -35,34 +36,6 @@ _LINE_EVERY = 5 * SECOND
 Tell = Callable[[Sequence[StepProgress]], None]
 Act = Callable[[Rebuild, Callable[[StepProgress], None], Callable[[], None]], None]
 """Uses a rebuilt view. It may report more progress, and then ends the live display."""
-
-
-class Asked:
-    """The signal, SIGINT or SIGTERM, that asked this process to stop."""
-
-    def __init__(self) -> None:
-        self.signal = 0
-
-    @property
-    def code(self) -> int:
-        """The exit code: 0 without a signal."""
-        return 128 + self.signal if self.signal else 0
-
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        """Record the first signal; a second one interrupts."""
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        before = [signal.signal(number, self._hear) for number in numbers]
-        try:
-            yield
-        finally:
-            for number, handler in zip(numbers, before, strict=True):
-                signal.signal(number, handler)
-
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self.signal:
-            raise KeyboardInterrupt
-        self.signal = number
 
 
 def run_watched(
@@ -99,8 +72,13 @@ def run_watched(
             # After Spark, whose own handler for Ctrl-C would cancel the computation.
             asked.listening(),
         ):
+            stores: list[StoreStatus] = []
             while not running.wait(_LOOK) and not asked.signal:
                 tell(running.progress())
+                if isinstance(running, Run):
+                    before, stores = stores, running.stores()
+                    for line in news(before, stores):
+                        say(line)
             running.stop()
             return running.progress(), asked.code
     except KeyboardInterrupt:  # while Spark was starting, or for the second time

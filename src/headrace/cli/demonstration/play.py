@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from headrace.application.run import Run, StepProgress
+from headrace.cli.asked import Asked
 from headrace.cli.demonstration.check import DEAD, LATE, VIEW
 from headrace.cli.demonstration.generator import Generator
-from headrace.cli.running import Asked
 from headrace.cli.step_tables import Rates
 from headrace.clock import SECOND, SystemClock
 from headrace.log import LATEST, Log, Offset

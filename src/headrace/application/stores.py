@@ -1,0 +1,62 @@
+"""The stores of an application's views: followed beside a run, alone, or built again."""
+
+from __future__ import annotations
+
+from headrace.clock import Clock, SystemClock
+from headrace.errors import InvalidPipeline, UnknownView
+from headrace.log import Log
+from headrace.pipeline.app import App
+from headrace.plan.crash_points import CrashPoint, nothing
+from headrace.store.contract import Store
+from headrace.store.followers import Followers, FollowerThread
+
+_LOOK = 50_000
+
+
+def followers_of(
+    app: App,
+    log: Log,
+    clock: Clock | None = None,
+    *,
+    view: str | None = None,
+    rebuild: str = "",
+    crash_point: CrashPoint = nothing,
+) -> Followers:
+    """The followers of all stores of an application, or of one view. They have not begun.
+
+    With a reason to `rebuild`, each first builds a new version.
+    """
+    clock = clock or SystemClock()
+    if view is not None and view not in app.views:
+        raise UnknownView(
+            f"Application {app.name!r} has no view {view!r}",
+            hint=f"There are: {', '.join(sorted(app.views))}" if app.views else "It has none",
+        )
+    threads = [
+        FollowerThread(
+            log, app.name, declared.name, store, clock, crash_point=crash_point, rebuild=rebuild
+        )
+        for declared in app.views.values()
+        if view in (None, declared.name)
+        for store in map(_checked, declared.stores)
+    ]
+    return Followers(threads, clock)
+
+
+def bring_up_to_date(
+    app: App, log: Log, *, view: str | None = None, rebuild: str = "", clock: Clock | None = None
+) -> None:
+    """Let the stores of a view, or of all, show what the changelogs have."""
+    clock = clock or SystemClock()
+    with followers_of(app, log, clock, view=view, rebuild=rebuild) as followers:
+        followers.start()
+        while not followers.caught_up():
+            clock.sleep(_LOOK)
+
+
+def _checked(store: object) -> Store:
+    if not isinstance(store, Store):
+        raise InvalidPipeline(
+            f"{store!r} is not a store", hint="A store of your own is a class of hr.Store"
+        )
+    return store
