@@ -14,10 +14,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.closing import Closing
 from headrace.pipeline.stores import DeclaredStore
+from headrace.schema.row_hashes import row_hashes
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,17 @@ class StoreTable(Closing):
     @abstractmethod
     def read(self) -> Iterator[pa.RecordBatch]:
         """Every row with the view's columns, in any order, some at a time."""
+
+    def find(self, keys: pa.Table) -> Iterator[pa.RecordBatch]:
+        """The rows with these keys, those that are there, given the columns of the view's key.
+
+        This reads every row. A store that can look them up should.
+        """
+        wanted = row_hashes(keys)
+        for batch in self.read():
+            there = np.isin(row_hashes(batch.select(keys.column_names)), wanted)
+            if there.any():
+                yield batch.filter(pa.array(there))
 
 
 class Store(DeclaredStore):

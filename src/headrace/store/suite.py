@@ -252,6 +252,15 @@ class StoreSuite:
             live.apply(older)
             assert rows_of(live) == [_row(1, 20)]
 
+    def test_rows_are_found_by_their_keys(self, store: Store, tmp_path: Path) -> None:
+        view = _filled(store, tmp_path, _numbered(1, 4))
+        with store.live(view) as live:
+            live.apply(changes_of(view, [_row(2, 9)], [{"id": 1}], at=9))
+            keys = pa.table({"id": pa.array([2, 1, 77, 3], view.columns.field("id").type)})
+            found = [row for batch in live.find(keys) for row in batch.to_pylist()]
+            assert sorted(found, key=lambda row: int(row["id"])) == [_row(2, 9), _row(3, 1)]
+            assert list(live.find(keys.slice(0, 0))) == []
+
     # Values
 
     def test_values_are_read_as_they_were_written(self, store: Store, tmp_path: Path) -> None:

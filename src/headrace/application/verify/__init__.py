@@ -1,0 +1,1 @@
+"""Prove that what was derived is what it was derived from, at a consistent cut, row by row."""
