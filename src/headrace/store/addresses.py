@@ -7,7 +7,10 @@ import importlib
 from headrace.errors import InvalidPipeline
 from headrace.store.contract import Store
 
-STORES: dict[str, str] = {}
+STORES: dict[str, str] = {
+    "redis": "headrace.store.redis:Redis",
+    "rediss": "headrace.store.redis:Redis",
+}
 """The class of each scheme. Its `from_address` makes a store of an address."""
 
 

@@ -1,0 +1,235 @@
+"""One version of a view in a Delta table. A batch and its position are one commit of the table."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+
+import deltalake
+import pyarrow as pa
+from deltalake import CommitProperties, Transaction
+
+from headrace.errors import StoreError, StoreFenced, StoreUnavailable
+from headrace.store.contract import Changes, StoredView, StorePosition, StoreTable
+from headrace.store.delta.lake import Place, note_of
+from headrace.store.progress import Progress, must_apply
+
+_NOTE = "headrace"
+"""The note in each commit: the results that the table has, and the version it was built as."""
+
+_TIDY_EVERY = 20
+"""Commits between two compactions."""
+
+_GONE = "_headrace_deleted"
+_ROWS_AT_ONCE = 50_000
+
+_log = logging.getLogger(__name__)
+
+
+class DeltaVersion(StoreTable):
+    """A version of a view. `version` names one that is built; the live one knows its own."""
+
+    def __init__(
+        self, place: Place, view: StoredView, version: str | None, keep: timedelta
+    ) -> None:
+        self._place = place
+        self._view = view
+        self._version = version
+        self._keep = keep
+        self._known: Progress | None = None
+        """What this process has seen last."""
+        self._seen: tuple[int, Progress] | None = None
+        """What a commit of the table says, by its number, so that it is read once."""
+
+    def close(self) -> None:
+        self._seen = None
+
+    def position(self) -> StorePosition | None:
+        with self._place.errors():
+            self._known = self._progress(self._place.open())
+        return self._known.position
+
+    def fill(self, parts: Iterable[Changes], position: StorePosition) -> None:
+        failed: list[BaseException] = []
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            try:
+                for part in parts:
+                    yield from part.rows.to_batches()
+            except BaseException as failure:
+                failed.append(failure)  # Arrow would make another error of it
+                raise
+
+        rows = pa.RecordBatchReader.from_batches(self._view.columns, batches())
+        try:
+            with self._place.errors():
+                deltalake.write_deltalake(
+                    self._place.uri,
+                    rows,
+                    mode="error" if self._version else "append",
+                    storage_options=self._place.settings,
+                    commit_properties=_recorded(position, self._version),
+                )
+        except StoreError:
+            if failed:
+                raise failed[0] from None
+            raise
+
+    def apply(self, changes: Changes) -> None:
+        with self._place.errors():
+            table = self._place.open()
+            now = self._progress(table)
+            if not must_apply(self._what, self._known or now, now, changes.position):
+                self._known = now
+                return
+            table = table or self._created()
+            self._merge(table, changes, _recorded(changes.position, now.version))
+            self._known = Progress(now.version, changes.position)
+            self._tidy(table, _recorded(changes.position, now.version))
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        with self._place.errors():
+            table = self._place.open()
+            if table is None:
+                return
+            rows = table.to_pyarrow_dataset()
+            for batch in rows.to_batches(batch_size=_ROWS_AT_ONCE):
+                some = pa.Table.from_batches([batch]).select(self._view.columns.names)
+                yield from some.cast(self._view.columns).to_batches()
+
+    @property
+    def _what(self) -> str:
+        return f"The Delta table {self._place.uri}"
+
+    def _progress(self, table: deltalake.DeltaTable | None) -> Progress:
+        if table is None:
+            return Progress(self._version, None)
+        number = table.version()
+        if self._seen is None or self._seen[0] != number:
+            self._seen = number, progress_of(table)
+        found = self._seen[1]
+        if self._version and found.version != self._version:
+            raise StoreFenced(
+                f"{self._what} was built by another process",
+                hint="Another process builds the view. Stop one of them",
+            )
+        return found
+
+    def _created(self) -> deltalake.DeltaTable:
+        return deltalake.DeltaTable.create(
+            self._place.uri, self._view.columns, storage_options=self._place.settings
+        )
+
+    def _merge(
+        self, table: deltalake.DeltaTable, changes: Changes, recorded: CommitProperties
+    ) -> None:
+        columns, key = self._view.columns.names, self._view.key
+        before = table.version()
+        if len(changes):
+            same = " AND ".join(f"(t.{_q(n)} IS NOT DISTINCT FROM s.{_q(n)})" for n in key)
+            taken = {_q(name): f"s.{_q(name)}" for name in columns}
+            (
+                table.merge(
+                    self._source(changes),
+                    same,
+                    source_alias="s",
+                    target_alias="t",
+                    commit_properties=recorded,
+                )
+                .when_matched_delete(f"s.{_GONE}")
+                .when_matched_update(taken, f"NOT s.{_GONE}")
+                .when_not_matched_insert(taken, f"NOT s.{_GONE}")
+                .execute()
+            )
+        if table.version() == before:
+            # Nothing changed in the table, so the merge made no commit.
+            table.create_write_transaction([], "append", table.schema(), commit_properties=recorded)
+
+    def _source(self, changes: Changes) -> pa.Table:
+        """The rows to keep and to delete, told apart by a column."""
+        columns = self._view.columns
+        gone = pa.Table.from_arrays(
+            [
+                changes.deleted.column(f.name).cast(f.type)
+                if f.name in self._view.key
+                else pa.nulls(changes.deleted.num_rows, f.type)
+                for f in columns
+            ],
+            schema=pa.schema([f.with_nullable(True) for f in columns]),
+        )
+        kept = changes.rows.cast(gone.schema)
+        both = pa.concat_tables([kept, gone])
+        marks = [False] * kept.num_rows + [True] * gone.num_rows
+        return both.append_column(_GONE, pa.array(marks, pa.bool_()))
+
+    def _tidy(self, table: deltalake.DeltaTable, recorded: CommitProperties) -> None:
+        """Compact small files now and then, and remove old ones. The changes are stored already."""
+        if table.version() % _TIDY_EVERY:
+            return
+        try:
+            with self._place.errors():
+                table.optimize.compact(commit_properties=recorded)
+                table.vacuum(
+                    retention_hours=round(self._keep / timedelta(hours=1)),
+                    dry_run=False,
+                    enforce_retention_duration=False,
+                    commit_properties=recorded,
+                )
+        except (StoreError, StoreUnavailable) as error:
+            _log.warning("%s was not compacted, which is tried again later: %s", self._what, error)
+
+
+def progress_of(table: deltalake.DeltaTable) -> Progress:
+    """The version of the view that a table has, and how far it is."""
+    note = note_of(table, _NOTE)
+    if note is None:
+        return Progress(None, None)
+    found = json.loads(note)
+    generation = found["generation"]
+    offset = table.transaction_version(_transaction(generation))
+    position = None if offset is None else StorePosition(generation, offset)
+    return Progress(found["version"], position)
+
+
+def replace(built: Place, live: Place) -> bool:
+    """Let the rows of one table replace those of another, in one commit.
+
+    Returns False if there is no finished one to take them from.
+    """
+    source = built.open()
+    if source is None:
+        return False
+    made, now = progress_of(source), live.open()
+    if made.position is None:
+        return False
+    if now is None or progress_of(now).version != made.version:
+        deltalake.write_deltalake(
+            live.uri,
+            source.to_pyarrow_dataset().scanner(batch_size=_ROWS_AT_ONCE).to_reader(),
+            mode="overwrite",
+            schema_mode="overwrite",
+            storage_options=live.settings,
+            commit_properties=_recorded(made.position, made.version),
+        )
+    return True
+
+
+def _recorded(position: StorePosition, version: str | None) -> CommitProperties:
+    """The position as the table's own transaction. A commit in between makes this one fail."""
+    note = {"generation": position.generation, "version": version}
+    return CommitProperties(
+        custom_metadata={_NOTE: json.dumps(note)},
+        app_transactions=[Transaction(_transaction(position.generation), position.offset)],
+        max_commit_retries=0,
+    )
+
+
+def _transaction(generation: str) -> str:
+    return f"headrace:{generation}"
+
+
+def _q(name: str) -> str:
+    """A name quoted for SQL."""
+    return '"' + name.replace('"', '""') + '"'
