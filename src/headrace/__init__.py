@@ -106,22 +106,24 @@ if TYPE_CHECKING:
         Views,
         open_views,
     )
+    from headrace.store.delta import Delta
+    from headrace.store.redis import Redis
 
 __all__ = [
     "EARLIEST", "FOREVER", "LATEST", "Aggregation", "Alerts", "App", "ArrivalTimeWarning",
     "Batch", "BatchResult", "Capability", "Changes", "Commit", "Consumer", "Cumulative",
-    "Deduplicated", "Diff", "Disorder", "Enriched", "GroupingSets", "Join", "Lateness", "Log",
-    "LogRange", "Offset", "Preflight", "Producer", "Rebuild", "Rebuilt", "Receipt", "Record",
-    "Remote", "Rule", "Run", "Session", "Shown", "Sliding", "Stateful", "StepCheck", "Store",
-    "StorePosition", "StoreTable", "StoredView", "Stream", "Table", "TableJoin", "Time", "Top",
-    "Topic", "TopicSettings", "Transaction", "Views", "Window", "aggregate", "alerts",
-    "approx_distinct", "approx_top", "average", "count", "cube", "cumulative", "deduplicate",
-    "derive", "distinct", "drain", "enrich", "explode", "expression", "filter", "first",
-    "grouping_sets", "hopping", "join", "join_tables", "last", "load_sql", "max", "merge",
-    "min", "once_by", "open_log", "open_views", "pattern", "preflight", "quantile", "rebuild",
-    "rekey", "remote", "rollup", "rule", "run", "running", "select", "session", "show",
-    "sliding", "split", "sql", "start", "stateful", "suggest_lateness", "sum", "table", "top",
-    "tumbling",
+    "Deduplicated", "Delta", "Diff", "Disorder", "Enriched", "GroupingSets", "Join", "Lateness",
+    "Log", "LogRange", "Offset", "Preflight", "Producer", "Rebuild", "Rebuilt", "Receipt",
+    "Record", "Redis", "Remote", "Rule", "Run", "Session", "Shown", "Sliding", "Stateful",
+    "StepCheck", "Store", "StorePosition", "StoreTable", "StoredView", "Stream", "Table",
+    "TableJoin", "Time", "Top", "Topic", "TopicSettings", "Transaction", "Views", "Window",
+    "aggregate", "alerts", "approx_distinct", "approx_top", "average", "count", "cube",
+    "cumulative", "deduplicate", "derive", "distinct", "drain", "enrich", "explode",
+    "expression", "filter", "first", "grouping_sets", "hopping", "join", "join_tables", "last",
+    "load_sql", "max", "merge", "min", "once_by", "open_log", "open_views", "pattern",
+    "preflight", "quantile", "rebuild", "rekey", "remote", "rollup", "rule", "run", "running",
+    "select", "session", "show", "sliding", "split", "sql", "start", "stateful",
+    "suggest_lateness", "sum", "table", "top", "tumbling",
 ]  # fmt: skip
 
 _MODULES = (
@@ -138,12 +140,15 @@ _MODULES = (
 )
 """The modules of these names, the quickest to load first."""
 
+_WITH_EXTRAS = {"Delta": "headrace.store.delta", "Redis": "headrace.store.redis"}
+"""Names whose modules need a package of an extra, so that no other name loads them."""
+
 
 def __getattr__(name: str) -> Any:
     """Load a module when its name is first used: the log needs no Spark, and --help no Arrow."""
     if name not in __all__:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
-    for module in _MODULES:
+    for module in (_WITH_EXTRAS[name],) if name in _WITH_EXTRAS else _MODULES:
         found = importlib.import_module(module)
         if name in found.__all__:
             return getattr(found, name)

@@ -96,7 +96,8 @@ THEMES: dict[str, Theme] = {
         "Stores",
         "Places for a view beside SQLite: `app.view(..., store=...)`, and what a store of your own "
         "has to do.",
-        "Store StoreTable StoredView Changes StorePosition headrace.store.suite.StoreSuite",
+        "Redis Delta Store StoreTable StoredView Changes StorePosition "
+        "headrace.store.suite.StoreSuite",
     ),
     "testing": Theme(
         "Test",

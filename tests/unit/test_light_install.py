@@ -5,12 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 _WITHOUT = """
 import sys
 
+extras = ("confluent_kafka", "deltalake", "fastavro", "opensearchpy", "orjson", "redis")
+
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("confluent_kafka", "fastavro", "orjson"):
+        if name.partition(".")[0] in extras:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Missing())
@@ -18,7 +22,7 @@ sys.meta_path.insert(0, Missing())
 
 
 def run(*lines: str) -> str:
-    """The output of a program without Kafka's client installed."""
+    """The output of a program without the packages of extras."""
     program = _WITHOUT + "\n".join(lines)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
@@ -41,3 +45,17 @@ def test_a_log_on_kafka_says_what_to_install() -> None:
         "    print(error)",
     )
     assert "pip install 'headrace[kafka]'" in output
+
+
+@pytest.mark.parametrize(
+    ("store", "extra"), [("hr.Redis('redis://h')", "redis"), ("hr.Delta('lake')", "delta")]
+)
+def test_a_store_says_what_to_install(store: str, extra: str) -> None:
+    output = run(
+        "import headrace as hr",
+        "try:",
+        f"    {store}",
+        "except hr.errors.MissingExtra as error:",
+        "    print(error)",
+    )
+    assert f"pip install 'headrace[{extra}]'" in output

@@ -8,6 +8,7 @@ from headrace.errors import InvalidPipeline
 from headrace.store.contract import Store
 
 STORES: dict[str, str] = {
+    "delta": "headrace.store.delta:Delta",
     "redis": "headrace.store.redis:Redis",
     "rediss": "headrace.store.redis:Redis",
 }

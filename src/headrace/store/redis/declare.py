@@ -8,6 +8,7 @@ APP:VIEW:ranking:VERSION  a sorted set, if there is a ranking; with `within`, :V
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import secrets
 from collections.abc import Callable, Iterator
@@ -129,7 +130,7 @@ class Redis(Store):
                 state = pipe.hgetall(base)
                 pipe.multi()
                 if b"beside_offset" in state:
-                    pipe.hset(base, mapping=_switched(state))
+                    pipe.hset(base, mapping=_switched(state, view))
                     pipe.hdel(base, "beside", "beside_generation", "beside_offset")
                     pipe.execute()
             old = client.hget(base, "old")
@@ -167,11 +168,12 @@ class Redis(Store):
             yield client
 
 
-def _switched(state: dict[bytes, bytes]) -> dict[str, bytes]:
+def _switched(state: dict[bytes, bytes], view: StoredView) -> dict[str, bytes]:
     """The hash of a view after its version beside has become the one that readers see."""
     names = ("beside", "beside_generation", "beside_offset")
     version, generation, offset = (state[name.encode()] for name in names)
-    made = {"version": version, "generation": generation, "offset": offset}
+    key = json.dumps(view.key).encode()
+    made = {"version": version, "generation": generation, "offset": offset, "key": key}
     return {**made, "old": state[b"version"]} if b"version" in state else made
 
 
