@@ -48,6 +48,12 @@ def scanned(client: Client, pattern: str) -> Iterator[list[bytes]]:
             return
 
 
+def stored(client: Client, keys: list[str]) -> list[bytes]:
+    """The values that are stored with some of these keys."""
+    found = (value for some in slices(keys) for value in client.mget(some))
+    return [value for value in found if value is not None]
+
+
 def slices(values: list[T]) -> Iterator[list[T]]:
     """The values in parts for one command each."""
     for first in range(0, len(values), AT_ONCE):

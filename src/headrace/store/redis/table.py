@@ -16,7 +16,7 @@ from headrace.log.kafka.rows_json import JsonRows
 from headrace.store.contract import Changes, StoredView, StorePosition, StoreTable
 from headrace.store.progress import Progress, must_apply
 from headrace.store.redis.connection import Client, connect, shown, translated
-from headrace.store.redis.keys import key_texts, scanned, slices
+from headrace.store.redis.keys import key_texts, scanned, slices, stored
 from headrace.store.redis.ranking import Ranking
 
 _ATTEMPTS = 100
@@ -75,6 +75,17 @@ class RedisTable(StoreTable):
                     f"{self._what} changed each of the {_ATTEMPTS} times that it was read",
                     hint="Read it when less is written, or read its rows one by one",
                 )
+        yield from self._batches(rows)
+
+    def find(self, keys: pa.Table) -> Iterator[pa.RecordBatch]:
+        with translated(self._url):
+            version = self._state(self._client).version
+            place = f"{self._base}:{version}:"
+            texts = key_texts(keys.select(list(self._view.key)))
+            rows = stored(self._client, [place + text for text in texts])
+        yield from self._batches(rows)
+
+    def _batches(self, rows: list[bytes]) -> Iterator[pa.RecordBatch]:
         for some in slices(rows):
             columns = self._rows.decode(some, set())
             yield pa.RecordBatch.from_arrays(columns, schema=self._view.columns)
@@ -161,10 +172,7 @@ class _Batch:
 
     def old(self, client: Client, place: str) -> list[bytes]:
         """The rows that its keys have now."""
-        found: list[bytes] = []
-        for some in slices([*self.keys, *self.deleted]):
-            found += [row for row in client.mget([place + key for key in some]) if row is not None]
-        return found
+        return stored(client, [place + key for key in (*self.keys, *self.deleted)])
 
     def queue(self, pipe: Client, place: str, ttl: int | None) -> None:
         for some in slices(list(zip(self.keys, self.rows, strict=True))):
