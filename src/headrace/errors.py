@@ -27,6 +27,7 @@
     │   ├── MissingExtra            an optional package is not installed; names the extra
     │   ├── PortTaken               the port of a broker is already in use
     │   ├── UnknownView             no view of that name
+    │   ├── UnknownPage             the studio has no page for that name
     │   ├── AmbiguousView           several applications have a view of that name
     │   ├── InvalidQuery            a query that cannot run, or takes too long
     │   ├── MisusedHandle           a producer, consumer or transaction used after its end
@@ -205,6 +206,10 @@ class PortTaken(UserError):
 
 class UnknownView(UserError):
     """No view of that name."""
+
+
+class UnknownPage(UserError):
+    """The studio has no page for an application, a step or a simulation of that name."""
 
 
 class AmbiguousView(UserError):

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import uvicorn
 
-from headrace.studio.server import listening, studio
+from headrace.studio.server import config_of, listening
 from headrace.studio.settings import StudioSettings
 
 
@@ -18,8 +18,7 @@ def serving(settings: StudioSettings) -> Iterator[StudioSettings]:
     """Serve a studio on a free port; the settings returned have it."""
     with listening(replace(settings, port=0)) as listener:
         settings = replace(settings, port=listener.getsockname()[1])
-        config = uvicorn.Config(studio(settings), log_level="warning", timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
+        server = uvicorn.Server(config_of(settings, "warning"))
         # Signals belong to the tests' own thread.
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,17 +16,20 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
+from websockets.sync.client import connect
 
 from headrace.store import open_views
 from headrace.studio.guard import COOKIE
 from headrace.studio.live import watching
+from headrace.studio.live.rows import database
 from headrace.studio.live.watching import Watcher
 from headrace.studio.server import studio
 from headrace.studio.settings import StudioSettings
 from tests.studio.serving import serving
 from tests.studio.viewed import hit, pageviews, write
 
-BEARER = {"authorization": "Bearer t"}
+TOKEN = {"authorization": "Bearer t"}
+BEARER = dict(TOKEN)  # the test client adds headers of its own
 APP, TOPIC = pageviews()
 HOST = "ws://127.0.0.1:8787"
 FEED = f"{HOST}/ws/views/hits_per_minute"
@@ -68,6 +72,13 @@ def test_a_window_that_fires_is_a_change(client: TestClient, folder: Path) -> No
         assert states == {"/a": "fired", "/b": "fired", "/c": "open"}
 
 
+def test_rows_of_a_window_that_is_corrected_are_a_change(client: TestClient, folder: Path) -> None:
+    with client.websocket_connect(FEED, headers=BEARER) as feed:
+        feed.receive_json()
+        write(folder, APP, TOPIC, [hit("/a", 0)])  # no newer than what there is
+        assert hits(feed.receive_json()) == {"/a": 2}
+
+
 def test_a_row_that_leaves_the_feed_is_named(
     client: TestClient, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +102,30 @@ def test_readers_share_a_watcher_that_rests_without_them(client: TestClient, fol
             write(folder, APP, TOPIC, [hit("/a", 3)])
             assert one.receive_json() == two.receive_json()
     assert (watcher.listeners, watcher.watching) == (0, False)
+
+
+def test_readers_of_a_feed_are_not_sent_compressed_frames(folder: Path) -> None:
+    with serving(StudioSettings(log=f"file:{folder}", token="t")) as settings:
+        address = settings.origin.replace("http", "ws") + "/ws/views/hits_per_minute"
+        with connect(address, additional_headers=TOKEN, max_size=None) as feed:
+            assert feed.protocol.extensions == []
+
+
+def test_a_look_without_a_new_batch_reads_no_rows(folder: Path) -> None:
+    with open_views(f"file:{folder}") as views:
+        watcher = Watcher(views, "pageviews", "hits_per_minute")
+
+        async def look() -> None:
+            async with contextlib.aclosing(watcher.snapshots()) as found:
+                await anext(found)
+                # Another process touches the file, as the outbox does after each batch.
+                os.utime(database(views, "pageviews"))
+                await anyio.sleep(0)
+
+        with ThreadPoolExecutor(1) as thread:
+            for _ in range(2):
+                thread.submit(asyncio.run, look()).result()
+        assert watcher.looks == 1
 
 
 def test_a_slow_reader_gets_the_newest_and_nothing_queues(folder: Path) -> None:
@@ -155,7 +190,7 @@ def test_a_view_that_is_not_there_is_said_and_leaves_nothing(client: TestClient)
     assert client.app.state.feeds.watchers == {}  # type: ignore[attr-defined]
     for path in ("/api/views/nothing", "/api/views/nothing/changes"):
         answer = client.get(path, headers=BEARER)
-        assert (answer.status_code, "hits_per_minute" in answer.json()["hint"]) == (400, True)
+        assert (answer.status_code, "hits_per_minute" in answer.json()["hint"]) == (404, True)
 
 
 # HTTP

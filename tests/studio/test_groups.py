@@ -133,7 +133,7 @@ def test_a_reset_asks_first(log: Log, client: TestClient) -> None:
 
 def test_an_unknown_group_is_answered_in_words(client: TestClient) -> None:
     answer = client.get("/groups/nobody")
-    assert (answer.status_code, "nobody" in answer.text) == (400, True)
+    assert (answer.status_code, "nobody" in answer.text) == (404, True)
 
 
 def test_a_read_only_studio_resets_nothing(log: Log) -> None:

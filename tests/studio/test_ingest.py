@@ -163,7 +163,7 @@ def test_too_many_lines_are_refused(
 
 def test_an_unknown_topic_is_answered_in_words(client: TestClient) -> None:
     answer = _post(client, GOOD, topic="nowhere")
-    assert (answer.status_code, "nowhere" in answer.json()["error"]) == (400, True)
+    assert (answer.status_code, "nowhere" in answer.json()["error"]) == (404, True)
 
 
 def test_nothing_is_written_without_the_token(log: Log, client: TestClient) -> None:

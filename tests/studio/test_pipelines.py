@@ -87,7 +87,7 @@ def test_a_sample_of_a_step_is_computed_without_spark(client: TestClient) -> Non
 def test_what_is_not_there_is_refused_in_words(client: TestClient) -> None:
     for path in ("/pipelines/nothing", f"{PAGE}/sample/nothing", "/pipelines/%3Cscript%3E"):
         answer = client.get(path)
-        assert (answer.status_code, "There is no" in answer.text) == (400, True)
+        assert (answer.status_code, "There is no" in answer.text) == (404, True)
         assert "<script>" not in answer.text
 
 

@@ -126,6 +126,6 @@ def test_a_setting_out_of_range_is_refused(simulation: Simulation) -> None:
 
 def test_an_unknown_simulation_is_refused(client: TestClient) -> None:
     answer = client.get("/learn/nothing")
-    assert (answer.status_code, "There are:" in answer.text) == (400, True)
+    assert (answer.status_code, "There are:" in answer.text) == (404, True)
     with pytest.raises(InvalidSetting):
         simulate("nothing", step=0)

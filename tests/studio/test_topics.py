@@ -175,8 +175,6 @@ def test_tombstones_are_named(log: Log, client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("/topics/nowhere", "nowhere"),
-        ("/api/topics/nowhere", "nowhere"),
         ("/topics/%3Cscript%3E", "dots, underscores and dashes"),
         ("/topics/views?at=yesterday", "is not a position"),
         ("/topics/views?at=999999", "Offset 999999 is not in partition"),
@@ -196,6 +194,12 @@ def test_bad_addresses_are_answered_in_words(
     assert answer.status_code == 400
     assert message in answer.text
     assert "<script>" not in answer.text.split("<main", 1)[-1]
+
+
+@pytest.mark.parametrize("path", ["/topics/nowhere", "/api/topics/nowhere"])
+def test_a_topic_that_is_not_there_is_not_found(client: TestClient, path: str) -> None:
+    answer = client.get(path)
+    assert (answer.status_code, "nowhere" in answer.text) == (404, True)
 
 
 def test_the_list_is_filtered_and_paged_on_the_server(log: Log, client: TestClient) -> None:

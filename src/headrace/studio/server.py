@@ -21,7 +21,15 @@ from starlette.middleware import Middleware
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from headrace.errors import HeadraceError, PortTaken, UserError
+from headrace.errors import (
+    HeadraceError,
+    PortTaken,
+    UnknownGroup,
+    UnknownPage,
+    UnknownTopic,
+    UnknownView,
+    UserError,
+)
 from headrace.studio.api import router as api
 from headrace.studio.docs import router as docs
 from headrace.studio.guard import Guard
@@ -66,6 +74,9 @@ ROUTERS = (
 )
 """The pages, by the part of the studio that has them."""
 
+NOT_THERE = (UnknownPage, UnknownTopic, UnknownGroup, UnknownView)
+"""Errors whose answer has the status 404."""
+
 STATIC = Path(str(resources.files("headrace.studio") / "static"))
 
 
@@ -106,7 +117,7 @@ def serve(
     with listening(settings) as listener:
         settings = replace(settings, port=listener.getsockname()[1])
         logging.getLogger("uvicorn.error").addFilter(_is_news)
-        server = uvicorn.Server(_config(settings, "warning"))
+        server = uvicorn.Server(config_of(settings, "warning"))
         started(settings.address)
         if browser:
             webbrowser.open(settings.address)
@@ -119,7 +130,7 @@ def in_background(settings: StudioSettings) -> Iterator[str]:
     with listening(settings) as listener:
         settings = replace(settings, port=listener.getsockname()[1])
         # The terminal is somebody else's.
-        server = uvicorn.Server(_config(settings, "critical"))
+        server = uvicorn.Server(config_of(settings, "critical"))
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
         try:
@@ -129,7 +140,8 @@ def in_background(settings: StudioSettings) -> Iterator[str]:
             thread.join(10)
 
 
-def _config(settings: StudioSettings, log_level: str) -> uvicorn.Config:
+def config_of(settings: StudioSettings, log_level: str) -> uvicorn.Config:
+    """The configuration of a studio's web server."""
     return uvicorn.Config(
         studio(settings),
         log_level=log_level,
@@ -137,6 +149,8 @@ def _config(settings: StudioSettings, log_level: str) -> uvicorn.Config:
         lifespan="on",
         timeout_graceful_shutdown=1,  # live pages never end by themselves
         ws_max_size=1 << 20,
+        # Compressing each change for each reader costs more than all the rest of a feed.
+        ws_per_message_deflate=False,
     )
 
 
@@ -167,6 +181,10 @@ def _failed(request: Request, error: Exception) -> Response:
     """A mistake of the user is an answer in words, wherever it was made."""
     assert isinstance(error, HeadraceError)
     status = 400 if isinstance(error, UserError) else 503
+    # A form that names what is not there is wrong itself.
+    by_path = request.method == "GET" or request.url.path.startswith("/api/")
+    if by_path and isinstance(error, NOT_THERE):
+        status = 404
     return _answered(request, status, error.message, error.hint)
 
 

@@ -29,6 +29,7 @@ from headrace.store.sqlite.database import (
     groups_of,
     panes_of,
 )
+from headrace.store.sqlite.recent import recent
 from headrace.store.sqlite.result import Result, as_pandas, as_polars
 from headrace.store.sqlite.stored import PATIENCE, foreign, read_only, reading
 from headrace.store.sqlite.values import quoted
@@ -178,7 +179,8 @@ class Views(Closing):
             first = order
         if limit is None:
             return self._select(state, f"ORDER BY {first}")
-        found = self._select(state, f"ORDER BY {first} LIMIT {limit + 1}")
+        latest = None if state.emit == LIVE else limit + 1
+        found = self._select(state, f"ORDER BY {first} LIMIT {limit + 1}", latest)
         return replace(found, rows=found.rows[:limit], more=len(found.rows) > limit)
 
     def query(
@@ -231,11 +233,22 @@ class Views(Closing):
         with failures(path, PATIENCE).translated(), reading(path) as db:
             yield db
 
-    def _select(self, state: ViewState, rest: str) -> Result:
-        """Select rows of a view. Queries of headrace's own need no limits."""
+    def _select(self, state: ViewState, rest: str, newest: int | None = None) -> Result:
+        """Select rows of a view; with `newest`, those of windows that have so many rows at least.
+
+        Queries of headrace's own need no limits.
+        """
         view = quoted(state.name)
         with self._opened(state.app) as db:
             columns = _columns(db, state.name)
+            if newest is not None:
+                sql = (
+                    "SELECT v.step, m.sql FROM _headrace_view v "
+                    "JOIN sqlite_schema m ON m.name = v.name WHERE v.name = ?"
+                )
+                ((step, made),) = db.execute(sql, (state.name,))
+                latest = recent(str(step), str(made))
+                view = f"({latest.since(latest.bound(db, newest))})"
             found = [tuple(row) for row in db.execute(f"SELECT * FROM {view} {rest}")]
         return Result(columns, found, False, tuple(map(dict(state.columns).get, columns)))
 

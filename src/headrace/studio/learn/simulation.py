@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
-from headrace.errors import InvalidSetting
+from headrace.errors import InvalidSetting, UnknownPage
 from headrace.pipeline.app import App
 from headrace.studio.learn.frame import Frame
 from headrace.studio.learn.stage import Arrival
@@ -218,7 +218,7 @@ def simulation_named(simulations: Sequence[Simulation], name: str) -> Simulation
     for simulation in simulations:
         if simulation.name == name:
             return simulation
-    raise InvalidSetting(
+    raise UnknownPage(
         f"There is no simulation {name[:50]!r}",
         hint=f"There are: {', '.join(each.name for each in simulations)}",
     )

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-import anyio
 import anyio.to_thread
 import htpy as h
 from fastapi import APIRouter, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from htpy import Element, Node, fragment
+from htpy import Element, Node
 from starlette.responses import HTMLResponse
 
 import headrace
@@ -22,6 +21,7 @@ from headrace.pipeline.time import WINDOW_END, WINDOW_START
 from headrace.studio.live.cells import STATES, moment, path_of, text_of
 from headrace.studio.live.charts import Bar, per_window, ranking
 from headrace.studio.live.feed import Fed
+from headrace.studio.live.following import following
 from headrace.studio.live.handles import Handles, Opened
 from headrace.studio.live.rows import (
     STATE,
@@ -35,7 +35,6 @@ from headrace.studio.live.rows import (
 from headrace.studio.pages import badge, failure, live, page, section
 
 PLACES = 10
-_EVERY = 0.1
 _LINES = 40
 
 router = APIRouter()
@@ -86,16 +85,14 @@ def dashboard(request: Request, handles: Opened) -> HTMLResponse:
 @router.get(
     "/dashboard/{app}/{view}/live", include_in_schema=False, response_class=EventSourceResponse
 )
-async def following(
-    handles: Opened, feeds: Fed, app: str, view: str
+async def board_live(
+    request: Request, handles: Opened, feeds: Fed, app: str, view: str
 ) -> AsyncIterator[ServerSentEvent]:
     """The ranking of a view, again after each change."""
     watcher = await anyio.to_thread.run_sync(feeds.of, app, view)
-    async with contextlib.aclosing(watcher.snapshots()) as snapshots:
-        async for _ in snapshots:
-            text = await anyio.to_thread.run_sync(lambda: str(fragment[_now(handles, app, view)]))
-            yield ServerSentEvent(raw_data=text)
-            await anyio.sleep(_EVERY)
+    render = partial(_now, handles, app, view)
+    async for event in following(request, render, changes=watcher.changes):
+        yield event
 
 
 def boards_of(handles: Handles) -> list[Board]:

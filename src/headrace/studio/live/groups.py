@@ -45,9 +45,9 @@ def groups(request: Request, opened: Opened) -> HTMLResponse:
 
 
 @router.get("/live/groups", include_in_schema=False, response_class=EventSourceResponse)
-async def groups_live(opened: Opened) -> AsyncIterator[ServerSentEvent]:
+async def groups_live(request: Request, opened: Opened) -> AsyncIterator[ServerSentEvent]:
     """The list of groups, whenever it changes."""
-    async for event in following(lambda: _listed(opened.log), every=1.0):
+    async for event in following(request, lambda: _listed(opened.log), every=1.0):
         yield event
 
 
@@ -92,7 +92,9 @@ def group(request: Request, opened: Opened, name: str) -> HTMLResponse:
 @router.get("/groups/{name}/live", include_in_schema=False, response_class=EventSourceResponse)
 async def group_live(request: Request, opened: Opened, name: str) -> AsyncIterator[ServerSentEvent]:
     """The page of a group, once a second."""
-    async for event in following(lambda: _group(request, opened.log.group(name)), every=1.0):
+    async for event in following(
+        request, lambda: _group(request, opened.log.group(name)), every=1.0
+    ):
         yield event
 
 

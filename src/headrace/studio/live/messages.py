@@ -124,7 +124,7 @@ async def follow(
     """The newest records of a topic, sent again whenever there are new ones."""
     wanted = wanted_of("", partition, key, text)
     render = newest(opened.log, name, wanted, again=not opened.settings.read_only)
-    async for event in following(render):
+    async for event in following(request, render):
         yield event
 
 

@@ -45,9 +45,9 @@ def overview(request: Request, watch: Watching) -> HTMLResponse:
 
 
 @router.get("/overview/live", include_in_schema=False, response_class=EventSourceResponse)
-async def overview_live(watch: Watching) -> AsyncIterator[ServerSentEvent]:
+async def overview_live(request: Request, watch: Watching) -> AsyncIterator[ServerSentEvent]:
     """The picture, whenever it changes."""
-    async for event in following(lambda: _content(watch), every=0.5):
+    async for event in following(request, lambda: _content(watch), every=0.5):
         yield event
 
 

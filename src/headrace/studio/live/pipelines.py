@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import htpy as h
@@ -13,7 +14,7 @@ from starlette.responses import HTMLResponse
 
 from headrace.application.show import look
 from headrace.application.shown import text_of
-from headrace.errors import InvalidSetting, Unsupported
+from headrace.errors import UnknownPage, Unsupported
 from headrace.pipeline.app import App
 from headrace.plan.steps import steps_of
 from headrace.studio.live.crashing import Crashes
@@ -60,9 +61,9 @@ def pipelines(request: Request, watch: Watching) -> HTMLResponse:
 
 
 @router.get("/pipelines/live", include_in_schema=False, response_class=EventSourceResponse)
-async def pipelines_live(watch: Watching) -> AsyncIterator[ServerSentEvent]:
+async def pipelines_live(request: Request, watch: Watching) -> AsyncIterator[ServerSentEvent]:
     """The list of pipelines, whenever it changes."""
-    async for event in following(lambda: listed(watch.all())):
+    async for event in following(request, lambda: listed(watch.all())):
         yield event
 
 
@@ -83,10 +84,11 @@ def pipeline(request: Request, watch: Watching, crashes: Crashing, app: str) -> 
 
 @router.get("/pipelines/{app}/live", include_in_schema=False, response_class=EventSourceResponse)
 async def pipeline_live(
-    watch: Watching, crashes: Crashing, app: str
+    request: Request, watch: Watching, crashes: Crashing, app: str
 ) -> AsyncIterator[ServerSentEvent]:
     """The live part of an application's page."""
-    async for event in following(lambda: _content(watch, crashes, app), every=0.5):
+    render = partial(_content, watch, crashes, app)
+    async for event in following(request, render, every=0.5):
         yield event
 
 
@@ -102,7 +104,7 @@ def sample(
         else next((each for each in steps_of(declared) if each.name == step), None)
     )
     if found is None:
-        raise InvalidSetting(f"There is no step {step!r} in {app!r}", hint="See its page")
+        raise UnknownPage(f"There is no step {step!r} in {app!r}", hint="See its page")
     shown = look(
         found.stream, rows, first=False, log=watch.handles.log, rows=10_000, session=_no_spark
     )
@@ -242,7 +244,7 @@ def _explained(declared: App, app: str) -> Element:
 def _known(watch: Watching, app: str) -> None:
     if app not in (apps := watch.apps()):
         there = ", ".join(apps) or "none yet"
-        raise InvalidSetting(f"There is no application {app!r}", hint=f"There are: {there}")
+        raise UnknownPage(f"There is no application {app!r}", hint=f"There are: {there}")
 
 
 def _no_spark(reason: str) -> SparkSession | None:

@@ -1,9 +1,4 @@
-"""Rows of a view for pages and feeds: the newest ones, at a cost that does not grow with the view.
-
-A view of windows is an SQL view of one table, which has an index by the end of the window. In a
-WHERE, SQLite takes a name for the table's column before the view's, so a bound on the end of the
-window uses that index.
-"""
+"""Rows of a view for pages and feeds: the newest ones, at a cost that does not grow with it."""
 
 from __future__ import annotations
 
@@ -21,7 +16,8 @@ from headrace.pipeline.time import WINDOW_END, WINDOW_START
 from headrace.plan.law import Law
 from headrace.plan.metadata import REVISION
 from headrace.store import Views
-from headrace.store.sqlite.database import LIVE, failures, panes_of, slots_of
+from headrace.store.sqlite.database import LIVE, failures
+from headrace.store.sqlite.recent import Recent, recent
 from headrace.store.sqlite.stored import PATIENCE, reading
 from headrace.store.sqlite.values import quoted
 
@@ -44,9 +40,7 @@ class Described:
     emit: str
     frontier: int | None
     watermark: int | None
-    select: str
-    table: str | None
-    """The table with an index by the end of the window, if there is one."""
+    recent: Recent
 
     @property
     def windowed(self) -> bool:
@@ -117,9 +111,7 @@ def described(db: apsw.Connection, app: str, view: str) -> Described:
             hint=f"There are: {', '.join(names) or 'none'}",
         )
     ((step, key, types, emit, delay, frontier, sql),) = found
-    _, _, select = str(sql).partition(" AS ")
     columns = db.execute(f"PRAGMA table_xinfo({quoted(view)})")
-    tables = (quoted(panes_of(str(step))), quoted(slots_of(str(step))))
     reached = None if frontier is None else int(str(frontier))
     return Described(
         app,
@@ -131,8 +123,7 @@ def described(db: apsw.Connection, app: str, view: str) -> Described:
         str(emit),
         reached,
         None if reached is None else reached - int(str(delay)),
-        select,
-        next((table for table in tables if f" FROM {table}" in str(sql)), None),
+        recent(str(step), str(sql)),
     )
 
 
@@ -143,17 +134,17 @@ def newest(db: apsw.Connection, view: Described, limit: int) -> list[tuple[Any, 
         first = f"{WINDOW_START} DESC" + (f", {order}" if order else "")
     else:
         first = f"{REVISION} DESC, {order}" if REVISION in view.columns else order
-    bound = _bound(db, view, limit)
-    rows = db.execute(f"SELECT * FROM ({_since(view, bound)}) ORDER BY {first} LIMIT {limit}")
+    bound = view.recent.bound(db, limit) if view.windowed else None
+    rows = db.execute(f"SELECT * FROM ({view.recent.since(bound)}) ORDER BY {first} LIMIT {limit}")
     return [tuple(row) for row in rows]
 
 
 def windows(db: apsw.Connection, view: Described, column: str) -> list[Window]:
     """The sums of a column in the latest windows, the oldest first."""
-    last = _last_ends(db, view)
+    last = view.recent.ends(db, _WINDOWS)
     rows = db.execute(
         f"SELECT {WINDOW_START}, {WINDOW_END}, sum({quoted(column)}) "
-        f"FROM ({_since(view, min(last, default=None))}) "
+        f"FROM ({view.recent.since(min(last, default=None))}) "
         f"GROUP BY 1, 2 ORDER BY 1 DESC, 2 DESC LIMIT {_WINDOWS}"
     )
     found = [Window(str(start), str(end), float(total or 0)) for start, end, total in rows]
@@ -166,9 +157,9 @@ def largest(
     """The rows of a window with the largest values of a column, those first."""
     key = ", ".join(quoted(name) for name in view.key)
     # The newest window at least is within the bound.
-    bound = min(_last_ends(db, view), default=None)
+    bound = min(view.recent.ends(db, _WINDOWS), default=None)
     rows = db.execute(
-        f"SELECT * FROM ({_since(view, bound)}) WHERE {WINDOW_START} = ? AND {WINDOW_END} = ? "
+        f"SELECT * FROM ({view.recent.since(bound)}) WHERE {WINDOW_START} = ? AND {WINDOW_END} = ? "
         f"ORDER BY {quoted(column)} DESC, {key} LIMIT {limit}",
         (window.start, window.end),
     )
@@ -206,41 +197,3 @@ def _stored(text: str, kind: str) -> str | int | float:
         return float(text) if kind in ("float", "double") else text
     except ValueError:
         return text
-
-
-def _since(view: Described, bound: int | None) -> str:
-    """The view's SELECT, from the windows on that end at a moment or later."""
-    if bound is None or view.table is None:
-        return view.select
-    joint = "AND" if _condition(view) else "WHERE"
-    return f"{view.select} {joint} {WINDOW_END} >= {bound}"
-
-
-def _condition(view: Described) -> str:
-    """The WHERE of a view of one table, if it has one."""
-    return view.select.rpartition(f" FROM {view.table}")[2]
-
-
-def _bound(db: apsw.Connection, view: Described, limit: int) -> int | None:
-    """An end such that as many rows have a window that ends then or later."""
-    if view.table is None or not view.windowed:
-        return None
-    # Where only final rows are shown, the others are in the table nevertheless.
-    found = db.execute(
-        f"SELECT {WINDOW_END} FROM {view.table} {_condition(view)} "
-        f"ORDER BY {WINDOW_END} DESC LIMIT 1 OFFSET {limit}"
-    ).get
-    return None if found is None else int(found)
-
-
-def _last_ends(db: apsw.Connection, view: Described) -> list[int]:
-    """The ends of the latest windows, by one step in the index for each."""
-    ends: list[int] = []
-    while view.table is not None and len(ends) < _WINDOWS:
-        before = (ends[-1],) if ends else (1 << 62,)
-        sql = f"SELECT max({WINDOW_END}) FROM {view.table} WHERE {WINDOW_END} < ?"
-        end = db.execute(sql, before).get
-        if end is None:
-            break
-        ends.append(int(end))
-    return ends

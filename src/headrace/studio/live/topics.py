@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import htpy as h
@@ -58,7 +59,8 @@ async def topics_live(
 ) -> AsyncIterator[ServerSentEvent]:
     """The list of topics, whenever it changes."""
     number = _page(request)
-    async for event in following(lambda: _listed(opened.log, q, number), every=1.0):
+    render = partial(_listed, opened.log, q, number)
+    async for event in following(request, render, every=1.0):
         yield event
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
-import anyio
 import anyio.to_thread
 import htpy as h
 from fastapi import APIRouter, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from htpy import Element, Node, fragment
+from htpy import Element, Node
 from starlette.responses import HTMLResponse
 
 from headrace.errors import HeadraceError
@@ -23,6 +22,7 @@ from headrace.studio.live import why
 from headrace.studio.live.cells import NAMES, cell, moment, path_of, text_of
 from headrace.studio.live.charts import per_window
 from headrace.studio.live.feed import Fed
+from headrace.studio.live.following import following
 from headrace.studio.live.handles import Handles, Opened
 from headrace.studio.live.rows import (
     Described,
@@ -38,7 +38,6 @@ ROWS = 30
 PAGE = 50
 QUERY_ROWS = 200
 QUERY_SECONDS = 5.0
-_EVERY = 0.1
 
 router = APIRouter()
 
@@ -127,16 +126,14 @@ def one(
 
 
 @router.get("/views/{app}/{view}/live", include_in_schema=False, response_class=EventSourceResponse)
-async def following(
-    handles: Opened, feeds: Fed, app: str, view: str
+async def one_live(
+    request: Request, handles: Opened, feeds: Fed, app: str, view: str
 ) -> AsyncIterator[ServerSentEvent]:
     """The rows of a view, again after each change."""
     watcher = await anyio.to_thread.run_sync(feeds.of, app, view)
-    async with contextlib.aclosing(watcher.snapshots()) as snapshots:
-        async for _ in snapshots:
-            text = await anyio.to_thread.run_sync(lambda: str(fragment[_now(handles, app, view)]))
-            yield ServerSentEvent(raw_data=text)
-            await anyio.sleep(_EVERY)
+    render = partial(_now, handles, app, view)
+    async for event in following(request, render, changes=watcher.changes):
+        yield event
 
 
 # Parts

@@ -11,12 +11,13 @@ import contextlib
 import json
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
+import apsw
 
 from headrace.clock import SECOND, SystemClock, to_datetime
 from headrace.errors import HeadraceError
@@ -31,6 +32,8 @@ BEAT = 0.02
 _SHARE = 4
 """A watcher rests this many times as long as its last look took."""
 _RETRY = 0.5
+_REST = 0.1
+"""Seconds between two drawings of a page."""
 
 Row = tuple[Any, ...]
 _Signature = tuple[tuple[int, int, int] | None, ...]
@@ -43,6 +46,8 @@ class Snapshot:
     version: int
     view: Described
     rows: Mapping[Row, Row]
+    mark: Row = ()
+    """The record of its step, which each batch changes: with the same mark, rows are the same."""
 
     @property
     def revision(self) -> int:
@@ -78,10 +83,11 @@ class Snapshot:
         return {**self.head("changes"), "rows": plain_rows(self.view, changed), "removed": gone}
 
 
-def snapshot(version: int, view: Described, rows: Iterable[Row]) -> Snapshot:
+def snapshot(version: int, view: Described, rows: Iterable[Row], mark: Row = ()) -> Snapshot:
     """A snapshot of rows of a view."""
     places = [view.columns.index(column) for column in view.key]
-    return Snapshot(version, view, {tuple(row[place] for place in places): row for row in rows})
+    by_key = {tuple(row[place] for place in places): row for row in rows}
+    return Snapshot(version, view, by_key, mark)
 
 
 def plain_rows(view: Described, rows: Iterable[Row]) -> list[dict[str, Any]]:
@@ -131,6 +137,13 @@ class Watcher:
                 self._task.cancel()
                 self._task = None
 
+    async def changes(self) -> AsyncGenerator[None]:
+        """The moments at which the view has changed, the first one at once."""
+        async with contextlib.aclosing(self.snapshots()) as snapshots:
+            async for _ in snapshots:
+                yield
+                await anyio.sleep(_REST)
+
     async def messages(self) -> AsyncGenerator[str]:
         """JSON: the snapshot, then change sets."""
         before: Snapshot | None = None
@@ -166,7 +179,10 @@ class Watcher:
                 continue
             before = self._newest
             same = before is not None and (before.rows, before.view) == (found.rows, found.view)
-            if not same:
+            if same:
+                assert before is not None
+                self._newest = replace(found, version=before.version)
+            else:
                 self._newest = found
                 self._changed.set()
                 self._changed = asyncio.Event()
@@ -174,11 +190,21 @@ class Watcher:
             await anyio.sleep(max(BEAT, _SHARE * took))
 
     def _look(self) -> Snapshot:
-        self.looks += 1
+        """The view now: the snapshot that there is, if no batch was stored since."""
         app, name = self._place
+        before = self._newest
         with opened(self._views, app) as db:
             view = described(db, app, name)
-            return snapshot(self.looks, view, newest(db, view, ROWS))
+            mark = _mark(db, view)
+            if before is not None and (before.view, before.mark) == (view, mark):
+                return before
+            self.looks += 1
+            return snapshot(self.looks, view, newest(db, view, ROWS), mark)
+
+
+def _mark(db: apsw.Connection, view: Described) -> Row:
+    """The record of a view's step."""
+    return tuple(db.execute("SELECT * FROM _headrace_step WHERE name = ?", (view.step,)).get)
 
 
 def _signature(path: Path) -> _Signature:
