@@ -88,10 +88,12 @@ def process(log: Log) -> None:
     types = {"url": pa.string(), "hits": pa.int64()}
     sink_all(log, step, types, max_commits=2)
     # A run counts the rows that it reads, which these batches do not.
-    tamper(
-        log,
-        "UPDATE _headrace_step SET law = json_set(law, '$.rows', json_extract(law, '$.counted'))",
-    )
+    for table in ("step", "law"):
+        tamper(
+            log,
+            f"UPDATE _headrace_{table} "
+            "SET law = json_set(law, '$.rows', json_extract(law, '$.counted'))",
+        )
 
 
 def tamper(log: Log, sql: str) -> None:

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import pytest
+from fastapi import FastAPI, Request
 
-from headrace.studio.live.following import Part
+from headrace.studio.live.following import Part, following
 
 T = TypeVar("T")
 
@@ -49,6 +50,36 @@ def test_two_browsers_cost_one_rendering_and_none_once_they_have_left() -> None:
         return texts, part.rendered, part.listeners
 
     assert run(work()) == (["one", "one", "two", "two"], 2, 0)
+
+
+def test_browsers_at_one_address_share_its_part() -> None:
+    async def work() -> list[int]:
+        app = FastAPI()
+        scope = {"type": "http", "path": "/live", "query_string": b"q=1", "headers": [], "app": app}
+        events = [following(Request(scope), lambda: "text") for _ in range(2)]
+        for each in events:
+            await anext(each)
+        shared = [part.listeners for part in app.state.parts.values()]
+        for each in events:
+            await each.aclose()
+        return [*shared, len(app.state.parts)]
+
+    assert run(work()) == [2, 0]
+
+
+def test_a_part_rests_once_its_browsers_have_left() -> None:
+    async def work() -> int:
+        ticks = Ticks()
+        part = Part(lambda: "text", ticks)
+        async with contextlib.aclosing(part.texts()) as texts:
+            await anext(texts)
+        await asyncio.sleep(0)
+        ticks.queue.put_nowait(None)
+        for _ in range(10):
+            await asyncio.sleep(0.01)
+        return part.rendered
+
+    assert run(work()) == 1
 
 
 def test_a_slow_browser_gets_the_newest_state_and_nothing_queues() -> None:

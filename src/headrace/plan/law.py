@@ -53,6 +53,9 @@ class Law:
     def __add__(self, other: Law) -> Law:
         return Law(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
+    def __sub__(self, other: Law) -> Law:
+        return Law(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(self)))
+
     def __str__(self) -> str:
         taken = [
             ("filtered", self.filtered),

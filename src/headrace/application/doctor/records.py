@@ -100,6 +100,24 @@ class Records(Closing):
             )
         )
 
+    def as_of(self, step: str, commit: int) -> tuple[dict[str, Position], Law] | None:
+        """The position and the law of a step after its batches up to a commit of the log.
+
+        Before its first batch, there are no positions. None if its older batches are not kept.
+        """
+        found = self._rows(f"SELECT law FROM {PREFIX}step WHERE name = ?", step)
+        if not found:
+            return {}, Law()
+        law = Law(**json.loads(found[0][0]))
+        for reached, terms in self._rows(
+            f"SELECT reached, law FROM {PREFIX}law WHERE step = ? ORDER BY id DESC", step
+        ):
+            places = positions_from_json(reached)
+            if all(place.commit <= commit for place in places.values()):
+                return dict(places), law
+            law -= Law(**json.loads(terms))
+        return ({}, law) if law == Law() else None
+
     def of(self, step: str) -> Record | None:
         """The record of a step; None if it has never run."""
         found = self._rows(

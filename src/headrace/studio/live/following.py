@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 
 import anyio
 import anyio.to_thread
@@ -86,7 +86,7 @@ async def following(
     *,
     every: float = EVERY,
     changes: Changes | None = None,
-) -> AsyncIterator[ServerSentEvent]:
+) -> AsyncGenerator[ServerSentEvent]:
     """A part of a page as server-sent events: at once, and again whenever it has changed.
 
     It is looked at after each of `changes`, or else so often. Requests with the same address share

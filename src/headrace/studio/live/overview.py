@@ -2,44 +2,59 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Annotated
 
 import htpy as h
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from htpy import Element, Node
 from starlette.responses import HTMLResponse
 
-from headrace.clock import to_datetime
 from headrace.errors import HeadraceError, UnknownTopic
-from headrace.log import Log
+from headrace.log import Capability, Log
 from headrace.plan.steps import dead_letters_of
 from headrace.store.changelog import topic_of as changelog_of
 from headrace.studio.learn.drawing import panel_of
-from headrace.studio.learn.frame import Arrow, Box, Flow
-from headrace.studio.live.drawn import kind_of, listed, rate_text, wait_list
+from headrace.studio.live.cells import path_of
+from headrace.studio.live.drawn import clock_time, kind_of, listed, wait_list
+from headrace.studio.live.flow import flow_of
 from headrace.studio.live.following import following
-from headrace.studio.live.pipeline_states import PipelineNow, StepNow, Watch, Watching
+from headrace.studio.live.past import (
+    NOT_KEPT,
+    ViewThen,
+    pipeline_then,
+    records_then,
+    views_then,
+)
+from headrace.studio.live.pipeline_states import PipelineNow, Watch, Watching
 from headrace.studio.pages import live, page, section, table
 
 router = APIRouter()
 
-_SHOWN = 18
-"""Letters of a name that fit into a box."""
 _TOPICS = 50
 
 
 @router.get("/", include_in_schema=False)
-def overview(request: Request, watch: Watching) -> HTMLResponse:
-    """The first page."""
+def overview(
+    request: Request,
+    watch: Watching,
+    asof: Annotated[int | None, Query(ge=0, le=1 << 62)] = None,
+) -> HTMLResponse:
+    """The first page: the system now, or as of a commit."""
     if not _has_topics(watch) and not watch.handles.settings.declared:
         return page(request, "Welcome", _welcome(watch.handles.settings.log))
+    head = _head(watch)
+    shown = None if asof is None or head is None else min(asof, head)
     return page(
         request,
         "Overview",
-        live("/overview/live", _content(watch), id="overview"),
+        _slider(head, shown),
+        h.div("#held")[
+            live("/overview/live", _content(watch), id="overview")
+            if shown is None
+            else h.div("#overview", data_asof=str(shown))[_past(watch, shown)]
+        ],
         wide=True,
     )
 
@@ -58,6 +73,44 @@ def _has_topics(watch: Watch) -> bool:
         return False
 
 
+def _head(watch: Watch) -> int | None:
+    """The last commit of the log; None if it has none, or cannot have any."""
+    try:
+        log = watch.handles.log
+    except HeadraceError:
+        return None
+    return (log.head() or None) if Capability.COMMITS in log.capabilities else None
+
+
+def _slider(head: int | None, shown: int | None) -> Node:
+    """The slider of commits, for logs that have them."""
+    if head is None:
+        return None
+    return h.form(
+        "#history",
+        {"hx-get": "/", "hx-trigger": "input delay:60ms, submit"},
+        action="/",
+        method="get",
+        hx_target="#held",
+        hx_select="#held",
+        hx_swap="outerHTML",
+        hx_sync="this:replace",
+        data_address=True,
+    )[
+        h.label(".field")[
+            h.span[f"As of commit (0 to {head:,})"],
+            h.input(
+                type="range",
+                name="asof",
+                min="0",
+                max=str(head),
+                value=str(head if shown is None else shown),
+            ),
+        ],
+        h.noscript[h.button(type="submit")["Show"]],
+    ]
+
+
 def _content(watch: Watch) -> Node:
     try:
         log = watch.handles.log
@@ -68,6 +121,7 @@ def _content(watch: Watch) -> Node:
     flow = flow_of(found, records)
     troubled = [now for now in found if now.declared is not None and _trouble(now)]
     return [
+        _now_line(log),
         flow is not None and panel_of(flow),
         bool(troubled)
         and section(
@@ -80,6 +134,66 @@ def _content(watch: Watch) -> Node:
         section("Pipelines", listed(found)),
         _others(found, records),
     ]
+
+
+def _now_line(log: Log) -> Element:
+    if Capability.COMMITS not in log.capabilities:
+        return h.p(".note")["Now. A log on Kafka keeps no commits, so its past cannot be shown."]
+    head = log.head()
+    return h.p(".note")[h.strong["Now"], f", after commit {head:,}{_made(log, head)}."]
+
+
+def _made(log: Log, commit: int) -> str:
+    """The time of a commit, if it is known."""
+    try:
+        return f" of {clock_time(log.commit_time(commit))}"
+    except HeadraceError:
+        return ""
+
+
+def _past(watch: Watch, commit: int) -> Node:
+    """The system as of a commit, as far as it is kept."""
+    handles = watch.handles
+    log, declared = handles.log, handles.settings.declared
+    found = [pipeline_then(log, app, declared.get(app), commit) for app in watch.apps()]
+    records = records_then(log, [topic.name for topic in log.topics()[:_TOPICS]], commit)
+    flow = flow_of(found, records)
+    return [
+        h.p(".note", role="status")[
+            h.strong[f"As of commit {commit:,}"],
+            f"{_made(log, commit)}. ",
+            h.a(href="/")["Back to now"],
+        ],
+        flow is not None and panel_of(flow),
+        section(
+            "Pipelines",
+            h.p(".hint")["Steps have the batches that read no further than this commit."],
+            listed(found),
+            [h.p(".note")[now.app, ": ", now.unknown] for now in found if now.unknown],
+        ),
+        section("Views", _views_then(views_then(log, found, commit), commit)),
+        _others(found, records),
+        section("What is not kept", h.ul[(h.li[each] for each in NOT_KEPT)]),
+    ]
+
+
+def _views_then(found: Sequence[ViewThen], commit: int) -> Node:
+    return table(
+        ("view", "application", "changes so far", "rows"),
+        [
+            (
+                each.name,
+                each.app,
+                "not kept" if each.changes is None else f"{each.changes:,}",
+                "no changelog"
+                if each.changes is None
+                else h.a(href=f"{path_of(each.app, each.name)}?commit={commit}")["as they were"],
+            )
+            for each in found
+        ],
+        numeric=("changes so far",),
+        empty="There was no view.",
+    )
 
 
 def _trouble(now: PipelineNow) -> bool:
@@ -95,89 +209,6 @@ def _records(log: Log) -> dict[str, int]:
         except UnknownTopic:  # deleted meanwhile
             continue
     return found
-
-
-def flow_of(found: Sequence[PipelineNow], records: Mapping[str, int]) -> Flow | None:
-    """The picture of all pipelines; None without any step."""
-    if not any(now.steps for now in found):
-        return None
-    boxes: dict[str, Box] = {}
-    arrows: list[Arrow] = []
-    for now in found:
-        for step in now.steps:
-            _add(boxes, arrows, now, step, records)
-    words = "; ".join(
-        f"{now.app} ({now.state.word}): " + ", ".join(step.name for step in now.steps)
-        for now in found
-    )
-    return Flow(
-        "Topics → steps → views and outputs",
-        f"The data flow. Pipelines: {words}",
-        tuple(_placed(boxes.values())),
-        tuple(arrows),
-    )
-
-
-def _add(
-    boxes: dict[str, Box],
-    arrows: list[Arrow],
-    now: PipelineNow,
-    step: StepNow,
-    records: Mapping[str, int],
-) -> None:
-    """The boxes and arrows of a step. Columns grow from its inputs to its outputs."""
-    for topic in step.reads:
-        boxes.setdefault(_topic(topic), _topic_box(topic, 0, records))
-    kind = kind_of(now, step)
-    column = 1 + max(boxes[_topic(topic)].column for topic in step.reads)
-    me = f"step {now.app} {step.name}"
-    behind = f"lag {step.lag:,}"
-    wall = "no watermark yet" if step.watermark is None else (
-        f"watermark {to_datetime(step.watermark):%H:%M:%S}"
-    )  # fmt: skip
-    boxes[me] = Box(me, _short(step.name), column, 0, (now.state.word, behind, wall), kind)
-    for topic in step.reads:
-        flowing = f"{rate_text(step.rate)} rows/s" if step.rate else ""
-        slow = "bad" if kind == "bad" and step.lag else ""
-        arrows.append(Arrow(_topic(topic), me, flowing, slow))
-    if step.view:
-        name = f"view {now.app} {step.name}"
-        counted = f"{step.law.counted:,} counted"
-        boxes[name] = Box(name, _short(step.name), column + 1, 0, ("view", counted), "a")
-        arrows.append(Arrow(me, name))
-    outputs = [*step.outputs]
-    dead = dead_letters_of(now.app)
-    if dead in records and step.law.dead:
-        outputs.append(dead)
-    for topic in outputs:
-        boxes.setdefault(_topic(topic), _topic_box(topic, column + 1, records))
-        late = step.law.late and topic.endswith(".late")
-        count = f"{step.law.late:,} late" if late else ""
-        arrows.append(Arrow(me, _topic(topic), count, "warn" if late or topic == dead else ""))
-
-
-def _topic(name: str) -> str:
-    return f"topic {name}"
-
-
-def _topic_box(name: str, column: float, records: Mapping[str, int]) -> Box:
-    there = f"{records[name]:,} records" if name in records else "not there yet"
-    return Box(_topic(name), _short(name), column, 0, ("topic", there), "" if column else "c")
-
-
-def _short(name: str) -> str:
-    """A name that fits into a box: its middle is left out."""
-    if len(name) <= _SHOWN:
-        return name
-    return f"{name[: _SHOWN // 2]}…{name[-(_SHOWN // 2 - 1) :]}"
-
-
-def _placed(boxes: Iterable[Box]) -> Iterator[Box]:
-    """The boxes of each column below each other."""
-    rows: defaultdict[float, int] = defaultdict(int)
-    for box in boxes:
-        yield replace(box, row=rows[box.column])
-        rows[box.column] += 1
 
 
 def _others(found: Sequence[PipelineNow], records: Mapping[str, int]) -> Node:

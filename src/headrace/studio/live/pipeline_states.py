@@ -64,6 +64,8 @@ class StepNow:
     timings: tuple[Timing, ...]
     ran: bool = True
     checkup: StepCheckup | None = None
+    unknown: str = ""
+    """The reason why its past is not known."""
 
     @property
     def waits(self) -> tuple[Wait, ...]:
