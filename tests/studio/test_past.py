@@ -1,4 +1,4 @@
-"""The overview as of a commit: what is kept is what it was, and the rest says that it is not kept."""
+"""The overview as of a commit: what is kept is as it was, and the rest says that it is not kept."""
 
 from __future__ import annotations
 
