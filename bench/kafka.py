@@ -31,6 +31,7 @@ from bench.baselines import hand_written, kafka_by_hand
 from bench.measure import Progress, Result, best_of, rate, report, seconds
 from headrace.application.run import Run
 from headrace.log import open_log
+from headrace.log.home import STATE
 from headrace.log.kafka.avro import avro_schema
 from headrace.plan.kafka.source import READING
 from headrace.plan.source_options import BatchLimits
@@ -38,7 +39,6 @@ from headrace.runtime.session import STATE_STORES, set_meanwhile, spark_session
 from headrace.schema.ddl import parse_schema
 from headrace.servers.java import jars
 from headrace.servers.kafka import Cluster
-from headrace.store.location import STATE
 
 SCHEMA = "url string, user string, at timestamp"
 PARTITIONS = 2

@@ -21,8 +21,9 @@ from typer.testing import CliRunner, Result
 from headrace.cli.main import app
 from headrace.errors import MissingExtra
 from headrace.log import open_log
+from headrace.log.home import folder_of
 from headrace.store import Views, open_views
-from headrace.store.location import folder_of, known_folder, share_folder, views_folder
+from headrace.store.location import known_folder, share_folder, views_folder
 from headrace.store.sqlite import typed
 from headrace.store.sqlite.database import Database
 from headrace.store.sqlite.typed import parse_arrow

@@ -21,8 +21,9 @@ from headrace.cli.view_tables import (
     view_json,
 )
 from headrace.log import open_log
+from headrace.log.home import DEFAULT_STATE, STATE
 from headrace.store import Result, Views, open_views
-from headrace.store.location import DEFAULT_STATE, STATE, known_folder, views_folder
+from headrace.store.location import known_folder, views_folder
 from headrace.wording import many
 
 app = new_app()

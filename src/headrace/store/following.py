@@ -16,11 +16,12 @@ import pyarrow as pa
 from headrace.closing import Closing
 from headrace.errors import StoreError, StoreFenced
 from headrace.log import LATEST, Capability, Log
+from headrace.log.home import folder_of
 from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.store.changelog import topic_of
 from headrace.store.collapse import Unusable, as_parts, collapsed, read_records
 from headrace.store.contract import Store, StoredView, StorePosition, StoreTable
-from headrace.store.location import database_of, folder_of
+from headrace.store.location import database_of
 from headrace.store.sqlite.snapshot import results_in, snapshot_of
 
 _TRIES = 3

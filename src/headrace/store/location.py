@@ -1,29 +1,16 @@
 """The folders of what an application derives from a log.
 
-For an embedded log they are in its own folder; for a broker, in a local folder: `headrace-state`,
-or the value of HEADRACE_STATE.
+They are in the log's home: for an embedded log its own folder, for a broker a local one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
-_FILE = "file:"
-
-STATE = "HEADRACE_STATE"
-DEFAULT_STATE = "headrace-state"
-
-
-def folder_of(url: str) -> Path:
-    """The folder of an embedded log, or the local state of a broker's applications."""
-    if url.startswith(_FILE):
-        return Path(url.removeprefix(_FILE))
-    brokers = url.partition("://")[2].partition("?")[0].strip("/")
-    return _state() / re.sub(r"[^A-Za-z0-9.-]+", "_", brokers)
+from headrace.log.home import folder_of, state_folder
 
 
 def share_folder(url: str, cluster: str) -> None:
@@ -31,7 +18,7 @@ def share_folder(url: str, cluster: str) -> None:
 
     Else an application that uses another broker would start over and publish everything again.
     """
-    mine, first = folder_of(url), _state() / "clusters" / cluster
+    mine, first = folder_of(url), state_folder() / "clusters" / cluster
     if not first.exists():
         first.parent.mkdir(parents=True, exist_ok=True)
         new = first.with_name(f"{cluster}.{os.getpid()}")
@@ -46,12 +33,8 @@ def share_folder(url: str, cluster: str) -> None:
 
 def known_folder(url: str, cluster: str) -> Path:
     """The folder of a broker's applications, under whichever address of the cluster they ran."""
-    mine, first = folder_of(url), _state() / "clusters" / cluster
+    mine, first = folder_of(url), state_folder() / "clusters" / cluster
     return mine if mine.exists() or not first.exists() else mine.with_name(first.read_text())
-
-
-def _state() -> Path:
-    return Path(os.environ.get(STATE) or DEFAULT_STATE)
 
 
 def views_folder(url: str) -> Path:

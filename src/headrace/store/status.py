@@ -18,9 +18,10 @@ from headrace.clock import SECOND
 from headrace.errors import HeadraceError
 from headrace.files import write_note
 from headrace.log import LATEST, Log, Offset
+from headrace.log.home import folder_of
 from headrace.store.changelog import topic_of
 from headrace.store.contract import StorePosition
-from headrace.store.location import app_folder, folder_of
+from headrace.store.location import app_folder
 
 State = Literal["new", "building", "following", "failing", "stopped"]
 """Whether a store is being filled, follows, cannot be written to, or nobody follows it now."""

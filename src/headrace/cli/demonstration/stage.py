@@ -21,8 +21,8 @@ from headrace.cli.loading import load_app
 from headrace.cli.output import out
 from headrace.clock import SystemClock
 from headrace.log import open_log
+from headrace.log.home import folder_of
 from headrace.store import open_views
-from headrace.store.location import folder_of
 
 S = TypeVar("S")
 """A scene."""

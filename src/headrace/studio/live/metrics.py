@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse
 from headrace.clock import SECOND
 from headrace.errors import HeadraceError
 from headrace.log import Log
-from headrace.store.location import folder_of
+from headrace.log.home import folder_of
 from headrace.studio.live.pipeline_states import PipelineNow, Watch, Watching
 
 router = APIRouter()

@@ -20,9 +20,9 @@ from headrace.cli.demonstration.stage import pipeline_file, shown
 from headrace.cli.loading import load_app
 from headrace.clock import SECOND, SystemClock, micros
 from headrace.log import Log, open_log
+from headrace.log.home import folder_of
 from headrace.operators.alerts.declare import Alerts
 from headrace.pipeline.app import App
-from headrace.store.location import folder_of
 
 _HOUR = 3600 * SECOND
 _ONCE_SPAN, _LIVE_SPAN = 3 * _HOUR, 24 * _HOUR

@@ -1,0 +1,219 @@
+"""Changes on their way to a commit: what the source left out is filled in from the copy of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from headrace.cdc.contract import UNCHANGED, Change, Row, Source, Table
+from headrace.cdc.keys import key_texts
+from headrace.cdc.row_copy import RowCopy, TableChanges
+from headrace.cdc.tables import Captured
+from headrace.errors import SourceError
+
+
+@dataclass
+class Written:
+    """The rows that a commit adds to the topic of a table, as columns.
+
+    `transactions` has the place of each row's transaction in the commit, `orders` the row's own in
+    its transaction. A tombstone has no row before or after, and follows its delete.
+    """
+
+    table: Table
+    keys: list[str] = field(default_factory=list)
+    ops: list[str] = field(default_factory=list)
+    before: list[Row | None] = field(default_factory=list)
+    after: list[Row | None] = field(default_factory=list)
+    transactions: list[int] = field(default_factory=list)
+    orders: list[int] = field(default_factory=list)
+    dead: list[bool] = field(default_factory=list)
+
+    def add(self, key: str, op: str, before: Row | None, after: Row, order: int) -> None:
+        """Add a row that is there."""
+        self.keys.append(key)
+        self.ops.append(op)
+        self.before.append(before)
+        self.after.append(after)
+        self.transactions.append(0)
+        self.orders.append(order)
+        self.dead.append(False)
+
+    def delete(self, key: str, before: Row, transaction: int, order: int) -> None:
+        """Add a delete and its tombstone."""
+        self.keys += (key, key)
+        self.ops += ("d", "d")
+        self.before += (before, None)
+        self.after += (None, None)
+        self.transactions += (transaction, transaction)
+        self.orders += (order, order)
+        self.dead += (False, True)
+
+
+@dataclass
+class Bucket:
+    """The changes of one table in a commit, in order, with their places in it."""
+
+    table: Table
+    changes: list[Change] = field(default_factory=list)
+    transactions: list[int] = field(default_factory=list)
+    orders: list[int] = field(default_factory=list)
+
+
+class Unwritten(Protocol):
+    """The rows of a table that a running snapshot has still to write."""
+
+    def brings(self, topic: str) -> bool:
+        """True if rows that are not in the copy may be among them."""
+
+    def waiting(self, topic: str, key: str) -> Row | None:
+        """A row that was read and is not written yet."""
+
+
+def by_table(transactions: Iterable[Sequence[Change]], first: int = 1) -> list[Bucket]:
+    """The changes of some transactions by table. The first transaction begins with that order."""
+    buckets: dict[int, Bucket] = {}
+    last: Table | None = None
+    bucket = Bucket.__new__(Bucket)
+    for number, changes in enumerate(transactions):
+        for order, change in enumerate(changes, 1 if number else first):
+            table = change[0]
+            if table is not last:
+                last = table
+                bucket = buckets.get(id(table)) or buckets.setdefault(id(table), Bucket(table))
+            bucket.changes.append(change)
+            bucket.transactions.append(number)
+            bucket.orders.append(order)
+    return list(buckets.values())
+
+
+class Resolver:
+    """Fills in `before`, unchanged values and the rows of truncated tables."""
+
+    def __init__(self, source: Source, copy: RowCopy, unwritten: Unwritten) -> None:
+        self._source = source
+        self._copy = copy
+        self._unwritten = unwritten
+
+    def resolve(self, captured: Captured, bucket: Bucket, puts: TableChanges) -> Written:
+        """What a commit adds to the topic of a table. What it changes in the copy joins `puts`."""
+        table, changes, topic = bucket.table, bucket.changes, captured.topic.name
+        texts = key_texts(self._source, table, [c[2] for c in changes if c[1] != "t"])
+        latest = self._known(topic, changes, texts, puts.rows)
+        to_version, to_copy = _moves(captured.table, table)
+        if to_version is not None:
+            latest = {key: row and to_version(row) for key, row in latest.items()}
+        mine: dict[str, Row | None] = {}
+        written = Written(table)
+        keys, ops, befores = written.keys.append, written.ops.append, written.before.append
+        afters, dead = written.after.append, written.dead.append
+        numbers, orders = written.transactions.append, written.orders.append
+        deleted: Row | None = None
+        following = iter(texts)
+        for change, number, order in zip(changes, bucket.transactions, bucket.orders, strict=True):
+            _, op, key, before, after = change
+            if op == "t":
+                there = {**dict(self._copy.all(topic)), **puts.rows}
+                if to_version is not None:
+                    there = {text: row and to_version(row) for text, row in there.items()}
+                for text, row in {**there, **mine}.items():
+                    if row is not None:
+                        written.delete(text, row, number, order)
+                        latest[text] = mine[text] = None
+                continue
+            text = next(following)
+            if after is None:
+                deleted = before or latest.get(text) or _only_key(table, key)
+                written.delete(text, deleted, number, order)
+                latest[text] = mine[text] = None
+                continue
+            if before is None and op == "u":
+                before = latest.get(text)
+            if UNCHANGED in after:
+                base = before if op == "u" else deleted
+                filled = self._filled(table, topic, text, after, base)
+                if filled is None:
+                    continue
+                after = filled
+            keys(text)
+            ops(op)
+            befores(before)
+            afters(after)
+            numbers(number)
+            orders(order)
+            dead(False)
+            latest[text] = mine[text] = after
+        if to_copy is not None:
+            mine = {key: row and to_copy(row) for key, row in mine.items()}
+        puts.rows.update(mine)
+        return written
+
+    def _known(
+        self,
+        topic: str,
+        changes: Sequence[Change],
+        texts: Sequence[str],
+        puts: Mapping[str, Row | None],
+    ) -> dict[str, Row | None]:
+        """The rows that the source did not send, as earlier changes left them."""
+        following = iter(texts)
+        wanted = {
+            text: None
+            for change in changes
+            if change[1] != "t"
+            for text in (next(following),)
+            if change[3] is None and change[1] != "c"
+        }
+        found: dict[str, Row | None] = dict(self._copy.rows(topic, list(wanted)))
+        found.update((text, puts[text]) for text in wanted.keys() & puts.keys())
+        return found
+
+    def _filled(
+        self, table: Table, topic: str, key: str, after: Row, base: Row | None
+    ) -> Row | None:
+        """A row with the values that have not changed; None if a snapshot will bring it."""
+        base = base or self._unwritten.waiting(topic, key)
+        if base is not None:
+            return tuple(
+                old if new is UNCHANGED else new for new, old in zip(after, base, strict=True)
+            )
+        if self._unwritten.brings(topic):
+            return None
+        names = [n for n, value in zip(table.columns.names, after, strict=True)
+                 if value is UNCHANGED]  # fmt: skip
+        raise SourceError(
+            f"The source did not send {', '.join(names)} of the row {key} of {table.full_name}, "
+            "since they have not changed, and the topic does not have the row",
+            hint="Let a snapshot of the table write it: headrace cdc snapshot",
+            table=table.full_name,
+            key=key,
+        )
+
+
+def _only_key(table: Table, key: Row) -> Row:
+    """A row of which only the key is known."""
+    values = dict(zip(table.key, key, strict=True))
+    return tuple(values.get(name) for name in table.columns.names)
+
+
+Move = Callable[[Row], Row]
+
+
+def _moves(now: Table, then: Table) -> tuple[Move | None, Move | None]:
+    """Moves of rows from a table to another version of it, and back; None if they are equal."""
+    if now is then or now.columns.equals(then.columns):
+        return None, None
+    return _move(now.columns, then.columns), _move(then.columns, now.columns)
+
+
+def _move(old: pa.Schema, new: pa.Schema) -> Move:
+    """A move of values to the columns with the same name and type."""
+    places = [
+        place if place >= 0 and old.field(place).type.equals(column.type) else None
+        for column in new
+        for place in (old.get_field_index(column.name),)
+    ]
+    return lambda row: tuple(None if place is None else row[place] for place in places)

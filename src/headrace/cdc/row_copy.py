@@ -1,0 +1,296 @@
+"""The capture's copy of each row, in SQLite, by the key that it has in its topic.
+
+It gives `before`, values that the source did not send, the rows of a truncated table, and the rows
+that a snapshot did not find. A commit of the copy follows each commit of the log. After a crash it
+is behind by the last one, and reads that from the topics.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import marshal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pyarrow as pa
+
+from headrace.cdc.contract import Row
+from headrace.closing import Closing
+from headrace.errors import ProducerFenced, SourceError
+from headrace.schema.ddl import format_type
+from headrace.sqlite import Failures, Link, connect
+
+FORMAT = 1
+"""The version of this database. Another one is made again from the topics."""
+
+_PATIENCE = 10.0
+_MARSHAL = 2  # the newest without references, which cost more than they save
+_PAGE = 10_000
+
+_SCHEMA = """
+    CREATE TABLE copied (
+        number INTEGER PRIMARY KEY,
+        topic TEXT UNIQUE NOT NULL,
+        id INTEGER NOT NULL,
+        layout INTEGER NOT NULL DEFAULT 0
+    );
+    CREATE TABLE layout (table_number, layout, columns, PRIMARY KEY (table_number, layout));
+    CREATE TABLE reached (topic, partition, next, PRIMARY KEY (topic, partition)) WITHOUT ROWID;
+    CREATE TABLE mark (only INTEGER PRIMARY KEY CHECK (only = 1), mark TEXT NOT NULL);
+"""
+
+
+@dataclass
+class TableChanges:
+    """Changes of the copy of one table: rows by key, where None deletes.
+
+    `same` are keys of rows that a snapshot has found unchanged. `seen` is the number of the
+    snapshot that counts all of them as found.
+    """
+
+    seen: int
+    rows: dict[str, Row | None] = field(default_factory=dict)
+    same: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Table:
+    """The copy of one table: its number in the database, and how its rows are laid out."""
+
+    number: int
+    topic_id: int
+    layout: int
+    columns: list[list[str]]
+
+    @property
+    def rows(self) -> str:
+        return f"rows_{self.number}"
+
+
+class RowCopy(Closing):
+    """The copy of the rows of a capture. One thread uses it.
+
+    Changes are visible here at once, and stored by `commit`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._failures = Failures(
+            path,
+            "the capture's copy of rows",
+            _PATIENCE,
+            busy="Stop the other process that uses it",
+            full="Free some space, then run the capture again",
+            damaged="Remove the file: it is made again from the topics",
+            corrupt=SourceError,
+            other=SourceError,
+        )
+        self._link = Link("The copy of rows", self._connect, patience=_PATIENCE)
+        self._tables: dict[str, _Table] = {}
+        self._layouts: dict[tuple[int, int], list[list[str]]] = {}
+        with self._db() as db:
+            known = db.pragma("user_version") == FORMAT
+            if known:
+                self._load(db)
+        if not known:
+            self.clear()
+
+    def close(self) -> None:
+        self._link.close()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._writing() as db:
+            found = db.execute(
+                "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql IS NOT NULL"
+            )
+            for (name,) in list(found):
+                db.execute(f"DROP TABLE {name}")
+            db.execute(_SCHEMA)
+            db.pragma("user_version", FORMAT)
+            self._load(db)
+
+    # Commits
+
+    @property
+    def mark(self) -> str | None:
+        """The mark of the last commit of the log that is in the copy; None if it is empty."""
+        with self._db() as db:
+            found = db.execute("SELECT mark FROM mark").fetchall()
+        return str(found[0][0]) if found else None
+
+    def reached(self) -> dict[str, dict[int, int]]:
+        """The next offset of each partition of each topic."""
+        found: dict[str, dict[int, int]] = {}
+        with self._db() as db:
+            for topic, partition, next in db.execute("SELECT * FROM reached"):
+                found.setdefault(str(topic), {})[int(partition)] = int(next)
+        return found
+
+    def commit(
+        self,
+        mark: str,
+        reached: Iterable[tuple[str, int, int]],
+        changes: Mapping[str, TableChanges],
+        *,
+        after: str | None,
+    ) -> None:
+        """Store the changes of a commit of the log, by topic, and where its topics end.
+
+        `after` is the mark before it: the copy must not follow two captures.
+        """
+        with self._writing() as db:
+            if self.mark != after:
+                raise ProducerFenced(
+                    f"Another capture has written to {self.path}",
+                    hint="Only one process can capture under a prefix; stop this one",
+                )
+            for topic, change in changes.items():
+                self._put(db, self._tables[topic], change)
+            db.executemany("REPLACE INTO reached VALUES (?, ?, ?)", reached)
+            db.execute("REPLACE INTO mark VALUES (1, ?)", (mark,))
+
+    def sync(self) -> None:
+        """Let what is stored survive a power cut."""
+        with self._db() as db:
+            db.pragma("wal_checkpoint(FULL)")
+
+    # Tables
+
+    def add(self, topic: str, topic_id: int, columns: pa.Schema) -> None:
+        """Keep the rows of a topic from now on, in these columns.
+
+        Rows with other columns are read as if they had these: a value is kept where its column has
+        the same name and type. A topic that was made anew starts empty.
+        """
+        layout = [[column.name, format_type(column.type)] for column in columns]
+        known = self._tables.get(topic)
+        if known is not None and known.topic_id == topic_id and known.columns == layout:
+            return
+        with self._writing() as db:
+            if known is not None and known.topic_id != topic_id:
+                self._drop(db, topic, known)
+                known = None
+            if known is None:
+                db.execute("INSERT INTO copied (topic, id) VALUES (?, ?)", (topic, topic_id))
+                known = _Table(db.last_insert_rowid(), topic_id, 0, [])
+                db.execute(f"CREATE TABLE {known.rows} (key TEXT PRIMARY KEY, seen, layout, row)")
+            number = 1 + max((n for t, n in self._layouts if t == known.number), default=0)
+            db.execute("UPDATE copied SET layout = ? WHERE number = ?", (number, known.number))
+            db.execute(
+                "INSERT INTO layout VALUES (?, ?, ?)", (known.number, number, json.dumps(layout))
+            )
+            self._load(db)
+
+    def _drop(self, db: apsw.Connection, topic: str, table: _Table) -> None:
+        db.execute(f"DROP TABLE {table.rows}")
+        db.execute("DELETE FROM copied WHERE number = ?", (table.number,))
+        db.execute("DELETE FROM layout WHERE table_number = ?", (table.number,))
+        db.execute("DELETE FROM reached WHERE topic = ?", (topic,))
+
+    # Rows
+
+    def rows(self, topic: str, keys: Sequence[str]) -> dict[str, Row]:
+        """The rows of those keys that are there."""
+        table = self._tables[topic]
+        if not keys:
+            return {}
+        sql = (
+            f"SELECT r.key, r.layout, r.row FROM json_each(?) k JOIN {table.rows} r "
+            "ON r.key = k.value"
+        )
+        with self._db() as db:
+            found: list[Any] = db.execute(sql, (json.dumps(keys),)).fetchall()
+        return dict(self._read(table, found))
+
+    def page(self, topic: str, *, unseen_by: int | None = None) -> list[tuple[str, Row]]:
+        """Some rows, or those that a snapshot has not seen; none if there are no more."""
+        table = self._tables[topic]
+        wanted = "" if unseen_by is None else f"WHERE seen < {unseen_by:d}"
+        sql = f"SELECT key, layout, row FROM {table.rows} {wanted} LIMIT {_PAGE}"
+        with self._db() as db:
+            found: list[Any] = db.execute(sql).fetchall()
+        return list(self._read(table, found))
+
+    def all(self, topic: str) -> list[tuple[str, Row]]:
+        """Every row of a topic."""
+        table = self._tables[topic]
+        with self._db() as db:
+            found: list[Any] = list(db.execute(f"SELECT key, layout, row FROM {table.rows}"))
+        return list(self._read(table, found))
+
+    def is_empty(self, topic: str) -> bool:
+        """True if there is no row of a topic."""
+        with self._db() as db:
+            return not db.execute(f"SELECT 1 FROM {self._tables[topic].rows} LIMIT 1").fetchall()
+
+    def count(self, topic: str) -> int:
+        """The number of rows of a topic."""
+        with self._db() as db:
+            found: Any = db.execute(f"SELECT count(*) FROM {self._tables[topic].rows}").get
+        return int(found)
+
+    # Inside
+
+    def _put(self, db: apsw.Connection, table: _Table, change: TableChanges) -> None:
+        seen, layout, dumps = change.seen, table.layout, marshal.dumps
+        kept = [
+            (key, seen, layout, dumps(row, _MARSHAL))
+            for key, row in change.rows.items()
+            if row is not None
+        ]
+        db.executemany(f"REPLACE INTO {table.rows} VALUES (?, ?, ?, ?)", kept)
+        if len(kept) < len(change.rows):
+            gone = [(key,) for key, row in change.rows.items() if row is None]
+            db.executemany(f"DELETE FROM {table.rows} WHERE key = ?", gone)
+        if change.same:
+            sql = f"UPDATE {table.rows} SET seen = ? WHERE key = ?"
+            db.executemany(sql, [(seen, key) for key in change.same])
+
+    def _read(
+        self, table: _Table, found: Iterable[tuple[str, int, bytes]]
+    ) -> Iterator[tuple[str, Row]]:
+        layout, loads = table.layout, marshal.loads
+        for key, laid, row in found:
+            values: Row = loads(row)
+            yield key, values if laid == layout else self._moved(table, laid, values)
+
+    def _moved(self, table: _Table, layout: int, row: Row) -> Row:
+        """A row of an older layout in the present one."""
+        old = {(name, kind): value for (name, kind), value in
+               zip(self._layouts[table.number, layout], row, strict=True)}  # fmt: skip
+        return tuple(old.get((name, kind)) for name, kind in table.columns)
+
+    @contextlib.contextmanager
+    def _db(self) -> Iterator[apsw.Connection]:
+        with self._failures.translated(), self._link as db:
+            yield db
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[apsw.Connection]:
+        with self._failures.translated(), self._link.transaction() as db:
+            yield db
+
+    def _connect(self) -> apsw.Connection:
+        db = connect(str(self.path), _PATIENCE)
+        db.pragma("journal_mode", "WAL")
+        # A power cut may take back the last commits: they are read from the topics again.
+        db.pragma("synchronous", "NORMAL")
+        db.pragma("cache_size", -65_536)
+        db.pragma("temp_store", "MEMORY")
+        return db
+
+    def _load(self, db: apsw.Connection) -> None:
+        self._layouts = {
+            (int(table), int(layout)): json.loads(columns)
+            for table, layout, columns in db.execute("SELECT * FROM layout")
+        }
+        self._tables = {
+            str(topic): _Table(number, id, layout, self._layouts.get((number, layout), []))
+            for number, topic, id, layout in db.execute("SELECT * FROM copied")
+        }
