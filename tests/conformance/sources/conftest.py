@@ -6,16 +6,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
+from tests.conformance.sources.postgres import PostgresStage
 from tests.conformance.sources.sqlite import SqliteStage
 from tests.conformance.sources.stage import Stage
 
-STAGES: tuple[type[Stage], ...] = (SqliteStage,)
-"""The kinds of sources. One that needs a server marks itself: `pytest.param(..., marks=...)`."""
+STAGES: tuple[type[Stage], ...] = (SqliteStage, PostgresStage)
+"""The kinds of sources."""
 
 
-@pytest.fixture(params=STAGES, ids=lambda stage: stage.name)
+def _parameter(stage: type[Stage]) -> ParameterSet:
+    marks = [pytest.mark.service] if stage.needs else []
+    return pytest.param(stage, marks=marks, id=stage.name)
+
+
+@pytest.fixture(params=map(_parameter, STAGES))
 def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
-    made: Stage = request.param(tmp_path)
+    made: Stage = request.param(tmp_path, *map(request.getfixturevalue, request.param.needs))
     yield made
     made.close()

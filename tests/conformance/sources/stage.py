@@ -21,6 +21,8 @@ class Stage(ABC):
     name: ClassVar[str]
     schema: ClassVar[str]
     """The schema of its tables."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Fixtures that it is made with, such as a database on a server."""
     truncates: ClassVar[bool] = True
     """True if it has TRUNCATE."""
 

@@ -17,9 +17,9 @@ _EXAMPLE: Final = "postgresql://USER:PASSWORD@HOST:5432/DATABASE?tables=public.o
 _OWN: Final = ("tables", "slot", "publication")
 _PASSED_ON: Final = (
     "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "sslpassword",
-    "ssl_min_protocol_version", "channel_binding", "gssencmode", "krbsrvname", "passfile", "service", "connect_timeout",
-    "application_name", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count",
-    "tcp_user_timeout", "target_session_attrs",
+    "ssl_min_protocol_version", "channel_binding", "gssencmode", "krbsrvname", "passfile",
+    "service", "connect_timeout", "application_name", "keepalives", "keepalives_idle",
+    "keepalives_interval", "keepalives_count", "tcp_user_timeout", "target_session_attrs",
 )  # fmt: skip
 
 # Values are read as text, so both connections have to write them in the same way.

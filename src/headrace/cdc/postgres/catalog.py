@@ -50,7 +50,7 @@ class CatalogTable:
     owner: str
     immediate: bool | None
     identifies: bool | None
-    key: tuple[str, ...]
+    key: Sequence[str]
 
     @property
     def full_name(self) -> str:
@@ -94,7 +94,7 @@ class CatalogTable:
 
 def all_tables(query: Query) -> list[CatalogTable]:
     """The tables of the database that are not the server's own."""
-    return [CatalogTable(*row[:-1], tuple(row[-1])) for row in query(_TABLES)]
+    return [CatalogTable(*row) for row in query(_TABLES)]
 
 
 def described(query: Query, types: Types, tables: Sequence[CatalogTable]) -> list[Table]:
@@ -107,7 +107,7 @@ def described(query: Query, types: Types, tables: Sequence[CatalogTable]) -> lis
             table.schema,
             table.name,
             pa.schema(types.fields(table.full_name, columns[table.number])),
-            table.key,
+            tuple(table.key),
         )
         for table in tables
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import Any, Final
 import psycopg2
 import pyarrow as pa
 
+from headrace.cdc.choice import TableChoice
 from headrace.cdc.contract import Chunk, Gap, Row, Source, SourceState, SourceTransaction, Table
 from headrace.cdc.postgres import slot as slots
 from headrace.cdc.postgres.address import Address
@@ -24,21 +24,25 @@ from headrace.cdc.postgres.position import Position, lsn_text, read_lsn
 from headrace.cdc.postgres.replication import Stream
 from headrace.cdc.postgres.types import Types
 from headrace.clock import MILLISECOND, SECOND, Clock, SystemClock
-from headrace.errors import MisusedHandle, SourceError, SourceUnavailable, UserError
+from headrace.errors import MisusedHandle, SourceError, SourceUnavailable
 
 _BATCH_BYTES: Final = 4 << 20
 """The bytes of changes after which `read` returns, though there are more."""
 
 _PATIENCE: Final = 30 * SECOND
 _REMEMBERED: Final = 10_000
+_WAL_PAGE: Final = 8192
+
+_EMIT: Final = "SELECT pg_logical_emit_message(true, 'headrace', %s)::text"
+"""Write something into the log and, by the commit, out to the disk."""
 
 
 class PostgresSource(Source):
     """The tables of a database.
 
     `url` is `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`, with `tables`, `slot` and
-    `publication` as settings if they are not given here. Tables are named as `table`, which is in the schema
-    `public`, or `schema.table`; `schema.*` is each table of a schema.
+    `publication` as settings if they are not given here. Without tables it is all of them. The
+    slot is `headrace_DATABASE` if it has no name, and the publication is named like the slot.
     """
 
     kind = "postgresql"
@@ -46,7 +50,7 @@ class PostgresSource(Source):
     def __init__(
         self,
         url: str,
-        tables: Sequence[str] = (),
+        tables: TableChoice | Sequence[str] | None = None,
         *,
         slot: str | None = None,
         publication: str | None = None,
@@ -54,9 +58,8 @@ class PostgresSource(Source):
     ) -> None:
         self.address = Address.parse(url)
         self.database = self.address.database
-        self._wanted = tuple(tables) or self.address.tables
-        if not self._wanted:
-            raise UserError("No table is named", hint="Name tables, or all of them as public.*")
+        names = self.address.tables if tables is None else tables
+        self._choice = names if isinstance(names, TableChoice) else TableChoice(tuple(names))
         self.slot = slot or self.address.slot or _default_slot(self.database)
         self.publication = publication or self.address.publication or self.slot
         self._clock = clock or SystemClock()
@@ -225,7 +228,7 @@ class PostgresSource(Source):
             finally:
                 cursor.execute("ROLLBACK")
             # A transaction of its own: its commit is written out, so the stream passes it at once.
-            cursor.execute("SELECT pg_logical_emit_message(true, 'headrace', 'chunk')::text")
+            cursor.execute(_EMIT, ("chunk",))
             high = Position(read_lsn(cursor.fetchone()[0]), self._system, self._timeline)
         self._returned.clear()
         last = table.key_of(rows[-1]) if len(rows) == limit else None
@@ -246,6 +249,10 @@ class PostgresSource(Source):
         )
         found = slots.find_slot(self._query, self.slot)
         end = read_lsn(head)
+        if end % _WAL_PAGE == 0:
+            # The server writes full pages before what is in them is complete.
+            ((head,),) = self._query(_EMIT, "head")
+            end = read_lsn(head)
         start = Position.parse(position).lsn if position is not None else None
         if start is None:
             start = end if found is None or found.confirmed is None else found.confirmed
@@ -265,25 +272,9 @@ class PostgresSource(Source):
     # Inside
 
     def _choose(self) -> list[CatalogTable]:
-        """The wanted tables that there are."""
-        there = all_tables(self._query)
-        chosen: dict[str, CatalogTable] = {}
-        for wanted in self._wanted:
-            schema, _, name = wanted.rpartition(".")
-            schema = schema or "public"
-            found = [t for t in there if t.schema == schema and name in (t.name, "*")]
-            if not found:
-                names = [table.full_name for table in there]
-                near = difflib.get_close_matches(f"{schema}.{name}", names, 1, 0.5)
-                raise UserError(
-                    f"{self.address} has no table {schema}.{name}",
-                    hint=f"Did you mean {near[0]}?"
-                    if near
-                    else f"There are: {', '.join(names[:10]) or 'none'}",
-                    table=wanted,
-                )
-            chosen |= {table.full_name: table for table in found}
-        return [chosen[name] for name in sorted(chosen)]
+        """The tables to capture that there are."""
+        there = {(table.schema, table.name): table for table in all_tables(self._query)}
+        return [there[place] for place in self._choice.of(list(there))]
 
     def _known(self, table: Table) -> Table:
         """The same object as before, unless the table has changed."""
@@ -300,7 +291,7 @@ class PostgresSource(Source):
         if known is not None:
             return known.key
         found = (t for t in all_tables(self._query) if (t.schema, t.name) == (schema, name))
-        return next((table.key for table in found), ())
+        return next((tuple(table.key) for table in found), ())
 
     def _identify(self, connection: Any) -> int:
         """Learn which server this is. Returns the end of its log."""
