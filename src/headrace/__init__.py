@@ -99,11 +99,14 @@ if TYPE_CHECKING:
     )
     from headrace.store import (
         Changes,
+        Search,
+        SearchIndex,
         Store,
         StoredView,
         StorePosition,
         StoreTable,
         Views,
+        open_search,
         open_views,
     )
     from headrace.store.delta import Delta
@@ -112,18 +115,18 @@ if TYPE_CHECKING:
 __all__ = [
     "EARLIEST", "FOREVER", "LATEST", "Aggregation", "Alerts", "App", "ArrivalTimeWarning",
     "Batch", "BatchResult", "Capability", "Changes", "Commit", "Consumer", "Cumulative",
-    "Deduplicated", "Delta", "Diff", "Disorder", "Enriched", "GroupingSets", "Join", "Lateness",
-    "Log", "LogRange", "Offset", "Preflight", "Producer", "Rebuild", "Rebuilt", "Receipt",
-    "Record", "Redis", "Remote", "Rule", "Run", "Session", "Shown", "Sliding", "Stateful",
-    "StepCheck", "Store", "StorePosition", "StoreTable", "StoredView", "Stream", "Table",
-    "TableJoin", "Time", "Top", "Topic", "TopicSettings", "Transaction", "Views", "Window",
-    "aggregate", "alerts", "approx_distinct", "approx_top", "average", "count", "cube",
-    "cumulative", "deduplicate", "derive", "distinct", "drain", "enrich", "explode",
-    "expression", "filter", "first", "grouping_sets", "hopping", "join", "join_tables", "last",
-    "load_sql", "max", "merge", "min", "once_by", "open_log", "open_views", "pattern",
-    "preflight", "quantile", "rebuild", "rekey", "remote", "rollup", "rule", "run", "running",
-    "select", "session", "show", "sliding", "split", "sql", "start", "stateful",
-    "suggest_lateness", "sum", "table", "top", "tumbling",
+    "Deduplicated", "Delta", "Diff", "Disorder", "Enriched", "GroupingSets", "Join",
+    "Lateness", "Log", "LogRange", "Offset", "Preflight", "Producer", "Rebuild", "Rebuilt",
+    "Receipt", "Record", "Redis", "Remote", "Rule", "Run", "Search", "SearchIndex", "Session",
+    "Shown", "Sliding", "Stateful", "StepCheck", "Store", "StorePosition", "StoreTable",
+    "StoredView", "Stream", "Table", "TableJoin", "Time", "Top", "Topic", "TopicSettings",
+    "Transaction", "Views", "Window", "aggregate", "alerts", "approx_distinct", "approx_top",
+    "average", "count", "cube", "cumulative", "deduplicate", "derive", "distinct", "drain",
+    "enrich", "explode", "expression", "filter", "first", "grouping_sets", "hopping", "join",
+    "join_tables", "last", "load_sql", "max", "merge", "min", "once_by", "open_log",
+    "open_search", "open_views", "pattern", "preflight", "quantile", "rebuild", "rekey",
+    "remote", "rollup", "rule", "run", "running", "select", "session", "show", "sliding",
+    "split", "sql", "start", "stateful", "suggest_lateness", "sum", "table", "top", "tumbling",
 ]  # fmt: skip
 
 _MODULES = (

@@ -96,6 +96,7 @@ THEMES: dict[str, Theme] = {
         "Stores",
         "Places for a view beside SQLite: `app.view(..., store=...)`, and what a store of your own "
         "has to do.",
+        "Search open_search SearchIndex headrace.store.search.Found headrace.store.search.Hit "
         "Redis Delta Store StoreTable StoredView Changes StorePosition "
         "headrace.store.suite.StoreSuite",
     ),
@@ -115,7 +116,7 @@ FILES = ("python/README.md", *(f"python/{file}.md" for file in THEMES))
 
 _CONSTRUCTED = {
     "App", "BatchLimits", "Commit", "Lateness", "LogRange", "Offset", "RealTime", "Rebuild",
-    "SparkSettings", "Time", "TopicSettings",
+    "Search", "SparkSettings", "Time", "TopicSettings",
 }  # fmt: skip
 """Classes that users call. Functions create the others, and their pages show those functions."""
 

@@ -47,6 +47,7 @@ def test_every_command_of_the_design_is_there() -> None:
         *("produce", "consume", "show", "run", "rebuild", "doctor", "drain", "demo", "bench"),
         "studio",
         "cdc undo",
+        "search",
     }
 
 

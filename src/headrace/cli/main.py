@@ -26,6 +26,8 @@ COMMANDS = {
     "drain": "Close all open windows of an application whose input has ended.",
     "views": "List, show, query and export the views of a log.",
     "cdc": "Capture the changes of databases, and undo them.",
+    "search": 'Search a view that has a search index, app.view(..., store="search:"), best matches '
+    "first.",
     "stores": "List the stores of views, follow the changes of views, and build stores again.",
     "log": "Check a log for damage, and repair its catalog.",
     "backup": "Copy a log with its views and checkpoints while applications run.",

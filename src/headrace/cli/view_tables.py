@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 from rich.text import Text
@@ -11,7 +13,7 @@ from rich.text import Text
 from headrace.cli.failures import say
 from headrace.cli.output import facts, moment, plain, show, table
 from headrace.clock import SECOND
-from headrace.log.record_json import text_or_base64
+from headrace.log.record_json import text_or_base64, zulu
 from headrace.schema.json_text import finite
 from headrace.store import Result, ViewState
 from headrace.store.sqlite.database import LIVE
@@ -106,4 +108,12 @@ def _cell(name: str, value: Any) -> Text:
 def _jsonable(value: Any) -> Any:
     if isinstance(value, bytes):
         return text_or_base64(value)
+    if isinstance(value, datetime):
+        return zulu(value)
+    if isinstance(value, date | Decimal):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {name: _jsonable(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_jsonable(inner) for inner in value]
     return finite(value) if isinstance(value, float) else value

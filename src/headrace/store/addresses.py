@@ -11,6 +11,7 @@ STORES: dict[str, str] = {
     "delta": "headrace.store.delta:Delta",
     "redis": "headrace.store.redis:Redis",
     "rediss": "headrace.store.redis:Redis",
+    "search": "headrace.store.search:Search",
 }
 """The class of each scheme. Its `from_address` makes a store of an address."""
 

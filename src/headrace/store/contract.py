@@ -27,7 +27,7 @@ class StoredView:
     """A view as a store sees it: its name, the columns of its rows, and those of its key.
 
     Values of the key may be null. `folder` is for stores that keep files of their own beside the
-    log; it may not exist yet.
+    log. All applications of the log share it, and it may not exist yet.
     """
 
     app: str

@@ -9,19 +9,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
 from headrace.closing import Closing
 from headrace.errors import StoreError, StoreFenced
 from headrace.log import LATEST, Capability, Log
-from headrace.log.home import folder_of
 from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.store.changelog import topic_of
 from headrace.store.collapse import Unusable, as_parts, collapsed, read_records
 from headrace.store.contract import Store, StoredView, StorePosition, StoreTable
-from headrace.store.location import database_of
+from headrace.store.location import database_of, stores_folder
 from headrace.store.sqlite.snapshot import results_in, snapshot_of
 
 _TRIES = 3
@@ -78,7 +76,7 @@ class Follower(Closing):
         self._stopping = stopping
         self._crash_point = crash_point
         self._database = database_of(log.home, app)
-        self._folder: Path = folder_of(log.home) / "stores" / app
+        self._folder = stores_folder(log.home)
         self._source: _Source | None = None
         self._table: StoreTable | None = None
         self._wanted = ""

@@ -47,6 +47,11 @@ def database_of(url: str, app: str) -> Path:
     return views_folder(url) / f"{app}.db"
 
 
+def stores_folder(url: str) -> Path:
+    """The folder of stores that keep files of their own."""
+    return folder_of(url) / "stores"
+
+
 def app_folder(url: str, app: str) -> Path:
     """The folder of an application's checkpoints, its lock and Spark's log."""
     return folder_of(url) / "apps" / app

@@ -59,27 +59,20 @@ class StoreStatus:
         return f"{self.view}.{words}.{hashlib.sha256(self.store.encode()).hexdigest()[:8]}"
 
 
-def stores_folder(url: str, app: str) -> Path:
+def notes_folder(url: str, app: str) -> Path:
     """The folder of the notes and locks of an application's stores."""
     return app_folder(url, app) / "stores"
 
 
 def lock_of(url: str, status: StoreStatus) -> Path:
     """The lock that the follower of a store holds."""
-    return stores_folder(url, status.app) / f"{status.name}.lock"
+    return notes_folder(url, status.app) / f"{status.name}.lock"
 
 
 def note(url: str, status: StoreStatus) -> None:
     """Write down the state of a store."""
     kept = {**asdict(status), "lag": None, "behind": None}
-    write_note(stores_folder(url, status.app) / f"{status.name}.json", json.dumps(kept))
-
-
-def forget(url: str, status: StoreStatus) -> None:
-    """Remove the note of a store."""
-    for ending in ("json", "lock"):
-        path = stores_folder(url, status.app) / f"{status.name}.{ending}"
-        path.unlink(missing_ok=True)
+    write_note(notes_folder(url, status.app) / f"{status.name}.json", json.dumps(kept))
 
 
 def statuses(log: Log, now: int) -> list[StoreStatus]:

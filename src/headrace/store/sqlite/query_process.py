@@ -156,6 +156,8 @@ def _beat(clock: Clock, seconds: float | None) -> Callable[[], bool]:
 def _authorize(action: int, *details: str | None) -> int:
     function = details[1] if action == apsw.SQLITE_FUNCTION else None
     allowed = action in _ALLOWED and function not in _FORBIDDEN_FUNCTIONS
+    # A full-text index asks whether the database has changed.
+    allowed |= action == apsw.SQLITE_PRAGMA and details[:2] == ("data_version", None)
     return apsw.SQLITE_OK if allowed else apsw.SQLITE_DENY
 
 
