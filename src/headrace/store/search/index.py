@@ -17,6 +17,7 @@ import pyarrow as pa
 from headrace.closing import Closing
 from headrace.errors import StoreError, StoreFenced
 from headrace.sqlite import Failures, Link, connect
+from headrace.store.changelog import key_texts
 from headrace.store.contract import Changes, StoredView, StorePosition, StoreTable
 from headrace.store.sqlite.values import sql_type, tables_from, to_sqlite
 
@@ -175,6 +176,18 @@ class SearchTable(StoreTable):
             if (number := self._version(db)) is None:
                 return
             for table in tables_from(db.execute(f"SELECT {listed} FROM rows_{number}"), columns):
+                yield from table.to_batches()
+
+    def find(self, keys: pa.Table) -> Iterator[pa.RecordBatch]:
+        columns = self._view.columns
+        listed = ", ".join(f"c{place}" for place in range(len(columns)))
+        texts = key_texts(keys.select(list(self._view.key))).to_pylist() if keys.num_rows else []
+        with self._index.reading() as db:
+            if (number := self._version(db)) is None:
+                return
+            rows = f"SELECT {listed} FROM rows_{number} WHERE key = ?"
+            found = db.executemany(rows, ((text,) for text in texts))
+            for table in tables_from(found, columns):
                 yield from table.to_batches()
 
     def close(self) -> None:
