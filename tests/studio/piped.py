@@ -27,14 +27,24 @@ VIEW = "hits_per_minute"
 TOKEN = {"authorization": "Bearer t"}
 
 RUNNER = """
-import fcntl, os, pathlib, signal, sys, time
-verb, reference, *_ = sys.argv[1:]
+import fcntl, json, os, pathlib, signal, sys, time
+verb, reference, *rest = sys.argv[1:]
 folder = pathlib.Path(os.environ["HEADRACE_LOG"].removeprefix("file:")) / "apps" / "pageviews"
 print("Starting Spark to run 'pageviews' ...", file=sys.stderr, flush=True)
 if (folder / "fails").exists():
     print("error: Java was not found\\n  \\u2192 Install it", file=sys.stderr, flush=True)
     sys.exit(2)
 folder.mkdir(parents=True, exist_ok=True)
+if verb == "rebuild":
+    print("hits_per_minute  40 rows, 20 rows/s", file=sys.stderr, flush=True)
+    while not (folder / "built").exists():
+        time.sleep(0.02)
+    row = {"hits": 3}
+    change = {"change": "changed", "key": {"url": "/<b>"}, "before": row, "after": {"hits": 4}}
+    print(json.dumps(change))
+    totals = {"added": 0, "removed": 0, "changed": 1, "same": 5, "lost": 0}
+    print(json.dumps({"view": rest[0], **totals, "switched": "--yes" in rest}))
+    sys.exit(0)
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 with (folder / "run.lock").open("a+") as lock:
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -43,7 +53,8 @@ with (folder / "run.lock").open("a+") as lock:
     lock.flush()
     time.sleep(600)
 """
-"""It holds the lock of a run until it is stopped, or fails as `headrace run` does."""
+"""It holds the lock of a run until it is stopped, or fails as `headrace run` does; a rebuild ends
+when the file `built` is there, with differences as `headrace rebuild` prints them."""
 
 
 def pageviews() -> hr.App:

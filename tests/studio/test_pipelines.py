@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import re
 import signal
@@ -12,8 +14,12 @@ import pytest
 from fastapi.testclient import TestClient
 from playwright.sync_api import Browser, expect
 
+from headrace.errors import Unsupported
 from headrace.log import Log, open_log
+from headrace.plan.batch import Timing
 from headrace.store.location import app_folder
+from headrace.studio.live import pipelines
+from headrace.studio.live.charts import histogram
 from headrace.studio.live.receipt import receipt
 from headrace.studio.server import studio
 from headrace.studio.settings import StudioSettings
@@ -33,7 +39,8 @@ from tests.studio.serving import serving
 from tests.waiting import wait_until
 
 PAGE = f"/pipelines/{APP}"
-VERBS = ("start", "stop", "drain", "crash")
+REBUILD = f"{PAGE}/rebuild/{VIEW}"
+VERBS = ("start", "stop", "drain", "crash", f"rebuild/{VIEW}", f"rebuild/{VIEW}/switch")
 
 
 @pytest.fixture
@@ -82,6 +89,85 @@ def test_a_sample_of_a_step_is_computed_without_spark(client: TestClient) -> Non
     answer = client.get(f"{PAGE}/sample/{VIEW}?rows=5")
     assert answer.text.count("<tr>") == 6
     assert "computed from all 200 rows of pageviews" in answer.text
+
+
+def test_a_step_that_only_spark_can_compute_shows_what_it_has_stored(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(*_: object, **__: object) -> None:
+        raise Unsupported("Only Spark can compute these rows anew", hint="")
+
+    monkeypatch.setattr(pipelines, "look", look)
+    answer = client.get(f"{PAGE}/sample/{VIEW}?rows=5")
+    assert answer.text.count("<tr>") == 6
+    assert "As stored by the last run" in answer.text
+
+
+def test_the_histogram_counts_each_batch_once_in_ranges_that_stay() -> None:
+    text = str(histogram([10, 49, 50, 250, 12_000], "Batches", "none"))
+    counts = re.findall(r'class="rank-value">(\d+)<', text)
+    assert counts == ["2", "1", "0", "1", "0", "0", "0", "0", "1"]
+    assert "half within 50 ms" in text
+    assert "the longest 12,000 ms" in text
+    empty = str(histogram([], "Batches", "No batch yet."))
+    assert empty.count('class="rank-value"') == len(counts)
+
+
+def test_the_page_has_a_histogram_of_each_step(client: TestClient, log: Log) -> None:
+    assert "No batch yet." in client.get(PAGE).text
+    timing = Timing(1, 40, 0, 3, 230, 10, 20, 30, 3, 100)
+    tamper(
+        log,
+        f"INSERT INTO _headrace_timing (step, timing) "
+        f"VALUES ('{VIEW}', '{json.dumps(dataclasses.asdict(timing))}')",
+    )
+    assert f"{VIEW}: its last 1 batches" in client.get(PAGE).text
+
+
+# Rebuilding
+
+
+def built(log: Log) -> None:
+    """Let a rebuild of the stand-in end."""
+    app_folder(log.url, APP).mkdir(parents=True, exist_ok=True)
+    (app_folder(log.url, APP) / "built").touch()
+
+
+def test_a_rebuild_shows_its_progress_and_what_would_change_and_switches_only_then(
+    client: TestClient, log: Log
+) -> None:
+    assert "Switch to the new version" not in client.get(PAGE).text
+    assert client.post(REBUILD).status_code == 200
+    wait_until(lambda: "40 rows, 20 rows/s" in client.get(PAGE).text)
+    assert client.post(REBUILD).status_code == 400  # one at a time
+    built(log)
+    wait_until(lambda: "0 removed, 0 added, 5 unchanged" in client.get(PAGE).text)
+    text = client.get(PAGE).text
+    assert ">compared<" in text
+    assert "/&lt;b&gt;" in text
+    assert 'data-confirm="Replace the live version' in text
+    assert client.post(f"{REBUILD}/switch").status_code == 200
+    wait_until(lambda: ">switched<" in client.get(PAGE).text)
+    assert "Switch to the new version" not in client.get(PAGE).text
+
+
+def test_a_rebuild_stops_when_it_is_asked_to(client: TestClient) -> None:
+    client.post(REBUILD)
+    wait_until(lambda: ">rebuilding<" in client.get(PAGE).text)
+    assert client.post(f"{REBUILD}/stop").status_code == 200
+    wait_until(lambda: ">stopped<" in client.get(PAGE).text)
+
+
+def test_a_rebuild_that_fails_says_the_reason(client: TestClient, log: Log) -> None:
+    app_folder(log.url, APP).mkdir(parents=True)
+    (app_folder(log.url, APP) / "fails").touch()
+    client.post(REBUILD)
+    wait_until(lambda: "Java was not found" in client.get(PAGE).text)
+
+
+def test_a_view_that_is_not_there_is_not_rebuilt(client: TestClient) -> None:
+    answer = client.post(f"/pipelines/{APP}/rebuild/nothing")
+    assert (answer.status_code, VIEW in answer.text) == (400, True)
 
 
 def test_what_is_not_there_is_refused_in_words(client: TestClient) -> None:

@@ -48,6 +48,7 @@ from headrace.studio.live.pipeline_states import Watch
 from headrace.studio.live.pipelines import router as pipelines
 from headrace.studio.live.processes import Processes
 from headrace.studio.live.producing import router as producing
+from headrace.studio.live.rebuilding import router as rebuilding
 from headrace.studio.live.topics import router as topics
 from headrace.studio.live.view_row import router as view_row
 from headrace.studio.live.views import router as views
@@ -59,6 +60,7 @@ ROUTERS = (
     overview,
     dashboard,
     pipelines,
+    rebuilding,
     topics,
     messages,
     producing,

@@ -10,6 +10,8 @@ from htpy import Element
 
 from headrace.studio.live.rows import Window
 
+_EDGES = (50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
+"""Ends of the ranges of a histogram, in milliseconds."""
 _SLOTS = 12
 """Windows that a chart has room for, at least."""
 
@@ -59,6 +61,42 @@ def per_window(windows: Sequence[Window], column: str, marked: Window | None = N
             aria_label=text,
         )[bars],
     ]
+
+
+def histogram(values: Sequence[int], label: str, empty: str) -> Element:
+    """The number of durations in milliseconds in each of some ranges, which stay the same."""
+    edges = (*_EDGES, 1 << 62)
+    counts = [
+        sum(low <= value < high for value in values)
+        for low, high in zip((0, *_EDGES), edges, strict=True)
+    ]
+    most = max(counts) or 1
+    ordered = sorted(values)
+    words = empty
+    if ordered:
+        p50, p95 = (ordered[min(len(ordered) - 1, len(ordered) * p // 100)] for p in (50, 95))
+        words = f"half within {p50:,} ms, 95 % within {p95:,} ms, the longest {ordered[-1]:,} ms"
+    names = [*(f"under {_span(edge)}" for edge in _EDGES), f"{_span(_EDGES[-1])} or more"]
+    return h.figure(".panel.histogram")[
+        h.figcaption[label],
+        h.p(".hint")[words],
+        h.ol(".ranking", aria_label=label)[
+            (
+                h.li[
+                    h.span(".rank-label")[name],
+                    h.svg(".rank-bar", aria_hidden="true")[
+                        h.rect(width=f"{100 * count / most:.2f}%", height="100%", rx="3")
+                    ],
+                    h.span(".rank-value")[f"{count:,}"],
+                ]
+                for name, count in zip(names, counts, strict=True)
+            )
+        ],
+    ]
+
+
+def _span(milliseconds: int) -> str:
+    return f"{milliseconds} ms" if milliseconds < 1_000 else f"{milliseconds // 1_000} s"
 
 
 def ranking(bars: Sequence[Bar], places: int, label: str) -> Element:

@@ -11,6 +11,7 @@ from htpy import Element, Node
 
 from headrace.clock import SECOND, to_datetime
 from headrace.plan.batch import Timing
+from headrace.studio.live.charts import histogram
 from headrace.studio.live.crashing import Crash
 from headrace.studio.live.pipeline_states import PipelineNow, Sampled, State, StepNow
 from headrace.studio.live.receipt import Receipt, StepReceipt
@@ -172,6 +173,21 @@ def series(samples: Sequence[Sampled]) -> Node:
         h.div(
             ".series", hx_morph_skip_children=True, data_series=given, role="img", aria_label=words
         ),
+    ]
+
+
+def durations(now: PipelineNow) -> Node:
+    """A histogram of the last batches of each step."""
+    return h.div(".histograms")[
+        (
+            histogram(
+                [timing.total for timing in step.timings],
+                f"{step.name}: its last {len(step.timings):,} batches, each from the start of "
+                "reading to the stored results",
+                "No batch yet.",
+            )
+            for step in now.steps
+        )
     ]
 
 

@@ -20,6 +20,7 @@ from headrace.plan.steps import steps_of
 from headrace.studio.live.crashing import Crashes
 from headrace.studio.live.drawn import (
     crash_of,
+    durations,
     listed,
     series,
     state_badge,
@@ -28,6 +29,8 @@ from headrace.studio.live.drawn import (
 )
 from headrace.studio.live.following import following
 from headrace.studio.live.pipeline_states import PipelineNow, Watching
+from headrace.studio.live.rebuilding import rebuilds
+from headrace.studio.live.step_output import stored_sample
 from headrace.studio.pages import failure, fragment, live, page, section, table
 
 if TYPE_CHECKING:
@@ -96,7 +99,7 @@ async def pipeline_live(
 def sample(
     watch: Watching, app: str, step: str, rows: Annotated[int, Query(ge=1, le=200)] = _SAMPLE
 ) -> HTMLResponse:
-    """Some rows of a step, computed from the newest rows of its topics. Nothing runs."""
+    """Some rows of a step: computed from the newest rows of its topics, or those it has stored."""
     declared = watch.handles.settings.declared.get(app)
     found = (
         None
@@ -105,9 +108,12 @@ def sample(
     )
     if found is None:
         raise UnknownPage(f"There is no step {step!r} in {app!r}", hint="See its page")
-    shown = look(
-        found.stream, rows, first=False, log=watch.handles.log, rows=10_000, session=_no_spark
-    )
+    try:
+        shown = look(
+            found.stream, rows, first=False, log=watch.handles.log, rows=10_000, session=_no_spark
+        )
+    except Unsupported as error:
+        return fragment(stored_sample(watch.handles, app, found, rows, error.message))
     made = table(
         shown.columns,
         [[text_of(row[name]) for name in shown.columns] for row in shown.rows],
@@ -162,6 +168,8 @@ def _content(watch: Watching, crashes: Crashes, app: str) -> Node:
         section("Steps", steps_table(now)),
         section("What it waits for", wait_list(now)),
         section("Rows per second and lag", series(watch.samples(app))),
+        section("Duration of batches", durations(now)),
+        rebuilds(watch, now),
     ]
 
 
@@ -249,6 +257,6 @@ def _known(watch: Watching, app: str) -> None:
 
 def _no_spark(reason: str) -> SparkSession | None:
     raise Unsupported(
-        f"Only Spark can compute these rows: {reason}",
+        f"Only Spark can compute these rows anew: {reason}",
         hint="headrace show MODULE:APP shows them in a terminal",
     )

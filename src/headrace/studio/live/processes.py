@@ -21,6 +21,8 @@ from headrace.errors import AlreadyRunning, InvalidSetting
 from headrace.studio.settings import StudioSettings
 
 _LINES = 60
+_PRINTED = 500
+_ROWS_OF_A_DIFF = "20"
 _PATIENCE = 20.0
 """Seconds that an application has to stop, before it is killed."""
 
@@ -34,6 +36,8 @@ class Started:
     process: subprocess.Popen[str]
     since: int
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
+    printed: deque[str] = field(default_factory=lambda: deque(maxlen=_PRINTED))
+    """Its results, of which a run has none: a rebuild prints its differences in JSON."""
     asked: str = ""
     """The request to end it: `stop` or `kill`."""
     readers: tuple[threading.Thread, ...] = ()
@@ -93,12 +97,20 @@ class Processes(Closing):
         self._lock = threading.Lock()
         self._started: dict[str, Started] = {}
 
-    def of(self, app: str) -> Started | None:
-        """The process of an application that was started last; None if there was none."""
-        return self._started.get(app)
+    def of(self, app: str, view: str = "") -> Started | None:
+        """The process of an application, or of a rebuild of its view, that was started last."""
+        return self._started.get(_place(app, view))
 
     def start(self, app: str, verb: str = "run") -> Started:
         """Start an application that the studio was given. `verb` is a command: run or drain."""
+        return self._start(app, "", verb, ["--yes"] if verb == "drain" else [])
+
+    def rebuild(self, app: str, view: str, *, switch: bool) -> Started:
+        """Compute a view again beside the live one, to compare the two or to switch."""
+        decision = "--yes" if switch else "--diff"
+        return self._start(app, view, "rebuild", [view, decision, "--limit", _ROWS_OF_A_DIFF])
+
+    def _start(self, app: str, view: str, verb: str, options: list[str]) -> Started:
         reference = self._settings.references.get(app)
         if reference is None:
             raise InvalidSetting(
@@ -107,18 +119,19 @@ class Processes(Closing):
                 "headrace studio MODULE:APP",
             )
         with self._lock:
-            before = self._started.get(app)
+            before = self._started.get(_place(app, view))
             if before is not None and before.alive:
+                what = f"View {view!r} is being rebuilt" if view else f"Application {app!r} runs"
                 raise AlreadyRunning(
-                    f"Application {app!r} is running already, as process {before.pid}",
-                    hint="Stop it first",
+                    f"{what} already, as process {before.pid}", hint="Stop it first"
                 )
-            started = self._started[app] = self._launch(app, verb, reference)
+            started = self._launch(app, [verb, reference, *options, "--json"])
+            self._started[_place(app, view)] = started
         return started
 
-    def stop(self, app: str) -> None:
-        """Ask an application to stop: it stores what it has computed."""
-        self._mine(app, "stop").signal(signal.SIGTERM)
+    def stop(self, app: str, view: str = "") -> None:
+        """Ask an application to stop: it stores what it has computed. A rebuild keeps it too."""
+        self._mine(_place(app, view), "stop").signal(signal.SIGTERM)
 
     def kill(self, app: str) -> None:
         """Kill an application, as a crash would, and return when it is gone."""
@@ -137,18 +150,17 @@ class Processes(Closing):
                     each.signal(signal.SIGKILL)
                     each.join(_PATIENCE)
 
-    def _mine(self, app: str, asked: str) -> Started:
-        found = self._started.get(app)
+    def _mine(self, place: str, asked: str) -> Started:
+        found = self._started.get(place)
         if found is None or not found.alive:
             raise InvalidSetting(
-                f"The studio does not run {app!r}",
+                f"The studio does not run {place!r}",
                 hint="It stops only what it has started itself",
             )
         found.asked = asked
         return found
 
-    def _launch(self, app: str, verb: str, reference: str) -> Started:
-        words = [verb, reference, "--json", *(["--yes"] if verb == "drain" else [])]
+    def _launch(self, app: str, words: list[str]) -> Started:
         process = subprocess.Popen(
             [*self._settings.program, *words],
             stdin=subprocess.DEVNULL,
@@ -160,17 +172,20 @@ class Processes(Closing):
             env={**os.environ, "HEADRACE_LOG": self._settings.log},
             process_group=0,
         )
-        started = Started(app, verb, process, self._clock.now())
+        started = Started(app, words[0], process, self._clock.now())
         assert process.stdout is not None
         assert process.stderr is not None
-        nowhere: deque[str] = deque(maxlen=1)
-        pairs = ((process.stdout, nowhere), (process.stderr, started.lines))
+        pairs = ((process.stdout, started.printed), (process.stderr, started.lines))
         started.readers = tuple(
             threading.Thread(target=_keep, args=pair, daemon=True) for pair in pairs
         )
         for reader in started.readers:
             reader.start()
         return started
+
+
+def _place(app: str, view: str) -> str:
+    return f"{app}/{view}" if view else app
 
 
 def _keep(stream: IO[str], lines: deque[str]) -> None:
