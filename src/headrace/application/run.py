@@ -44,6 +44,7 @@ from headrace.runtime.realtime.settings import RealTime
 from headrace.runtime.running import RunningStep, query_of, why_not_direct
 from headrace.runtime.session import SparkSettings, spark_session
 from headrace.runtime.task import StepProgress, Task, died, wait_for
+from headrace.runtime.tracing import traces
 from headrace.servers.java import jars
 from headrace.store.location import app_folder, checkpoint_of, database_of, share_folder
 from headrace.store.lock import only_run
@@ -310,6 +311,7 @@ def start(
     none. `latency` overrides the application's own: micro-batches of at most `batch_limits`, or
     real time with the settings `real_time`. `fresh` removes all earlier results first.
     """
+    traces()  # refuse settings that are wrong before Spark starts
     if (latency or app.latency) == "real-time":
         where = log or app.log or DEFAULT_LOG
         url = where.url if isinstance(where, Log) else where

@@ -57,7 +57,7 @@ class Query(Streaming):
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="headrace-uncounted")
         self._started = threading.Event()
         self._sink: Sink | None = None
-        self._stopwatch = Stopwatch(job.log)
+        self._stopwatch = Stopwatch(job.log, step)
 
     def _frames(self, job: Job, plan: StreamPlan) -> Frames:
         return Frames(job, plan)

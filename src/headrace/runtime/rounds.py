@@ -23,7 +23,9 @@ from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.plans import Job, RoundPlan
 from headrace.plan.position import Positions, next_cut, position_at
 from headrace.plan.source_options import BatchLimits
+from headrace.runtime import tracing
 from headrace.runtime.streaming import Runner, failure_of
+from headrace.runtime.tracing import span_of_round
 
 _POLL = SECOND // 20
 
@@ -51,6 +53,7 @@ class Rounds(Runner):
         self._batch_limits = batch_limits
         self._crash_point = crash_point
         self._clock = clock or SystemClock()
+        self._traces = tracing.traces()
         self._group = f"headrace-{name or f'{step.app}.{step.name}'}"
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -111,9 +114,12 @@ class Rounds(Runner):
             if cut is None or not self._plan.ahead:
                 stored.result()
             if cut is not None:
+                began = self._clock.now()
                 batch = self._round(sink, reached, cut)
+                computed = self._clock.now()
                 stored.result()
-                stored, reached = storing.submit(self._store, sink, batch), batch.end
+                stored = storing.submit(self._store, sink, batch, began, computed)
+                reached = batch.end
             elif until is not None:
                 return
             else:
@@ -127,8 +133,12 @@ class Rounds(Runner):
         self._crash_point("set aside")
         return batch
 
-    def _store(self, sink: Sink, batch: StepBatch[Payload]) -> None:
+    def _store(self, sink: Sink, batch: StepBatch[Payload], began: int, computed: int) -> None:
+        storing = self._clock.now()
         sink.store(batch)
+        if self._traces is not None:
+            stored = storing, self._clock.now()
+            self._traces.send(span_of_round(self.step, batch, (began, computed), stored))
         batch.payload.remove()
         self._crash_point("batch ended")
 
