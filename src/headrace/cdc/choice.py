@@ -29,7 +29,7 @@ class TableChoice:
 
         Raises if a name or an expression to include chooses nothing.
         """
-        chosen = [table for table in tables if self._takes(*table)]
+        chosen = [table for table in tables if self.takes(*table)]
         for name in self.names:
             if not any(_is_named(table, name) for table in tables):
                 raise _unknown(name, tables)
@@ -40,7 +40,8 @@ class TableChoice:
             raise InvalidSetting("No table is left to capture", hint="Check what is excluded")
         return chosen
 
-    def _takes(self, schema: str, name: str) -> bool:
+    def takes(self, schema: str, name: str) -> bool:
+        """True if a table is chosen."""
         full = f"{schema}.{name}"
         if self.names and not any(_is_named((schema, name), given) for given in self.names):
             return False

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
+from tests.conformance.sources.mariadb import MariadbStage
 from tests.conformance.sources.postgres import PostgresStage
 from tests.conformance.sources.sqlite import SqliteStage
 from tests.conformance.sources.stage import Stage
 
-STAGES: tuple[type[Stage], ...] = (SqliteStage, PostgresStage)
+STAGES: tuple[type[Stage], ...] = (SqliteStage, PostgresStage, MariadbStage)
 """The kinds of sources."""
 
 

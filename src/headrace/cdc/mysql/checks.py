@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ _SETTINGS: Final = {
 }
 """Settings of the server: what they have to be, and how to write it into its configuration."""
 
+_NO_TABLES: Final = {"VIEW", "SYSTEM VIEW", "SEQUENCE", "TEMPORARY", "TEMPORARY SEQUENCE"}
 _TRANSACTIONAL: Final = "INNODB"
 
 _COLUMNS: Final = """
@@ -75,10 +76,9 @@ def check_settings(cursor: Any) -> None:
 
 
 def declared_tables(
-    cursor: Any, wanted: Sequence[tuple[str, str]]
+    cursor: Any, schemas: Sequence[str], takes: Callable[[str, str], bool]
 ) -> dict[tuple[str, str], DeclaredTable]:
-    """The wanted tables that there are, by schema and name. `*` names all tables of a schema."""
-    schemas = tuple({schema for schema, _ in wanted})
+    """The tables of some schemas that are taken, by schema and name."""
     cursor.execute(_COLUMNS, (schemas,))
     names = ("COLUMN_NAME", "DATA_TYPE", "COLUMN_TYPE", "NUMERIC_PRECISION", "NUMERIC_SCALE")
     described: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -93,10 +93,9 @@ def declared_tables(
     cursor.execute(_TABLES, (schemas,))
     found = {}
     for schema, name, kind, engine in cursor.fetchall():
-        place = (schema, name)
-        explicit = place in wanted
-        if not explicit and ((schema, "*") not in wanted or kind != "BASE TABLE"):
+        if kind in _NO_TABLES or not takes(schema, name):
             continue
+        place = (schema, name)
         full = f"{schema}.{name}"
         trouble = _trouble(full, kind, engine, keys.get(place), cascades.get(place))
         columns = {}
@@ -118,8 +117,6 @@ def _trouble(
             f"{table} keeps its own history (WITH SYSTEM VERSIONING), whose rows are not changes",
             hint="Leave the table out",
         )
-    if kind != "BASE TABLE":
-        return UserError(f"{table} is a {kind.lower()}", hint="Capture the tables that it reads")
     if engine is None or engine.upper() != _TRANSACTIONAL:
         return UserError(
             f"{table} has the storage engine {engine}, which has no transactions to read it in",

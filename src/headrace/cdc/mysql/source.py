@@ -11,6 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pymysql
 
+from headrace.cdc.choice import TableChoice
 from headrace.cdc.contract import Chunk, Gap, Row, Source, SourceState, SourceTransaction, Table
 from headrace.cdc.mysql.checks import DeclaredTable, check_settings, declared_tables
 from headrace.cdc.mysql.chunk import read_chunk
@@ -21,7 +22,7 @@ from headrace.cdc.mysql.position import Position, file_number, sort_gtids
 from headrace.cdc.mysql.stream import EventStream, PositionNotFound
 from headrace.cdc.mysql.transactions import PART_BYTES, Assembler
 from headrace.clock import MILLISECOND, SECOND, Clock, SystemClock
-from headrace.errors import MisusedHandle, SourceUnavailable, UserError
+from headrace.errors import MisusedHandle, SourceUnavailable
 
 _BATCH_BYTES: Final = 4 << 20
 """The bytes of events after which `read` returns, though there are more."""
@@ -40,7 +41,7 @@ class MySqlSource(Source):
     def __init__(
         self,
         url: str,
-        tables: Sequence[str],
+        tables: TableChoice | Sequence[str] | None = None,
         *,
         server_id: int | None = None,
         clock: Clock | None = None,
@@ -48,12 +49,12 @@ class MySqlSource(Source):
     ) -> None:
         self.address = Address.parse(url)
         self.database = self.address.database
-        if not tables:
-            raise UserError("no table is named", hint="Name tables, or all of them as schema.*")
-        self._wanted = [self._split(name) for name in tables]
-        named = ",".join(sorted(f"{schema}.{name}" for schema, name in self._wanted))
+        choice = tables if isinstance(tables, TableChoice) else TableChoice(tuple(tables or ()))
+        names = tuple(n if "." in n else f"{self.database}.{n}" for n in choice.names)
+        self._choice = replace(choice, names=names)
         # The same after a restart, so that the server ends the connection of a reader that died.
-        self._server_id = server_id or 1 << 30 | zlib.crc32(f"{self.address} {named}".encode()) >> 2
+        known_as = f"{self.address} {self._choice}".encode()
+        self._server_id = server_id or 1 << 30 | zlib.crc32(known_as) >> 2
         self._clock = clock or SystemClock()
         self._part_bytes = part_bytes
         self._connection: Any = None
@@ -62,8 +63,8 @@ class MySqlSource(Source):
         self._stream: EventStream | None = None
         self._assembler: Assembler | None = None
         self._given = ""
-        # The package that reads the binlog keeps these lists, and we add to them.
-        self._schemas: list[str] = []
+        self._schemas = sorted({self.database, *(name.partition(".")[0] for name in names)})
+        # The package that reads the binlog keeps this list, and we add new tables to it.
         self._names: list[str] = []
 
     def attach(self) -> None:
@@ -73,13 +74,7 @@ class MySqlSource(Source):
             cursor.execute("SHOW BINARY LOGS")
             cursor.execute("SHOW MASTER STATUS")
         self._look()
-        for place in self._wanted:
-            if place[1] != "*" and place not in self._declared:
-                raise UserError(
-                    f"{self.address} has no table {'.'.join(place)}, or the user may not read it",
-                    hint="Correct its name, or run: "
-                    f"GRANT SELECT ON {'.'.join(place)} TO '{self.address.user}'@'%'",
-                )
+        self._choice.of(list(self._declared))
         self._refuse_trouble()
         with self._cursor() as cursor:
             for table in self.tables():
@@ -195,24 +190,16 @@ class MySqlSource(Source):
             self._connection._force_close()
         self._connection = None
 
-    def _split(self, name: str) -> tuple[str, str]:
-        schema, dot, table = name.rpartition(".")
-        return (schema if dot else self.database, table)
-
     def _look(self) -> None:
         """Read again which of the wanted tables there are, and what they are like."""
         with self._cursor() as cursor:
-            found = declared_tables(cursor, self._wanted)
+            found = declared_tables(cursor, self._schemas, self._choice.takes)
         for place, declared in found.items():
             known = self._declared.get(place)
             if known is not None and known.table == declared.table:
                 found[place] = replace(declared, table=known.table)
         self._declared = found
-        for schema, name in (*self._declared, *self._wanted):
-            if schema not in self._schemas:
-                self._schemas.append(schema)
-            if name not in self._names:
-                self._names.append(name)
+        self._names += {name for _, name in found}.difference(self._names)
 
     def _look_again(self) -> Mapping[tuple[str, str], DeclaredTable]:
         """The tables after a statement has changed some. One may have become impossible."""
@@ -239,7 +226,7 @@ class MySqlSource(Source):
     def _gap(self, start: Position) -> Gap | None:
         """What a server that gave a position no longer has after it."""
         if start.server != self._server:
-            return None  # It knows only the GTIDs, and refuses those that it does not have.
+            return self._missing(start)
         with self._cursor() as cursor:
             cursor.execute("SHOW BINARY LOGS")
             files = [str(row[0]) for row in cursor.fetchall()]
@@ -252,6 +239,25 @@ class MySqlSource(Source):
             return self._gap_after(
                 start, f"at {start.file}:{start.offset} the binlog has another history: {gtids}"
             )
+        return None
+
+    def _missing(self, start: Position) -> Gap | None:
+        """What another server than the one that gave a position does not have of it.
+
+        It would refuse GTIDs that it lacks, but not those of a domain that is new to it.
+        """
+        state = str(self._value("SELECT @@gtid_binlog_state"))
+        last = {
+            one.rpartition("-")[0]: int(one.rpartition("-")[2]) for one in state.split(",") if one
+        }
+        for gtid in start.gtid.split(","):
+            source, _, sequence = gtid.rpartition("-")
+            if not gtid or last.get(source, -1) < int(sequence):
+                return self._gap_after(
+                    start,
+                    f"server {self._server} took over from server {start.server}, and its binlog "
+                    f"does not have the transaction {gtid or 'before the first'}",
+                )
         return None
 
     def _gap_after(self, start: Position, reason: str) -> Gap:
