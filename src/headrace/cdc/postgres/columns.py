@@ -7,7 +7,7 @@ null. `Converter.replaced` counts such values.
 
 from __future__ import annotations
 
-import binascii
+from binascii import unhexlify
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
@@ -68,10 +68,9 @@ class Converter:
     def _array(self, field: pa.Field, kind: pa.DataType, values: Sequence[bytes | None]) -> Any:
         if types.is_list(kind):
             return self._lists(field, kind, values)
-        raw = pa.array(values, pa.binary())
         if types.is_binary(kind):
-            return _bytes(raw)
-        texts = raw.cast(pa.string())
+            return _bytes(values)
+        texts = pa.array(values, pa.binary()).cast(pa.string())
         if types.is_string(kind):
             return texts
         if types.is_boolean(kind):
@@ -159,21 +158,10 @@ def _parse_quoted(text: bytes) -> tuple[list[bytes | None], int]:
     return elements, max(deepest, 1)
 
 
-def _bytes(raw: Any) -> Any:
-    """Binary values from `\\x` and hexadecimal digits, all at once."""
-    digits = pc.binary_slice(raw, 2)
-    lengths = pc.fill_null(pc.divide(pc.binary_length(digits), 2), 0)
-    joined = binascii.unhexlify(b"".join(filter(None, digits.to_pylist())))
-    ends = pc.cumulative_sum(lengths.cast(pa.int32()))
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-    valid = pc.is_valid(raw)
-    buffers = [_bitmap(valid) if raw.null_count else None, offsets.buffers()[1]]
-    return pa.Array.from_buffers(pa.binary(), len(raw), [*buffers, pa.py_buffer(joined)])
-
-
-def _bitmap(valid: Any) -> pa.Buffer:
-    """The validity bitmap of these booleans."""
-    return pa.concat_arrays([valid]).buffers()[1]
+def _bytes(values: Sequence[bytes | None]) -> Any:
+    """Binary values, which PostgreSQL writes as `\\x` and hexadecimal digits."""
+    made = [None if value is None else unhexlify(value[2:]) for value in values]
+    return pa.array(made, pa.binary())
 
 
 def _texts(column: Any) -> list[bytes | None]:

@@ -105,7 +105,9 @@ class Decoder:
             self._relation(frame)
         elif kind == 0x53:  # S
             (number, _) = _STREAM_START.unpack_from(frame, HEADER + 1)
-            self._streaming = self._in_progress.setdefault(number, InProgress(number))
+            if number not in self._in_progress:
+                self._in_progress[number] = InProgress()
+            self._streaming = self._in_progress[number]
         elif kind == 0x45:  # E
             self._streaming = None
         elif kind == 0x63:  # c
@@ -161,7 +163,7 @@ class Decoder:
         kept = self._in_progress.pop(number, None)
         self._begin(number, at)
         header = bytes(HEADER)
-        with kept or InProgress(number) as messages:
+        with kept or InProgress() as messages:
             for message in messages:
                 self.take(header + message)
                 while self.done:

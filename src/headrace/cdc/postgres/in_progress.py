@@ -19,8 +19,7 @@ class InProgress(Closing):
     Each belongs to a subtransaction, and what is rolled back is left out when they are read.
     """
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self) -> None:
         self._aborted: set[int] = set()
         self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
 

@@ -107,7 +107,7 @@ class PostgresSource(Source):
         """The table that the server describes before its changes."""
         full_name = f"{schema}.{name}"
         fields = self._types.fields(full_name, columns)
-        key = self._primary_key(schema, name) if identity is None else tuple(identity)
+        key = self._primary_key(schema, name, identity)
         if not key:
             raise SourceError(
                 f"Table {full_name} has no primary key any more, so its rows cannot be told apart",
@@ -285,13 +285,14 @@ class PostgresSource(Source):
             known = self._tables[place] = table
         return known
 
-    def _primary_key(self, schema: str, name: str) -> tuple[str, ...]:
-        """The primary key as the catalog has it now."""
+    def _primary_key(self, schema: str, name: str, told: list[str] | None) -> tuple[str, ...]:
+        """The primary key, whose columns the server may have told, in the order of the table."""
         known = self._tables.get((schema, name))
-        if known is not None:
+        if known is not None and (told is None or set(told) == set(known.key)):
             return known.key
-        found = (t for t in all_tables(self._query) if (t.schema, t.name) == (schema, name))
-        return next((tuple(table.key) for table in found), ())
+        there = (t for t in all_tables(self._query) if (t.schema, t.name) == (schema, name))
+        key = next((tuple(table.key) for table in there), ())
+        return key if told is None or set(told) == set(key) else tuple(told)
 
     def _identify(self, connection: Any) -> int:
         """Learn which server this is. Returns the end of its log."""
