@@ -70,6 +70,22 @@ def test_old_rows_are_null_in_columns_that_were_added_later(log: Log) -> None:
         assert values(log, "orders", columns=["amount"]) == [{"amount": None}, {"amount": 5}]
 
 
+def test_old_rows_are_null_in_fields_that_a_struct_got_later(log: Log) -> None:
+    with needs(log, TYPED):
+        log.create_topic("orders", schema="id string, item struct<name: string>", key="id")
+        send(log, "orders", {"id": "old", "item": {"name": "a"}}, {"id": "none", "item": None})
+        with log.producer(linger=LONG) as producer:
+            producer.send("orders", {"id": "on its way", "item": {"name": "b"}})
+            log.alter_topic("orders", schema="id string, item struct<name: string, size: int>")
+        send(log, "orders", {"id": "new", "item": {"name": "c", "size": 1}})
+        assert values(log, "orders") == [
+            {"id": "old", "item": {"name": "a", "size": None}},
+            {"id": "none", "item": None},
+            {"id": "on its way", "item": {"name": "b", "size": None}},
+            {"id": "new", "item": {"name": "c", "size": 1}},
+        ]
+
+
 def test_rows_on_their_way_fit_a_topic_that_grows_meanwhile(log: Log) -> None:
     with needs(log, TYPED):
         log.create_topic("orders", schema="id string")
@@ -94,6 +110,7 @@ def test_rows_on_their_way_fit_a_topic_that_grows_meanwhile(log: Log) -> None:
         ("id int", "begin"),
         ("id string not null", "begin"),
         ("id string, amount int not null", "nullable"),
+        ("id struct<a: int>", "begin"),
     ],
 )
 def test_a_schema_only_grows_by_nullable_columns_at_its_end(
@@ -105,6 +122,18 @@ def test_a_schema_only_grows_by_nullable_columns_at_its_end(
         with pytest.raises(InvalidSchema, match=said):
             log.alter_topic("orders", schema=schema)
         assert values(log, "orders") == [{"id": "a"}]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    ["id string, item struct<>", "id string, item struct<size: int, name: string>",
+     "id string, item struct<name: int>", "id string, item struct<name: string, n: int not null>"],
+)  # fmt: skip
+def test_a_struct_only_grows_by_nullable_fields_at_its_end(log: Log, schema: str) -> None:
+    with needs(log, TYPED):
+        log.create_topic("orders", schema="id string, item struct<name: string>")
+        with pytest.raises(InvalidSchema):
+            log.alter_topic("orders", schema=schema)
 
 
 def test_a_topic_with_rows_of_two_schemas_can_be_compacted(log: Log) -> None:

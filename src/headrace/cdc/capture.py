@@ -38,7 +38,7 @@ SnapshotMode = Literal["initial", "never", "when_needed"]
 CrashPoint = Callable[[str], None]
 """Called with the name of each point at which a test lets the capture die."""
 
-POINTS = ("read", "resolved", "encoded", "committed", "copied", "acknowledged")
+POINTS = ("chunk", "read", "resolved", "encoded", "committed", "copied", "acknowledged")
 
 _HINT = (
     "Run the capture again with --heal: it compares the tables with their topics chunk by chunk, "
@@ -373,7 +373,8 @@ class Capture(Closing):
         """Write a piece of a snapshot, if one can be written now. False if none could."""
         if self.reached.tx is not None:
             return False  # a chunk has no place inside of a transaction
-        self._snapshots.read()
+        if self._snapshots.read():
+            self._crash_point("chunk")
         piece = self._snapshots.piece(self._position)
         if piece is None:
             return False

@@ -92,18 +92,19 @@ class Snapshots(Unwritten):
         if waiting is not None and waiting.table is table and not waiting.chunk.sees(transaction):
             waiting.changed.update(waiting.rows)
 
-    def read(self) -> None:
-        """Read the next chunk, if none is waiting."""
+    def read(self) -> bool:
+        """Read the next chunk, if none is waiting. False if there is none to read."""
         captured = self._next()
         if self._waiting is not None or captured is None or captured.running is None:
-            return
+            return False
         running, table = captured.running, captured.table
         if running.sweeping:
-            return
+            return False
         chunk = self._source.chunk(table, read_key(running.after), self._rows)
         keys = key_texts(self._source, table, [table.key_of(row) for row in chunk.rows])
         rows = dict(zip(keys, chunk.rows, strict=True))
         self._waiting = _Waiting(captured, table, running.generation, chunk, rows)
+        return True
 
     def shrink(self) -> None:
         """Read smaller chunks: the rows of the last one are too large for a commit."""

@@ -168,10 +168,11 @@ def widened(row: TopicRow, schema: str | pa.Schema) -> str:
     if row.columns is None:
         raise InvalidSchema(f"Topic {row.name!r} holds raw bytes and cannot get columns")
     new, old = _parse(schema), row.schema
-    if list(new)[: len(old)] != list(old):
+    if len(new) < len(old) or not all(map(_extends, new, old)):
         raise InvalidSchema(
             f"The new schema of {row.name!r} does not begin with its current columns",
-            hint=f"Keep '{row.columns}' as it is and add columns after it",
+            hint=f"Keep '{row.columns}' as it is and add columns after it, or fields after those "
+            "of a struct",
         )
     for field in list(new)[len(old) :]:
         if not field.nullable:
@@ -179,6 +180,23 @@ def widened(row: TopicRow, schema: str | pa.Schema) -> str:
                 f"The new column {field.name!r} must be nullable: existing rows do not have it"
             )
     return format_schema(new)
+
+
+def _extends(new: pa.Field, old: pa.Field) -> bool:
+    """True if a field is the same as another, or a struct with more fields at its end."""
+    if new.equals(old):
+        return True
+    if (new.name, new.nullable) != (old.name, old.nullable):
+        return False
+    if not pa.types.is_struct(new.type) or not pa.types.is_struct(old.type):
+        return False
+    fields, known = list(new.type), list(old.type)
+    added = fields[len(known) :]
+    return (
+        len(fields) >= len(known)
+        and all(map(_extends, fields, known))
+        and all(field.nullable for field in added)
+    )
 
 
 def _parse(schema: str | pa.Schema) -> pa.Schema:

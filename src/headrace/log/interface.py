@@ -140,7 +140,10 @@ class Log(Closing):
         partitions: int | None = None,
         schema: str | pa.Schema | None = None,
     ) -> Topic:
-        """Change settings, add partitions, or add nullable columns at the end of the schema."""
+        """Change settings, add partitions, or add nullable columns at the end of the schema.
+
+        Fields can be added at the end of a struct, too.
+        """
 
     @abstractmethod
     def delete_topic(self, name: str) -> None:

@@ -47,6 +47,12 @@ class SqliteStage(Stage):
             "INSERT INTO items (id, name) VALUES (99, 'new')",
         )
 
+    def drop_column(self, table: str, column: str) -> None:
+        # SQLite refuses to drop a column that a trigger names.
+        with self.source() as source:
+            source.detach()
+        super().drop_column(table, column)
+
     def close(self) -> None:
         self.db.close()
         self.log.close()

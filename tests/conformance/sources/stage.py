@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from headrace.cdc import Limits, Progress, run
+from headrace.cdc.capture import CrashPoint
 from headrace.cdc.contract import Source
 from headrace.clock import Clock
 from headrace.log import Log, open_log
@@ -75,6 +76,20 @@ class Stage(ABC):
             if record.value is not None
         ]
 
+    def current(self, table: str) -> list[Row]:
+        """The rows after the last change of each key, whatever was before."""
+        last = {change["key"]: change["after"] for change in self.changes(table)}
+        rows = [row for row in last.values() if row is not None]
+        return sorted(rows, key=lambda row: next(iter(row.values())))
+
+    def drop_column(self, table: str, column: str) -> None:
+        """Drop a column of a table."""
+        self.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+
+    def recreate(self, table: str, *statements: str) -> None:
+        """Drop a table, and create it in another way."""
+        self.execute(f"DROP TABLE {table}", *statements)
+
     def folded(self, table: str) -> list[Row]:
         """The table as its topic shows it. Checks tombstones and the `before` of each change."""
         found: dict[str, Row] = {}
@@ -87,11 +102,11 @@ class Stage(ABC):
                     continue
                 assert deleted is None, "a delete is followed by its tombstone"
                 change = record.value
-                if change["op"] in "ud":
-                    assert change["before"] == found.get(record.key)
+                if change["op"] in "ud" and record.key in found:
+                    assert change["before"] == found[record.key]
                 if change["op"] == "d":
                     deleted = record.key
-                    del found[record.key]
+                    found.pop(record.key, None)
                 else:
                     found[record.key] = change["after"]
         assert deleted is None
@@ -100,3 +115,20 @@ class Stage(ABC):
 
 SMALL = Limits(changes=10, chunk_rows=3)
 """Limits that a few rows exceed."""
+
+
+class Crashed(BaseException):
+    """A simulated crash, which no handler of ordinary errors catches."""
+
+
+def crash_at(point: str, nth: int) -> CrashPoint:
+    """Crash when a point is reached for the nth time."""
+    reached = 0
+
+    def look(name: str) -> None:
+        nonlocal reached
+        reached += name == point
+        if name == point and reached == nth:
+            raise Crashed(point)
+
+    return look

@@ -293,6 +293,8 @@ def _project(
         index = rows.schema.get_field_index(field.name)
         if index < 0:  # written before the column was added
             wanted.append(pa.nulls(rows.num_rows, field.type))
+        elif rows.schema.field(index).type != field.type:  # or fields of a struct
+            wanted.append(rows.column(index).cast(field.type))
         else:
             wanted.append(rows.column(index))
         fields.append(field.with_nullable(True))
