@@ -20,8 +20,8 @@ def test_a_column_that_is_added_is_in_the_topic_with_its_values(stage: Stage) ->
     )
     stage.capture()
     assert stage.current("items") == stage.rows("items")
-    notices = [notice.text for notice in read_state(stage.log, "shop").notices]
-    assert notices == [f"{stage.schema}.items: added size bigint"]
+    (notice,) = read_state(stage.log, "shop").notices
+    assert notice.text.startswith(f"{stage.schema}.items: added size ")
 
 
 def test_a_column_that_is_renamed_is_a_new_one_and_the_old_one_stays(stage: Stage) -> None:
@@ -70,5 +70,5 @@ def test_another_primary_key_stops_the_capture_by_name(stage: Stage) -> None:
 
 def test_a_table_without_a_primary_key_is_refused_by_name(stage: Stage) -> None:
     stage.execute("CREATE TABLE loose (id INTEGER)")
-    with pytest.raises(UserError, match="'loose'"):
+    with pytest.raises(UserError, match=r"\bloose\b"):
         stage.capture(tables=["loose"])
