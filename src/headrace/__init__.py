@@ -110,23 +110,25 @@ if TYPE_CHECKING:
         open_views,
     )
     from headrace.store.delta import Delta
+    from headrace.store.postgres import Postgres
     from headrace.store.redis import Redis
 
 __all__ = [
     "EARLIEST", "FOREVER", "LATEST", "Aggregation", "Alerts", "App", "ArrivalTimeWarning",
     "Batch", "BatchResult", "Capability", "Changes", "Commit", "Consumer", "Cumulative",
     "Deduplicated", "Delta", "Diff", "Disorder", "Enriched", "GroupingSets", "Join",
-    "Lateness", "Log", "LogRange", "Offset", "Preflight", "Producer", "Rebuild", "Rebuilt",
-    "Receipt", "Record", "Redis", "Remote", "Rule", "Run", "Search", "SearchIndex", "Session",
-    "Shown", "Sliding", "Stateful", "StepCheck", "Store", "StorePosition", "StoreTable",
-    "StoredView", "Stream", "Table", "TableJoin", "Time", "Top", "Topic", "TopicSettings",
-    "Transaction", "Views", "Window", "aggregate", "alerts", "approx_distinct", "approx_top",
-    "average", "count", "cube", "cumulative", "deduplicate", "derive", "distinct", "drain",
-    "enrich", "explode", "expression", "filter", "first", "grouping_sets", "hopping", "join",
-    "join_tables", "last", "load_sql", "max", "merge", "min", "once_by", "open_log",
-    "open_search", "open_views", "pattern", "preflight", "quantile", "rebuild", "rekey",
-    "remote", "rollup", "rule", "run", "running", "select", "session", "show", "sliding",
-    "split", "sql", "start", "stateful", "suggest_lateness", "sum", "table", "top", "tumbling",
+    "Lateness", "Log", "LogRange", "Offset", "Postgres", "Preflight", "Producer", "Rebuild",
+    "Rebuilt", "Receipt", "Record", "Redis", "Remote", "Rule", "Run", "Search", "SearchIndex",
+    "Session", "Shown", "Sliding", "Stateful", "StepCheck", "Store", "StorePosition",
+    "StoreTable", "StoredView", "Stream", "Table", "TableJoin", "Time", "Top", "Topic",
+    "TopicSettings", "Transaction", "Views", "Window", "aggregate", "alerts",
+    "approx_distinct", "approx_top", "average", "count", "cube", "cumulative", "deduplicate",
+    "derive", "distinct", "drain", "enrich", "explode", "expression", "filter", "first",
+    "grouping_sets", "hopping", "join", "join_tables", "last", "load_sql", "max", "merge",
+    "min", "once_by", "open_log", "open_search", "open_views", "pattern", "preflight",
+    "quantile", "rebuild", "rekey", "remote", "rollup", "rule", "run", "running", "select",
+    "session", "show", "sliding", "split", "sql", "start", "stateful", "suggest_lateness",
+    "sum", "table", "top", "tumbling",
 ]  # fmt: skip
 
 _MODULES = (
@@ -143,7 +145,11 @@ _MODULES = (
 )
 """The modules of these names, the quickest to load first."""
 
-_WITH_EXTRAS = {"Delta": "headrace.store.delta", "Redis": "headrace.store.redis"}
+_WITH_EXTRAS = {
+    "Delta": "headrace.store.delta",
+    "Postgres": "headrace.store.postgres",
+    "Redis": "headrace.store.redis",
+}
 """Names whose modules need a package of an extra, so that no other name loads them."""
 
 

@@ -10,7 +10,7 @@ import pytest
 _WITHOUT = """
 import sys
 
-extras = ("confluent_kafka", "deltalake", "fastavro", "opensearchpy", "orjson", "redis")
+extras = ("confluent_kafka", "deltalake", "fastavro", "opensearchpy", "orjson", "psycopg2", "redis")
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
@@ -48,7 +48,12 @@ def test_a_log_on_kafka_says_what_to_install() -> None:
 
 
 @pytest.mark.parametrize(
-    ("store", "extra"), [("hr.Redis('redis://h')", "redis"), ("hr.Delta('lake')", "delta")]
+    ("store", "extra"),
+    [
+        ("hr.Redis('redis://h')", "redis"),
+        ("hr.Delta('lake')", "delta"),
+        ("hr.Postgres('postgresql://h/d')", "postgres"),
+    ],
 )
 def test_a_store_says_what_to_install(store: str, extra: str) -> None:
     output = run(

@@ -9,6 +9,8 @@ from headrace.store.contract import Store
 
 STORES: dict[str, str] = {
     "delta": "headrace.store.delta:Delta",
+    "postgres": "headrace.store.postgres:Postgres",
+    "postgresql": "headrace.store.postgres:Postgres",
     "redis": "headrace.store.redis:Redis",
     "rediss": "headrace.store.redis:Redis",
     "search": "headrace.store.search:Search",
