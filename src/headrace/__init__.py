@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from headrace.application.rebuild.rebuild import Diff, Rebuild, Rebuilt, rebuild
     from headrace.application.run import Run, run, start
     from headrace.application.show import Shown, show
+    from headrace.application.verify.result import Verified
+    from headrace.application.verify.verify import verify
     from headrace.language.sql import load_sql, sql
     from headrace.log import (
         EARLIEST,
@@ -116,19 +118,18 @@ if TYPE_CHECKING:
 __all__ = [
     "EARLIEST", "FOREVER", "LATEST", "Aggregation", "Alerts", "App", "ArrivalTimeWarning",
     "Batch", "BatchResult", "Capability", "Changes", "Commit", "Consumer", "Cumulative",
-    "Deduplicated", "Delta", "Diff", "Disorder", "Enriched", "GroupingSets", "Join",
-    "Lateness", "Log", "LogRange", "Offset", "Postgres", "Preflight", "Producer", "Rebuild",
-    "Rebuilt", "Receipt", "Record", "Redis", "Remote", "Rule", "Run", "Search", "SearchIndex",
-    "Session", "Shown", "Sliding", "Stateful", "StepCheck", "Store", "StorePosition",
-    "StoreTable", "StoredView", "Stream", "Table", "TableJoin", "Time", "Top", "Topic",
-    "TopicSettings", "Transaction", "Views", "Window", "aggregate", "alerts",
-    "approx_distinct", "approx_top", "average", "count", "cube", "cumulative", "deduplicate",
-    "derive", "distinct", "drain", "enrich", "explode", "expression", "filter", "first",
-    "grouping_sets", "hopping", "join", "join_tables", "last", "load_sql", "max", "merge",
-    "min", "once_by", "open_log", "open_search", "open_views", "pattern", "preflight",
-    "quantile", "rebuild", "rekey", "remote", "rollup", "rule", "run", "running", "select",
-    "session", "show", "sliding", "split", "sql", "start", "stateful", "suggest_lateness",
-    "sum", "table", "top", "tumbling",
+    "Deduplicated", "Delta", "Diff", "Disorder", "Enriched", "GroupingSets", "Join", "Lateness",
+    "Log", "LogRange", "Offset", "Postgres", "Preflight", "Producer", "Rebuild", "Rebuilt",
+    "Receipt", "Record", "Redis", "Remote", "Rule", "Run", "Search", "SearchIndex", "Session",
+    "Shown", "Sliding", "Stateful", "StepCheck", "Store", "StorePosition", "StoreTable",
+    "StoredView", "Stream", "Table", "TableJoin", "Time", "Top", "Topic", "TopicSettings",
+    "Transaction", "Verified", "Views", "Window", "aggregate", "alerts", "approx_distinct",
+    "approx_top", "average", "count", "cube", "cumulative", "deduplicate", "derive", "distinct",
+    "drain", "enrich", "explode", "expression", "filter", "first", "grouping_sets", "hopping",
+    "join", "join_tables", "last", "load_sql", "max", "merge", "min", "once_by", "open_log",
+    "open_search", "open_views", "pattern", "preflight", "quantile", "rebuild", "rekey", "remote",
+    "rollup", "rule", "run", "running", "select", "session", "show", "sliding", "split", "sql",
+    "start", "stateful", "suggest_lateness", "sum", "table", "top", "tumbling", "verify",
 ]  # fmt: skip
 
 _MODULES = (
@@ -142,6 +143,7 @@ _MODULES = (
     "headrace.application.run",
     "headrace.application.drain",
     "headrace.application.rebuild.rebuild",
+    "headrace.application.verify.verify",
 )
 """The modules of these names, the quickest to load first."""
 

@@ -74,7 +74,9 @@ THEMES: dict[str, Theme] = {
         "Run an application from Python; `headrace run` does the same from the command line. "
         "These names load Spark.",
         "run start Run headrace.runtime.task.StepProgress LogRange BatchResult drain preflight "
-        "Preflight StepCheck rebuild Rebuild Rebuilt Diff "
+        "Preflight StepCheck rebuild Rebuild Rebuilt Diff verify Verified "
+        "headrace.application.verify.result.HopResult "
+        "headrace.application.verify.result.Difference headrace.application.verify.result.Write "
         "headrace.plan.source_options.BatchLimits "
         "headrace.runtime.session.SparkSettings headrace.runtime.realtime.settings.RealTime",
     ),

@@ -48,6 +48,7 @@ def test_every_command_of_the_design_is_there() -> None:
         "studio",
         "cdc undo",
         "search",
+        "verify",
     }
 
 

@@ -23,6 +23,7 @@ COMMANDS = {
     "show": "Show the rows of a view, an output or a topic, without running the application.",
     "run": "Run an application's pipelines on Spark and keep its views up to date.",
     "rebuild": "Recompute a view beside the live one, compare the two, and switch.",
+    "verify": "Compare views with what they are derived from, and with their stores.",
     "drain": "Close all open windows of an application whose input has ended.",
     "views": "List, show, query and export the views of a log.",
     "cdc": "Capture the changes of databases, and undo them.",

@@ -23,6 +23,8 @@ ROW, REVISION = "row", "revision"
 _OP = "captured operation"
 """The column with the operation of a change. Its spaces keep it apart from a table's columns."""
 
+_DELETED = f"`{_OP}` = 'd'"
+
 
 @dataclass(frozen=True)
 class Table(Unary):
@@ -82,7 +84,16 @@ def captured(changes: Stream, columns: Sequence[str], key: Sequence[str], where:
         for name in columns
     }
     input = project(changes, [*rows.items(), (_OP, "op")], where)
-    return Table(tuple(columns), where, input, tuple(key), f"`{_OP}` = 'd'")
+    return Table(tuple(columns), where, input, tuple(key), _DELETED)
+
+
+def topic_of_changes(table: Table) -> str | None:
+    """The topic of captured changes that a table is the latest rows of; None if it is another."""
+    source = table.input.input if isinstance(table.input, Project) else None
+    if not isinstance(source, Source) or table.deleted != _DELETED:
+        return None
+    made = captured(source, table.columns, table.key, table.where)
+    return source.topic.name if made == table else None
 
 
 def columns_of(table: Table, prefix: str) -> tuple[tuple[str, str], ...]:

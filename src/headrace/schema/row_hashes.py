@@ -31,13 +31,14 @@ def row_hashes(rows: pa.RecordBatch | pa.Table) -> Hashes:
     """The hash of each row. Its columns count by their place."""
     if isinstance(rows, pa.RecordBatch):
         rows = pa.Table.from_batches([rows])
-    parts = [_NONE]
+    parts = [NONE]
     for batch in rows.to_batches(_ROWS_AT_ONCE):
         parts.append(_together([column_hashes(c) for c in batch.columns], batch.num_rows))
     return np.concatenate(parts)
 
 
-_NONE = np.zeros(0, np.uint64)
+NONE: Hashes = np.zeros(0, np.uint64)
+"""The hashes of no rows."""
 
 
 def column_hashes(column: pa.Array) -> Hashes:

@@ -48,11 +48,31 @@ NOTHING = Applied()
 
 
 @dataclass(frozen=True)
-class _Source:
+class Followed:
     """A view as it is now: what a store sees of it, and the generation of its results."""
 
     view: StoredView
     generation: str
+
+
+def followed_in(log: Log, app: str, view: str, form: str) -> Followed | None:
+    """A view for a store with that `form`; None if it has no results yet."""
+    topic = topic_of(app, view)
+    ids = log.topic_ids([topic])
+    results = results_in(database_of(log.home, app), view) if topic in ids else None
+    if results is None:
+        return None
+    schema = log.topic(topic).topic.schema
+    assert schema is not None
+    columns = pa.schema(list(schema.field("after").type))
+    stored = StoredView(app, view, columns, results.key, stores_folder(log.home))
+    epoch = 0
+    if Capability.COMMITS in log.capabilities:
+        epoch = max(log.rollbacks(), default=0)
+    # A position means something in one history of one topic, and in one form of the rows.
+    text = f"{columns.to_string()}|{results.key}|{form}".encode()
+    digest = hashlib.sha256(text).hexdigest()[:12]
+    return Followed(stored, f"{results.generation}.{ids[topic]}.{epoch}.{digest}")
 
 
 class Follower(Closing):
@@ -76,8 +96,7 @@ class Follower(Closing):
         self._stopping = stopping
         self._crash_point = crash_point
         self._database = database_of(log.home, app)
-        self._folder = stores_folder(log.home)
-        self._source: _Source | None = None
+        self._source: Followed | None = None
         self._table: StoreTable | None = None
         self._wanted = ""
         self.position: StorePosition | None = None
@@ -124,7 +143,7 @@ class Follower(Closing):
 
     # Changes
 
-    def _apply(self, source: _Source, table: StoreTable) -> Applied:
+    def _apply(self, source: Followed, table: StoreTable) -> Applied:
         assert self.position is not None
         end = self._log.offset_at(self.topic, 0, LATEST)
         if end <= self.position.offset:
@@ -234,20 +253,6 @@ class Follower(Closing):
         self._source, self._table = source, table
         return True
 
-    def _look(self) -> _Source | None:
+    def _look(self) -> Followed | None:
         """The view as it is now; None if it has no results yet."""
-        ids = self._log.topic_ids([self.topic])
-        results = results_in(self._database, self.view) if self.topic in ids else None
-        if results is None:
-            return None
-        schema = self._log.topic(self.topic).topic.schema
-        assert schema is not None
-        columns = pa.schema(list(schema.field("after").type))
-        view = StoredView(self.app, self.view, columns, results.key, self._folder)
-        epoch = 0
-        if Capability.COMMITS in self._log.capabilities:
-            epoch = max(self._log.rollbacks(), default=0)
-        # A position means something in one history of one topic, and in one form of the rows.
-        form = f"{columns.to_string()}|{results.key}|{self.store.form}".encode()
-        digest = hashlib.sha256(form).hexdigest()[:12]
-        return _Source(view, f"{results.generation}.{ids[self.topic]}.{epoch}.{digest}")
+        return followed_in(self._log, self.app, self.view, self.store.form)

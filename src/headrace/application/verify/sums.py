@@ -50,6 +50,11 @@ class Sums:
         return int(self._rows.sum())
 
     @property
+    def by_range(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The number of rows in each range."""
+        return self._rows
+
+    @property
     def total(self) -> str:
         """The checksum of all rows, for people."""
         return f"{int(self._sums.sum()):016x}"

@@ -1,0 +1,331 @@
+"""Verify a view: compare each hop from its source to its stores.
+
+for found in verify(app, "file:./data"):
+    print(found.view, found.differences)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from headrace.application.rebuild.rebuild import Rebuild
+from headrace.application.verify.compare import Compared, Suspects, compare, together
+from headrace.application.verify.differences import differences, of_diff
+from headrace.application.verify.hops import Cut, Hop, LogHop, StoreHop
+from headrace.application.verify.repair import follow_if_nobody_does, publish_again
+from headrace.application.verify.result import Difference, HopResult, Verified, keep, last_of
+from headrace.application.verify.sums import RANGES, range_of
+from headrace.clock import SECOND, Clock, SystemClock
+from headrace.closing import Closing
+from headrace.errors import HeadraceError, UnknownView, UserError
+from headrace.log import DEFAULT_LOG, Capability, Log, open_log
+from headrace.operators.table_join.declare import TableJoin
+from headrace.pipeline.app import App, View
+from headrace.pipeline.tables import topic_of_changes
+from headrace.plan.position import last_commit
+from headrace.runtime.session import SparkSettings
+from headrace.schema.row_hashes import NONE, Hashes, row_hashes
+from headrace.store.contract import Store
+from headrace.store.location import database_of
+from headrace.store.sqlite.stored import steps_in
+
+__all__ = ["Verified", "verify"]
+
+Tell = Callable[[str, int], None]
+"""Called with a hop and the rows that were read of it so far."""
+
+_PATIENCE = 3 * SECOND
+_LONGEST = 60 * SECOND
+"""How long rows that are on their way are compared again: while nothing moves, and at most."""
+_LOOK = SECOND // 5
+
+
+class Verification(Closing):
+    """The verification of an application's views. It can be done again and again."""
+
+    def __init__(
+        self,
+        app: App,
+        log: str | Log | None = None,
+        *,
+        limit: int = 20,
+        duty: float = 1.0,
+        spark: SparkSession | None = None,
+        settings: SparkSettings | None = None,
+        clock: Clock | None = None,
+        tell: Tell = lambda hop, rows: None,
+    ) -> None:
+        self.app = app
+        self._limit = limit
+        self._duty = duty
+        self._spark = spark
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._tell = tell
+        self._differing = pa.table({})
+        self._stack = contextlib.ExitStack()
+        try:
+            if isinstance(log, Log):
+                self.log = log
+            else:
+                address = log or app.log or DEFAULT_LOG
+                self.log = self._stack.enter_context(open_log(address, create=False))
+            self.log.require(Capability.COMMITS)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def verify(self, view: str, *, changed: bool = False, repair: bool = False) -> Verified:
+        """Compare each hop of a view: everything, or what has changed since the last time.
+
+        A hop that cannot be compared says why; the others are compared all the same. With `repair`,
+        what differs is mended and compared again.
+        """
+        declared = self._declared(view)
+        last = last_of(self.log.home, self.app.name, view)
+        marks = {(hop.one, hop.other): hop for hop in last.hops} if last is not None else {}
+        found: list[HopResult] = []
+        repaired = 0
+        for hop in self.hops(declared):
+            if isinstance(hop, str):
+                result = self._recomputed(hop)
+            else:
+                before = marks.get((hop.one, hop.other)) if changed else None
+                result = self._compared(hop, before)
+            if repair and result.differences:
+                mended = self._mended(hop, result)
+                repaired += max(0, result.differences - mended.differences)
+                result = mended
+            found.append(result)
+        return Verified(self.app.name, view, self._clock.now(), tuple(found), repaired)
+
+    def hops(self, view: View) -> list[Hop | str]:
+        """The hops of a view. The name of the view stands for its recomputation."""
+        log, app = self.log, self.app.name
+        topic = copied_topic(view)
+        first: Hop | str = view.name if topic is None else LogHop(log, app, view.name, topic)
+        stores = [store for store in view.stores if isinstance(store, Store)]
+        return [first, *(StoreHop(log, app, view.name, store) for store in stores)]
+
+    # Repair
+
+    def _mended(self, hop: Hop | str, result: HopResult) -> HopResult:
+        """Mend what differs, and compare again."""
+        try:
+            if isinstance(hop, StoreHop):
+                view, keys = hop.view, self._differing
+                publish_again(self.log, self.app.name, view, hop.store, keys, self._clock)
+            else:
+                view = hop if isinstance(hop, str) else hop.view
+                with self._rebuild(view) as building:
+                    building.build()
+                    building.switch(accept_loss=False)
+        except HeadraceError as error:
+            return replace(result, hint=f"Not repaired. {error.message}. {error.hint}")
+        follow_if_nobody_does(self.app, self.log, view, self._clock)
+        if isinstance(hop, str):
+            return self._recomputed(hop)
+        again = self._compared(hop, None, self._differing)
+        return replace(
+            result,
+            missing=again.missing,
+            extra=again.extra,
+            different=again.different,
+            differing=again.differing,
+            moving=again.moving,
+            rows_differing=again.rows_differing,
+            error=again.error,
+            hint=again.hint,
+            commit=again.commit,
+        )
+
+    # Hops
+
+    def _compared(
+        self, hop: Hop, last: HopResult | None, scope: pa.Table | None = None
+    ) -> HopResult:
+        began = self._clock.monotonic()
+        try:
+            if last is not None and last.mark:
+                scope = hop.changed_since(last.mark)
+            found = self._settled(hop, scope)
+        except HeadraceError as error:
+            if isinstance(error, UserError):
+                raise
+            found = HopResult(hop.one, hop.other, error=error.message, hint=error.hint)
+        return replace(found, took=self._clock.monotonic() - began)
+
+    def _settled(self, hop: Hop, scope: pa.Table | None) -> HopResult:
+        """Compare until each row that differs has been quiet, or patience has ended.
+
+        A difference counts when it is seen twice, both times without a change of the row.
+        """
+        pace = self._pace(f"{hop.one} → {hop.other}")
+        with hop.cut() as cut:
+            first = compare(cut.one, cut.other, scope, pace)
+            mark, commit, side, waiting = cut.mark, cut.commit, cut.one, first.suspects
+            seen = _quiet(cut, waiting)
+        found, rows = together(side, []), list[Difference]()
+        patience = Patience(self._clock)
+        while len(waiting):
+            with hop.cut() as cut:
+                again = compare(cut.one, cut.other, waiting.keys, pace).suspects
+                quiet = _quiet(cut, again)
+                settled = np.isin(again.hashes, quiet) & np.isin(again.hashes, seen)
+                real, waiting, seen = again.only(settled), again.only(~settled), quiet
+                found, commit = together(side, [found, real]), cut.commit
+                rows += differences(hop, cut, real, self._limit - len(rows))
+            if len(waiting) and not patience.goes_on(cut.mark):
+                break
+        self._differing = found.keys
+        return self._result(hop, first, found, scope, len(waiting), commit, mark, rows)
+
+    def _result(
+        self,
+        hop: Hop,
+        first: Compared,
+        found: Suspects,
+        scope: pa.Table | None,
+        moving: int,
+        commit: int,
+        mark: Any,
+        rows: Sequence[Difference],
+    ) -> HopResult:
+        touched = RANGES if scope is None else len(np.unique(range_of(row_hashes(scope))))
+        return HopResult(
+            hop.one,
+            hop.other,
+            rows=first.one.rows,
+            rows_other=first.other.rows,
+            ranges=touched,
+            differing=len(np.unique(range_of(found.hashes))),
+            missing=found.count("missing"),
+            extra=found.count("extra"),
+            different=found.count("different"),
+            moving=moving,
+            commit=commit,
+            checksum=first.one.total,
+            whole=scope is None,
+            rows_differing=tuple(rows),
+            mark=mark,
+        )
+
+    def _recomputed(self, view: str) -> HopResult:
+        """Compare a view that is no copy with one computed from the log by itself."""
+        began = self._clock.monotonic()
+        one, other = "log, recomputed", f"view {view}"
+        try:
+            with self._rebuild(view) as building:
+                building.build(lambda progress: self._tell(f"{one} → {other}", 0))
+                diff = building.diff(self._limit)
+        except HeadraceError as error:
+            if isinstance(error, UserError):
+                raise
+            found = HopResult(one, other, error=error.message, hint=error.hint)
+        else:
+            step = steps_in(database_of(self.log.home, self.app.name))[view]
+            found = of_diff(diff, one, other, last_commit(step.reached))
+        return replace(found, took=self._clock.monotonic() - began)
+
+    def _rebuild(self, view: str) -> Rebuild:
+        return Rebuild(
+            self.app,
+            view,
+            self.log,
+            spark=self._spark,
+            settings=self._settings,
+            clock=self._clock,
+        )
+
+    def _declared(self, view: str) -> View:
+        if view not in self.app.views:
+            raise UnknownView(
+                f"Application {self.app.name!r} has no view {view!r}",
+                hint=f"There are: {', '.join(sorted(self.app.views))}"
+                if self.app.views
+                else "It has none",
+            )
+        return self.app.views[view]
+
+    def _pace(self, name: str) -> Callable[[int], None]:
+        """Tell of progress, and rest so that reading takes no more than its share of the time."""
+        clock, rows, last = self._clock, 0, self._clock.monotonic()
+
+        def pace(read: int) -> None:
+            nonlocal rows, last
+            rows += read
+            self._tell(name, rows)
+            if self._duty < 1:
+                took = clock.monotonic() - last
+                clock.sleep(int(took * (1 - self._duty) / self._duty))
+                last = clock.monotonic()
+
+        return pace
+
+
+def verify(
+    app: App,
+    log: str | Log | None = None,
+    *,
+    view: str | None = None,
+    changed: bool = False,
+    repair: bool = False,
+    limit: int = 20,
+    spark: SparkSession | None = None,
+    settings: SparkSettings | None = None,
+) -> list[Verified]:
+    """Compare views with what they are derived from, hop by hop, while everything may be running.
+
+    Each view is compared with the changes of the table that it copies, or else with a
+    recomputation, and with its stores. With `changed`, only rows are compared that have changed
+    since the last verification. The first `limit` rows of each hop that differ are returned.
+    """
+    with Verification(app, log, limit=limit, spark=spark, settings=settings) as verification:
+        names = [view] if view is not None else sorted(app.views)
+        found = [verification.verify(name, changed=changed, repair=repair) for name in names]
+        for one in found:
+            keep(verification.log.home, one)
+        return found
+
+
+def copied_topic(view: View) -> str | None:
+    """The topic of captured changes that a view is a copy of; None if it is computed."""
+    stream = view.stream
+    if not isinstance(stream, TableJoin) or stream.links:
+        return None
+    return topic_of_changes(stream.first)
+
+
+def _quiet(cut: Cut, suspects: Suspects) -> Hashes:
+    """Those of some keys that have not changed since the moment of which a cut is."""
+    return suspects.hashes[~np.isin(suspects.hashes, cut.moved())] if len(suspects) else NONE
+
+
+class Patience:
+    """Waits for rows that are on their way, for as long as anything moves."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._mark: object = None
+        self._until = 0
+        self._end = clock.monotonic() + _LONGEST
+
+    def goes_on(self, mark: object) -> bool:
+        """Sleep a little; False if nothing has moved for some time."""
+        now = self._clock.monotonic()
+        if mark != self._mark:
+            self._mark, self._until = mark, now + _PATIENCE
+        if now >= min(self._until, self._end):
+            return False
+        self._clock.sleep(_LOOK)
+        return True
