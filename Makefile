@@ -61,7 +61,7 @@ check: $(STAMP) ## Check format, lint, types, import layers and the locks
 
 .PHONY: check-locks
 check-locks:
-	@if grep -n '://' requirements.lock requirements-docs.lock requirements-java.lock src/headrace/servers/java/*.lock; then \
+	@if grep -n '://' requirements.lock requirements-d*.lock requirements-java.lock src/headrace/servers/java/*.lock; then \
 		echo "a lock names an address; see docs/decisions/0001-locked-without-addresses.md" >&2; \
 		exit 1; \
 	fi
@@ -87,11 +87,12 @@ services: $(WARM) ## Fetch what the tests marked `service` start
 lock: | $(BIN)/uv ## Renew the locks from pyproject.toml; ARGS="--upgrade" for newer versions
 	@$(COMPILE) $(ARGS) --group dev pyproject.toml --output-file requirements.lock
 	@$(COMPILE) $(ARGS) --group docs --output-file requirements-docs.lock
+	@$(COMPILE) $(ARGS) --group debezium --output-file requirements-debezium.lock
 	@$(COMPILE) $(ARGS) --group java --output-file requirements-java.lock
 	@if command -v mvn >/dev/null; then scripts/jars; else echo "lock: no Maven, so the locks of jars stay"; fi
 	@$(MAKE) check-locks
-	@echo "lock: wrote requirements.lock, requirements-docs.lock and requirements-java.lock"
-	@echo "lock: make setup installs the first and the last, make docs the second"
+	@echo "lock: wrote requirements.lock and those of docs, debezium and java"
+	@echo "lock: make setup installs the first and the last, make docs and scripts/services debezium the others"
 
 # Made apart from the stamp: renewing a lock that is out of date must not install it first.
 $(BIN)/uv:
