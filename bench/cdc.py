@@ -1,0 +1,200 @@
+"""Capturing changes against Debezium's engine, COPY, and a table without triggers.
+
+`rate`: changes of PostgreSQL into the log, with envelope, `before` and commits, of a table with the
+default replica identity, in transactions of 1, 10 and 1,000 rows: half of them updates, the rest
+inserts and deletes. All are in the slot before either side begins. The baseline is Debezium's
+engine with a handler that only counts. The start of Java and its first batch are left out; ours is
+counted whole. `snapshot`: rows of a table into the log, against `COPY ... TO STDOUT` into nothing.
+`trigger overhead`: transactions of SQLite on a table that is captured and on one that is not.
+
+A server of PostgreSQL comes from Debian's packages (`make services`), with fsync off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench.baselines import debezium
+from bench.measure import Progress, Result, best_of, cost, rate, report, seconds
+from headrace.cdc import run as capture
+from headrace.cdc.postgres.source import PostgresSource
+from headrace.cdc.sqlite import SqliteSource
+from headrace.log import open_log
+from headrace.servers.java.ports import HOST
+from tests.servers.postgresql import ADMIN, Database, Postgresql
+
+SIZES = (1, 10, 1_000)
+
+_TABLE = """
+    CREATE TABLE accounts (
+        id bigint PRIMARY KEY, owner text NOT NULL, balance numeric(12,2) NOT NULL,
+        opened timestamptz NOT NULL, note text)"""
+_FILL = """
+    INSERT INTO accounts SELECT i, 'owner ' || i, i * 1.25, now(), 'a note of some length ' || i
+    FROM generate_series(1, {rows}) i"""
+# In each transaction: an update, an insert, an update, a delete, and so on.
+_WRITES = """
+    CREATE PROCEDURE writes(transactions int, size int) LANGUAGE plpgsql AS $$
+    DECLARE n bigint := 0; fresh bigint := 1000000000; gone bigint := 1000000000;
+    BEGIN
+        FOR t IN 1..transactions LOOP
+            FOR i IN 1..size LOOP
+                n := n + 1;
+                IF n % 4 = 2 THEN
+                    fresh := fresh + 1;
+                    INSERT INTO accounts VALUES (fresh, 'new ' || fresh, 1.5, now(), 'note');
+                ELSIF n % 4 = 0 THEN
+                    gone := gone + 1;
+                    DELETE FROM accounts WHERE id = gone;
+                ELSE
+                    UPDATE accounts SET balance = balance + 0.01, note = 'changed ' || n
+                    WHERE id = 1 + n % {rows};
+                END IF;
+            END LOOP;
+            COMMIT;
+        END LOOP;
+    END $$"""
+
+
+def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str, Any]:
+    """Run the benchmark; `quick` takes a tenth of the data, as a smoke test."""
+    scale = 10 if quick else 1
+    settings: dict[str, Any] = {
+        "accounts": 20_000 // scale,
+        "changes": 200_000 // scale,
+        "changes_alone": 50_000 // scale,
+        "snapshot_rows": 1_000_000 // scale,
+        "sqlite_writes": 20_000 // scale,
+    }
+    skipped = debezium.missing()
+    if skipped is not None:
+        progress(f"no baseline: {skipped}")
+    settings["debezium"] = skipped or debezium.version()
+    results = []
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as made:
+        folder = Path(made)
+        with Postgresql.running() as server:
+            for size in SIZES:
+                progress(f"rate: transactions of {size:,}")
+                results.append(_rate(server, folder / f"rate-{size}", settings, size))
+            progress("snapshot")
+            results.append(_snapshot(server, folder / "snapshot", settings["snapshot_rows"]))
+        progress("trigger overhead")
+        results.append(_triggers(folder, settings["sqlite_writes"]))
+    return report("cdc", settings, results)
+
+
+def _rate(server: Postgresql, folder: Path, settings: dict[str, Any], size: int) -> Result:
+    changes = settings["changes" if size > 1 else "changes_alone"]
+    with contextlib.ExitStack() as stack:
+        database = stack.enter_context(server.database())
+        rows = settings["accounts"]
+        database.execute(_TABLE, _FILL.format(rows=rows), _WRITES.format(rows=rows))
+        log = stack.enter_context(open_log(f"file:{folder}"))
+        with PostgresSource(database.url, ["accounts"]) as source:
+            capture(source, log, "bench", until_caught_up=True)
+        read = log.topic("bench.public.accounts").records
+        if settings["debezium"] and debezium.missing() is None:
+            database.execute(
+                "CREATE PUBLICATION debezium FOR TABLE accounts",
+                "SELECT pg_create_logical_replication_slot('debezium', 'pgoutput')",
+            )
+        database.execute(f"CALL writes({changes // size}, {size})")
+
+        def ours() -> None:
+            with PostgresSource(database.url, ["accounts"]) as source:
+                capture(source, log, "bench", until_caught_up=True)
+
+        spent = seconds(ours)
+        # A delete has its tombstone.
+        captured = log.topic("bench.public.accounts").records - read
+        assert captured == changes + changes // 4, f"{captured} records of {changes} changes"
+        name = f"rate, transactions of {size:,}"
+        if debezium.missing() is not None:
+            return Result(name, changes / spent, "changes/s", "skipped", 0.0, 0.0)
+        taken, counted = debezium.drain(
+            debezium.properties(HOST, server.port, ADMIN, database.name, "public.accounts"), changes
+        )
+        baseline = counted / taken
+        return Result(
+            name,
+            changes / spent,
+            "changes/s",
+            "Debezium's engine, counting",
+            baseline,
+            changes / spent / baseline,
+        )
+
+
+def _snapshot(server: Postgresql, folder: Path, rows: int) -> Result:
+    with server.database() as database:
+        database.execute(_TABLE, _FILL.format(rows=rows), "VACUUM ANALYZE accounts")
+        logs = iter(range(100))
+
+        def ours() -> float:
+            with open_log(f"file:{folder / str(next(logs))}") as log:
+
+                def work() -> None:
+                    with PostgresSource(database.url, ["accounts"]) as source:
+                        capture(source, log, "bench", until_caught_up=True)
+
+                spent = seconds(work)
+                assert log.topic("bench.public.accounts").records == rows
+            with PostgresSource(database.url, ["accounts"]) as source:
+                source.detach()
+            return spent
+
+        mine, theirs = best_of(2, ours, lambda: _copied(database))
+    return rate("snapshot", "rows/s", rows, mine, "COPY ... TO STDOUT", theirs)
+
+
+def _copied(database: Database) -> float:
+    with (
+        contextlib.closing(database.connect()) as connection,
+        connection.cursor() as cursor,
+        open("/dev/null", "wb") as nothing,
+    ):
+        return seconds(lambda: cursor.copy_expert("COPY accounts TO STDOUT", nothing))
+
+
+def _triggers(folder: Path, writes: int) -> Result:
+    """The time of an update in a transaction of its own, synced as SQLite does by default."""
+
+    def written(name: str, *, captured: bool) -> float:
+        path = folder / f"{name}.db"
+        path.unlink(missing_ok=True)
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = NORMAL")
+            db.execute("CREATE TABLE accounts (id INTEGER PRIMARY KEY, owner TEXT, balance REAL)")
+            db.execute("BEGIN")
+            db.executemany(
+                "INSERT INTO accounts VALUES (?, ?, 0)", ((i, f"owner {i}") for i in range(1_000))
+            )
+            db.execute("COMMIT")
+            if captured:
+                with SqliteSource(path) as source:
+                    source.attach()
+
+            def work() -> None:
+                update = "UPDATE accounts SET balance = balance + 1 WHERE id = ?"
+                for i in range(writes):
+                    db.execute(update, (i % 1_000,))
+
+            return seconds(work)
+
+    ours, theirs = best_of(
+        3, lambda: written("with", captured=True), lambda: written("without", captured=False)
+    )
+    micros = 1_000_000 / writes
+    return cost(
+        "trigger overhead",
+        "us/write",
+        ours * micros,
+        "the same table, not captured",
+        theirs * micros,
+    )
