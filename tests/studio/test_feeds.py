@@ -128,6 +128,31 @@ def test_a_look_without_a_new_batch_reads_no_rows(folder: Path) -> None:
         assert watcher.looks == 1
 
 
+def test_slow_readers_at_the_same_place_share_one_text(folder: Path) -> None:
+    async def read() -> tuple[int, set[str]]:
+        with open_views(f"file:{folder}") as views:
+            watcher = Watcher(views, "pageviews", "hits_per_minute")
+            async with contextlib.AsyncExitStack() as stack:
+                readers = [
+                    await stack.enter_async_context(contextlib.aclosing(watcher.messages()))
+                    for _ in range(5)
+                ]
+                for reader in readers:
+                    await anext(reader)
+                fast, slow = readers[0], readers[1:]
+                for second in (3, 4):
+                    await anyio.to_thread.run_sync(write, folder, APP, TOPIC, [hit("/a", second)])
+                    while hits(json.loads(await anext(fast))).get("/a") != second - 1:
+                        pass
+                before = watcher.encoded
+                texts = {await anext(reader) for reader in slow}
+                return watcher.encoded - before, texts
+
+    with ThreadPoolExecutor(1) as thread:
+        encoded, texts = thread.submit(asyncio.run, read()).result()
+    assert (encoded, len(texts)) == (1, 1)
+
+
 def test_a_slow_reader_gets_the_newest_and_nothing_queues(folder: Path) -> None:
     async def read() -> tuple[list[dict[str, Any]], int]:
         with open_views(f"file:{folder}") as views:

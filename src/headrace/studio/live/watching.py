@@ -105,9 +105,11 @@ class Watcher:
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._newest: Snapshot | None = None
-        self._said: tuple[Snapshot | None, Snapshot, str] | None = None
+        self._texts: tuple[int, dict[int | None, str]] = (0, {})
+        """The texts to the newest version, by the version that a reader has."""
         self.listeners = 0
         self.looks = 0
+        self.encoded = 0
 
     @property
     def watching(self) -> bool:
@@ -153,11 +155,16 @@ class Watcher:
                 before = found
 
     def _text(self, before: Snapshot | None, found: Snapshot) -> str:
-        """Readers that are at the same place share the text."""
-        if self._said is None or self._said[:2] != (before, found):
+        """The text of a change. Readers that were sent the same before share it."""
+        version, texts = self._texts
+        if version != found.version:
+            self._texts = version, texts = found.version, {}
+        place = None if before is None else before.version
+        if place not in texts:
             plain = found.plain() if before is None else found.since(before)
-            self._said = before, found, json.dumps(plain)
-        return self._said[2]
+            texts[place] = json.dumps(plain)
+            self.encoded += 1
+        return texts[place]
 
     async def _watch(self) -> None:
         seen: _Signature = ()
