@@ -108,9 +108,10 @@ def look(browser: Browser, address: str, folder: Path) -> None:
 def take(browser: Browser, address: str, shot: Shot) -> bytes:
     """One picture, as PNG."""
     width, height = shot.size
-    scheme = "dark" if shot.dark else "light"
     with browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme=scheme, locale="en"
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if shot.dark else "light",
+        locale="en",
     ) as context:
         page = context.new_page()
         page.goto(address)
@@ -175,7 +176,7 @@ def running(browser: Browser) -> Iterator[str]:
                     page.goto(address)
                     page.goto(address.partition("/?")[0] + "/pipelines/pageviews")
                     page.get_by_role("button", name="Start", exact=True).click()
-                    page.wait_for_selector("text=/[1-9]\\d* late/", timeout=300_000)
+                    page.wait_for_selector("text=/rows = [1-9][0-9,]+ counted/", timeout=900_000)
                     # Some minutes of windows, and some samples of rates.
                     for _ in range(30):
                         _read(log)

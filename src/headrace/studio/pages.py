@@ -19,6 +19,8 @@ _NAVIGATION = (
     ("/views", "Views"),
     ("/topics", "Topics"),
     ("/groups", "Groups"),
+    ("/sources", "Sources"),
+    ("/stores", "Stores"),
     ("/learn", "Learn"),
     ("/api", "API"),
 )

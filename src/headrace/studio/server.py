@@ -49,6 +49,8 @@ from headrace.studio.live.pipelines import router as pipelines
 from headrace.studio.live.processes import Processes
 from headrace.studio.live.producing import router as producing
 from headrace.studio.live.rebuilding import router as rebuilding
+from headrace.studio.live.sources import router as sources
+from headrace.studio.live.stores import router as stores
 from headrace.studio.live.topics import router as topics
 from headrace.studio.live.view_row import router as view_row
 from headrace.studio.live.views import router as views
@@ -66,6 +68,8 @@ ROUTERS = (
     producing,
     ingest,
     groups,
+    sources,
+    stores,
     feeds,
     views,
     view_row,

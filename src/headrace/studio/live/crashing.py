@@ -9,7 +9,7 @@ from headrace.application.doctor.checkup import process_of
 from headrace.application.doctor.records import Records
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.errors import HeadraceError, InvalidSetting
-from headrace.log import Log
+from headrace.log import Capability, Log
 from headrace.pipeline.app import App
 from headrace.plan.position import position_at
 from headrace.plan.steps import steps_of
@@ -57,6 +57,8 @@ class Crashes:
             raise InvalidSetting(
                 f"The studio does not run {app!r}", hint="It kills only what it has started itself"
             )
+        # The receipt needs commits. Nothing is killed where there cannot be one.
+        self._handles.log.require(Capability.COMMITS)
         at = self._clock.monotonic()
         self._processes.kill(app)
         ends = _ends(self._handles.log, declared)

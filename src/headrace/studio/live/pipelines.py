@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse
 from headrace.application.show import look
 from headrace.application.shown import text_of
 from headrace.errors import UnknownPage, Unsupported
+from headrace.log import Capability
 from headrace.pipeline.app import App
 from headrace.plan.steps import steps_of
 from headrace.studio.live.crashing import Crashes
@@ -28,6 +29,7 @@ from headrace.studio.live.drawn import (
     wait_list,
 )
 from headrace.studio.live.following import following
+from headrace.studio.live.handles import Handles
 from headrace.studio.live.pipeline_states import PipelineNow, Watching
 from headrace.studio.live.rebuilding import rebuilds
 from headrace.studio.live.step_output import stored_sample
@@ -163,7 +165,7 @@ def _content(watch: Watching, crashes: Crashes, app: str) -> Node:
             now.state.word != "failed" and h.span(".hint")[now.state.details],
         ],
         now.state.word == "failed" and _failed(now.state.details),
-        _buttons(now, read_only=watch.handles.settings.read_only),
+        _buttons(now, watch.handles),
         crash_of(crashes.now(app)),
         section("Steps", steps_table(now)),
         section("What it waits for", wait_list(now)),
@@ -178,7 +180,7 @@ def _failed(reason: str) -> Element:
     return failure(f"It failed: {first}", rest.replace("  → ", "") or None)
 
 
-def _buttons(now: PipelineNow, *, read_only: bool) -> Node:
+def _buttons(now: PipelineNow, handles: Handles) -> Node:
     if now.declared is None:
         return h.p(".hint")[
             "It can be watched here, but not started or stopped: the studio was started without "
@@ -186,8 +188,9 @@ def _buttons(now: PipelineNow, *, read_only: bool) -> Node:
             h.code["headrace studio MODULE:APP"],
             ".",
         ]
-    if read_only:
+    if handles.settings.read_only:
         return h.p(".hint")["This studio is read-only."]
+    counted = Capability.COMMITS in handles.log.capabilities
     idle = now.state.word in ("stopped", "failed", "killed", "never run")
     name = now.app
     return h.div(".buttons")[
@@ -206,6 +209,7 @@ def _buttons(now: PipelineNow, *, read_only: bool) -> Node:
         and _button(name, "stop", "Stop", "", f"Stop {name}? The next run continues from there."),
         now.state.ours
         and now.state.word == "running"
+        and counted
         and _button(
             name,
             "crash",
