@@ -3,8 +3,8 @@
 A process appends every 50 ms and watches the rows that a reader of the view's database sees
 (`bench.load`). In the same run, a reader of the feed over a WebSocket notes when each commit
 arrived there. Then the view's own freshness is measured with 200 readers of the feed and with none,
-in turns. The readers and the studio are processes of their own, as browsers are. The 200 would be on
-other machines, so their process takes only what time the others leave.
+in turns. The readers and the studio are processes of their own, as browsers are. The 200 would be
+on other machines, so their process takes only what time the others leave.
 """
 
 from __future__ import annotations

@@ -161,27 +161,29 @@ def running(browser: Browser) -> Iterator[str]:
     reference = f"{pipeline_file()}:app"
     app = load_app(reference)
     clock = SystemClock()
-    with tempfile.TemporaryDirectory(prefix="headrace-shots-") as folder:
-        with open_log(f"file:{folder}/data") as log:
-            topic = app.topics["pageviews"]
-            log.ensure_topic(topic)
-            start = start_after(clock.now(), None)
-            settings = StudioSettings(
-                log.url, (reference,), port=0, token="tour", declared={app.name: app}
-            )
-            plan = Plan(1_000_000, _RATE, _RATE // 4, start, _STEP)
-            with Generator(log.url, topic, plan), in_background(settings) as address:
-                with browser.new_context() as context:
-                    page = context.new_page()
-                    page.goto(address)
-                    page.goto(address.partition("/?")[0] + "/pipelines/pageviews")
-                    page.get_by_role("button", name="Start", exact=True).click()
-                    page.wait_for_selector("text=/rows = [1-9][0-9,]+ counted/", timeout=900_000)
-                    # Some minutes of windows, and some samples of rates.
-                    for _ in range(30):
-                        _read(log)
-                        page.wait_for_timeout(2_000)
-                yield address
+    with (
+        tempfile.TemporaryDirectory(prefix="headrace-shots-") as folder,
+        open_log(f"file:{folder}/data") as log,
+    ):
+        topic = app.topics["pageviews"]
+        log.ensure_topic(topic)
+        start = start_after(clock.now(), None)
+        settings = StudioSettings(
+            log.url, (reference,), port=0, token="tour", declared={app.name: app}
+        )
+        plan = Plan(1_000_000, _RATE, _RATE // 4, start, _STEP)
+        with Generator(log.url, topic, plan), in_background(settings) as address:
+            with browser.new_context() as context:
+                page = context.new_page()
+                page.goto(address)
+                page.goto(address.partition("/?")[0] + "/pipelines/pageviews")
+                page.get_by_role("button", name="Start", exact=True).click()
+                page.wait_for_selector("text=/rows = [1-9][0-9,]+ counted/", timeout=900_000)
+                # Some minutes of windows, and some samples of rates.
+                for _ in range(30):
+                    _read(log)
+                    page.wait_for_timeout(2_000)
+            yield address
 
 
 def _read(log: Log) -> None:
