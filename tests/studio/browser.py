@@ -6,8 +6,9 @@ import contextlib
 import shutil
 from collections.abc import Iterator
 
-import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Response, sync_playwright
+
+from tests.servers.server import unavailable
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -17,7 +18,7 @@ def chromium() -> Iterator[Browser]:
     """A browser without a window."""
     found = next(filter(None, map(shutil.which, _NAMES)), None)
     if found is None:
-        pytest.skip("no Chromium on this machine: scripts/services installs it")
+        unavailable("no Chromium on this machine: scripts/services installs it")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=found, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
