@@ -72,6 +72,7 @@ def start(app: hr.App, log: ScriptedLog) -> None:
         log.log.ensure_topic(topic)
 
 
+@pytest.mark.slow
 def test_rules_see_what_a_table_says_when_an_event_is_looked_at() -> None:
     app, _ = declare(
         {"dear": hr.rule("amount > 2 * owner_usual", value="owner_usual")}, lookup=True
@@ -137,6 +138,7 @@ def test_an_event_without_an_id_is_known_by_its_place_in_the_log() -> None:
         assert [row["evidence"] for row in results.topic("alerts")] == [["a", None], [None]]
 
 
+@pytest.mark.slow
 def test_of_a_hot_key_rules_see_the_newest_and_alerts_are_cut() -> None:
     app, _ = declare({"sum": hr.rule("size(recent) >= 3", value="size(recent)")}, limit=50)
     with scripted_log(start=NOON + timedelta(hours=1)) as log:
@@ -198,6 +200,7 @@ def test_rows_that_are_made_of_one_event_are_in_its_order() -> None:
         assert results.law("alerts").counted == 7
 
 
+@pytest.mark.slow
 def test_a_topic_that_goes_by_arrival_has_alerts_too() -> None:
     app, _ = declare({"many": "size(recent) > 2"}, settings={"frontier": "arrival"})
     with scripted_log(start=NOON) as log:

@@ -253,6 +253,7 @@ def test_a_fresh_run_and_a_rebuild_give_the_same_rows_again(log: ScriptedLog) ->
         hr.rebuild(changed, "last", log.log, spark=shared())
 
 
+@pytest.mark.slow
 @pytest.mark.service
 def test_a_chain_on_kafka_reads_directly_or_is_refused(
     broker: ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

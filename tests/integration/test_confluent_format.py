@@ -103,6 +103,7 @@ def test_each_record_is_read_with_the_schema_it_was_written_in(
     assert letters(results, app.name) == []
 
 
+@pytest.mark.slow
 def test_a_schema_that_first_appears_in_the_middle_of_a_stream_is_looked_up(
     kafka: Runs, registry: Registry
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_schema_that_first_appears_in_the_middle_of_a_stream_is_looked_up(
     assert letters(results, app.name) == []
 
 
+@pytest.mark.slow
 def test_a_registry_that_is_down_stops_a_step_and_nothing_is_skipped(
     kafka: Runs, registry: Registry
 ) -> None:

@@ -210,6 +210,7 @@ def fed(log: ScriptedLog, app: hr.App, topic: Source, items: list[str], batches:
     return seen[0]
 
 
+@pytest.mark.slow
 def test_lag_that_grows_is_told_from_a_large_one_that_shrinks() -> None:
     growing, shrinking = hr.App("growing"), hr.App("shrinking")
     with scripted_log(start=NOON + timedelta(hours=1)) as log:

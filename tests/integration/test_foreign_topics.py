@@ -106,6 +106,7 @@ def test_a_topic_of_another_program_is_adopted_and_what_does_not_decode_is_a_dea
     counted(kafka, source, hr.App(kafka.name("other")))
 
 
+@pytest.mark.slow
 def test_an_added_column_that_no_step_uses_leaves_stored_results_as_they_are(kafka: Runs) -> None:
     topic = make(kafka, kafka.name("clicks"))
     name, out = kafka.name("app"), kafka.name("out")
@@ -135,6 +136,7 @@ def test_an_added_column_that_no_step_uses_leaves_stored_results_as_they_are(kaf
     assert all(results.law(step).holds for step in ("hits", "near", out))
 
 
+@pytest.mark.slow
 def test_lines_of_the_console_producer_are_read_as_bytes(kafka: Runs) -> None:
     topic = kafka.name("access.log")
     lines = "a 200\nb 404\na 500\n"

@@ -188,6 +188,7 @@ def test_what_a_remote_table_does_not_know_is_left_out_and_counted(log: Scripted
     assert results.law("asked").filtered == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fetch", "message"),
     [(slowly, "slowly did not answer for 1 keys within 1 s"), (wrongly, "no answer for ann")],

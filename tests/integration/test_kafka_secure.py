@@ -167,6 +167,7 @@ def bob(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_KAFKA_SASL_PASSWORD", PASSWORD)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bob")
 def test_a_pipeline_runs_on_a_broker_that_asks_who_one_is(
     secure: Secure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

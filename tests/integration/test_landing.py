@@ -139,6 +139,7 @@ def test_what_is_no_row_is_a_dead_letter_and_the_rest_is_landed(url: str) -> Non
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_how_far_a_landing_is_can_be_seen_from_outside(url: str) -> None:
     app = hr.App("seen")
     users = app.topic("seen.users", schema="id string, at timestamp", event_time="at", partitions=2)

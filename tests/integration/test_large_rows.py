@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 import headrace as hr
 from headrace.log import TopicSettings
 from headrace.testing import scripted_log
@@ -15,6 +17,7 @@ MINUTE = timedelta(minutes=1)
 MIB = 1 << 20
 
 
+@pytest.mark.slow
 def test_rows_larger_than_the_usual_limit_reach_every_output() -> None:
     app = hr.App("notes")
     source = app.topic(

@@ -105,6 +105,7 @@ def test_a_join_of_rows_from_before_1970_finds_its_pairs(log: ScriptedLog) -> No
     assert len(found.pairs) == 1
 
 
+@pytest.mark.slow
 def test_rows_around_1970_and_a_zero_time_count_in_every_window(log: ScriptedLog) -> None:
     app, steps = counting(WINDOWS)
     write(
@@ -183,6 +184,7 @@ def test_a_step_of_which_spark_drops_a_row_stops_before_the_batch_is_stored(
 # Checkpoints
 
 
+@pytest.mark.slow
 def test_a_checkpoint_without_a_shift_goes_on_without_one(
     log: ScriptedLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,7 +31,7 @@ def write(log: Log, first: int, count: int) -> None:
             transaction.send("pageviews", {"url": f"/{n % 5}", "user": f"u{n % 9}", "at": at})
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.slow
 def test_a_pipeline_killed_from_the_page_recovers_with_nothing_lost_or_duplicated(
     tmp_path: Path,
 ) -> None:

@@ -105,6 +105,7 @@ def test_windows_of_every_kind_are_those_of_the_stream() -> None:
     assert all(seen[kind] for kind in ("dead", "counted", "late"))
 
 
+@pytest.mark.slow
 def test_stateless_steps_before_windows_are_those_of_the_stream() -> None:
     seen: Counter[str] = Counter()
     app, _ = declare_steps(("tumbling", "session"))
@@ -117,6 +118,7 @@ def test_stateless_steps_before_windows_are_those_of_the_stream() -> None:
     assert all(seen[kind] for kind in ("dead", "counted", "late"))
 
 
+@pytest.mark.slow
 def test_rankings_duplicates_and_joins_are_those_of_the_stream() -> None:
     seen: Counter[str] = Counter()
     app = hr.App("more")

@@ -96,7 +96,7 @@ def explore_sinks(examples: int, kind: str) -> Counter[str]:
     return seen
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["inner", "full", "pairs", "chain"])
 def test_any_cut_of_any_tables_with_crashes_is_the_oracles(kind: str) -> None:
     assert explore_sinks(8, kind)["rows"]
 

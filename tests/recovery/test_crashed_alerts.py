@@ -41,6 +41,7 @@ def through(log: ScriptedLog, points: tuple[str, ...], commits: int) -> None:
     assert found["alerts.late"]
 
 
+@pytest.mark.slow
 def test_alerts_are_told_once_after_a_crash(log: ScriptedLog) -> None:
     through(log, ("stored panes", "committed"), 4)
 

@@ -71,6 +71,7 @@ def finish(log: ScriptedLog, name: str, max_commits: int = 100_000) -> dict[str,
     }
 
 
+@pytest.mark.slow
 def test_a_crash_between_the_steps_of_a_chain_passes_nothing_on_twice(log: ScriptedLog) -> None:
     source = Feed(21)
     feed(log, source, 40)

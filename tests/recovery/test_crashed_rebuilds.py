@@ -55,6 +55,7 @@ class Case:
         return point in after or point in ("before sending", "sent")
 
 
+@pytest.mark.slow
 def test_a_crash_around_the_switch_leaves_one_version_that_goes_on(log: ScriptedLog) -> None:
     case = Case(log)
     for point in ("before switch", "switched", "checkpoint removed"):

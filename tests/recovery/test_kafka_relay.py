@@ -60,6 +60,7 @@ def test_a_relay_that_crashes_at_every_point_writes_each_row_once(kafka: Runs) -
     assert (law.rows, law.counted) == (sent, sum(expected(range(sent)).values()))
 
 
+@pytest.mark.slow
 def test_without_the_fence_a_crashed_relay_writes_rows_twice(
     kafka: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,7 @@ def test_a_step_goes_on_where_a_power_cut_took_what_spark_notes_of_its_batches(
     check_view("counts", counts, log.run(app, spark=shared(), max_commits=3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_power_cut_under_a_checkpoint_never_gives_a_wrong_answer(
     log: ScriptedLog, synced: set[Path], seed: int
@@ -118,6 +119,7 @@ def test_a_power_cut_under_a_checkpoint_never_gives_a_wrong_answer(
     check_view("counts", counts, results)
 
 
+@pytest.mark.slow
 def test_a_step_with_several_topics_stops_where_its_batches_are_cut_anew(log: ScriptedLog) -> None:
     app, _ = _declare()
     _write(log, app, "left", 1)

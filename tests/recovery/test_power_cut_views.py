@@ -135,6 +135,7 @@ def _cuts(home: Path, count: int, patch: pytest.MonkeyPatch) -> int:
     return short
 
 
+@pytest.mark.slow
 def test_views_and_outputs_are_right_after_a_power_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,6 +139,7 @@ def test_compaction_goes_on(log: ScriptedLog) -> None:
     assert last_values(log, "rates") == {**before, b"k2": b"new"}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_an_application_goes_on_as_if_it_had_run_here_all_the_time(
     left: Left, log: ScriptedLog
