@@ -146,6 +146,7 @@ app.view("per_hour", hr.aggregate(
 )
 
 
+@pytest.mark.slow
 def test_a_chain_is_run_and_drained_and_each_of_its_steps_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,7 +59,9 @@ class Clicks:
         self.raw(data, **{"content-type": "application/json"}, **headers)
 
 
-@pytest.mark.parametrize("landed", [False, True], ids=["direct", "landed"])
+@pytest.mark.parametrize(
+    "landed", [pytest.param(False, marks=pytest.mark.slow), True], ids=["direct", "landed"]
+)
 def test_events_of_both_modes_are_rows_of_one_topic(kafka: Runs, landed: bool) -> None:
     app = hr.App(kafka.name("app"))
     source = app.topic(

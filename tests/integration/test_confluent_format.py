@@ -152,7 +152,9 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("landed", [False, True], ids=["direct", "landed"])
+@pytest.mark.parametrize(
+    "landed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["direct", "landed"]
+)
 def test_what_cannot_be_read_is_a_dead_letter_with_its_reason(
     kafka: Runs, registry: Registry, landed: bool
 ) -> None:

@@ -102,7 +102,8 @@ def test_rows_are_counted_and_what_comes_too_late_is_a_stream(kafka: Runs, begin
 
 
 @pytest.mark.parametrize(
-    ("count", "length", "asked"), [(20, 10, 0), (20, 5_000, 1), (1_200, 10, 1)]
+    ("count", "length", "asked"),
+    [(20, 10, 0), (20, 5_000, 1), pytest.param(1_200, 10, 1, marks=pytest.mark.slow)],
 )
 def test_late_rows_are_found_kept_too_large_to_be_kept_or_too_many(
     kafka: Runs, monkeypatch: pytest.MonkeyPatch, count: int, length: int, asked: int

@@ -12,7 +12,11 @@ from tests import spark
 TRIALS = [
     ("windows", {"window": "tumbling", "delay": "0", "grace": "0", "disorder": "20"}),
     ("joins", {"bound": "20", "delay": "5"}),
-    ("windows", {"window": "session", "size": "6", "delay": "2", "seed": "3"}),
+    pytest.param(
+        "windows",
+        {"window": "session", "size": "6", "delay": "2", "seed": "3"},
+        marks=pytest.mark.slow,
+    ),
 ]
 
 

@@ -60,7 +60,7 @@ def test_matches_are_the_oracles(few: int, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(matching, "_FEW", few)  # with and without the NumPy path
     seen: Counter[str] = Counter()
 
-    @settings(max_examples=300)
+    @settings(max_examples=150)
     @given(logs(), cuts, st.sampled_from(PATTERNS), st.sampled_from([10, 30, 120]), st.booleans())
     def law(
         commits: list[list[Event]], cut: list[bool], steps: Any, within: int, strict: bool

@@ -89,6 +89,7 @@ def test_state_is_the_oracles_at_length() -> None:
     assert all(seen[kind] for kind in REACHED), seen
 
 
+@pytest.mark.slow
 def test_rows_of_several_topics_come_in_the_order_of_time() -> None:
     app = hr.App("several")
     one = app.topic("one", schema="k string, n int, at timestamp", event_time="at")
