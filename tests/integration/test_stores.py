@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -80,3 +81,48 @@ def test_adding_a_store_keeps_the_stored_results() -> None:
         assert [step.status for step in hr.preflight(more, log.log).steps] == ["unchanged"]
         log.run(more, spark=spark.shared())
         assert shown(store) == [("ann", 1)]
+
+
+def test_a_view_and_its_stores_go_back_to_before_a_mistake() -> None:
+    store = MemoryStore()
+    app = hr.App("shop")
+    schema = "id bigint, note string"
+    app.view("orders", app.captured("shop.main.orders", schema=schema, key="id"), store=store)
+    with scripted_log() as log:
+        topic = log.log.ensure_topic(app.topics["shop.main.orders"])
+        log.write(topic.name, *(change("c", id) for id in range(20)))
+        log.run(app, spark=spark.shared())
+        before = log.log.head()
+        log.write(topic.name, *(change("d", id) for id in range(15)))
+        log.write(topic.name, change("c", 99))
+        log.run(app, spark=spark.shared())
+        assert ids_in(store) == [*range(15, 20), 99]
+
+        found = hr.rebuild(app, "orders", log.log, until=before, switch=True, spark=spark.shared())
+        assert found.switched
+        assert (found.diff.added, found.diff.removed) == (15, 1)
+        assert ids_in(store) == list(range(20))
+
+        # What undoes it comes after the mistake, and the next run reads both.
+        log.write(topic.name, *(change("c", id) for id in range(15)))
+        results = log.run(app, spark=spark.shared())
+        assert [row["id"] for row in results.view("orders")] == [*range(20), 99]
+        assert ids_in(store) == [*range(20), 99]
+
+
+def change(op: str, id: int) -> dict[str, Any]:
+    row = {"id": id, "note": f"order {id}"}
+    return {
+        "key": f'{{"id": {id}}}',
+        "before": row if op == "d" else None,
+        "after": None if op == "d" else row,
+        "source": {"ts_us": 1_767_268_800_000_000 + id},
+        "op": op,
+        "ts_ms": 1_767_268_800_000,
+    }
+
+
+def ids_in(store: MemoryStore) -> list[int]:
+    columns = pa.schema([("id", pa.int64())])
+    with store.live(StoredView("shop", "orders", columns, ("id",), Path("/nowhere"))) as live:
+        return [row["id"] for row in rows_of(live)]

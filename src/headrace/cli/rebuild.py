@@ -44,9 +44,17 @@ def rebuild(
             "--until",
             metavar="TIME|COMMIT",
             help="Compute the view as of a time (2026-01-31T12:00:00Z) or a commit (42), and show "
-            "its rows; with --diff, the differences from the live view. It never switches.",
+            "its rows; with --diff, the differences from the live view.",
         ),
     ] = None,
+    switch: Annotated[
+        bool,
+        typer.Option(
+            "--switch",
+            help="With --until: bring the view and its stores back to that moment. The next run "
+            "continues from there.",
+        ),
+    ] = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Switch as soon as the application stops.")
     ] = False,
@@ -84,11 +92,13 @@ def rebuild(
     """
     spark.check_memory(memory)
     moment = None if until is None else _moment(until)
-    looks = diff or moment is not None
-    if looks and yes:
+    looks = diff or (moment is not None and not switch)
+    if switch and moment is None:
+        raise UserError("--switch is for --until: without it, a rebuild asks and switches anyway")
+    if looks and (yes or switch):
         raise UserError(
             f"{'--diff' if diff else '--until'} never switches, so there is nothing to confirm",
-            hint="Leave out one of them",
+            hint="Leave out one of them" if diff else "--until with --switch does",
         )
     if not (looks or yes or sys.stdin.isatty()):
         raise UserError(
@@ -100,7 +110,7 @@ def rebuild(
     from headrace.cli.running import rebuild_watched
 
     def act(building: Rebuild, tell: Any, pause: Any) -> None:
-        if moment is not None and not diff:
+        if looks and not diff:
             pause()
             _show_rows(building, limit, json=json)
         elif looks:
@@ -118,6 +128,8 @@ def rebuild(
             if json and done is not None:
                 _show(done, switched=True, lost=lost, json=True)
             say(f"Switched: {view!r} is the new version, and the next run continues with it")
+            if moment is not None:
+                say(f"  → It is as of commit {building.until}. The next run reads what came after")
 
     rebuild_watched(
         declared,
@@ -125,6 +137,7 @@ def rebuild(
         log or declared.log or DEFAULT_LOG,
         act,
         until=moment,
+        back=switch,
         settings=spark.settings_of(cores, memory, shuffle_partitions, state, brief, master),
         batch_limits=spark.batch_limits_of(max_rows, max_commits),
     )

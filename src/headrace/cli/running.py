@@ -92,6 +92,7 @@ def rebuild_watched(
     act: Act,
     *,
     until: datetime | int | None,
+    back: bool,
     settings: SparkSettings,
     batch_limits: BatchLimits,
 ) -> None:
@@ -100,7 +101,13 @@ def rebuild_watched(
     try:
         with (
             Rebuild(
-                app, view, log, until=until, settings=settings, batch_limits=batch_limits
+                app,
+                view,
+                log,
+                until=until,
+                back=back,
+                settings=settings,
+                batch_limits=batch_limits,
             ) as building,
             contextlib.ExitStack() as drawing,
         ):

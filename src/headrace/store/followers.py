@@ -15,7 +15,7 @@ from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.store.contract import Store, StorePosition
 from headrace.store.following import NOTHING, Follower, Interrupted
 from headrace.store.lock import only_one
-from headrace.store.status import State, StoreStatus, lock_of, note
+from headrace.store.status import State, StoreStatus, lock_of, note, noted
 
 _PAUSE = 0.1
 """Seconds between two looks at a changelog that has nothing new."""
@@ -138,7 +138,9 @@ class FollowerThread:
             retryable=isinstance(error, Retryable) or elsewhere,
         )
         if elsewhere:  # the note is the other one's
-            self.status = replace(self.status, state="failing")
+            there = noted(self._log.home, self.status)
+            place = there.position if there is not None else None
+            self.status = replace(self.status, state="failing", position=place)
         else:
             self._tell("failing", now=True)
         self._stop.wait(min(_FIRST_RETRY * 2**self._failures, _LAST_RETRY))

@@ -75,6 +75,11 @@ def note(url: str, status: StoreStatus) -> None:
     write_note(notes_folder(url, status.app) / f"{status.name}.json", json.dumps(kept))
 
 
+def noted(url: str, status: StoreStatus) -> StoreStatus | None:
+    """The state of a store as it was last noted, maybe by another process."""
+    return _read(notes_folder(url, status.app) / f"{status.name}.json")
+
+
 def statuses(log: Log, now: int) -> list[StoreStatus]:
     """The state of every store of a log's views, with its lag as of now."""
     found = [_measured(log, status, now) for status in _noted(log.home)]
@@ -83,11 +88,17 @@ def statuses(log: Log, now: int) -> list[StoreStatus]:
 
 def _noted(url: str) -> Iterator[StoreStatus]:
     for path in sorted((folder_of(url) / "apps").glob("*/stores/*.json")):
-        with contextlib.suppress(ValueError, TypeError, FileNotFoundError):
-            data: dict[str, Any] = json.loads(path.read_text())
-            place = data["position"]
-            reached = StorePosition(**place) if place is not None else None
-            yield StoreStatus(**{**data, "position": reached})
+        if (status := _read(path)) is not None:
+            yield status
+
+
+def _read(path: Path) -> StoreStatus | None:
+    with contextlib.suppress(ValueError, TypeError, KeyError, FileNotFoundError):
+        data: dict[str, Any] = json.loads(path.read_text())
+        place = data["position"]
+        reached = StorePosition(**place) if place is not None else None
+        return StoreStatus(**{**data, "position": reached})
+    return None
 
 
 def _measured(log: Log, status: StoreStatus, now: int) -> StoreStatus:

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from headrace.application.chains import check_inner, inner_steps
 from headrace.application.rebuild.building import Build, limits_of, make_room
 from headrace.application.run import StepProgress
+from headrace.application.stores import bring_up_to_date
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.closing import Closing
 from headrace.errors import MisusedHandle, UnknownView, ViewError
@@ -64,8 +65,8 @@ class Rebuilt:
 class Rebuild(Closing):
     """A view that is built beside the live one. A build is kept, and resumed next time.
 
-    With `until`, a time or the number of a commit, the view is built as of then, and cannot replace
-    the live one.
+    With `until`, a time or the number of a commit, the view is built as of then. It can replace the
+    live one only if it is built to go `back`: then the next run continues from that moment.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Rebuild(Closing):
         log: str | Log | None = None,
         *,
         until: datetime | int | None = None,
+        back: bool = False,
         spark: SparkSession | None = None,
         settings: SparkSettings | None = None,
         batch_limits: BatchLimits | None = None,
@@ -83,6 +85,9 @@ class Rebuild(Closing):
     ) -> None:
         self.app = app
         self.step, self._inner = _step_of(app, view)
+        self._back = back
+        if back:
+            _check_back(self.step)
         self._spark = spark
         self._settings = settings
         self._batch_limits = batch_limits
@@ -100,7 +105,7 @@ class Rebuild(Closing):
             self.until = None if until is None else commit_by(self.log, until)
             """The last commit to read, instead of that of the live view."""
             self._live = database_of(self.log.home, app.name)
-            kind = "rebuild" if until is None else "until"
+            kind = "rebuild" if until is None or back else "until"
             self._place = build_place(self.log.home, app.name, view, kind)
             busy = f"View {view!r} is already being built"
             self._stack.enter_context(only_one(self._place.lock, busy, "Wait for it to end"))
@@ -163,9 +168,10 @@ class Rebuild(Closing):
     ) -> Diff | None:
         """Replace the live view if `agree` returns True; return the differences.
 
-        The application must not be running; with `wait`, this waits for its end.
+        The application must not be running; with `wait`, this waits for its end. The stores of the
+        view follow at once.
         """
-        if self.until is not None:
+        if self.until is not None and not self._back:
             raise _not_live()
         hint = (
             "The new version is built, and kept. Stop the application and rebuild again, which "
@@ -189,6 +195,7 @@ class Rebuild(Closing):
                 return None
             self._let_go()
             take_over(self.log, self.step, schema, topic, self._crash_point)
+            bring_up_to_date(self.app, self.log, view=self.step.name, clock=self._clock)
             return diff
 
     def close(self) -> None:
@@ -281,14 +288,20 @@ def rebuild(
 ) -> Rebuilt:
     """Rebuild a view from the log, beside the live one; return the differences.
 
-    With `switch` the new version then replaces the live one, in one transaction. With `until`, a
-    time or the number of a commit, the view is built as of then, and its rows are returned. `limit`
-    is the number of rows of each kind in the diff.
+    With `switch` the new version then replaces the live one, in one transaction, and the stores of
+    the view follow. With `until`, a time or the number of a commit, the view is built as of then,
+    and its rows are returned; with `switch` as well, the view goes back to that moment, and the
+    next run continues from there. `limit` is the number of rows of each kind in the diff.
     """
-    if switch and until is not None:
-        raise _not_live()
     with Rebuild(
-        app, view, log, until=until, spark=spark, settings=settings, batch_limits=batch_limits
+        app,
+        view,
+        log,
+        until=until,
+        back=switch and until is not None,
+        spark=spark,
+        settings=settings,
+        batch_limits=batch_limits,
     ) as building:
         building.build()
         lost = building.lost
@@ -303,8 +316,20 @@ def rebuild(
 def _not_live() -> MisusedHandle:
     return MisusedHandle(
         "A view as of an earlier time cannot replace the live one",
-        hint="Rebuild it without `until`",
+        hint="Rebuild it without `until`, or to go back: Rebuild(..., until=..., back=True)",
     )
+
+
+def _check_back(step: Step) -> None:
+    """Check that a step can go back without publishing anything a second time."""
+    topics = [*step.outputs, *step.late]
+    if topics:
+        raise ViewError(
+            f"View {step.name!r} cannot go back: its step also publishes to {', '.join(topics)}, "
+            "and would publish the rows after that moment again",
+            hint="--until without --switch shows the rows of that moment. Keep a view of its own "
+            "for what you publish",
+        )
 
 
 def _step_of(app: App, view: str) -> tuple[Step, list[Step]]:
