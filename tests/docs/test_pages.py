@@ -41,6 +41,7 @@ _LONG = {
     "docs/how-to/keep-state-in-python.md",
     "docs/how-to/lose-a-broker.md",
     "docs/how-to/run-in-real-time.md",
+    "docs/how-to/search-a-view.md",
     "docs/how-to/run-on-a-cluster.md",
     "docs/how-to/run-on-kafka.md",
     "docs/how-to/test-a-pipeline.md",
