@@ -74,7 +74,7 @@ class Captured:
         self._rows.append(change)
         self._dead.append(False)
         if op == "d":
-            self._rows.append({"key": key})
+            self._rows.append({"key": key, "source": origin, "op": op})
             self._dead.append(True)
 
     def write(self) -> None:

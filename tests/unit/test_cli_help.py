@@ -46,7 +46,8 @@ def test_every_command_of_the_design_is_there() -> None:
         *(f"kafka {verb}" for verb in ("up", "status", "down", "tool")),
         *("produce", "consume", "show", "run", "rebuild", "doctor", "drain", "demo", "bench"),
         "studio",
-        "cdc undo",
+        *(f"cdc {verb}" for verb in ("attach", "run", "status", "snapshot", "heal")),
+        *("cdc undo", "cdc detach"),
         "search",
         "verify",
     }

@@ -100,7 +100,10 @@ def test_ten_thousand_deleted_rows_come_back_as_they_were(
         orders.change(order(id, note, price), None, order=place + 1)
     orders.write()
     db.execute("DELETE FROM orders")
-    assert run(db, script(log)) == []
+    text = script(log)
+    assert "10,000 changes of 1 transaction" in text
+    assert "NOT UNDONE" not in text
+    assert run(db, text) == []
     assert rows(db) == values
 
 

@@ -16,6 +16,7 @@ from headrace.cdc.catching_up import catch_up
 from headrace.cdc.changes import Bucket, Resolver, Written, by_table
 from headrace.cdc.contract import Change, Gap, Row, Source, SourceTransaction, Table
 from headrace.cdc.encoding import Encoded, Stamp, encode
+from headrace.cdc.outbox import Outbox, Router
 from headrace.cdc.row_copy import RowCopy, TableChanges
 from headrace.cdc.snapshots import Snapshots
 from headrace.cdc.state import (
@@ -81,6 +82,7 @@ class Capture(Closing):
         snapshot: SnapshotMode = "initial",
         heal: bool = False,
         partitions: int = 1,
+        outbox: Outbox | None = None,
         limits: Limits | None = None,
         clock: Clock | None = None,
         crash_point: CrashPoint = lambda point: None,
@@ -92,6 +94,7 @@ class Capture(Closing):
         self._limits = limits or Limits()
         self._clock = clock or SystemClock()
         self._crash_point = crash_point
+        self._router = None if outbox is None else Router(log, prefix, outbox, partitions)
         self._run = uuid.uuid4().hex[:12]
         self._commits = 0
         ensure_state_topic(log, prefix)
@@ -416,6 +419,9 @@ class Capture(Closing):
             if written.keys
             for topic in (self._tables.of(written.table).topic,)
         ]
+        if self._router is not None:
+            for written in all_written:
+                encoded += self._router.route(self._source, written)
         self._crash_point("encoded")
         return _Prepared(encoded, all_written, changes)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headrace.cdc.capture import Capture, CrashPoint, Limits, SnapshotMode
 from headrace.cdc.contract import Source, SourceState
+from headrace.cdc.outbox import Outbox
 from headrace.cdc.state import Reached, TableState
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.errors import HeadraceError, Retryable
@@ -36,9 +37,11 @@ def run(
     heal: bool = False,
     again: Iterable[str] = (),
     partitions: int = 1,
+    outbox: Outbox | None = None,
     until_caught_up: bool = False,
     stopped: Callable[[], bool] = lambda: False,
     tell: Callable[[Progress], None] = lambda progress: None,
+    attend: Callable[[Capture], None] = lambda capture: None,
     limits: Limits | None = None,
     clock: Clock | None = None,
     crash_point: CrashPoint = lambda point: None,
@@ -46,7 +49,8 @@ def run(
     """Capture a source under a prefix until `stopped`, or until it has caught up.
 
     `again` are tables to snapshot again, by their full names. While the source or the log is not
-    available it waits and tries again. `tell` is called with the progress after each step.
+    available it waits and tries again. `tell` is called with the progress after each step, and
+    `attend` with the capture before it.
     """
     clock = clock or SystemClock()
     wanted = list(again)
@@ -60,6 +64,7 @@ def run(
                 snapshot=snapshot,
                 heal=heal,
                 partitions=partitions,
+                outbox=outbox,
                 limits=limits,
                 clock=clock,
                 crash_point=crash_point,
@@ -71,6 +76,7 @@ def run(
                 settled = clock.monotonic()
                 while True:
                     ended = stopped()
+                    attend(capture)
                     busy = not ended and capture.step(0.0 if until_caught_up else _WAIT)
                     caught_up = not busy and capture.has_passed(head)
                     finished = ended or (until_caught_up and caught_up)

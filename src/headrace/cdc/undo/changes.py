@@ -198,8 +198,8 @@ class _Reading:
         self._dense = dense
         self._tables: list[CapturedTable] = []
         self._rows: list[pa.Table] = []
-        self._groups: dict[tuple[str, int], _Group] = {}
-        self._earlier: dict[tuple[str, int], set[tuple[str, int]]] = {}
+        self._groups: dict[tuple[str, int | None], _Group] = {}
+        self._earlier: dict[tuple[str, int | None], set[tuple[str, int | None]]] = {}
         self._unknown: dict[str, int] = {}
         self._found: dict[str, int] = {}
         self.removed: list[str] = []
@@ -280,7 +280,8 @@ class _Reading:
         for row, (tx, at, order, part, last, offset, commit) in enumerate(
             zip(*columns, rows["_offset"].to_pylist(), rows["_commit"].to_pylist(), strict=True)
         ):
-            key = (tx, at)
+            # Parts of a transaction may have other times, if it is ahead of the capture's clock.
+            key = (tx, at if part is None else None)
             group = self._groups.get(key)
             if group is None:
                 group = self._groups[key] = _Group(tx, at, -1 if commit is None else commit)
@@ -297,7 +298,7 @@ class _Reading:
 
         Those of one moment and one commit of the log are ordered by the tables they share.
         """
-        moments: dict[tuple[int, int], list[tuple[str, int]]] = {}
+        moments: dict[tuple[int, int], list[tuple[str, int | None]]] = {}
         for key, group in self._groups.items():
             self._check_whole(group)
             moments.setdefault((group.at, group.commit), []).append(key)
@@ -367,12 +368,14 @@ def _offsets_and_times(batches: Sequence[Batch]) -> tuple[np.ndarray, np.ndarray
 
 
 def _table_of(batches: Sequence[Batch]) -> pa.Table:
-    """The changes of a partition, each with its offset and commit."""
+    """The changes of a partition, each with its offset and commit, without tombstones."""
     made = []
     for batch in batches:
         table = pa.Table.from_batches([batch.data]).select([KEY, "before", "after", "source", "op"])
         number = pa.scalar(batch.commit, pa.int64())
         table = table.append_column("_offset", pa.array(batch.offsets))
         table = table.append_column("_commit", pa.repeat(number, len(batch)))
+        if batch.tombstones is not None:
+            table = table.filter(pa.array(~batch.tombstones))
         made.append(table)
     return pa.concat_tables(made)

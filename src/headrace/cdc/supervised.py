@@ -1,0 +1,158 @@
+"""A capture as people run it: with requests from other processes, and its lag."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from headrace.cdc.attachment import Attachment
+from headrace.cdc.capture import Capture
+from headrace.cdc.contract import Source
+from headrace.cdc.opening import open_source
+from headrace.cdc.outbox import Outbox
+from headrace.cdc.requests import Requests
+from headrace.cdc.running import Progress, run
+from headrace.cdc.state import TableState
+from headrace.clock import SECOND, Clock, SystemClock
+from headrace.errors import UserError
+from headrace.log import Log
+
+_LOOK_EVERY = SECOND
+
+
+@dataclass(frozen=True)
+class TableProgress:
+    """A captured table, and its snapshot if it has had one."""
+
+    name: str
+    topic: str
+    snapshot: str | None = None
+    complete: bool = True
+    read: int = 0
+    written: int = 0
+    deleted: int = 0
+
+    @classmethod
+    def of(cls, state: TableState) -> TableProgress:
+        """The progress that the state of a table has."""
+        found = state.snapshot
+        if found is None:
+            return cls(state.name, state.topic)
+        numbers = (found.read, found.written, found.deleted)
+        return cls(state.name, state.topic, found.kind, found.complete, *numbers)
+
+
+@dataclass(frozen=True)
+class CaptureProgress:
+    """How far a capture is. `trouble` says why it waits for the database or the log."""
+
+    prefix: str
+    position: str | None = None
+    transactions: int = 0
+    changes: int = 0
+    at: int | None = None
+    lag: int | None = None
+    unit: str = ""
+    tables: tuple[TableProgress, ...] = ()
+    trouble: str | None = None
+
+    @property
+    def snapshot_rows(self) -> int:
+        """The rows that snapshots have read so far."""
+        return sum(table.read for table in self.tables)
+
+    @property
+    def snapshotting(self) -> list[str]:
+        """The tables whose snapshots are not complete."""
+        return [table.name for table in self.tables if not table.complete]
+
+
+class SupervisedRun:
+    """A run of the capture of an attached database. One thread uses it.
+
+    Only one process may run a capture: the caller sees to it.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        attachment: Attachment,
+        *,
+        stopped: Callable[[], bool] = lambda: False,
+        tell: Callable[[CaptureProgress], None] = lambda progress: None,
+        until_caught_up: bool = False,
+        heal: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self._log = log
+        self._attachment = attachment
+        self._stopped = stopped
+        self._tell = tell
+        self._until_caught_up = until_caught_up
+        self._heal = heal
+        self._clock = clock or SystemClock()
+        self._requests = Requests(log, attachment.prefix)
+        self._due = 0
+        self.progress = CaptureProgress(attachment.prefix)
+
+    def run(self) -> CaptureProgress:
+        """Capture until `stopped`, or until all that the database has now is in the log.
+
+        A database that does not answer is tried again, unless the run is to end by itself.
+        """
+        attachment = self._attachment
+        with open_source(attachment) as source:
+            self._source: Source = source
+            run(
+                source,
+                self._log,
+                attachment.prefix,
+                snapshot=attachment.snapshot,
+                heal=self._heal,
+                outbox=None if attachment.outbox is None else Outbox.parse(attachment.outbox),
+                until_caught_up=self._until_caught_up,
+                stopped=self._stopped,
+                tell=self._hear,
+                attend=self._attend,
+                clock=self._clock,
+            )
+            self._measure()
+        return self.progress
+
+    def _attend(self, capture: Capture) -> None:
+        """Take requests, and measure the lag, about once a second."""
+        now = self._clock.monotonic()
+        if now < self._due:
+            return
+        self._due = now + _LOOK_EVERY
+        for request in self._requests.open():
+            with contextlib.suppress(UserError):  # the table is no longer captured
+                capture.snapshot(request.table)
+                capture.settle()
+            self._requests.done(request)
+        self._measure()
+
+    def _hear(self, progress: Progress) -> None:
+        """Pass on how far the capture is."""
+        if progress.failure is not None:
+            if self._until_caught_up:
+                raise progress.failure
+            self.progress = replace(self.progress, trouble=progress.failure.message)
+        else:
+            reached = progress.reached
+            self.progress = replace(
+                self.progress,
+                position=reached.position,
+                transactions=reached.transactions,
+                changes=reached.changes,
+                at=reached.at,
+                tables=tuple(map(TableProgress.of, progress.tables)),
+                trouble=None,
+            )
+        self._tell(self.progress)
+
+    def _measure(self) -> None:
+        if self.progress.trouble is None:
+            state = self._source.state(self.progress.position)
+            self.progress = replace(self.progress, lag=state.lag, unit=state.unit)
