@@ -16,6 +16,7 @@ from headrace.application.verify.result import HopResult
 from headrace.application.verify.verify import verify
 from headrace.cdc.envelope import EVENT_TIME, envelope_schema
 from headrace.log import Log
+from headrace.store.contract import Store
 from headrace.store.location import database_of
 from tests import spark
 from tests.conformance.memory_store import MemoryStore, Version
@@ -30,13 +31,13 @@ ROWS = 50
 class Shop:
     """A captured table, a view that copies it, one that counts it, and a store in memory."""
 
-    def __init__(self, folder: Path, log: Log) -> None:
+    def __init__(self, folder: Path, log: Log, *stores: Store) -> None:
         self.folder = folder
         self.log = log
         self.store = MemoryStore()
         self.app = hr.App("shop", log=log.url)
         products = self.app.captured(TOPIC, schema=SCHEMA, key="id")
-        self.app.view("products", products, store=self.store)
+        self.app.view("products", products, store=(self.store, *stores))
         self.changes = 0
 
     def write(self, *rows: dict[str, Any]) -> None:
@@ -63,9 +64,12 @@ class Shop:
         hr.run(self.app, self.log, spark=spark.shared())
 
     def verify(self, **options: Any) -> tuple[HopResult, HopResult]:
-        (found,) = verify(self.app, self.log, spark=spark.shared(), **options)
-        log_to_view, view_to_store = found.hops
+        log_to_view, view_to_store = self.hops(**options)
         return log_to_view, view_to_store
+
+    def hops(self, **options: Any) -> tuple[HopResult, ...]:
+        (found,) = verify(self.app, self.log, spark=spark.shared(), **options)
+        return found.hops
 
     @property
     def version(self) -> Version:
@@ -91,11 +95,11 @@ def product(id: int, name: str = "chair") -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def opened_shop(folder: Path) -> Iterator[Shop]:
+def opened_shop(folder: Path, *stores: Store) -> Iterator[Shop]:
     """A shop whose products are in its view and its store."""
     with hr.open_log(f"file:{folder}/log") as log:
         log.create_topic(TOPIC, schema=envelope_schema(COLUMNS), key="key", event_time=EVENT_TIME)
-        made = Shop(folder, log)
+        made = Shop(folder, log, *stores)
         made.write(*(product(id) for id in range(ROWS)))
         made.write({"id": 7}, product(8, "table"))
         made.run()

@@ -194,6 +194,13 @@ class Source(Closing):
         transaction before it is visible, as in PostgreSQL, the source waits and reads them again.
         """
 
+    def find(self, table: Table, keys: Sequence[Row]) -> Chunk | None:
+        """The rows with these keys as of now, with the `high` of a chunk.
+
+        None if the source cannot look them up: then they are read with all others, in chunks.
+        """
+        return None
+
     @abstractmethod
     def columns(self, columns: pa.Schema, rows: Sequence[Row | None]) -> pa.StructArray:
         """Rows of these columns as Arrow, a null for each None, each column converted at once.

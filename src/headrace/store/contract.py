@@ -121,6 +121,11 @@ class Store(DeclaredStore):
         """The settings that decide how rows are kept. A change builds the view again."""
         return ""
 
+    @property
+    def expires(self) -> bool:
+        """True if rows disappear by themselves, so that one that is missing is no damage."""
+        return False
+
     def check(self, view: StoredView) -> None:
         """Raise `InvalidPipeline` if it cannot keep such a view. It connects to nothing."""
 

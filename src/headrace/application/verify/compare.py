@@ -65,7 +65,7 @@ def compare(
 
 def together(side: Side, parts: Iterable[Suspects]) -> Suspects:
     """All of several suspects, of a table with these key columns."""
-    schema = pa.schema([side.columns.field(name) for name in side.key])
+    schema = side.key_columns
     several = list(parts)
     return Suspects(
         pa.concat_tables([schema.empty_table(), *(part.keys for part in several)]),
@@ -125,7 +125,7 @@ def _suspects(one: Side, other: Side, mask: Mask, scope: pa.Table | None, pace: 
 
 
 def _rows(side: Side, mask: Mask, scope: pa.Table | None, pace: Pace) -> _Rows:
-    schema = pa.schema([side.columns.field(name) for name in side.key])
+    schema = side.key_columns
     hashes, sums, keys = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)], [schema.empty_table()]
     for batch in side.rows() if scope is None else side.find(scope):
         key = batch.select(side.key)

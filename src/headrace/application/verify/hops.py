@@ -59,6 +59,8 @@ class Hop(ABC):
     one: str
     other: str
     view: str
+    may_lack: bool = False
+    """True if the other table may lack rows: they disappear by themselves."""
 
     @abstractmethod
     def cut(self) -> contextlib.AbstractContextManager[Cut]:
@@ -107,7 +109,8 @@ class LogHop(Hop):
             return None
         self._start = list(mark["offsets"])
         with self.cut() as cut:
-            return _changed(self._log, self._topic, self._start, cut.mark["offsets"], cut.one)
+            stop, schema = cut.mark["offsets"], cut.one.key_columns
+            return changed_between(self._log, self._topic, self._start, stop, schema)
 
     def last_writes(self, keys: pa.Table) -> dict[int, Write]:
         return last_writes(self._log, self._topic, keys)
@@ -119,6 +122,7 @@ class StoreHop(Hop):
     def __init__(self, log: Log, app: str, view: str, store: Store) -> None:
         self.one, self.other = f"view {view}", store.address
         self.store = store
+        self.may_lack = store.expires
         self._log = log
         self._app = app
         self.view = view
@@ -166,8 +170,9 @@ class StoreHop(Hop):
         followed = self._followed()
         if mark.get("generation") != followed.generation:
             return None
-        with self.cut() as cut:
-            return _changed(self._log, self._topic, mark["offsets"], self._ends(), cut.one)
+        columns, key = followed.view.columns, followed.view.key
+        schema = pa.schema([columns.field(name) for name in key])
+        return changed_between(self._log, self._topic, mark["offsets"], self._ends(), schema)
 
     def last_writes(self, keys: pa.Table) -> dict[int, Write]:
         return last_writes(self._log, self._topic, keys)
@@ -210,9 +215,10 @@ def _columns(version: Version) -> pa.Schema:
     )
 
 
-def _changed(log: Log, topic: str, start: list[int], stop: list[int], side: Side) -> pa.Table:
+def changed_between(
+    log: Log, topic: str, start: list[int], stop: list[int], schema: pa.Schema
+) -> pa.Table:
     """The keys that changed between offsets of a topic, each once."""
-    schema = pa.schema([side.columns.field(name) for name in side.key])
     found = [keys for _, keys in changed_keys(log, topic, start, stop, schema)]
     keys = pa.concat_tables([schema.empty_table(), *found])
     _, first = np.unique(row_hashes(keys), return_index=True)

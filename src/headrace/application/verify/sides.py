@@ -32,6 +32,7 @@ class Side(ABC):
     def __init__(self, columns: pa.Schema, key: Sequence[str]) -> None:
         self.columns = columns
         self.key = list(key)
+        self.key_columns = pa.schema([columns.field(name) for name in key])
 
     @abstractmethod
     def rows(self) -> Iterator[pa.RecordBatch]:

@@ -16,15 +16,17 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headrace.application.rebuild.rebuild import Rebuild
-from headrace.application.verify.compare import Compared, Suspects, compare, together
+from headrace.application.verify.attached import captured_by
+from headrace.application.verify.compare import KINDS, Compared, Suspects, compare, together
 from headrace.application.verify.differences import differences, of_diff
 from headrace.application.verify.hops import Cut, Hop, LogHop, StoreHop
 from headrace.application.verify.repair import follow_if_nobody_does, publish_again
 from headrace.application.verify.result import Difference, HopResult, Verified, keep, last_of
+from headrace.application.verify.sources import Captured, SourceHop
 from headrace.application.verify.sums import RANGES, range_of
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.closing import Closing
-from headrace.errors import HeadraceError, UnknownView, UserError
+from headrace.errors import HeadraceError, UnknownView
 from headrace.log import DEFAULT_LOG, Capability, Log, open_log
 from headrace.operators.table_join.declare import TableJoin
 from headrace.pipeline.app import App, View
@@ -61,8 +63,10 @@ class Verification(Closing):
         settings: SparkSettings | None = None,
         clock: Clock | None = None,
         tell: Tell = lambda hop, rows: None,
+        captured: Callable[[Log, str], Captured | None] = captured_by,
     ) -> None:
         self.app = app
+        self._captured = captured
         self._limit = limit
         self._duty = duty
         self._spark = spark
@@ -101,7 +105,7 @@ class Verification(Closing):
                 result = self._recomputed(hop)
             else:
                 before = marks.get((hop.one, hop.other)) if changed else None
-                result = self._compared(hop, before)
+                result = self.compared(hop, before)
             if repair and result.differences:
                 mended = self._mended(hop, result)
                 repaired += max(0, result.differences - mended.differences)
@@ -113,9 +117,15 @@ class Verification(Closing):
         """The hops of a view. The name of the view stands for its recomputation."""
         log, app = self.log, self.app.name
         topic = copied_topic(view)
-        first: Hop | str = view.name if topic is None else LogHop(log, app, view.name, topic)
+        found: list[Hop | str] = []
+        if topic is None:
+            found.append(view.name)
+        else:
+            if (captured := self._captured(log, topic)) is not None:
+                found.append(SourceHop(log, view.name, topic, captured, self._clock))
+            found.append(LogHop(log, app, view.name, topic))
         stores = [store for store in view.stores if isinstance(store, Store)]
-        return [first, *(StoreHop(log, app, view.name, store) for store in stores)]
+        return [*found, *(StoreHop(log, app, view.name, store) for store in stores)]
 
     # Repair
 
@@ -125,6 +135,10 @@ class Verification(Closing):
             if isinstance(hop, StoreHop):
                 view, keys = hop.view, self._differing
                 publish_again(self.log, self.app.name, view, hop.store, keys, self._clock)
+            elif isinstance(hop, SourceHop):
+                return replace(
+                    result, hint=f"headrace cdc snapshot {hop.captured.prefix} {hop.table} mends it"
+                )
             else:
                 view = hop if isinstance(hop, str) else hop.view
                 with self._rebuild(view) as building:
@@ -132,10 +146,11 @@ class Verification(Closing):
                     building.switch(accept_loss=False)
         except HeadraceError as error:
             return replace(result, hint=f"Not repaired. {error.message}. {error.hint}")
-        follow_if_nobody_does(self.app, self.log, view, self._clock)
+        if not isinstance(hop, SourceHop):
+            follow_if_nobody_does(self.app, self.log, view, self._clock)
         if isinstance(hop, str):
             return self._recomputed(hop)
-        again = self._compared(hop, None, self._differing)
+        again = self.compared(hop, None, self._differing)
         return replace(
             result,
             missing=again.missing,
@@ -151,17 +166,16 @@ class Verification(Closing):
 
     # Hops
 
-    def _compared(
-        self, hop: Hop, last: HopResult | None, scope: pa.Table | None = None
+    def compared(
+        self, hop: Hop, last: HopResult | None = None, scope: pa.Table | None = None
     ) -> HopResult:
+        """Compare one hop: everything, what has changed since the last time, or some keys."""
         began = self._clock.monotonic()
         try:
             if last is not None and last.mark:
                 scope = hop.changed_since(last.mark)
             found = self._settled(hop, scope)
         except HeadraceError as error:
-            if isinstance(error, UserError):
-                raise
             found = HopResult(hop.one, hop.other, error=error.message, hint=error.hint)
         return replace(found, took=self._clock.monotonic() - began)
 
@@ -180,6 +194,8 @@ class Verification(Closing):
         while len(waiting):
             with hop.cut() as cut:
                 again = compare(cut.one, cut.other, waiting.keys, pace).suspects
+                if hop.may_lack:
+                    again = again.only(again.kinds != KINDS.index("missing"))
                 quiet = _quiet(cut, again)
                 settled = np.isin(again.hashes, quiet) & np.isin(again.hashes, seen)
                 real, waiting, seen = again.only(settled), again.only(~settled), quiet
@@ -229,8 +245,6 @@ class Verification(Closing):
                 building.build(lambda progress: self._tell(f"{one} → {other}", 0))
                 diff = building.diff(self._limit)
         except HeadraceError as error:
-            if isinstance(error, UserError):
-                raise
             found = HopResult(one, other, error=error.message, hint=error.hint)
         else:
             step = steps_in(database_of(self.log.home, self.app.name))[view]

@@ -157,7 +157,9 @@ class PostgresSource(Source):
         except BaseException:
             self._end()
             raise
-        self._returned.update(int(one.id) for one in found if one.whole and one.id)
+        for transaction in found:
+            if transaction.whole and transaction.id:
+                self._returned.add(int(transaction.id))
         if len(self._returned) > _REMEMBERED:
             self._forget()
         return found

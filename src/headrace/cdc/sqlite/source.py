@@ -316,6 +316,16 @@ class SqliteSource(Source):
         last = table.key_of(rows[-1]) if len(rows) == limit else None
         return SqliteChunk(rows, last, newest, f"{self._epoch}:{newest}:0")
 
+    def find(self, table: Table, keys: Sequence[Row]) -> Chunk:
+        key = ", ".join(quoted(name) for name in table.key)
+        names = ", ".join(quoted(name) for name in table.columns.names)
+        marks = ", ".join("?" * len(table.key))
+        sql = f"SELECT {names} FROM main.{quoted(table.name)} WHERE ({key}) = ({marks})"
+        with self._link.snapshot() as db, self._translated():
+            rows: list[Any] = [row for values in keys for row in db.execute(sql, values)]
+            newest = self._newest(db)
+        return SqliteChunk(rows, None, newest, f"{self._epoch}:{newest}:0")
+
     def columns(self, columns: pa.Schema, rows: Sequence[Row | None]) -> pa.StructArray:
         return to_arrow(columns, rows)
 

@@ -88,6 +88,10 @@ class Redis(Store):
         chosen = (self.prefix, self.ranking, self.member, self.within, self.ttl)
         return "|".join("" if one is None else str(one) for one in chosen)
 
+    @property
+    def expires(self) -> bool:
+        return self.ttl is not None
+
     def check(self, view: StoredView) -> None:
         for name in (self.ranking, self.member, self.within):
             if name is not None and name not in view.columns.names:
