@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from headrace.cdc.contract import UNCHANGED, Change, Row, SourceTransaction, Table
 from headrace.cdc.postgres.in_progress import InProgress
-from headrace.cdc.postgres.position import Position
+from headrace.cdc.postgres.position import Position, lsn_text
 from headrace.errors import SourceError
 
 HEADER: Final = 25
@@ -29,9 +29,11 @@ _EPOCH: Final = 946_684_800_000_000
 
 _BEGIN: Final = Struct(">qqI")
 _COMMIT: Final = Struct(">Bqqq")
+_STREAM_START: Final = Struct(">IB")
 _STREAM_COMMIT: Final = Struct(">IBqqq")
 _TWO: Final = Struct(">II")
 _COLUMN: Final = Struct(">Ii")
+_LENGTH: Final = Struct(">I")
 
 _TEXT, _NULL, _UNCHANGED, _NEW = b"tnuN"
 _KEY_ROW, _OLD_ROW = b"KO"
@@ -69,8 +71,9 @@ class Decoder:
 
     def __init__(self, relations: Relations, start: Position) -> None:
         self._relations = relations
-        self._position = start
         self._before = str(start)
+        # The part of a position that stays the same.
+        self._server = self._before.partition("@")[2]
         self._layouts: dict[bytes, _Layout | None] = {}
         self._changes: list[Change] = []
         self._size = 0
@@ -93,7 +96,7 @@ class Decoder:
         kind = frame[HEADER]
         if self._streaming is not None and kind not in b"Ec":
             self._keep(frame, kind)
-        elif kind in _CHANGES:
+        elif kind in b"IUDT":
             self._change(frame, kind)
         elif kind == 0x42:  # B
             _, at, number = _BEGIN.unpack_from(frame, HEADER + 1)
@@ -132,8 +135,7 @@ class Decoder:
         self.within = True
 
     def _commit(self, end: int) -> None:
-        place = Position(end, self._position.system, self._position.timeline)
-        self._before = str(place)
+        self._before = f"{lsn_text(end)}@{self._server}"
         self.done.append(SourceTransaction(self._id, self._before, self._at, self._changes))
         self._changes = []
         self.within = False
@@ -241,10 +243,6 @@ class Decoder:
         self._layouts[number] = None if table is None else _layout(table, width)
 
 
-_CHANGES: Final = b"IUDT"
-_STREAM_START: Final = Struct(">IB")
-
-
 def _layout(table: Table, width: int) -> _Layout:
     places = table.key_places
     if len(places) == 1:
@@ -257,12 +255,12 @@ def _layout(table: Table, width: int) -> _Layout:
 def _row(frame: bytes, at: int, width: int) -> tuple[Row, int]:
     """The values of a row that begins at a place, and the place after it."""
     values: list[Any] = []
-    add = values.append
+    add, length = values.append, _LENGTH.unpack_from
     for _ in range(width):
         kind = frame[at]
         if kind == _TEXT:
             start = at + 5
-            at = start + int.from_bytes(frame[at + 1 : start], "big")
+            at = start + length(frame, at + 1)[0]
             add(frame[start:at])
         elif kind == _NULL:
             add(None)

@@ -49,6 +49,9 @@ _clear = _function("PQclear", None, ctypes.c_void_p)
 _field = _function("PQresultErrorField", ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int)
 _message = _function("PQerrorMessage", ctypes.c_char_p, ctypes.c_void_p)
 
+_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
+_bytes.restype, _bytes.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_ssize_t)
+
 
 class Stream(Closing):
     """The changes of a slot from a position on."""
@@ -86,12 +89,12 @@ class Stream(Closing):
     def frames(self) -> Iterator[bytes]:
         """The frames with changes that have arrived."""
         pointer, buffer = self._pointer, ctypes.c_void_p()
-        reference, string_at = ctypes.byref(buffer), ctypes.string_at
+        reference = ctypes.byref(buffer)
         consumed = False
         while True:
             size = _get(pointer, reference, 1)
             if size > 0:
-                frame = string_at(buffer, size)
+                frame = _bytes(buffer, size)
                 _free(buffer)
                 if frame[0] == _WAL_DATA:
                     yield frame

@@ -157,9 +157,7 @@ class PostgresSource(Source):
         except BaseException:
             self._end()
             raise
-        for transaction in found:
-            if transaction.whole and transaction.id:
-                self._returned.add(int(transaction.id))
+        self._returned.update(int(one.id) for one in found if one.whole and one.id)
         if len(self._returned) > _REMEMBERED:
             self._forget()
         return found
