@@ -10,6 +10,8 @@ import pytest
 from tests.mutations.table import ROOT, Mutation, mutations
 
 TABLE = list(mutations())
+SUITES = {"StoreSuite": "src/headrace/store/suite.py"}
+"""The files of suites that test classes inherit."""
 
 
 @pytest.mark.parametrize("mutation", TABLE, ids=str)
@@ -20,9 +22,20 @@ def test_a_mutation_still_applies_and_its_tests_exist(mutation: Mutation) -> Non
     assert bool(mutation.tests) != bool(mutation.equivalent), "tests, or the reason for none"
     for test in mutation.tests:
         file, _, name = test.partition("::")
-        tree = ast.parse((ROOT / file).read_text())
-        there = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-        assert name.partition("[")[0] in there, f"{file} has no {name}"
+        assert name.partition("[")[0] in _tests_in(file), f"{file} has no {name}"
+
+
+def _tests_in(file: str) -> set[str]:
+    """The tests of a file, with those that its classes have from a suite."""
+    there: set[str] = set()
+    for node in ast.walk(ast.parse((ROOT / file).read_text())):
+        if isinstance(node, ast.FunctionDef):
+            there.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
+            own = {test for base in bases if base in SUITES for test in _tests_in(SUITES[base])}
+            there |= {f"{node.name}::{test}" for test in own}
+    return there
 
 
 def test_no_mutation_is_in_the_table_twice() -> None:
