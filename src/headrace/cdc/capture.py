@@ -14,7 +14,7 @@ from typing import Literal
 
 from headrace.cdc.catching_up import catch_up
 from headrace.cdc.changes import Bucket, Resolver, Written, by_table
-from headrace.cdc.contract import Change, Gap, Row, Source, SourceTransaction, Table
+from headrace.cdc.contract import UNCHANGED, Change, Gap, Row, Source, SourceTransaction, Table
 from headrace.cdc.encoding import Encoded, Stamp, encode
 from headrace.cdc.outbox import Outbox, Router
 from headrace.cdc.row_copy import RowCopy, TableChanges
@@ -118,8 +118,9 @@ class Capture(Closing):
         self.reached = state.reached
         self._position = state.reached.position
         self._skip = state.reached.done
+        self._held: list[Change] = []
         source.attach()
-        anew = catch_up(log, prefix, source, copy, state)
+        catch_up(log, prefix, source, copy, state)
         self._tables = CapturedTables(
             source,
             log,
@@ -136,12 +137,14 @@ class Capture(Closing):
             self._heal(gap, heal)
         self._tables.look()
         for captured in self._tables.by_name.values():
-            if anew and captured.running is not None:
-                self._tables.snapshot(captured, captured.running.kind)
-            elif gap is not None:
-                self._tables.snapshot(captured, "heal")
-        if self._tables.has_changed:
-            self._commit(_NOTHING, self.reached)
+            if gap is not None:
+                self._tables.snapshot(captured, "heal", doubt=True)
+            else:
+                self._tables.resume(captured)
+        if self._position is None or gap is not None:
+            self._position = source.position
+        # The place where reading begins has to be known before a part of a transaction is written.
+        self.settle()
 
     def _heal(self, gap: Gap, heal: bool) -> None:
         """Begin where the source still has changes, or raise with what is missing."""
@@ -158,8 +161,8 @@ class Capture(Closing):
         if (again := self._source.begin(None)) is not None:
             raise SourceError(f"The source cannot begin anew: {again.reason}")
         self._tables.notice("gap", text)
-        self._position, self._skip = None, 0
-        self.reached = replace(self.reached, position=None, tx=None, done=0, parts=0)
+        self._skip = 0
+        self.reached = replace(self.reached, tx=None, done=0, parts=0)
 
     # What a caller sees
 
@@ -213,6 +216,8 @@ class Capture(Closing):
         size = 0
         for transaction in read:
             count = len(transaction.changes)
+            if not count and self.reached.tx not in (None, transaction.id):
+                continue  # news of a position, before the rest of a transaction comes again
             alone = self._is_large(transaction)
             if group and (alone or size + count > self._limits.changes):
                 self._write_group(group)
@@ -274,7 +279,11 @@ class Capture(Closing):
                 f"{self.reached.tx}, of which {self.reached.parts} parts are written",
                 hint="This is a bug in the source: please report it",
             )
-        changes = transaction.changes
+        changes = [*self._held, *transaction.changes]
+        self._held = []
+        if not transaction.whole and changes and changes[-1].op == "d":
+            # The create that belongs to it may come with the next part.
+            self._held.append(changes.pop())
         next = min(self._skip, len(changes))
         self._skip -= next
         while next < len(changes):
@@ -289,6 +298,7 @@ class Capture(Closing):
                 and not self._is_large_truncate(changes[end])
             ):
                 end += 1
+            end = _undivided(changes, next, end)
             next += self._write_part(transaction, changes[next:end], end == len(changes))
 
     def _is_large_truncate(self, change: Change) -> bool:
@@ -304,7 +314,10 @@ class Capture(Closing):
             prepared = self._prepare(buckets, [self._stamp(transaction, last)])
             if prepared.bytes <= self._limits.bytes or len(changes) == 1:
                 break
-            changes, to_end = changes[: len(changes) // 2], False
+            half = _undivided(changes, 0, len(changes) // 2)
+            if half == len(changes):
+                break
+            changes, to_end = changes[:half], False
         self._commit_part(transaction, prepared, len(changes), last)
         return len(changes)
 
@@ -402,7 +415,10 @@ class Capture(Closing):
         for bucket in buckets:
             captured = self._tables.of(bucket.table)
             puts = changes.setdefault(captured.topic.name, TableChanges(captured.seen))
-            all_written.append(self._resolver.resolve(captured, bucket, puts))
+            resolved = self._resolver.resolve(captured, bucket, puts)
+            all_written.append(resolved)
+            if resolved.missed:
+                self._tables.snapshot(captured)
         self._crash_point("resolved")
         return self._encoded(all_written, changes, stamps)
 
@@ -444,7 +460,10 @@ class Capture(Closing):
         assert receipt is not None
         self._crash_point("committed")
         ends = [(ack.topic, ack.partition, ack.end) for ack in receipt.acks]
-        self._copy.commit(reached.mark, ends, prepared.changes, after=before)
+        snapshots = {
+            table.topic: table.snapshot.to_text() for table in tables if table.snapshot is not None
+        }
+        self._copy.commit(reached.mark, ends, prepared.changes, after=before, snapshots=snapshots)
         self._crash_point("copied")
         self.reached = reached
         if reached.tx is None:
@@ -452,6 +471,15 @@ class Capture(Closing):
             if reached.position is not None:
                 self._source.acknowledge(reached.position)
         self._crash_point("acknowledged")
+
+
+def _undivided(changes: Sequence[Change], start: int, end: int) -> int:
+    """An end of a part that does not divide a delete from a create which needs its values."""
+    if start < end < len(changes) and changes[end - 1].op == "d":
+        after = changes[end].after
+        if after is not None and UNCHANGED in after:
+            return end - 1 if end - 1 > start else end + 1
+    return end
 
 
 _NOTHING = _Prepared([], [], {})

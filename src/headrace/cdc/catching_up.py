@@ -21,17 +21,13 @@ def catch_up(
     source: Source,
     copy: RowCopy,
     state: CaptureState,
-) -> bool:
-    """Bring the copy to the last commit of a capture. Returns True if it was made anew.
-
-    Of a copy that was made anew it is not known which rows a running snapshot has seen.
-    """
+) -> None:
+    """Bring the copy to the last commit of a capture, or make it anew."""
     mark = state.reached.mark
     if copy.mark == mark or (copy.mark is None and not mark):
-        return False
+        return
     tables = {table.full_name: table for table in source.tables()}
-    anew = not _has(log, prefix, copy)
-    if anew:
+    if not _has(log, prefix, copy):
         copy.clear()
     first = copy.mark
     reached = copy.reached()
@@ -55,7 +51,6 @@ def catch_up(
                 first = _UNFINISHED
             ends.append((name, partition, end))
     copy.commit(mark, ends, {}, after=first)
-    return anew
 
 
 def _has(log: Log, prefix: str, copy: RowCopy) -> bool:

@@ -31,6 +31,8 @@ class Written:
     transactions: list[int] = field(default_factory=list)
     orders: list[int] = field(default_factory=list)
     dead: list[bool] = field(default_factory=list)
+    missed: bool = False
+    """True if a row under a new key was left out, which the running snapshot may have passed."""
 
     def add(self, key: str, op: str, before: Row | None, after: Row, order: int) -> None:
         """Add a row that is there."""
@@ -100,56 +102,33 @@ class Resolver:
 
     def resolve(self, captured: Captured, bucket: Bucket, puts: TableChanges) -> Written:
         """What a commit adds to the topic of a table. What it changes in the copy joins `puts`."""
-        table, changes, topic = bucket.table, bucket.changes, captured.topic.name
-        texts = key_texts(self._source, table, [c[2] for c in changes if c[1] != "t"])
+        changes, topic = bucket.changes, captured.topic.name
+        texts = key_texts(self._source, bucket.table, [c[2] for c in changes if c[1] != "t"])
+        to_version, to_copy = _moves(captured.table, bucket.table)
         latest = self._known(topic, changes, texts, puts.rows)
-        to_version, to_copy = _moves(captured.table, table)
         if to_version is not None:
             latest = {key: row and to_version(row) for key, row in latest.items()}
-        mine: dict[str, Row | None] = {}
-        written = Written(table)
-        keys, ops, befores = written.keys.append, written.ops.append, written.before.append
-        afters, dead = written.after.append, written.dead.append
-        numbers, orders = written.transactions.append, written.orders.append
-        deleted: Row | None = None
+        running = captured.running
+        doubtful: set[str] = set()
+        if running is not None and running.doubt:
+            doubtful = self._copy.unseen(topic, list(latest), running.doubt) - puts.rows.keys()
+        rows = _Rows(bucket.table, latest, doubtful, self._unwritten, topic)
         following = iter(texts)
         for change, number, order in zip(changes, bucket.transactions, bucket.orders, strict=True):
-            _, op, key, before, after = change
-            if op == "t":
+            if change[1] == "t":
                 there = {**dict(self._copy.all(topic)), **puts.rows}
                 if to_version is not None:
                     there = {text: row and to_version(row) for text, row in there.items()}
-                for text, row in {**there, **mine}.items():
-                    if row is not None:
-                        written.delete(text, row, number, order)
-                        latest[text] = mine[text] = None
-                continue
-            text = next(following)
-            if after is None:
-                deleted = before or latest.get(text) or _only_key(table, key)
-                written.delete(text, deleted, number, order)
-                latest[text] = mine[text] = None
-                continue
-            if before is None and op == "u":
-                before = latest.get(text)
-            if UNCHANGED in after:
-                base = before if op == "u" else deleted
-                filled = self._filled(table, topic, text, after, base)
-                if filled is None:
-                    continue
-                after = filled
-            keys(text)
-            ops(op)
-            befores(before)
-            afters(after)
-            numbers(number)
-            orders(order)
-            dead(False)
-            latest[text] = mine[text] = after
+                rows.truncate(there, number, order)
+            elif change[4] is None:
+                rows.delete(next(following), change, number, order)
+            else:
+                rows.write(next(following), change, change[4], number, order)
+        put = rows.put
         if to_copy is not None:
-            mine = {key: row and to_copy(row) for key, row in mine.items()}
-        puts.rows.update(mine)
-        return written
+            put = {key: row and to_copy(row) for key, row in put.items()}
+        puts.rows.update(put)
+        return rows.written
 
     def _known(
         self,
@@ -165,30 +144,105 @@ class Resolver:
             for change in changes
             if change[1] != "t"
             for text in (next(following),)
-            if change[3] is None and change[1] != "c"
+            if change[3] is None and (change[1] != "c" or self._source.replaces)
         }
         found: dict[str, Row | None] = dict(self._copy.rows(topic, list(wanted)))
         found.update((text, puts[text]) for text in wanted.keys() & puts.keys())
         return found
 
-    def _filled(
-        self, table: Table, topic: str, key: str, after: Row, base: Row | None
-    ) -> Row | None:
-        """A row with the values that have not changed; None if a snapshot will bring it."""
-        base = base or self._unwritten.waiting(topic, key)
+
+class _Rows:
+    """The rows of a table as the changes of a commit leave them, one after the other.
+
+    `latest` has the copies of rows, of which the `doubtful` ones may be out of date.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        latest: dict[str, Row | None],
+        doubtful: set[str],
+        unwritten: Unwritten,
+        topic: str,
+    ) -> None:
+        self.put: dict[str, Row | None] = {}
+        self.written = Written(table)
+        self._table = table
+        self._latest = latest
+        self._doubtful = doubtful
+        self._unwritten = unwritten
+        self._topic = topic
+        self._deleted: Row | None = None
+        """The row of the last delete, if its values are known."""
+
+    def truncate(self, there: dict[str, Row | None], number: int, order: int) -> None:
+        """Delete each row that is there now."""
+        for key, row in {**there, **self.put}.items():
+            if row is not None:
+                self.written.delete(key, row, number, order)
+                self._latest[key] = self.put[key] = None
+
+    def delete(self, key: str, change: Change, number: int, order: int) -> None:
+        """Delete a row."""
+        before = change[3] or self._latest.get(key)
+        self._deleted = (
+            change[3] or self._unwritten.waiting(self._topic, key)
+            if key in self._doubtful or before is None
+            else before
+        )
+        self.written.delete(key, before or _only_key(self._table, change[2]), number, order)
+        self._latest[key] = self.put[key] = None
+        self._doubtful.discard(key)
+
+    def write(self, key: str, change: Change, after: Row, number: int, order: int) -> None:
+        """Create or update a row."""
+        op, before = change[1], change[3]
+        if before is None and (op == "u" or key in self._latest):
+            before = self._latest.get(key)
+            if before is not None:
+                op = "u"
+        if UNCHANGED in after:
+            filled = self._filled(key, change, after, before)
+            if filled is None:
+                return
+            after = filled
+        written = self.written
+        written.keys.append(key)
+        written.ops.append(op)
+        written.before.append(before)
+        written.after.append(after)
+        written.transactions.append(number)
+        written.orders.append(order)
+        written.dead.append(False)
+        self._latest[key] = self.put[key] = after
+        if self._doubtful:
+            self._doubtful.discard(key)
+
+    def _filled(self, key: str, change: Change, after: Row, before: Row | None) -> Row | None:
+        """A row with the values that have not changed; None if a running snapshot brings it."""
+        created = change[1] == "c"
+        base = self._deleted if created else change[3] if key in self._doubtful else before
+        if base is None and not created:
+            base = self._unwritten.waiting(self._topic, key)
         if base is not None:
             return tuple(
                 old if new is UNCHANGED else new for new, old in zip(after, base, strict=True)
             )
-        if self._unwritten.brings(topic):
+        if self._unwritten.brings(self._topic):
+            # But the snapshot may have passed the place of a new key.
+            self.written.missed |= created
             return None
-        names = [n for n, value in zip(table.columns.names, after, strict=True)
-                 if value is UNCHANGED]  # fmt: skip
+        names = [
+            name
+            for name, value in zip(self._table.columns.names, after, strict=True)
+            if value is UNCHANGED
+        ]
+        name = self._table.full_name
         raise SourceError(
-            f"The source did not send {', '.join(names)} of the row {key} of {table.full_name}, "
-            "since they have not changed, and the topic does not have the row",
-            hint="Let a snapshot of the table write it: headrace cdc snapshot",
-            table=table.full_name,
+            f"The source did not send {', '.join(names)} of the row {key} of {name}, since they "
+            "have not changed, and the topic does not have the row",
+            hint=f"Let a snapshot write the table: headrace cdc snapshot PREFIX {name}",
+            table=name,
             key=key,
         )
 

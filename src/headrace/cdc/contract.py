@@ -145,6 +145,8 @@ class Source(Closing):
     """The connector, as Debezium calls it: sqlite, postgresql, mysql."""
     database: str
     """The name of the database, for the envelope."""
+    replaces: bool = False
+    """True if a create may replace a row of the same key, which was not deleted before."""
 
     @abstractmethod
     def attach(self) -> None:
@@ -169,6 +171,11 @@ class Source(Closing):
         Returns the gap, and reads nothing, if the source no longer has all that came after it. To
         heal it, the capture begins again without a position and compares the tables.
         """
+
+    @property
+    @abstractmethod
+    def position(self) -> str:
+        """The position that reading has reached: where it began, or after the last whole one."""
 
     @abstractmethod
     def read(self, seconds: float) -> Sequence[SourceTransaction]:

@@ -20,6 +20,8 @@ _ESCAPED = r'["\\\x00-\x1f]'
 
 def key_texts(source: Source, table: Table, keys: list[Row]) -> list[str]:
     """The keys of rows as text, all at once."""
+    if not keys:
+        return []
     columns = pa.schema([table.columns.field(name) for name in table.key])
     values = source.columns(columns, keys)
     parts: list[Any] = []

@@ -40,6 +40,7 @@ _SCHEMA = """
     );
     CREATE TABLE layout (table_number, layout, columns, PRIMARY KEY (table_number, layout));
     CREATE TABLE reached (topic, partition, next, PRIMARY KEY (topic, partition)) WITHOUT ROWID;
+    CREATE TABLE snapshot (topic PRIMARY KEY, state) WITHOUT ROWID;
     CREATE TABLE mark (only INTEGER PRIMARY KEY CHECK (only = 1), mark TEXT NOT NULL);
 """
 
@@ -139,10 +140,12 @@ class RowCopy(Closing):
         changes: Mapping[str, TableChanges],
         *,
         after: str | None,
+        snapshots: Mapping[str, str] | None = None,
     ) -> None:
         """Store the changes of a commit of the log, by topic, and where its topics end.
 
-        `after` is the mark before it: the copy must not follow two captures.
+        `after` is the mark before it: the copy must not follow two captures. `snapshots` are the
+        states of snapshots that the rows it has seen are of.
         """
         with self._writing() as db:
             if self.mark != after:
@@ -153,7 +156,14 @@ class RowCopy(Closing):
             for topic, change in changes.items():
                 self._put(db, self._tables[topic], change)
             db.executemany("REPLACE INTO reached VALUES (?, ?, ?)", reached)
+            db.executemany("REPLACE INTO snapshot VALUES (?, ?)", (snapshots or {}).items())
             db.execute("REPLACE INTO mark VALUES (1, ?)", (mark,))
+
+    def snapshot(self, topic: str) -> str | None:
+        """The state of a topic's snapshot as of the last commit that is in the copy."""
+        with self._db() as db:
+            found = db.execute("SELECT state FROM snapshot WHERE topic = ?", (topic,)).get
+        return None if found is None else str(found)
 
     def sync(self) -> None:
         """Let what is stored survive a power cut."""
@@ -192,6 +202,7 @@ class RowCopy(Closing):
         db.execute("DELETE FROM copied WHERE number = ?", (table.number,))
         db.execute("DELETE FROM layout WHERE table_number = ?", (table.number,))
         db.execute("DELETE FROM reached WHERE topic = ?", (topic,))
+        db.execute("DELETE FROM snapshot WHERE topic = ?", (topic,))
 
     # Rows
 
@@ -207,6 +218,16 @@ class RowCopy(Closing):
         with self._db() as db:
             found: list[Any] = db.execute(sql, (json.dumps(keys),)).fetchall()
         return dict(self._read(table, found))
+
+    def unseen(self, topic: str, keys: Sequence[str], number: int) -> set[str]:
+        """The keys of rows that no snapshot from a number on has seen."""
+        table = self._tables[topic]
+        sql = (
+            f"SELECT r.key FROM json_each(?) k JOIN {table.rows} r ON r.key = k.value "
+            "WHERE r.seen < ?"
+        )
+        with self._db() as db:
+            return {str(key) for (key,) in db.execute(sql, (json.dumps(keys), number))}
 
     def page(self, topic: str, *, unseen_by: int | None = None) -> list[tuple[str, Row]]:
         """Some rows, or those that a snapshot has not seen; none if there are no more."""

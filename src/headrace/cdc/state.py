@@ -50,8 +50,10 @@ class Snapshot:
     """The progress of the snapshot of a table.
 
     `generation` grows with each snapshot of the table. `after` is the last key that was read, as
-    JSON. `written` counts the rows that were not in the topic yet, `deleted` those that the
-    snapshot did not find: they are looked for while it is `sweeping`, after the last chunk.
+    JSON. `read` counts the rows of its chunks, `written` those that were not in the topic yet, and
+    `deleted` those that it did not find: they are looked for while it is `sweeping`, after the last
+    chunk. Copies of rows that no snapshot from `doubt` on has seen may be out of date, as after a
+    gap.
     """
 
     generation: int
@@ -61,7 +63,17 @@ class Snapshot:
     written: int = 0
     deleted: int = 0
     sweeping: bool = False
+    doubt: int = 0
     complete: bool = False
+
+    def to_text(self) -> str:
+        """The snapshot as text, which `from_text` makes a snapshot of."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> Snapshot:
+        """The snapshot that a text is of."""
+        return cls(**json.loads(text))
 
 
 @dataclass(frozen=True)

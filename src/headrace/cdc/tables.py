@@ -69,7 +69,9 @@ class CapturedTables:
         self._changed: dict[str, TableState] = {}
         self._notices: list[Notice] = []
         self._number = max((notice.number for notice in state.notices), default=0)
+        self._gone: dict[str, Captured] = {}
         self.by_name: dict[str, Captured] = {}
+        """The tables that are there now."""
 
     def look(self) -> None:
         """Look at the tables of the source.
@@ -80,7 +82,12 @@ class CapturedTables:
         tables = self._source.tables()
         check_names(self._prefix, tables)
         for table in tables:
-            self._adopt(table)
+            self._gone.pop(table.full_name, None)
+            self.by_name[table.full_name] = self._adopt(table)
+        for name in self.by_name.keys() - {table.full_name for table in tables}:
+            self._gone[name] = self.by_name.pop(name)
+            text = f"{name}: dropped or renamed; its topic stays as it is"
+            self.notice("schema", text, name)
 
     def of(self, table: Table) -> Captured:
         """The captured table that a change is of. Its topic has all columns of the change."""
@@ -90,7 +97,9 @@ class CapturedTables:
         here = self.by_name.get(table.full_name)
         if here is None or here.table != table:
             self.look()
-            here = self.by_name.get(table.full_name) or self._adopt(table)
+            here = self.by_name.get(table.full_name) or self._gone.get(table.full_name)
+            if here is None:
+                here = self._gone[table.full_name] = self._adopt(table)
             if here.table != table:
                 here.topic = ensure_topic(self._log, self._prefix, table, self._partitions)
         self._versions[id(table)] = (table, here)
@@ -118,22 +127,43 @@ class CapturedTables:
                 text = _difference(before.columns, columns)
                 self.notice("schema", f"{table.full_name}: {text}", table.full_name)
         if here is None:
-            here = self.by_name[table.full_name] = Captured(table, topic, state)
+            here = Captured(table, topic, state)
         here.table, here.topic, here.state = table, topic, state
         self._copy.add(topic.name, topic_id, table.columns)
         if state != before:
             self.change(here, state)
         if kind is not None and self._snapshots:
-            self.snapshot(here, kind)
+            self.snapshot(here, kind, doubt=kind == "heal")
         return here
 
-    def snapshot(self, captured: Captured, kind: SnapshotKind) -> None:
-        """Begin the snapshot of a table. One that runs begins again."""
-        running = captured.running
-        if running is not None and running.kind == "initial":
-            kind = "initial"
-        snapshot = Snapshot(captured.seen + 1, kind)
+    def snapshot(
+        self, captured: Captured, kind: SnapshotKind | None = None, *, doubt: bool = False
+    ) -> None:
+        """Begin the snapshot of a table. One that runs begins again, as what it was.
+
+        With `doubt` the copies of its rows may be out of date.
+        """
+        running, number = captured.running, captured.seen + 1
+        if running is not None and (kind is None or running.kind == "initial"):
+            kind = running.kind
+        doubt = doubt or (running is not None and running.doubt > 0)
+        snapshot = Snapshot(number, kind or "incremental", doubt=number if doubt else 0)
         self.change(captured, replace(captured.state, snapshot=snapshot))
+
+    def resume(self, captured: Captured) -> None:
+        """Let a snapshot go on where its copy is, which a crash may have left behind the log.
+
+        It begins again if the copy was lost: then it is not known which rows it has seen.
+        """
+        running = captured.running
+        copied = self._copy.snapshot(captured.topic.name)
+        if running is None or copied == running.to_text():
+            return
+        known = None if copied is None else Snapshot.from_text(copied)
+        if known is None or known.generation != running.generation:
+            self.snapshot(captured)
+        else:
+            self.change(captured, replace(captured.state, snapshot=known))
 
     def change(self, captured: Captured, state: TableState) -> None:
         """Note the new state of a table."""

@@ -110,6 +110,12 @@ class MySqlSource(Source):
         self._given = position or ""
         return None
 
+    @property
+    def position(self) -> str:
+        if self._assembler is None:
+            raise MisusedHandle("reading has not begun", hint="Call begin() first")
+        return str(self._assembler.position)
+
     def read(self, seconds: float) -> Sequence[SourceTransaction]:
         stream, assembler = self._stream, self._assembler
         if stream is None or assembler is None:

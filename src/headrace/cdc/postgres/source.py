@@ -145,6 +145,10 @@ class PostgresSource(Source):
         self._made_anew = None
         return None
 
+    @property
+    def position(self) -> str:
+        return str(self._given)
+
     def read(self, seconds: float) -> Sequence[SourceTransaction]:
         stream, decoder = self._stream, self._decoder
         if stream is None or decoder is None:

@@ -11,6 +11,7 @@ from typing import Any
 import apsw
 import pyarrow as pa
 
+from headrace.cdc.choice import TableChoice
 from headrace.cdc.contract import (
     Change,
     Chunk,
@@ -22,7 +23,14 @@ from headrace.cdc.contract import (
     Table,
 )
 from headrace.cdc.sqlite import triggers
-from headrace.cdc.sqlite.schema import MINE, check_keys, describe, quoted, table_names
+from headrace.cdc.sqlite.schema import (
+    MINE,
+    SCHEMA,
+    check_keys,
+    describe,
+    quoted,
+    table_names,
+)
 from headrace.cdc.sqlite.triggers import CANDIDATE, CAPTURE, CHANGES
 from headrace.cdc.sqlite.values import to_arrow, to_rows
 from headrace.clock import SECOND, Clock, SystemClock
@@ -59,17 +67,19 @@ class SqliteSource(Source):
     """
 
     kind = "sqlite"
+    replaces = True
 
     def __init__(
         self,
         path: Path | str,
         *,
-        tables: Sequence[str] | None = None,
+        tables: TableChoice | Sequence[str] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.path = Path(path)
         self.database = self.path.stem
-        self._wanted = None if tables is None else tuple(dict.fromkeys(tables))
+        named = tables if isinstance(tables, TableChoice) else TableChoice(tuple(tables or ()))
+        self._choice = named
         self._clock = clock or SystemClock()
         self._link = Link(f"The database {self.path}", self._connect, patience=_PATIENCE)
         self._versions: dict[int, tuple[Table, bool]] = {}
@@ -96,18 +106,11 @@ class SqliteSource(Source):
 
     def attach(self) -> None:
         with self._db() as db:
-            names = table_names(db)
-            wanted = names if self._wanted is None else self._wanted
-            if missing := [name for name in wanted if name not in names]:
-                raise UserError(
-                    f"The database {self.path} has no table {missing[0]!r}",
-                    hint=f"It has: {', '.join(names) or 'none'}",
-                )
-            prepared = triggers.is_prepared(db)
-            known = (
-                {table.name for table, _ in triggers.versions(db).values()} if prepared else set()
-            )
-            for name in wanted:
+            wanted = self._choice.of([(SCHEMA, name) for name in table_names(db)])
+            known = set()
+            if triggers.is_prepared(db):
+                known = {table.name for table, _ in triggers.versions(db).values()}
+            for _, name in wanted:
                 table = describe(db, name).table
                 if name not in known:
                     check_keys(db, table)
@@ -123,18 +126,14 @@ class SqliteSource(Source):
         return sorted(live, key=lambda table: table.name)
 
     def _names(self, db: apsw.Connection) -> list[str]:
-        names = table_names(db)
-        return [name for name in names if self._wanted is None or name in self._wanted]
+        return [name for name in table_names(db) if self._choice.takes(SCHEMA, name)]
 
     def _is_current(self, db: apsw.Connection) -> bool:
         """True if the triggers are those of the tables as they are now."""
-        known = {
-            table.name: number for number, (table, live) in triggers.versions(db).items() if live
-        }
-        names = self._names(db)
-        if set(known) != set(names):
-            return False
         versions = triggers.versions(db)
+        known = {table.name: number for number, (table, live) in versions.items() if live}
+        if set(known) != set(self._names(db)):
+            return False
         for name, number in known.items():
             described = describe(db, name)
             if described.table != versions[number][0]:
@@ -226,7 +225,7 @@ class SqliteSource(Source):
                 break
             self._clock.sleep(_POLL)
         if not found and not self._told:
-            found = [SourceTransaction("", self._position())]
+            found = [SourceTransaction("", self.position)]
         self._told = True
         return found
 
@@ -259,7 +258,7 @@ class SqliteSource(Source):
             changes = [change for row in rows for change in self._changes(row)]
             made.append(
                 SourceTransaction(
-                    str(self._first), self._position(), self._last_at, changes, not self._open
+                    str(self._first), self.position, self._last_at, changes, not self._open
                 )
             )
         return made
@@ -347,7 +346,8 @@ class SqliteSource(Source):
 
     # Inside
 
-    def _position(self) -> str:
+    @property
+    def position(self) -> str:
         return f"{self._epoch}:{self._last}:{self._last_at}"
 
     def _capture(self, db: apsw.Connection) -> tuple[str, int, int]:
