@@ -3,7 +3,8 @@
 Blocks marked `python` run one after the other in one namespace, except those whose first line is
 the comment `# name.py`: they are files of that name, for commands to use. So are blocks marked
 `sql` that begin with `-- name.sql`. Blocks marked `console` hold commands after `$ `, continued
-after `> `, each followed by its output; `...` stands for anything.
+after `> `, each followed by its output; `...` stands for anything. On a page of a database, other
+`sql` blocks are statements for it.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ class Block:
         return named[1] if named else None
 
 
-def blocks(page: Path) -> Iterator[Block]:
-    """The executable blocks of a page, in order."""
+def blocks(page: Path, *, database: bool = False) -> Iterator[Block]:
+    """The executable blocks of a page, in order. With a database, SQL is executable."""
     text = page.read_text()
     for found in _BLOCK.finditer(text):
         kind, body = found[1], found[2]
         line = text.count("\n", 0, found.start()) + 2
         commands = _commands(body) if kind == "console" else []
         block = Block(kind, line, body, commands)
-        if kind in ("python", "console") or block.file:
+        if kind in ("python", "console") or block.file or (kind == "sql" and database):
             yield block
 
 

@@ -51,10 +51,15 @@ _LONG = {
 }
 """Pages that start Spark several times, or several brokers."""
 
+_DATABASES = {"docs/how-to/capture-postgresql.md": "postgresql"}
+"""Pages of a database, whose address is in the variable SHOP, by the fixture that gives it."""
+
 
 def _parameter(page: Path) -> Any:
     name = str(page.relative_to(ROOT))
-    return pytest.param(page, id=name, marks=[pytest.mark.slow] if name in _LONG else [])
+    marks = [pytest.mark.slow] if name in _LONG else []
+    marks += [pytest.mark.service] if name in _DATABASES else []
+    return pytest.param(page, id=name, marks=marks)
 
 
 def end_servers(folder: Path, namespace: dict[str, Any]) -> None:
@@ -77,10 +82,17 @@ def test_the_examples_of_a_page_do_what_they_say(
     environment["HEADRACE_KAFKA_PORT"] = "0"
     namespace: dict[str, Any] = {"__name__": "page"}
     request.addfinalizer(lambda: end_servers(tmp_path, namespace))
-    for block in blocks(page):
+    fixture = _DATABASES.get(str(page.relative_to(ROOT)))
+    database = None if fixture is None else request.getfixturevalue(fixture)
+    if database is not None:
+        environment["SHOP"] = database.url
+    for block in blocks(page, database=database is not None):
         where = f"{page.name}:{block.line}"
         if block.file is not None:
             Path(block.file).write_text(block.text)
+            continue
+        if block.kind == "sql" and database is not None:
+            database.execute(block.text)
             continue
         if block.kind == "python":
             code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
