@@ -63,6 +63,7 @@ SHOTS = (
     Shot("dead-letters", "/topics/pageviews.dead", (1200, 760), dark=True, waits="table"),
     Shot("group", "/groups/billing", (1200, 760), waits="table"),
     Shot("windows", "/learn/windows?step=30", (1200, 900), waits=".drawing"),
+    Shot("capture", "/learn/change-capture?step=14&fails=20", (1200, 1120), waits=".drawing"),
     Shot("exactly-once", "/learn/exactly-once?step=8", (1200, 860), dark=True, waits="main"),
     Shot("phone-overview", "/", _PHONE, waits=".drawing"),
     Shot("phone-dashboard", "/dashboard", _PHONE, dark=True, waits=".ranking"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace.studio.learn import (
     batch_or_stream,
     checkpoints,
+    dual_writes,
     exactly_once,
     joins,
     leader_loss,
@@ -19,6 +20,7 @@ SIMULATIONS: tuple[Simulation, ...] = (
     batch_or_stream.SIMULATION,
     three_consumers.SIMULATION,
     partitions.SIMULATION,
+    dual_writes.SIMULATION,
     windows.SIMULATION,
     joins.SIMULATION,
     checkpoints.SIMULATION,

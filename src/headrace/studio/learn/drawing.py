@@ -33,6 +33,8 @@ WIDTH = 760
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 12, 40
 _CELL, _LANE, _LABEL = 40, 66, 110
 _BOX_WIDTH, _BOX_HEIGHT, _COLUMN, _ROW = 140, 74, 200, 104
+_LETTER = 7
+"""The width of a letter beside an arrow, at most."""
 
 
 def drawn(frame: Frame) -> Element:
@@ -255,14 +257,16 @@ def _pointers(lane: Lane, top: float) -> Iterator[Element]:
 
 def _flow(flow: Flow) -> Element:
     boxes = {box.name: box for box in flow.boxes}
-    width = max(_COLUMN * max(box.column for box in flow.boxes) + _BOX_WIDTH + 8, WIDTH)
+    longest = max((len(arrow.label) for arrow in flow.arrows), default=0)
+    column = max(_COLUMN, _BOX_WIDTH + _LETTER * longest + 24)
+    width = max(column * max(box.column for box in flow.boxes) + _BOX_WIDTH + 8, WIDTH)
     tallest = max(len(box.lines) for box in flow.boxes)
     height = _ROW * max(box.row for box in flow.boxes) + _height(tallest) + 16
     return _svg(
         height,
         flow.description,
-        (_arrow(arrow, boxes) for arrow in flow.arrows),
-        (_box(box) for box in flow.boxes),
+        (_arrow(arrow, boxes, column) for arrow in flow.arrows),
+        (_box(box, column) for box in flow.boxes),
         width=width,
     )
 
@@ -271,12 +275,12 @@ def _height(lines: int) -> float:
     return max(_BOX_HEIGHT - 26, 32 + 16 * lines)
 
 
-def _corner(box: Box) -> tuple[float, float]:
-    return 4 + box.column * _COLUMN, 8 + box.row * _ROW
+def _corner(box: Box, column: float) -> tuple[float, float]:
+    return 4 + box.column * column, 8 + box.row * _ROW
 
 
-def _box(box: Box) -> Element:
-    x, y = _corner(box)
+def _box(box: Box, column: float) -> Element:
+    x, y = _corner(box, column)
     return h.g(class_=_kind("box", box.kind))[
         h.rect(x=_n(x), y=_n(y), width=_n(_BOX_WIDTH), height=_n(_height(len(box.lines))), rx="8"),
         _text(x + _BOX_WIDTH / 2, y + 20, box.title, "box-title", "middle"),
@@ -287,10 +291,10 @@ def _box(box: Box) -> Element:
     ]
 
 
-def _arrow(arrow: Arrow, boxes: dict[str, Box]) -> Element:
+def _arrow(arrow: Arrow, boxes: dict[str, Box], column: float) -> Element:
     left, right = boxes[arrow.start], boxes[arrow.end]
-    x1, y1 = _corner(left)
-    x2, y2 = _corner(right)
+    x1, y1 = _corner(left, column)
+    x2, y2 = _corner(right, column)
     y1 += _height(len(left.lines)) / 2
     y2 += _height(len(right.lines)) / 2
     forward = x2 >= x1

@@ -66,7 +66,7 @@ def _add(
         arrows.append(Arrow(me, name))
     outputs = [*step.outputs]
     dead = dead_letters_of(now.app)
-    if dead in records and step.law.dead:
+    if dead in records and step.law.dead and dead not in outputs:
         outputs.append(dead)
     for topic in outputs:
         boxes.setdefault(_topic(topic), _topic_box(topic, column + 1, records))

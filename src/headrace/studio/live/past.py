@@ -15,7 +15,7 @@ from headrace.log import Capability, Commit, Log
 from headrace.pipeline.app import App
 from headrace.plan.law import Law
 from headrace.plan.position import Position, position_at
-from headrace.plan.steps import steps_of
+from headrace.plan.steps import dead_letters_of, steps_of
 from headrace.store.changelog import topic_of
 from headrace.studio.live.pipeline_states import PipelineNow, State, StepNow
 
@@ -54,7 +54,7 @@ def pipeline_then(log: Log, app: str, declared: App | None, commit: int) -> Pipe
                 _then(
                     *(log, records, commit, step.name, step.topics, micros(step.delay)),
                     view=step.view is not None,
-                    outputs=(*step.outputs, *step.late),
+                    outputs=(*step.outputs, *step.late, *_dead(records, app, step.name)),
                 )
                 for step in steps_of(declared)
             ]
@@ -120,6 +120,12 @@ def _then(
         ran=bool(reached),
         unknown=OLDER if found is None else "",
     )
+
+
+def _dead(records: Records, app: str, step: str) -> list[str]:
+    """The topic of dead letters, if the step has any now: the picture keeps its boxes."""
+    record = records.of(step)
+    return [dead_letters_of(app)] if record is not None and record.law.dead else []
 
 
 def _topics_of(records: Records, step: str) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ def query(
     request: Request, handles: Opened, sql: Annotated[str, Query(max_length=20_000)] = ""
 ) -> HTMLResponse:
     """The answer to a SELECT, with limits of rows and of time."""
-    return page(request, "Query", _query_box(sql, _answer(handles, sql)))
+    return page(request, "Ask the views", _query_box(sql, _answer(handles, sql)))
 
 
 @router.get("/views/{app}/{view}", include_in_schema=False)

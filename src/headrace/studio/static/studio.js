@@ -155,12 +155,14 @@
       height: given.height || 200,
       legend: { live: false },
       cursor: { show: false },
+      // A minute at least, so that the first samples are no line from edge to edge.
+      scales: { x: { range: (_, low, high) => [Math.min(low, high - 60), high] } },
       series: given.labels.map((label, i) => i === 0 ? {} : {
         label, stroke: colour(names[(i - 1) % names.length]), width: 2, points: { show: data[0].length < 3 },
       }),
       axes: [
         { stroke: colour("--soft"), grid: { stroke: colour("--rule"), width: 1 } },
-        { stroke: colour("--soft"), grid: { stroke: colour("--rule"), width: 1 }, size: 60 },
+        { stroke: colour("--soft"), grid: { stroke: colour("--rule"), width: 1 }, size: 84 },
       ],
     }, data, element);
     plots.set(element, { plot, labels: given.labels.join() });
@@ -179,4 +181,7 @@
     plots.get(element)?.plot.setSize({ width: element.clientWidth, height: 200 });
   }));
   draw();
+
+  // On a phone the navigation is wider than the page.
+  document.querySelector(".bar nav a[aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
 })();
