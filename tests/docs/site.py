@@ -74,6 +74,7 @@ def navigation() -> Nav:
     return [
         {"Home": "index.md"},
         {"Tutorial": "tutorial.md"},
+        {"Tour of the studio": "tour.md"},
         {"How-to": _section("how-to")},
         {"Concepts": _section("concepts")},
         {"Reference": _section("reference")},

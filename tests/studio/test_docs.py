@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from urllib.parse import urljoin
 
 import pytest
 from fastapi.testclient import TestClient
@@ -21,12 +22,12 @@ def client() -> Iterator[TestClient]:
         yield client
 
 
-@pytest.mark.parametrize("concept", sorted({each.concept for each in SIMULATIONS}))
+@pytest.mark.parametrize("concept", [*sorted({each.concept for each in SIMULATIONS}), "tour.md"])
 def test_a_concept_and_its_pictures_are_there(client: TestClient, concept: str) -> None:
     answer = client.get(f"/docs/{concept}")
     assert answer.status_code == 200
     for picture in re.findall(r'<img src="([^"]+)"', answer.text):
-        assert client.get(f"/docs/concepts/{picture}").status_code == 200, picture
+        assert client.get(urljoin(f"/docs/{concept}", picture)).status_code == 200, picture
 
 
 @pytest.mark.parametrize(

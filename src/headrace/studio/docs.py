@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, Response
 
 import headrace
 from headrace.studio.pages import page
@@ -39,6 +39,8 @@ def document(request: Request, path: str) -> Response:
             media_type="image/svg+xml",
             headers={"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"},
         )
+    if file.suffix == ".webp":
+        return FileResponse(file, media_type="image/webp")
     if file.suffix != ".md":
         raise HTTPException(404)
     title, body = _rendered(file, file.stat().st_mtime_ns)
