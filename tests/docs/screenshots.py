@@ -61,7 +61,7 @@ SHOTS = (
          "GROUP BY url ORDER BY 2 DESC LIMIT 8"), (1200, 640), dark=True, waits="table"),
     Shot("topic", "/topics/pageviews", (1200, 860), waits="table"),
     Shot("dead-letters", "/topics/pageviews.dead", (1200, 760), dark=True, waits="table"),
-    Shot("group", "/groups/billing", (1200, 760), waits="table"),
+    Shot("group", "/groups/billing", (1200, 760), waits="table", acts="lag"),
     Shot("windows", "/learn/windows?step=30", (1200, 900), waits=".drawing"),
     Shot("capture", "/learn/change-capture?step=14&fails=20", (1200, 1120), waits=".drawing"),
     Shot("exactly-once", "/learn/exactly-once?step=8", (1200, 860), dark=True, waits="main"),
@@ -128,8 +128,10 @@ def act(page: Page, what: str) -> None:
     """Do what a picture shows."""
     if what == "past":
         slider = page.locator("#history input[type=range]")
-        slider.fill(str(int(slider.get_attribute("max") or "2") // 2))
+        slider.fill(str(int(slider.get_attribute("max") or "2") * 9 // 10))
         page.wait_for_selector("#overview[data-asof]")
+    elif what == "lag":
+        page.wait_for_timeout(15_000)
     elif what == "why":
         # The last of the shown rows counts few events.
         page.get_by_role("link", name="why?").last.click()

@@ -33,8 +33,8 @@ WIDTH = 760
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 12, 40
 _CELL, _LANE, _LABEL = 40, 66, 110
 _BOX_WIDTH, _BOX_HEIGHT, _COLUMN, _ROW = 140, 74, 200, 104
-_LETTER = 7
-"""The width of a letter beside an arrow, at most."""
+_WIDE = 256
+"""The distance of columns with long labels between them. It is fixed, so that nothing jumps."""
 
 
 def drawn(frame: Frame) -> Element:
@@ -257,8 +257,7 @@ def _pointers(lane: Lane, top: float) -> Iterator[Element]:
 
 def _flow(flow: Flow) -> Element:
     boxes = {box.name: box for box in flow.boxes}
-    longest = max((len(arrow.label) for arrow in flow.arrows), default=0)
-    column = max(_COLUMN, _BOX_WIDTH + _LETTER * longest + 24)
+    column = _WIDE if flow.wide else _COLUMN
     width = max(column * max(box.column for box in flow.boxes) + _BOX_WIDTH + 8, WIDTH)
     tallest = max(len(box.lines) for box in flow.boxes)
     height = _ROW * max(box.row for box in flow.boxes) + _height(tallest) + 16

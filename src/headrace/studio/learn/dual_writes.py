@@ -96,10 +96,10 @@ def _flow(now: Moment) -> Flow:
     ]
     arrows = [Arrow("app", "db"), Arrow("db", "topic", "captured")]
     for place, (name, copy) in enumerate(now.copies.items()):
-        words = "down" if not copy.running else "caught up" if not copy.lag else "follows"
+        words = f"lag {copy.lag}" if copy.running else f"down, lag {copy.lag}"
         kind = "bad" if not copy.running else "warn" if copy.lag else "good"
         boxes.append(Box(name, name, 3, place, (f"{len(copy.rows)} rows", words), kind))
-        arrows.append(Arrow("topic", name, f"lag {copy.lag}", kind))
+        arrows.append(Arrow("topic", name, "", kind))
     first = len(now.copies)
     for place, (name, rows) in enumerate(now.dual.items()):
         wrong = now.differing(rows)

@@ -152,6 +152,8 @@ class Flow:
     description: str
     boxes: tuple[Box, ...]
     arrows: tuple[Arrow, ...] = ()
+    wide: bool = False
+    """True if arrows have labels that need more room between the boxes."""
 
 
 @dataclass(frozen=True)

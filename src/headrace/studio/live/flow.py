@@ -34,6 +34,7 @@ def flow_of(found: Sequence[PipelineNow], records: Mapping[str, int]) -> Flow | 
         f"The data flow. Pipelines: {words}",
         tuple(_placed(boxes.values())),
         tuple(arrows),
+        wide=True,
     )
 
 
