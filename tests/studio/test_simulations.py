@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from fastapi.testclient import TestClient
 
-from headrace.errors import InvalidSetting
+from headrace.errors import InvalidSetting, UnknownPage
 from headrace.studio.learn.catalog import SIMULATIONS, simulate
 from headrace.studio.learn.simulation import Choice, Setup, Simulation, Slider
 from headrace.studio.server import studio
@@ -127,5 +127,5 @@ def test_a_setting_out_of_range_is_refused(simulation: Simulation) -> None:
 def test_an_unknown_simulation_is_refused(client: TestClient) -> None:
     answer = client.get("/learn/nothing")
     assert (answer.status_code, "There are:" in answer.text) == (404, True)
-    with pytest.raises(InvalidSetting):
+    with pytest.raises(UnknownPage):
         simulate("nothing", step=0)
