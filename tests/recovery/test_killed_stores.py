@@ -79,4 +79,4 @@ def test_a_killed_follower_leaves_stores_that_catch_up(tmp_path: Path) -> None:
 def test_a_follower_killed_over_and_over_leaves_stores_that_catch_up(
     tmp_path: Path, postgresql: Database
 ) -> None:
-    kill_and_compare(tmp_path, 40, postgresql.url)
+    kill_and_compare(tmp_path, 15, postgresql.url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,25 @@ def test_a_store_that_is_down_loses_nothing(log: hr.Log, writer: ViewWriter) -> 
         follow(log, store)
     store.shelf.down = False
     follow(log, store)
+    assert rows_in(store, writer) == writer.rows()
+
+
+def test_a_store_that_has_lost_its_last_changes_gets_them_again(
+    log: hr.Log, writer: ViewWriter
+) -> None:
+    store, place = MemoryStore(), ("shop", "orders")
+    writer.write(*orders(1, 2))
+    with Follower(log, "shop", "orders", store) as follower:
+        while follower.advance() is not NOTHING:
+            pass
+        older = copy.copy(store.shelf.live[place])
+        writer.write(order(3), deleted=[{"id": 1}], revision=2)
+        while follower.advance() is not NOTHING:
+            pass
+        follower.close()  # as after a failure
+        store.shelf.live[place] = older
+        while follower.advance() is not NOTHING:
+            pass
     assert rows_in(store, writer) == writer.rows()
 
 

@@ -16,26 +16,35 @@ import os
 import random
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from headrace.errors import StoreFenced, StoreUnavailable
-from headrace.store.changelog import key_texts
-from headrace.store.contract import Changes, Store, StoredView, StorePosition, StoreTable
+from headrace.store.contract import Changes, Store, StoredView
+from headrace.store.suite_views import (
+    KEYS,
+    Row,
+    apply_forever,
+    changes_of,
+    comparable,
+    fill,
+    filled,
+    order,
+    orders,
+    orders_view,
+    parts_of,
+    position_at,
+    reading,
+    rows_of,
+)
 
 __all__ = ["StoreSuite", "changes_of", "rows_of"]
 
-Row = Mapping[str, Any]
-
-_ONE = "one"
-"""The generation of the results in most tests."""
-_KEYS = 200
 _KILLS = 3
 
 _VALUES = pa.schema(
@@ -78,193 +87,193 @@ class StoreSuite:
     def test_a_view_that_was_never_filled_has_no_position_and_no_rows(
         self, store: Store, tmp_path: Path
     ) -> None:
-        with store.live(_view(tmp_path)) as live:
+        with store.live(orders_view(tmp_path)) as live:
             assert live.position() is None
             assert rows_of(live) == []
 
     def test_a_version_built_beside_is_seen_once_it_is_switched(
         self, store: Store, tmp_path: Path
     ) -> None:
-        view = _view(tmp_path)
+        view = orders_view(tmp_path)
         with store.beside(view) as built:
-            built.fill(_parts(view, _numbered(1, 3)), _at(7))
-            assert built.position() == _at(7)
+            built.fill(parts_of(view, orders(1, 3)), position_at(7))
+            assert built.position() == position_at(7)
             with store.live(view) as live:
                 assert rows_of(live) == []
                 assert live.position() is None
         store.switch(view)
         with store.live(view) as live:
-            assert rows_of(live) == _numbered(1, 3)
-            assert live.position() == _at(7)
+            assert rows_of(live) == orders(1, 3)
+            assert live.position() == position_at(7)
 
     def test_a_switch_removes_the_rows_that_the_new_version_lacks(
         self, store: Store, tmp_path: Path
     ) -> None:
-        view = _filled(store, tmp_path, _numbered(1, 5))
-        _fill(store, view, _numbered(2, 2), _at(9, "two"))
+        view = filled(store, tmp_path, orders(1, 5))
+        fill(store, view, orders(2, 2), position_at(9, "two"))
         with store.live(view) as live:
-            assert rows_of(live) == _numbered(2, 2)
-            assert live.position() == _at(9, "two")
+            assert rows_of(live) == orders(2, 2)
+            assert live.position() == position_at(9, "two")
 
     def test_a_switch_that_is_done_again_changes_nothing(
         self, store: Store, tmp_path: Path
     ) -> None:
-        view = _filled(store, tmp_path, _numbered(1, 3))
+        view = filled(store, tmp_path, orders(1, 3))
         store.switch(view)
         with store.live(view) as live:
-            assert rows_of(live) == _numbered(1, 3)
+            assert rows_of(live) == orders(1, 3)
 
     def test_an_unfinished_version_has_no_position_and_is_removed_by_the_next(
         self, store: Store, tmp_path: Path
     ) -> None:
-        view = _filled(store, tmp_path, _numbered(1, 3))
+        view = filled(store, tmp_path, orders(1, 3))
 
         def torn() -> Iterator[Changes]:
-            yield from _parts(view, _numbered(2, 50))
+            yield from parts_of(view, orders(2, 50))
             raise _Torn
 
         with store.beside(view) as built, pytest.raises(_Torn):
-            built.fill(torn(), _at(9))
+            built.fill(torn(), position_at(9))
         with store.beside(view) as built:
             assert built.position() is None
             assert rows_of(built) == []
-            built.fill(_parts(view, _numbered(3, 1)), _at(10))
+            built.fill(parts_of(view, orders(3, 1)), position_at(10))
         with store.live(view) as live:
-            assert rows_of(live) == _numbered(1, 3)
+            assert rows_of(live) == orders(1, 3)
         store.switch(view)
         with store.live(view) as live:
-            assert rows_of(live) == _numbered(3, 1)
+            assert rows_of(live) == orders(3, 1)
 
     def test_a_version_can_be_empty(self, store: Store, tmp_path: Path) -> None:
-        view = _filled(store, tmp_path, _numbered(1, 3))
-        _fill(store, view, [], _at(9))
+        view = filled(store, tmp_path, orders(1, 3))
+        fill(store, view, [], position_at(9))
         with store.live(view) as live:
             assert rows_of(live) == []
-            assert live.position() == _at(9)
+            assert live.position() == position_at(9)
 
     def test_changes_are_applied_beside_before_the_switch(
         self, store: Store, tmp_path: Path
     ) -> None:
-        view = _view(tmp_path)
+        view = orders_view(tmp_path)
         with store.beside(view) as built:
-            built.fill(_parts(view, _numbered(1, 3)), _at(5))
-            built.apply(changes_of(view, [_row(0, 8)], [{"id": 2}], at=8))
+            built.fill(parts_of(view, orders(1, 3)), position_at(5))
+            built.apply(changes_of(view, [order(0, 8)], [{"id": 2}], at=8))
         store.switch(view)
         with store.live(view) as live:
-            assert rows_of(live) == [_row(0, 8), _row(1, 1)]
-            assert live.position() == _at(8)
+            assert rows_of(live) == [order(0, 8), order(1, 1)]
+            assert live.position() == position_at(8)
 
     # Changes
 
     def test_changes_and_their_position_are_there_when_it_is_opened_again(
         self, store: Store, tmp_path: Path
     ) -> None:
-        view = _filled(store, tmp_path, _numbered(1, 3))
+        view = filled(store, tmp_path, orders(1, 3))
         with store.live(view) as live:
-            live.apply(changes_of(view, [_row(3, 9)], [{"id": 0}], at=9))
+            live.apply(changes_of(view, [order(3, 9)], [{"id": 0}], at=9))
         if self.survives:
             with store.live(view) as live:
-                assert rows_of(live) == [_row(1, 1), _row(2, 1), _row(3, 9)]
-                assert live.position() == _at(9)
+                assert rows_of(live) == [order(1, 1), order(2, 1), order(3, 9)]
+                assert live.position() == position_at(9)
 
     def test_changes_that_are_applied_again_change_nothing(
         self, store: Store, tmp_path: Path
     ) -> None:
-        view = _filled(store, tmp_path, _numbered(1, 3))
+        view = filled(store, tmp_path, orders(1, 3))
         with store.live(view) as live:
-            change = changes_of(view, [_row(1, 9)], [{"id": 0}], at=9)
+            change = changes_of(view, [order(1, 9)], [{"id": 0}], at=9)
             live.apply(change)
             live.apply(change)
-            assert rows_of(live) == [_row(1, 9), _row(2, 1)]
+            assert rows_of(live) == [order(1, 9), order(2, 1)]
 
     def test_changes_from_before_its_position_never_bring_a_row_back(
         self, store: Store, tmp_path: Path
     ) -> None:
-        view = _filled(store, tmp_path, _numbered(1, 3))
+        view = filled(store, tmp_path, orders(1, 3))
         with store.live(view) as live:
             live.apply(changes_of(view, [], [{"id": 0}], at=20))
-            live.apply(changes_of(view, [_row(0, 15), _row(7, 15)], [{"id": 1}], at=15))
-            assert rows_of(live) == [_row(1, 1), _row(2, 1)]
-            assert live.position() == _at(20)
+            live.apply(changes_of(view, [order(0, 15), order(7, 15)], [{"id": 1}], at=15))
+            assert rows_of(live) == [order(1, 1), order(2, 1)]
+            assert live.position() == position_at(20)
 
     def test_the_last_change_of_each_key_gives_what_all_of_them_give(
         self, store: Store, tmp_path: Path
     ) -> None:
-        view = _filled(store, tmp_path, _numbered(1, 3))
+        view = filled(store, tmp_path, orders(1, 3))
         with store.live(view) as live:
-            live.apply(changes_of(view, [_row(0, 9), _row(5, 9)], [{"id": 1}], at=9))
-            live.apply(changes_of(view, [_row(1, 10)], [{"id": 5}], at=10))
+            live.apply(changes_of(view, [order(0, 9), order(5, 9)], [{"id": 1}], at=9))
+            live.apply(changes_of(view, [order(1, 10)], [{"id": 5}], at=10))
             one_by_one = rows_of(live)
-        _fill(store, view, _numbered(1, 3), _at(7))
+        fill(store, view, orders(1, 3), position_at(7))
         with store.live(view) as live:
-            live.apply(changes_of(view, [_row(0, 10), _row(1, 10)], [{"id": 5}], at=10))
+            live.apply(changes_of(view, [order(0, 10), order(1, 10)], [{"id": 5}], at=10))
             at_once = rows_of(live)
         assert [row["id"] for row in at_once] == [row["id"] for row in one_by_one] == [0, 1, 2]
 
     def test_a_row_whose_key_changes_is_under_its_new_key_alone(
         self, store: Store, tmp_path: Path
     ) -> None:
-        view = _filled(store, tmp_path, _numbered(1, 2))
+        view = filled(store, tmp_path, orders(1, 2))
         with store.live(view) as live:
-            live.apply(changes_of(view, [_row(8, 9)], [{"id": 1}], at=9))
-            assert rows_of(live) == [_row(0, 1), _row(8, 9)]
+            live.apply(changes_of(view, [order(8, 9)], [{"id": 1}], at=9))
+            assert rows_of(live) == [order(0, 1), order(8, 9)]
 
     def test_a_key_that_was_deleted_can_come_back(self, store: Store, tmp_path: Path) -> None:
-        view = _filled(store, tmp_path, _numbered(1, 1))
+        view = filled(store, tmp_path, orders(1, 1))
         with store.live(view) as live:
             live.apply(changes_of(view, [], [{"id": 0}], at=9))
-            live.apply(changes_of(view, [_row(0, 10)], at=10))
-            assert rows_of(live) == [_row(0, 10)]
+            live.apply(changes_of(view, [order(0, 10)], at=10))
+            assert rows_of(live) == [order(0, 10)]
 
     def test_deleting_a_key_that_is_not_there_changes_nothing(
         self, store: Store, tmp_path: Path
     ) -> None:
-        view = _filled(store, tmp_path, _numbered(1, 1))
+        view = filled(store, tmp_path, orders(1, 1))
         with store.live(view) as live:
             live.apply(changes_of(view, [], [{"id": 77}], at=9))
-            assert rows_of(live) == _numbered(1, 1)
+            assert rows_of(live) == orders(1, 1)
 
     def test_no_changes_can_still_move_the_position(self, store: Store, tmp_path: Path) -> None:
-        view = _filled(store, tmp_path, _numbered(1, 1))
+        view = filled(store, tmp_path, orders(1, 1))
         with store.live(view) as live:
             live.apply(changes_of(view, [], at=30))
-            assert live.position() == _at(30)
-            assert rows_of(live) == _numbered(1, 1)
+            assert live.position() == position_at(30)
+            assert rows_of(live) == orders(1, 1)
 
     def test_changes_of_another_generation_are_refused(self, store: Store, tmp_path: Path) -> None:
-        view = _filled(store, tmp_path, _numbered(1, 2))
+        view = filled(store, tmp_path, orders(1, 2))
         with store.live(view) as live:
-            change = changes_of(view, [_row(0, 99)], at=99, generation="another")
+            change = changes_of(view, [order(0, 99)], at=99, generation="another")
             with pytest.raises(StoreFenced):
                 live.apply(change)
-            assert rows_of(live) == _numbered(1, 2)
-            assert live.position() == _at(7)
+            assert rows_of(live) == orders(1, 2)
+            assert live.position() == position_at(7)
 
     def test_an_older_version_of_a_key_never_replaces_a_newer_one(
         self, store: Store, tmp_path: Path
     ) -> None:
         if not self.versioned:
             pytest.skip("it goes by positions, which are in the same transaction")
-        view = _filled(store, tmp_path, _numbered(1, 2))
+        view = filled(store, tmp_path, orders(1, 2))
         with store.live(view) as live:
-            live.apply(changes_of(view, [_row(1, 20)], [{"id": 0}], at=20))
-            older = changes_of(view, [_row(0, 15), _row(1, 15)], at=21, version=15)
+            live.apply(changes_of(view, [order(1, 20)], [{"id": 0}], at=20))
+            older = changes_of(view, [order(0, 15), order(1, 15)], at=21, version=15)
             live.apply(older)
-            assert rows_of(live) == [_row(1, 20)]
+            assert rows_of(live) == [order(1, 20)]
 
     def test_rows_are_found_by_their_keys(self, store: Store, tmp_path: Path) -> None:
-        view = _filled(store, tmp_path, _numbered(1, 4))
+        view = filled(store, tmp_path, orders(1, 4))
         with store.live(view) as live:
-            live.apply(changes_of(view, [_row(2, 9)], [{"id": 1}], at=9))
+            live.apply(changes_of(view, [order(2, 9)], [{"id": 1}], at=9))
             keys = pa.table({"id": pa.array([2, 1, 77, 3], view.columns.field("id").type)})
             found = [row for batch in live.find(keys) for row in batch.to_pylist()]
-            assert sorted(found, key=lambda row: int(row["id"])) == [_row(2, 9), _row(3, 1)]
+            assert sorted(found, key=lambda row: int(row["id"])) == [order(2, 9), order(3, 1)]
             assert list(live.find(keys.slice(0, 0))) == []
 
     # Values
 
     def test_values_are_read_as_they_were_written(self, store: Store, tmp_path: Path) -> None:
-        view = _view(tmp_path, _VALUES)
+        view = orders_view(tmp_path, _VALUES)
         full = {
             "id": 2**63 - 1,
             "text": "naïve 'quoted' \"text\" \\ \t\n \u0001 😀 {}",
@@ -291,11 +300,11 @@ class StoreSuite:
             {**full, "id": 4, "at": datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)},
         ]
         with store.beside(view) as built:
-            built.fill(_parts(view, rows[:3]), _at(5))
+            built.fill(parts_of(view, rows[:3]), position_at(5))
             built.apply(changes_of(view, rows[3:], at=6))
             found = rows_of(built)
-        assert list(map(_comparable, found)) == [
-            _comparable(row) for row in sorted(rows, key=lambda row: int(row["id"]))
+        assert list(map(comparable, found)) == [
+            comparable(row) for row in sorted(rows, key=lambda row: int(row["id"]))
         ]
 
     def test_keys_may_have_several_columns_of_any_type_and_nulls(
@@ -309,7 +318,7 @@ class StoreSuite:
                 ("n", pa.int64()),
             ]
         )
-        view = _view(tmp_path, columns, ("name", "at", "price"))
+        view = orders_view(tmp_path, columns, ("name", "at", "price"))
         noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
         keys: list[Row] = [
             {"name": name, "at": at, "price": price}
@@ -318,7 +327,7 @@ class StoreSuite:
             for price in (Decimal("1.00"), None)
         ]
         with store.beside(view) as built:
-            built.fill(_parts(view, [{**key, "n": 1} for key in keys]), _at(5))
+            built.fill(parts_of(view, [{**key, "n": 1} for key in keys]), position_at(5))
             built.apply(changes_of(view, [{**key, "n": 2} for key in keys[::2]], keys[1::2], at=6))
             found = rows_of(built)
         assert len(found) == len(keys[::2])
@@ -332,7 +341,7 @@ class StoreSuite:
         view = StoredView("My-app.1", "Group.by-2", columns, ("select", "it's"), tmp_path / "s")
         row = {name: place for place, name in enumerate(names)}
         with store.beside(view) as built:
-            built.fill(_parts(view, [row]), _at(5))
+            built.fill(parts_of(view, [row]), position_at(5))
             built.apply(changes_of(view, [{**row, "select": 9}], at=6))
         store.switch(view)
         with store.live(view) as live:
@@ -341,48 +350,46 @@ class StoreSuite:
             assert rows_of(live) == [row]
 
     def test_rows_are_read_with_the_columns_of_the_view(self, store: Store, tmp_path: Path) -> None:
-        view = _filled(store, tmp_path, _numbered(1, 2))
+        view = filled(store, tmp_path, orders(1, 2))
         with store.live(view) as live:
             batches = list(live.read())
         assert batches
         assert all(batch.schema.equals(view.columns) for batch in batches)
 
     def test_many_rows_come_back_whole(self, store: Store, tmp_path: Path) -> None:
-        view = _filled(store, tmp_path, _numbered(1, 5_000))
+        view = filled(store, tmp_path, orders(1, 5_000))
         with store.live(view) as live:
             live.apply(
-                changes_of(
-                    view, _numbered(2, 2_500), [{"id": i} for i in range(4_000, 5_000)], at=9
-                )
+                changes_of(view, orders(2, 2_500), [{"id": i} for i in range(4_000, 5_000)], at=9)
             )
             found = rows_of(live)
-        assert found == [*_numbered(2, 2_500), *_numbered(1, 4_000)[2_500:]]
+        assert found == [*orders(2, 2_500), *orders(1, 4_000)[2_500:]]
 
     # Neighbours
 
     def test_views_and_applications_do_not_touch_each_other(
         self, store: Store, tmp_path: Path
     ) -> None:
-        mine = _filled(store, tmp_path, _numbered(1, 2))
+        mine = filled(store, tmp_path, orders(1, 2))
         others = [
             StoredView(app, name, mine.columns, mine.key, mine.folder)
             for app, name in (("shop", "order"), ("shop", "orders2"), ("shop2", "orders"))
         ]
         for number, other in enumerate(others, 3):
-            _fill(store, other, _numbered(number, 1), _at(7))
+            fill(store, other, orders(number, 1), position_at(7))
         store.remove(others[0])
         with store.beside(others[1]):
             pass
         with store.live(mine) as live:
-            assert rows_of(live) == _numbered(1, 2)
+            assert rows_of(live) == orders(1, 2)
         for number, other in list(enumerate(others, 3))[1:]:
             with store.live(other) as live:
-                assert rows_of(live) == _numbered(number, 1)
+                assert rows_of(live) == orders(number, 1)
 
     def test_a_view_that_was_removed_leaves_nothing(self, store: Store, tmp_path: Path) -> None:
-        view = _filled(store, tmp_path, _numbered(1, 2))
+        view = filled(store, tmp_path, orders(1, 2))
         with store.beside(view) as built:
-            built.fill(_parts(view, _numbered(2, 2)), _at(9))
+            built.fill(parts_of(view, orders(2, 2)), position_at(9))
         store.remove(view)
         store.switch(view)
         with store.live(view) as live:
@@ -395,18 +402,18 @@ class StoreSuite:
     def test_readers_see_all_of_some_changes_or_none(self, store: Store, tmp_path: Path) -> None:
         if not self.atomic:
             pytest.skip("it has no transactions")
-        view = _filled(store, tmp_path, _numbered(1, _KEYS))
-        with _reading(store, view) as seen, store.live(view) as live:
+        view = filled(store, tmp_path, orders(1, KEYS))
+        with reading(store, view) as seen, store.live(view) as live:
             for number in range(10, 30):
-                live.apply(changes_of(view, _numbered(number, _KEYS), at=number))
-        assert all(len(set(numbers)) == 1 and len(numbers) == _KEYS for numbers in seen)
+                live.apply(changes_of(view, orders(number, KEYS), at=number))
+        assert all(len(set(numbers)) == 1 and len(numbers) == KEYS for numbers in seen)
 
     def test_readers_see_the_old_version_or_the_new_one(self, store: Store, tmp_path: Path) -> None:
-        view = _filled(store, tmp_path, _numbered(1, _KEYS))
-        with _reading(store, view) as seen:
+        view = filled(store, tmp_path, orders(1, KEYS))
+        with reading(store, view) as seen:
             for number in range(10, 16):
-                _fill(store, view, _numbered(number, _KEYS + number), _at(number, str(number)))
-        allowed = {(1, _KEYS), *((number, _KEYS + number) for number in range(10, 16))}
+                fill(store, view, orders(number, KEYS + number), position_at(number, str(number)))
+        allowed = {(1, KEYS), *((number, KEYS + number) for number in range(10, 16))}
         assert all(len(set(n)) == 1 and (n[0], len(n)) in allowed for n in seen)
 
     # Failures
@@ -416,7 +423,7 @@ class StoreSuite:
     ) -> None:
         if not self.survives:
             pytest.skip("it ends with its process")
-        view = _filled(store, tmp_path, _numbered(7, _KEYS))
+        view = filled(store, tmp_path, orders(7, KEYS))
         # Its children are forked from a process that has nothing open, and that is there once.
         context = multiprocessing.get_context("forkserver")
         # pyarrow loads pandas, if it is there, when it first converts Python's values.
@@ -427,7 +434,7 @@ class StoreSuite:
         chance = random.Random(seed)
         for _ in range(_KILLS):
             parent, child = context.Pipe()
-            process = context.Process(target=_apply_forever, args=(store, view, child))
+            process = context.Process(target=apply_forever, args=(store, view, child))
             process.start()
             child.close()
             for _ in range(chance.randrange(1, 8)):
@@ -442,19 +449,19 @@ class StoreSuite:
                 assert reached is not None
                 if not self.atomic:
                     # What was begun is done again, as the follower of the changelog does.
-                    live.apply(changes_of(view, _numbered(reached.offset + 1, _KEYS)))
+                    live.apply(changes_of(view, orders(reached.offset + 1, KEYS)))
                     reached = live.position()
                     assert reached is not None
-                assert rows_of(live) == _numbered(reached.offset, _KEYS)
+                assert rows_of(live) == orders(reached.offset, KEYS)
 
     def test_a_store_that_is_down_says_so_and_goes_on_when_it_is_back(
         self, store: Store, tmp_path: Path
     ) -> None:
-        view = _filled(store, tmp_path, _numbered(1, 2))
+        view = filled(store, tmp_path, orders(1, 2))
         down = self.outage(store)
         if down is None:
             pytest.skip("it cannot be down")
-        change = changes_of(view, [_row(0, 9)], at=9)
+        change = changes_of(view, [order(0, 9)], at=9)
         with contextlib.ExitStack() as stack:
             live = stack.enter_context(store.live(view))
             with down:
@@ -464,125 +471,8 @@ class StoreSuite:
                     another.position()
         with store.live(view) as live:
             live.apply(change)
-            assert rows_of(live) == [_row(0, 9), _row(1, 1)]
+            assert rows_of(live) == [order(0, 9), order(1, 1)]
 
 
 class _Torn(Exception):
     """The failure of a source of rows."""
-
-
-def changes_of(
-    view: StoredView,
-    rows: Sequence[Row],
-    deleted: Sequence[Row] = (),
-    *,
-    at: int | None = None,
-    version: int | None = None,
-    generation: str = _ONE,
-) -> Changes:
-    """Changes up to an offset: that of the first row's revision, if none is given."""
-    key = pa.schema([view.columns.field(name) for name in view.key])
-    kept = pa.Table.from_pylist(list(map(dict, rows)), schema=view.columns)
-    gone = pa.Table.from_pylist(list(map(dict, deleted)), schema=key)
-    keys = pa.concat_tables([kept.select(list(view.key)), gone])
-    offset = at if at is not None else int(rows[0]["revision"])
-    return Changes(
-        kept,
-        gone,
-        key_texts(keys) if keys.num_rows else pa.array([], pa.string()),
-        pa.array([offset if version is None else version] * keys.num_rows, pa.int64()),
-        StorePosition(generation, offset),
-    )
-
-
-def rows_of(table: StoreTable) -> list[dict[str, Any]]:
-    """Every row of a version, by its first column."""
-    found = [row for batch in table.read() for row in batch.to_pylist()]
-    first = [next(iter(row)) for row in found][:1]
-    return (
-        sorted(found, key=lambda row: (row[first[0]] is not None, row[first[0]])) if first else []
-    )
-
-
-def _comparable(row: Row) -> dict[str, Any]:
-    """A row in which NaN equals itself, and floats differ from decimals."""
-    return {n: repr(v) if isinstance(v, float | Decimal) else v for n, v in row.items()}
-
-
-def _at(offset: int, generation: str = _ONE) -> StorePosition:
-    return StorePosition(generation, offset)
-
-
-def _view(
-    folder: Path, columns: pa.Schema | None = None, key: tuple[str, ...] = ("id",)
-) -> StoredView:
-    columns = columns or pa.schema(
-        [("id", pa.int64()), ("n", pa.int64()), ("revision", pa.int64())]
-    )
-    return StoredView("shop", "orders", columns, key, folder / "stores")
-
-
-def _row(id: int, number: int) -> dict[str, Any]:
-    return {"id": id, "n": number, "revision": number}
-
-
-def _numbered(number: int, count: int) -> list[dict[str, Any]]:
-    return [_row(id, number) for id in range(count)]
-
-
-def _parts(view: StoredView, rows: Sequence[Row], size: int = 1_000) -> Iterator[Changes]:
-    for first in range(0, len(rows), size):
-        yield changes_of(view, rows[first : first + size], at=0)
-
-
-def _fill(store: Store, view: StoredView, rows: Sequence[Row], position: StorePosition) -> None:
-    with store.beside(view) as built:
-        built.fill(_parts(view, rows), position)
-    store.switch(view)
-
-
-def _filled(store: Store, folder: Path, rows: Sequence[Row]) -> StoredView:
-    view = _view(folder)
-    _fill(store, view, rows, _at(7))
-    return view
-
-
-@contextlib.contextmanager
-def _reading(store: Store, view: StoredView) -> Iterator[list[list[int]]]:
-    """Read a view in another thread, over and over; the numbers of each reading."""
-    seen: list[list[int]] = []
-    failures: list[BaseException] = []
-    done, begun = threading.Event(), threading.Event()
-
-    def look() -> None:
-        try:
-            with store.live(view) as live:
-                while not done.is_set():
-                    seen.append([n for batch in live.read() for n in batch["n"].to_pylist()])
-                    begun.set()
-        except BaseException as failure:
-            failures.append(failure)
-            begun.set()
-
-    reader = threading.Thread(target=look)
-    reader.start()
-    try:
-        begun.wait()
-        yield seen
-    finally:
-        done.set()
-        reader.join()
-    assert not failures, failures
-    assert seen
-
-
-def _apply_forever(store: Store, view: StoredView, told: Any) -> None:
-    """Apply one change after another, in a process that is killed."""
-    with store.live(view) as live:
-        reached = live.position()
-        assert reached is not None
-        offset = reached.offset
-        while True:
-            offset += 1
-            live.apply(changes_of(view, _numbered(offset, _KEYS)))
-            told.send(offset)
