@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from tests.docs import flow_picture, join_pictures, pictures, state_picture
+from tests.docs import capture_pictures, flow_picture, join_pictures, pictures, state_picture
 from tests.docs import how_to_pictures as how_to
 from tests.docs.terminal import terminal
 
@@ -21,6 +21,7 @@ class Picture(Protocol):
 
 PICTURES: dict[str, Callable[[], Picture]] = {
     "arrival": pictures.arrival,
+    "dual-writes": capture_pictures.dual_writes,
     "flow": flow_picture.flow,
     "joins": join_pictures.joins,
     "lag": how_to.lag,

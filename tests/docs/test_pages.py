@@ -40,6 +40,7 @@ _LONG = {
     "docs/how-to/keep-a-leaderboard.md",
     "docs/how-to/keep-state-in-python.md",
     "docs/how-to/lose-a-broker.md",
+    "docs/how-to/outbox.md",
     "docs/how-to/run-in-real-time.md",
     "docs/how-to/search-a-view.md",
     "docs/how-to/run-on-a-cluster.md",

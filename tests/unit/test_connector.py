@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +86,6 @@ def test_snapshot_modes(given: str, meant: str) -> None:
     found = connector(snapshot__mode=given)
     assert found.snapshot == meant
     assert bool(found.unhonoured) == (given in ("always", "initial_only"))
-
-
-def test_a_heartbeat_is_in_milliseconds_and_0_is_none() -> None:
-    assert connector(heartbeat__interval__ms="10000").heartbeat == timedelta(seconds=10)
-    assert connector(heartbeat__interval__ms=0).heartbeat is None
 
 
 def test_a_password_is_never_shown() -> None:

@@ -37,7 +37,6 @@ class Attachment:
     snapshot: SnapshotMode = "initial"
     slot: str | None = None
     publication: str | None = None
-    heartbeat_ms: int | None = None
     outbox: Mapping[str, str] | None = None
     password_file: str | None = None
     connector: str | None = None

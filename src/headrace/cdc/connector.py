@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -79,6 +78,7 @@ _NEEDLESS = {
     "incremental.snapshot": "'headrace cdc snapshot PREFIX TABLE' begins one",
     "signal.": "'headrace cdc snapshot PREFIX TABLE' takes the place of signals",
     "notification.": "'headrace cdc status' shows the progress",
+    "heartbeat.interval.ms": "the position of a quiet database is acknowledged anyway",
     "heartbeat.topics.prefix": "the position is in a topic of the capture's own",
     "heartbeat.action.query": "heartbeats need no table",
     "topic.naming.strategy": "topics are PREFIX.SCHEMA.TABLE",
@@ -137,7 +137,6 @@ _HONOURED = (
     "slot.name",
     "publication.name",
     "snapshot.mode",
-    "heartbeat.interval.ms",
 )
 
 
@@ -165,7 +164,6 @@ class Connector:
     snapshot: SnapshotMode = "initial"
     slot: str | None = None
     publication: str | None = None
-    heartbeat: timedelta | None = None
     unhonoured: tuple[Unhonoured, ...] = ()
 
 
@@ -223,7 +221,6 @@ class _Reading:
             self._snapshot(),
             self._get("slot.name"),
             self._get("publication.name"),
-            self._heartbeat(),
             tuple(self._unhonoured),
         )
 
@@ -322,16 +319,6 @@ class _Reading:
         reason = reasons.get(given, "this one is initial")
         self._unhonoured.append(Unhonoured("snapshot.mode", given, reason))
         return "initial"
-
-    def _heartbeat(self) -> timedelta | None:
-        given = self._get("heartbeat.interval.ms")
-        if given is None or given == "0":
-            return None
-        if not given.isdigit():
-            raise InvalidSetting(
-                f"heartbeat.interval.ms cannot be {given!r}", hint="Give milliseconds"
-            )
-        return timedelta(milliseconds=int(given))
 
     def _get(self, *names: str) -> str | None:
         """The first of these settings that is there."""

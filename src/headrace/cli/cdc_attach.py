@@ -249,7 +249,6 @@ def _attachment(
     choice = connector.tables if connector else TableChoice()
     if tables is not None:
         choice = TableChoice(names=tuple(t.strip() for t in tables.split(",") if t.strip()))
-    beat = connector.heartbeat if connector else None
     made = Attachment(
         prefix or (connector and connector.prefix) or database.name,
         database.kind,
@@ -258,7 +257,6 @@ def _attachment(
         snapshot or (connector.snapshot if connector else "initial"),
         slot or (connector.slot if connector else None),
         publication or (connector.publication if connector else None),
-        None if beat is None else int(beat.total_seconds() * 1000),
     )
     if database.kind == "postgresql":
         # Each capture has a slot of its own, also two of one database.
