@@ -6,6 +6,8 @@ inserts and deletes. All are in the slot before either side begins. The baseline
 engine with a handler that only counts. The start of Java and its first batch are left out; ours is
 counted whole. `snapshot`: rows of a table into the log, against `COPY ... TO STDOUT` into nothing.
 `trigger overhead`: transactions of SQLite on a table that is captured and on one that is not.
+`verify`: a table of SQLite is compared with its topic, whole, against reading both once; and after
+100 changes, against the whole.
 
 A server of PostgreSQL comes from Debian's packages (`make services`), with fsync off.
 """
@@ -20,10 +22,14 @@ from typing import Any
 
 from bench.baselines import debezium
 from bench.measure import Progress, Result, best_of, cost, rate, report, seconds
+from headrace.application.verify.sources import Captured, SourceHop
+from headrace.application.verify.verify import Verification
 from headrace.cdc import run as capture
 from headrace.cdc.postgres.source import PostgresSource
 from headrace.cdc.sqlite import SqliteSource
-from headrace.log import open_log
+from headrace.clock import SystemClock
+from headrace.log import Log, open_log
+from headrace.pipeline.app import App
 from headrace.servers.java.ports import HOST
 from tests.servers.postgresql import ADMIN, Database, Postgresql
 
@@ -69,6 +75,7 @@ def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str
         "changes_alone": 50_000 // scale,
         "snapshot_rows": 1_000_000 // scale,
         "sqlite_writes": 20_000 // scale,
+        "verified_rows": 1_000_000 // scale,
     }
     skipped = debezium.missing()
     if skipped is not None:
@@ -85,6 +92,8 @@ def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str
             results.append(_snapshot(server, folder / "snapshot", settings["snapshot_rows"]))
         progress("trigger overhead")
         results.append(_triggers(folder, settings["sqlite_writes"]))
+        progress("verify")
+        results += _verify(folder, settings["verified_rows"])
     return report("cdc", settings, results)
 
 
@@ -198,3 +207,43 @@ def _triggers(folder: Path, writes: int) -> Result:
         "the same table, not captured",
         theirs * micros,
     )
+
+
+def _verify(folder: Path, rows: int) -> list[Result]:
+    path, changes = folder / "verified.db", 100
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("CREATE TABLE accounts (id INTEGER PRIMARY KEY, owner TEXT, balance REAL, note)")
+        values = ((n, f"owner {n}", n * 1.25, f"a note of some length {n}") for n in range(rows))
+        db.executemany("INSERT INTO accounts VALUES (?, ?, ?, ?)", values)
+    with (
+        open_log(f"file:{folder / 'verified'}") as log,
+        Verification(App("bench"), log) as verifying,
+    ):
+        with SqliteSource(path) as source:
+            capture(source, log, "bench", until_caught_up=True)
+        topic = "bench.main.accounts"
+        captured = Captured("bench", "bench", lambda: SqliteSource(path), lambda table, clock: None)
+        hop = SourceHop(log, "accounts", topic, captured, SystemClock())
+        found = [verifying.compared(hop)]
+        whole = seconds(lambda: found.append(verifying.compared(hop)))
+        both = seconds(lambda: _read_both(path, log, topic))
+        with contextlib.closing(sqlite3.connect(path)) as db, db:
+            db.execute(f"UPDATE accounts SET note = 'changed' WHERE id % {rows // changes} = 0")
+        with SqliteSource(path) as source:
+            capture(source, log, "bench", until_caught_up=True)
+        last = found[-1]
+        after = seconds(lambda: found.append(verifying.compared(hop, last)))
+    assert [one.rows for one in found] == [rows, rows, changes]
+    assert all(one.proven for one in found)
+    return [
+        Result("verify, whole", whole, "s", "reading both", both, both / whole),
+        Result(f"verify, after {changes} changes", after, "s", "whole", whole, whole / after),
+    ]
+
+
+def _read_both(path: Path, log: Log, topic: str) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        for _ in db.execute("SELECT * FROM accounts"):
+            pass
+    for _batch in log.read(topic, columns=["after"]):
+        pass

@@ -47,6 +47,7 @@ _LONG = {
     "docs/how-to/run-on-kafka.md",
     "docs/how-to/test-a-pipeline.md",
     "docs/how-to/use-the-log-from-spark.md",
+    "docs/how-to/verify-a-view.md",
     "docs/how-to/write-a-pipeline-in-sql.md",
     "docs/tutorial.md",
 }
