@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
+import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -12,13 +14,16 @@ from typing import Any
 import apsw
 import pytest
 
+import headrace as hr
 from headrace.store.contract import Store
 from headrace.store.postgres import Postgres
 from headrace.store.redis import Redis
 from headrace.store.search import Search
+from tests import spark
 from tests.servers import postgresql
 from tests.servers import redis as redis_server
-from tests.shop import Shop, key_of, named, opened_shop
+from tests.shop import ROWS, Shop, key_of, named, opened_shop, product
+from tests.waiting import wait_until
 
 Damage = Callable[[Shop], None]
 
@@ -105,3 +110,28 @@ def test_a_row_that_has_expired_is_no_difference(tmp_path: Path) -> None:
             assert client.delete(f"shop:products:{version}:3") == 1
             *_, found = shop.hops()
             assert found.proven
+
+
+@pytest.mark.slow
+def test_a_running_pipeline_gives_no_false_alarm(tmp_path: Path) -> None:
+    with opened_shop(tmp_path, Search()) as shop:
+        ended = threading.Event()
+
+        def work() -> None:
+            chosen = random.Random(1)
+            while not ended.is_set():
+                ids = chosen.sample(range(2 * ROWS), 5)
+                shop.write(*({"id": id} if id % 5 == 0 else product(id, "sofa") for id in ids))
+
+        writer = threading.Thread(target=work)
+        with hr.start(shop.app, shop.log, spark=spark.shared()) as running:
+            writer.start()
+            try:
+                results = [hop for _ in range(3) for hop in shop.hops()]
+            finally:
+                ended.set()
+                writer.join()
+            wait_until(lambda: not any(step.lag for step in running.progress()))
+        assert not any(hop.differences or hop.error for hop in results)
+        shop.run()
+        assert all(hop.proven and not hop.moving for hop in shop.hops())
