@@ -94,7 +94,7 @@ class SearchIndex(Closing):
             raise InvalidQuery(f"limit cannot be {limit}", hint="Ask for at least one row")
         for _ in range(_TRIES):
             live = self._live()
-            sql, values = _sql(live, text, weights or {}, marks)
+            sql, values = _sql(live, text, limit, weights or {}, marks)
             question = {
                 "databases": {"main": read_only(self._path)},
                 "sql": sql,
@@ -162,7 +162,7 @@ def open_search(
 
 
 def _sql(
-    live: _Live, text: str, weights: Mapping[str, float], marks: tuple[str, str]
+    live: _Live, text: str, limit: int, weights: Mapping[str, float], marks: tuple[str, str]
 ) -> tuple[str, Sequence[Any]]:
     """The query, in SQL of ours alone: the user's words are a value."""
     for name in weights:
@@ -172,15 +172,15 @@ def _sql(
                 hint=f"There are: {', '.join(live.searched)}",
             )
     rows, index = f"rows_{live.number}", f"text_{live.number}"
-    weighed = "".join(f", {float(weights.get(name, 1.0))!r}" for name in live.searched)
+    weighed = ", ".join(repr(float(weights.get(name, 1.0))) for name in live.searched)
     listed = ", ".join(f"r.c{place}" for place in range(len(live.columns)))
+    # FTS5 sorts by its column `rank` itself, and only the rows that are asked for get a snippet.
     sql = (
-        f"SELECT -bm25({index}{weighed}) AS score, "
-        f"snippet({index}, -1, ?, ?, '…', {_SNIPPET_WORDS}), {listed} "
+        f"SELECT -{index}.rank, snippet({index}, -1, ?, ?, '…', {_SNIPPET_WORDS}), {listed} "
         f"FROM {index} JOIN {rows} r ON r.id = {index}.rowid "
-        f"WHERE {index} MATCH ? ORDER BY score DESC, r.key"
+        f"WHERE {index} MATCH ? AND rank MATCH ? ORDER BY {index}.rank LIMIT ?"
     )
-    return sql, (*marks, to_fts5(text, live.stored))
+    return sql, (*marks, to_fts5(text, live.stored), f"bm25({weighed})", limit + 1)
 
 
 def _found(live: _Live, answer: Mapping[str, Any]) -> Found:
