@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from headrace.cdc.postgres import decoder
 from headrace.cdc.postgres.source import PostgresSource
 from headrace.errors import SourceError, SourceUnavailable
 from tests.postgres import changes, read_all, reading
-from tests.servers.postgresql import Database
+from tests.servers.postgresql import Database, Postgresql
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.service
@@ -271,6 +273,36 @@ def test_a_chunk_sees_exactly_what_its_rows_show(postgresql: Database) -> None:
     ]
     # All that it shows comes before the place that the stream has to pass.
     assert source.passed(chunk.high, found[0].position)
+
+
+def test_a_chunk_waits_until_what_was_read_is_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With synchronous replication the log has a commit before others see it."""
+    monkeypatch.setattr("headrace.cdc.postgres.source._PATIENCE", 100_000)
+    settings = ("synchronous_standby_names=ghost", "synchronous_commit=local")
+    with Postgresql.running(*settings) as server, server.database() as database:
+        database.execute(ITEMS)
+        with reading(database, "items") as source, closing(database.connect()) as connection:
+            (table,) = source.tables()
+
+            def commit() -> None:
+                with connection.cursor() as cursor:
+                    cursor.execute("SET synchronous_commit = on")
+                    cursor.execute("INSERT INTO items VALUES (1)")
+
+            writer = threading.Thread(target=commit)
+            writer.start()
+            found: list[SourceTransaction] = []
+
+            def read() -> bool:
+                found.extend(one for one in source.read(0.1) if one.changes)
+                return bool(found)
+
+            wait_until(read)
+            with pytest.raises(SourceUnavailable, match="synchronous_standby_names"):
+                source.chunk(table, None, 10)
+            connection.cancel()
+            writer.join()
+            assert list(source.chunk(table, None, 10).rows) == [(b"1", None, None)]
 
 
 def test_chunks_follow_the_key_in_the_order_of_the_database(postgresql: Database) -> None:

@@ -161,8 +161,9 @@ def test_values_that_arrow_has_no_equal_for_are_counted(typed: tuple[PostgresSou
     with PostgresSource(str(source.address)) as other:
         other.columns(table.columns, rows)
         facts = other.state(None).facts["values out of range"]
-    decimals = [kind for kind, _, _ in TYPES].index("numeric(10,2)")
-    assert f"public.typed.c{decimals}: 1" in facts
+    kinds = [kind for kind, _, _ in TYPES]
+    assert f"public.typed.c{kinds.index('numeric(10,2)')}: 1" in facts
+    assert f"public.typed.c{kinds.index('date')}: 4" in facts
 
 
 def test_no_rows_and_missing_rows_can_be_converted(typed: tuple[PostgresSource, Any]) -> None:

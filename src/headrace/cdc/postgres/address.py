@@ -16,7 +16,7 @@ _EXAMPLE: Final = "postgresql://USER:PASSWORD@HOST:5432/DATABASE?tables=public.o
 
 _OWN: Final = ("tables", "slot", "publication")
 _PASSED_ON: Final = (
-    "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "sslpassword",
+    "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl",
     "ssl_min_protocol_version", "channel_binding", "gssencmode", "krbsrvname", "passfile",
     "service", "connect_timeout", "application_name", "keepalives", "keepalives_idle",
     "keepalives_interval", "keepalives_count", "tcp_user_timeout", "target_session_attrs",
@@ -25,7 +25,9 @@ _PASSED_ON: Final = (
 # Values are read as text, so both connections have to write them in the same way.
 _SESSION: Final = (
     "-c datestyle=ISO -c intervalstyle=postgres -c timezone=UTC -c extra_float_digits=3 "
-    "-c bytea_output=hex -c statement_timeout=0 -c lock_timeout=0"
+    "-c bytea_output=hex -c statement_timeout=0 -c lock_timeout=0 "
+    # What we write is news of a place in the log, and no standby has to have it.
+    "-c synchronous_commit=local"
 )
 # A capture may write a large commit before it reads on. A killed one closes its socket at once.
 _REPLICATION: Final = " -c wal_sender_timeout=300s"
