@@ -10,7 +10,7 @@ import pytest
 from headrace.cdc.postgres.source import PostgresSource
 from headrace.errors import HeadraceError, SourceError, SourceUnavailable, UserError
 from headrace.servers.java import ports
-from tests.postgres import reading
+from tests.postgres import changes, reading
 from tests.servers.postgresql import Database, Postgresql
 
 pytestmark = pytest.mark.service
@@ -116,14 +116,27 @@ def test_a_server_that_is_down_can_be_tried_again() -> None:
     _refused(source, SourceUnavailable, "does not answer", "Connection refused")
 
 
-def test_a_slot_that_another_reader_has_is_not_taken_from_it(postgresql: Database) -> None:
+def test_a_slot_that_another_program_reads_is_not_taken_from_it(postgresql: Database) -> None:
     postgresql.execute(ITEMS)
-    with reading(postgresql, "items"):
+    other = PostgresSource(f"{postgresql.url}?application_name=other", ["items"])
+    with other:
+        other.attach()
+        assert other.begin(None) is None
         source = PostgresSource(postgresql.url, ["items"])
         _refused(source, SourceUnavailable, "another reader of the slot", "is active for PID")
-        other = PostgresSource(postgresql.url, ["items"])
-        with other, pytest.raises(SourceUnavailable, match="still has a reader"):
-            other.detach()
+        source = PostgresSource(postgresql.url, ["items"])
+        with source, pytest.raises(SourceUnavailable, match="still has a reader"):
+            source.detach()
+        other.read(0)
+
+
+def test_a_newer_capture_takes_the_slot_over_from_an_older_one(postgresql: Database) -> None:
+    postgresql.execute(ITEMS)
+    with reading(postgresql, "items") as older, reading(postgresql, "items") as newer:
+        postgresql.execute("INSERT INTO items VALUES (1)")
+        assert [change.key for change in changes(newer)] == [(b"1",)]
+        with pytest.raises(SourceUnavailable, match="ended the connection"):
+            older.read(1)
 
 
 def test_a_slot_of_another_plugin_is_left_alone(postgresql: Database) -> None:

@@ -80,6 +80,11 @@ class Address:
     def __str__(self) -> str:
         return f"postgresql://{self.user}@{self.host}:{self.port}/{self.database}"
 
+    @property
+    def application(self) -> str:
+        """The name under which the server shows our connections."""
+        return dict(self.options).get("application_name", "headrace")
+
     def connect(self) -> Any:
         """Open a connection on which each statement is a transaction."""
         made = self._open(_SESSION)
@@ -91,7 +96,7 @@ class Address:
         return self._open(_SESSION + _REPLICATION, LogicalReplicationConnection)
 
     def _open(self, session: str, factory: Any = None) -> Any:
-        settings: dict[str, Any] = {"connect_timeout": "10", "application_name": "headrace"}
+        settings: dict[str, Any] = {"connect_timeout": "10", "application_name": self.application}
         settings |= dict(self.options)
         if self.password:  # else libpq looks into PGPASSWORD and ~/.pgpass
             settings["password"] = self.password

@@ -160,6 +160,20 @@ def _create_slot(query: Query, name: str, address: str) -> None:
         query("SET statement_timeout = 0")
 
 
+def take_over(query: Query, slot: Slot, application: str) -> None:
+    """End an older capture that still reads the slot. Another kind of reader stays.
+
+    The log lets the older one write no more, and a reader that lost its network may stay for long.
+    """
+    if slot.reader is not None:
+        query(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+            "WHERE pid = %s AND application_name = %s AND usename = current_user",
+            slot.reader,
+            application,
+        )
+
+
 def drop_slot(query: Query, name: str, address: str) -> None:
     """Drop a slot, if it is there and nobody reads it."""
     try:

@@ -134,6 +134,7 @@ class PostgresSource(Source):
             if gap is not None or found is None:
                 connection.close()
                 return gap
+            slots.take_over(self._query, found, self.address.application)
             lsn = found.confirmed or 0 if start is None else start.lsn
             self._start(connection, lsn)
         except psycopg2.Error as error:
