@@ -34,7 +34,7 @@ def compared(folder: Path, writes: int, each: int) -> dict[str, dict[str, int]]:
 
 
 def test_a_captured_store_has_no_difference_where_dual_writes_have(tmp_path: Path) -> None:
-    found = compared(tmp_path, 200, 2)
+    found = compared(tmp_path, 120, 1)
     assert found["direct"]["different"] > 0
     assert found["captured"]["different"] == 0
 
