@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -76,7 +77,8 @@ def histogram(values: Sequence[int], label: str, empty: str) -> Element:
     if ordered:
         p50, p95 = (ordered[min(len(ordered) - 1, len(ordered) * p // 100)] for p in (50, 95))
         words = f"half within {p50:,} ms, 95 % within {p95:,} ms, the longest {ordered[-1]:,} ms"
-    names = [*(f"under {_span(edge)}" for edge in _EDGES), f"{_span(_EDGES[-1])} or more"]
+    between = (f"{_span(low)} to {_span(high)}" for low, high in itertools.pairwise(_EDGES))
+    names = [f"under {_span(_EDGES[0])}", *between, f"{_span(_EDGES[-1])} or more"]
     return h.figure(".panel.histogram")[
         h.figcaption[label],
         h.p(".hint")[words],

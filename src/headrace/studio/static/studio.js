@@ -161,7 +161,11 @@
         label, stroke: colour(names[(i - 1) % names.length]), width: 2, points: { show: data[0].length < 3 },
       }),
       axes: [
-        { stroke: colour("--soft"), grid: { stroke: colour("--rule"), width: 1 } },
+        {
+          stroke: colour("--soft"), grid: { stroke: colour("--rule"), width: 1 }, space: 90,
+          // In UTC, as all other times of the studio.
+          values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toISOString().slice(11, 19)),
+        },
         { stroke: colour("--soft"), grid: { stroke: colour("--rule"), width: 1 }, size: 84 },
       ],
     }, data, element);
