@@ -7,8 +7,12 @@
 A player's points are added up forever. The view has a row for each rank. Its changelog has a change
 for each rank that goes to another player or whose player gets more points, and no others: a game
 that changes nothing in the top hundred publishes nothing.
+
+With LEADERBOARD_REDIS=redis://HOST:PORT, the board is served from Redis as well: the sorted set
+leaderboard:leaderboard:ranking:VERSION has the players by their score, for `ZREVRANGE`.
 """
 
+import os
 from datetime import timedelta as td
 
 import headrace as hr
@@ -27,4 +31,7 @@ totals = hr.aggregate(
     score=hr.sum("won"),
 )
 
-app.view("leaderboard", hr.top(totals, 100, by="score"))
+address = os.environ.get("LEADERBOARD_REDIS")
+redis = hr.Redis(address, ranking="score", member="player") if address else None
+
+app.view("leaderboard", hr.top(totals, 100, by="score"), store=redis)

@@ -112,6 +112,7 @@ if TYPE_CHECKING:
         open_views,
     )
     from headrace.store.delta import Delta
+    from headrace.store.opensearch import OpenSearch
     from headrace.store.postgres import Postgres
     from headrace.store.redis import Redis
 
@@ -119,17 +120,18 @@ __all__ = [
     "EARLIEST", "FOREVER", "LATEST", "Aggregation", "Alerts", "App", "ArrivalTimeWarning",
     "Batch", "BatchResult", "Capability", "Changes", "Commit", "Consumer", "Cumulative",
     "Deduplicated", "Delta", "Diff", "Disorder", "Enriched", "GroupingSets", "Join", "Lateness",
-    "Log", "LogRange", "Offset", "Postgres", "Preflight", "Producer", "Rebuild", "Rebuilt",
-    "Receipt", "Record", "Redis", "Remote", "Rule", "Run", "Search", "SearchIndex", "Session",
-    "Shown", "Sliding", "Stateful", "StepCheck", "Store", "StorePosition", "StoreTable",
-    "StoredView", "Stream", "Table", "TableJoin", "Time", "Top", "Topic", "TopicSettings",
-    "Transaction", "Verified", "Views", "Window", "aggregate", "alerts", "approx_distinct",
-    "approx_top", "average", "count", "cube", "cumulative", "deduplicate", "derive", "distinct",
-    "drain", "enrich", "explode", "expression", "filter", "first", "grouping_sets", "hopping",
-    "join", "join_tables", "last", "load_sql", "max", "merge", "min", "once_by", "open_log",
-    "open_search", "open_views", "pattern", "preflight", "quantile", "rebuild", "rekey", "remote",
-    "rollup", "rule", "run", "running", "select", "session", "show", "sliding", "split", "sql",
-    "start", "stateful", "suggest_lateness", "sum", "table", "top", "tumbling", "verify",
+    "Log", "LogRange", "Offset", "OpenSearch", "Postgres", "Preflight", "Producer", "Rebuild",
+    "Rebuilt", "Receipt", "Record", "Redis", "Remote", "Rule", "Run", "Search", "SearchIndex",
+    "Session", "Shown", "Sliding", "Stateful", "StepCheck", "Store", "StorePosition",
+    "StoreTable", "StoredView", "Stream", "Table", "TableJoin", "Time", "Top", "Topic",
+    "TopicSettings", "Transaction", "Verified", "Views", "Window", "aggregate", "alerts",
+    "approx_distinct", "approx_top", "average", "count", "cube", "cumulative", "deduplicate",
+    "derive", "distinct", "drain", "enrich", "explode", "expression", "filter", "first",
+    "grouping_sets", "hopping", "join", "join_tables", "last", "load_sql", "max", "merge",
+    "min", "once_by", "open_log", "open_search", "open_views", "pattern", "preflight",
+    "quantile", "rebuild", "rekey", "remote", "rollup", "rule", "run", "running", "select",
+    "session", "show", "sliding", "split", "sql", "start", "stateful", "suggest_lateness",
+    "sum", "table", "top", "tumbling", "verify",
 ]  # fmt: skip
 
 _MODULES = (
@@ -149,6 +151,7 @@ _MODULES = (
 
 _WITH_EXTRAS = {
     "Delta": "headrace.store.delta",
+    "OpenSearch": "headrace.store.opensearch",
     "Postgres": "headrace.store.postgres",
     "Redis": "headrace.store.redis",
 }

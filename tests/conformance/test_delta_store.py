@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from headrace.errors import InvalidPipeline, InvalidSetting, StoreUnavailable
-from headrace.store.contract import Store, StoredView, StorePosition, StoreTable
+from headrace.errors import InvalidPipeline, InvalidSetting, StoreError, StoreUnavailable
+from headrace.store.contract import (
+    Changes,
+    Steps,
+    Store,
+    StoredView,
+    StorePosition,
+    StoreTable,
+)
 from headrace.store.delta import Delta
 from headrace.store.delta import table as tables
 from headrace.store.suite import StoreSuite, changes_of, rows_of
@@ -175,3 +184,81 @@ def test_a_secret_in_the_address_is_refused_and_never_shown(folder: str) -> None
 def test_what_an_address_names_is_a_folder() -> None:
     assert Delta.from_address("delta:./lake") == Delta("./lake")
     assert Delta("./lake").address == "delta:./lake"
+
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def at(minute: int) -> datetime:
+    return NOON + timedelta(minutes=minute)
+
+
+def stepped(
+    kind: StoredView, steps: Sequence[tuple[int, dict[str, Any], bool]], offset: int
+) -> Changes:
+    """Changes with every step: its minute, its row, and whether it deletes it."""
+    rows = [step[1] for step in steps]
+    made = changes_of(kind, rows, at=offset)
+    return replace(
+        made,
+        steps=Steps(
+            made.rows,
+            made.keys,
+            pa.array([at(step[0]) for step in steps], pa.timestamp("us", "UTC")),
+            pa.array([step[2] for step in steps], pa.bool_()),
+        ),
+    )
+
+
+def history(lake: Path) -> list[tuple[Any, ...]]:
+    """The number, the beginning and the end of each time of row 1, and if it is now."""
+    table = DeltaTable(str(lake / "shop" / "orders")).to_pyarrow_table()
+    found = [row for row in table.to_pylist() if row["id"] == 1]
+    found.sort(key=lambda row: row["valid_from"] or at(-1))
+    return [(row["n"], row["valid_from"], row["valid_to"], row["is_current"]) for row in found]
+
+
+def test_a_history_has_every_row_with_the_time_in_which_it_was_valid(
+    lake: Path, tmp_path: Path
+) -> None:
+    kind, store = view(tmp_path), Delta(str(lake), history=True)
+    assert store.every_change
+    with filled(store, kind, [row(1, 1), row(2, 1)]) as live:
+        assert history(lake) == [(1, None, None, True)]
+        several = [(1, row(1, 2), False), (2, row(1, 3), False), (3, row(3, 1), False)]
+        live.apply(stepped(kind, several, 2))
+        assert history(lake) == [
+            (1, None, at(1), False), (2, at(1), at(2), False), (3, at(2), None, True)
+        ]  # fmt: skip
+        assert rows_of(live) == [row(1, 3), row(2, 1), row(3, 1)]
+        live.apply(stepped(kind, [(4, row(1, 3), True)], 3))
+        assert history(lake)[-1] == (3, at(2), at(4), False)
+        assert rows_of(live) == [row(2, 1), row(3, 1)]
+        live.apply(stepped(kind, [(5, row(1, 5), False), (6, row(1, 5), True)], 4))
+        assert history(lake)[-1] == (5, at(5), at(6), False)
+        live.apply(stepped(kind, [(7, row(1, 7), False)], 5))
+        assert history(lake)[-1] == (7, at(7), None, True)
+        assert rows_of(live) == [row(1, 7), row(2, 1), row(3, 1)]
+        assert live.position() == StorePosition("one", 5)
+
+
+def test_steps_that_a_row_shows_already_are_not_in_its_history(lake: Path, tmp_path: Path) -> None:
+    kind = view(tmp_path)
+    with filled(Delta(str(lake), history=True), kind, [row(1, 3)]) as live:
+        live.apply(stepped(kind, [(1, row(1, 3), False)], 2))
+        assert history(lake) == [(3, None, None, True)]
+        assert live.position() == StorePosition("one", 2)
+        live.apply(stepped(kind, [(2, row(1, 4), False)], 3))
+        live.apply(stepped(kind, [(2, row(1, 4), False)], 3))
+        assert history(lake) == [(3, None, at(2), False), (4, at(2), None, True)]
+
+
+def test_a_history_refuses_changes_without_times_and_columns_of_its_own_names(
+    lake: Path, tmp_path: Path
+) -> None:
+    kind, store = view(tmp_path), Delta(str(lake), history=True)
+    with filled(store, kind, [row(1, 3)]) as live, pytest.raises(StoreError, match="their times"):
+        live.apply(changes_of(kind, [row(1, 4)], at=4))
+    columns = pa.schema([("id", pa.int64()), ("is_current", pa.bool_())])
+    with pytest.raises(InvalidPipeline, match="'is_current'"):
+        store.check(StoredView("shop", "orders", columns, ("id",), tmp_path))

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import InvalidPipeline, InvalidSetting, StoreError, StoreUnavailable
+from headrace.servers.java import ports
 from headrace.store.contract import Store, StoredView, StorePosition, StoreTable
+from headrace.store.json_keys import key_text
 from headrace.store.redis import Redis
-from headrace.store.redis.keys import key_text
 from headrace.store.suite import StoreSuite, changes_of, rows_of
 from tests.servers import redis as servers
 from tests.waiting import wait_until
@@ -289,7 +290,9 @@ def test_a_server_without_memory_applies_nothing_and_goes_on_when_it_has_some(
 
 
 def test_a_cluster_is_refused(tmp_path: Path) -> None:
-    with servers.Redis.running("--cluster-enabled=yes", "--databases=1") as server:
+    (bus,) = ports.free(1)
+    settings = ("--cluster-enabled=yes", "--databases=1", f"--cluster-port={bus}")
+    with servers.Redis.running(*settings) as server:
         store = Redis(f"redis://127.0.0.1:{server.port}")
         with pytest.raises(StoreError, match="Redis Cluster"):
             store.live(view(tmp_path))

@@ -99,7 +99,7 @@ THEMES: dict[str, Theme] = {
         "Places for a view beside SQLite: `app.view(..., store=...)`, and what a store of your own "
         "has to do.",
         "Search open_search SearchIndex headrace.store.search.Found headrace.store.search.Hit "
-        "Postgres Redis Delta Store StoreTable StoredView Changes StorePosition "
+        "Postgres Redis Delta OpenSearch Store StoreTable StoredView Changes StorePosition "
         "headrace.store.suite.StoreSuite",
     ),
     "testing": Theme(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ import pytest
 from headrace.servers.kafka import Cluster
 from headrace.servers.spark_cluster import Standalone
 from tests.docs.pages import blocks, same
+from tests.servers.opensearch import OpenSearch
+from tests.servers.redis import Redis
 from tests.waiting import left
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +42,7 @@ _LONG = {
     "docs/how-to/find-out-what-is-wrong.md",
     "docs/how-to/flag-fraud.md",
     "docs/how-to/keep-a-leaderboard.md",
+    "docs/how-to/keep-a-view-in-opensearch.md",
     "docs/how-to/keep-state-in-python.md",
     "docs/how-to/lose-a-broker.md",
     "docs/how-to/outbox.md",
@@ -56,11 +61,17 @@ _LONG = {
 _DATABASES = {"docs/how-to/capture-postgresql.md": "postgresql"}
 """Pages of a database, whose address is in the variable SHOP, by the fixture that gives it."""
 
+_SERVERS: dict[str, tuple[str, Callable[[], AbstractContextManager[Any]]]] = {
+    "docs/how-to/keep-a-view-in-redis.md": ("REDIS_URL", Redis.running),
+    "docs/how-to/keep-a-view-in-opensearch.md": ("OPENSEARCH_URL", OpenSearch.running),
+}
+"""Pages that use a server, by the variable that has its address."""
+
 
 def _parameter(page: Path) -> Any:
     name = str(page.relative_to(ROOT))
     marks = [pytest.mark.slow] if name in _LONG else []
-    marks += [pytest.mark.service] if name in _DATABASES else []
+    marks += [pytest.mark.service] if name in {*_DATABASES, *_SERVERS} else []
     return pytest.param(page, id=name, marks=marks)
 
 
@@ -88,6 +99,11 @@ def test_the_examples_of_a_page_do_what_they_say(
     database = None if fixture is None else request.getfixturevalue(fixture)
     if database is not None:
         environment["SHOP"] = database.url
+    if (used := _SERVERS.get(str(page.relative_to(ROOT)))) is not None:
+        variable, running = used
+        server = running()
+        monkeypatch.setenv(variable, server.__enter__().url)
+        request.addfinalizer(lambda: server.__exit__(None, None, None))
     for block in blocks(page, database=database is not None):
         where = f"{page.name}:{block.line}"
         if block.file is not None:

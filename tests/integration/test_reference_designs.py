@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
+from runpy import run_path
 from typing import Any
 
+import pytest
+
+from headrace.application.stores import bring_up_to_date
 from headrace.testing import scripted_log
 from pipelines import fraud, leaderboard, notifications, trending
+from tests.servers.redis import Database
 from tests.spark import shuffling
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -70,6 +77,36 @@ def test_the_leaderboard_tells_of_the_ranks_that_changed_and_of_no_others() -> N
         log.write(leaderboard.points, win(2, 5, 2), win(3, 7, 2))
         results = log.run(leaderboard.app, spark=shuffling(2))
         assert len(results.topic(changes)) == 104, "nothing changed among the first hundred"
+
+
+@pytest.mark.service
+def test_the_leaderboard_is_served_from_redis(
+    redis: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEADERBOARD_REDIS", redis.url)
+    served = run_path(str(Path(leaderboard.__file__)))
+    with scripted_log(start=NOON + HOUR) as log:
+        log.write(served["points"], *(win(n, 10 * n) for n in range(1, 121)))
+        log.run(served["app"], spark=shuffling(2))
+        bring_up_to_date(served["app"], log.log)
+        assert _best(redis, 3) == [("p120", 1200), ("p119", 1190), ("p118", 1180)]
+        assert len(_best(redis, 1_000)) == 100
+
+        log.write(served["points"], win(1, 5_000, 1), win(120, 1, 1))
+        log.run(served["app"], spark=shuffling(2))
+        bring_up_to_date(served["app"], log.log)
+        assert _best(redis, 2) == [("p001", 5010), ("p120", 1201)]
+        players = [player for player, _ in _best(redis, 1_000)]
+        assert len(players) == 100 and "p021" not in players, "the last one has left the board"
+
+
+def _best(redis: Database, count: int) -> list[tuple[str, float]]:
+    with closing(redis.connect()) as connected:
+        client: Any = connected
+        version = client.hget("leaderboard:leaderboard", "version").decode()
+        board = f"leaderboard:leaderboard:ranking:{version}"
+        found = client.zrevrange(board, 0, count - 1, withscores=True)
+        return [(member.decode(), score) for member, score in found]
 
 
 def post(minute: float, *hashtags: str) -> dict[str, Any]:

@@ -52,6 +52,8 @@ PROGRAMS = {
     ),
     "mariadb": Program("mariadb", ("mariadb-server-core",), "mariadbd", ("usr/sbin",)),
     "redis": Program("redis", ("redis-server",), "redis-server", ("usr/bin",)),
+    # Debian has none: `scripts/services opensearch` brings it.
+    "opensearch": Program("opensearch", (), "opensearch", ("bin",)),
 }
 
 
@@ -69,6 +71,8 @@ def find(name: str) -> Found | None:
 def missing(name: str) -> str:
     """The reason why a server cannot be started, with what to do."""
     packages = " ".join(PROGRAMS[name].packages)
+    if not packages:
+        return f"there is no {name} here: run scripts/services {name}"
     if shutil.which("apt-get") is None:
         return f"there is no {name} here, nor apt-get to bring it: put its programs on the PATH"
     return f"there is no {name} here: run make services, or install {packages}"
@@ -137,7 +141,7 @@ def _run(*command: str, folder: Path | None = None) -> str:
 
 def main() -> None:
     for name, program in PROGRAMS.items():
-        if find(name) is not None:
+        if not program.packages or find(name) is not None:
             continue
         if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
             print(f"services: {missing(name)}. Its tests are skipped")

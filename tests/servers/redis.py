@@ -42,6 +42,10 @@ class Redis(Server):
         """A client of a database."""
         return redis.Redis(host=HOST, port=self.port, db=number)
 
+    @property
+    def url(self) -> str:
+        return f"redis://{HOST}:{self.port}/0"
+
     @contextlib.contextmanager
     def database(self) -> Iterator[Database]:
         """An empty database that no other test has, emptied at the end."""

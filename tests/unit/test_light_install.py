@@ -53,6 +53,7 @@ def test_a_log_on_kafka_says_what_to_install() -> None:
         ("hr.Redis('redis://h')", "redis"),
         ("hr.Delta('lake')", "delta"),
         ("hr.Postgres('postgresql://h/d')", "postgres"),
+        ("hr.OpenSearch('http://h')", "opensearch"),
     ],
 )
 def test_a_store_says_what_to_install(store: str, extra: str) -> None:

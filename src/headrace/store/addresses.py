@@ -11,6 +11,8 @@ STORES: dict[str, str] = {
     "delta": "headrace.store.delta:Delta",
     "postgres": "headrace.store.postgres:Postgres",
     "postgresql": "headrace.store.postgres:Postgres",
+    "opensearch+http": "headrace.store.opensearch:OpenSearch",
+    "opensearch+https": "headrace.store.opensearch:OpenSearch",
     "redis": "headrace.store.redis:Redis",
     "rediss": "headrace.store.redis:Redis",
     "search": "headrace.store.search:Search",

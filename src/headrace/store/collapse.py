@@ -11,13 +11,14 @@ import pyarrow.compute as pc
 
 from headrace.log import Batch, Log, Offset
 from headrace.store.changelog import key_texts
-from headrace.store.contract import Changes, StorePosition
+from headrace.store.contract import Changes, Steps, StorePosition
 
 ROWS_AT_ONCE = 50_000
 """Records of the changelog that are applied at once, at most."""
 BYTES_AT_ONCE = 64 << 20
 
-_KEY, _BEFORE, _AFTER = "key", "before", "after"
+_KEY, _BEFORE, _AFTER, _TIME = "key", "before", "after", "ts_ms"
+_MOMENT = pa.timestamp("us", "UTC")
 
 
 class Unusable(Exception):
@@ -83,6 +84,21 @@ def collapsed(
         offsets[order] + 1,
         to,
     )
+
+
+def steps_of(records: Records, columns: pa.Schema) -> Steps:
+    """Every change of records that could be collapsed, in order."""
+    batches = [batch.data.select([_KEY, _BEFORE, _AFTER, _TIME]) for batch in records.batches]
+    if not batches:
+        none = pa.array([], pa.string())
+        empty = columns.empty_table()
+        return Steps(empty, none, none.cast(_MOMENT), none.cast(pa.bool_()))
+    table = pa.Table.from_batches(batches)
+    deleted = pc.is_null(table[_AFTER]).combine_chunks()
+    both = pa.concat_tables([_flat(table[_AFTER], columns), _flat(table[_BEFORE], columns)])
+    places = np.arange(table.num_rows) + deleted.to_numpy(zero_copy_only=False) * table.num_rows
+    micros = pc.multiply(table[_TIME], 1_000).combine_chunks()
+    return Steps(both.take(places), table[_KEY].combine_chunks(), micros.cast(_MOMENT), deleted)
 
 
 def _changes(

@@ -50,6 +50,19 @@ class StorePosition:
 
 
 @dataclass(frozen=True)
+class Steps:
+    """Every change in order, for a store that keeps a history: each row with its key and time.
+
+    A deleted row has its last values.
+    """
+
+    rows: pa.Table
+    keys: pa.StringArray
+    times: pa.TimestampArray
+    deleted: pa.BooleanArray
+
+
+@dataclass(frozen=True)
 class Changes:
     """Changes of a view, at most one for each key: rows to keep, and keys to delete.
 
@@ -64,6 +77,8 @@ class Changes:
     keys: pa.StringArray
     versions: pa.Int64Array
     position: StorePosition
+    steps: Steps | None = None
+    """The changes before they were collapsed, if the store asks for `every_change`."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -124,6 +139,11 @@ class Store(DeclaredStore):
     @property
     def expires(self) -> bool:
         """True if rows disappear by themselves, so that one that is missing is no damage."""
+        return False
+
+    @property
+    def every_change(self) -> bool:
+        """True if it wants every change of a key, and not the last one alone: `Changes.steps`."""
         return False
 
     def check(self, view: StoredView) -> None:

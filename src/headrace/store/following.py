@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -17,7 +17,7 @@ from headrace.errors import StoreError, StoreFenced
 from headrace.log import LATEST, Capability, Log
 from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.store.changelog import topic_of
-from headrace.store.collapse import Unusable, as_parts, collapsed, read_records
+from headrace.store.collapse import Unusable, as_parts, collapsed, read_records, steps_of
 from headrace.store.contract import Store, StoredView, StorePosition, StoreTable
 from headrace.store.location import database_of, stores_folder
 from headrace.store.sqlite.snapshot import results_in, snapshot_of
@@ -156,6 +156,8 @@ class Follower(Closing):
         position = StorePosition(source.generation, records.end)
         try:
             changes = collapsed(records, source.view.columns, source.view.key, position)
+            if self.store.every_change:
+                changes = replace(changes, steps=steps_of(records, source.view.columns))
         except Unusable as found:
             return self._build(str(found))
         self._crash_point("before apply")

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from headrace.errors import InvalidPipeline, InvalidSetting
 from headrace.store.contract import Store, StoredView
+from headrace.store.delta.history import COLUMNS
 from headrace.store.delta.lake import Place
 from headrace.store.delta.table import DeltaVersion, replace
 
@@ -28,10 +29,12 @@ class Delta(Store):
 
     `folder` is a path or an address such as s3://BUCKET/FOLDER. `options` are for the client of the
     object storage; without them it takes those of the environment, such as AWS_ACCESS_KEY_ID. Old
-    versions of the table stay readable for the time to `keep`.
+    versions of the table stay readable for the time to `keep`. With `history`, the table keeps
+    every row that ever was, with `valid_from`, `valid_to` and `is_current`.
     """
 
     folder: str
+    history: bool = False
     keep: timedelta = timedelta(days=7)
     options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
@@ -57,29 +60,40 @@ class Delta(Store):
     def address(self) -> str:
         return f"delta:{self.folder}"
 
+    @property
+    def form(self) -> str:
+        return "history" if self.history else ""
+
+    @property
+    def every_change(self) -> bool:
+        return self.history
+
     def check(self, view: StoredView) -> None:
         folded: dict[str, str] = {}
-        for name in view.columns.names:
+        own = [field.name for field in COLUMNS] if self.history else []
+        for name in [*own, *view.columns.names]:
             if _FORBIDDEN & set(name) or not name:
                 raise InvalidPipeline(
                     f"Column {name!r} of view {view.name!r} has a character that Delta forbids in "
                     "names",
                     hint="Use another name for it, without spaces, commas and brackets",
                 )
-            if (other := folded.setdefault(name.lower(), name)) != name:
+            if (other := folded.setdefault(name.lower(), name)) != name or (
+                name in own and name in view.columns.names
+            ):
                 raise InvalidPipeline(
                     f"Delta cannot tell column {name!r} of view {view.name!r} from {other!r}",
                     hint="Use names that differ in more than upper and lower case",
                 )
 
     def live(self, view: StoredView) -> DeltaVersion:
-        return DeltaVersion(self.place(view), view, None, self.keep)
+        return self._table(self.place(view), view, None)
 
     def beside(self, view: StoredView) -> DeltaVersion:
         place = self.place(view, _BESIDE)
         with place.errors():
             place.remove()
-        return DeltaVersion(place, view, secrets.token_hex(8), self.keep)
+        return self._table(place, view, secrets.token_hex(8))
 
     def switch(self, view: StoredView) -> None:
         built = self.place(view, _BESIDE)
@@ -91,6 +105,9 @@ class Delta(Store):
         for place in (self.place(view), self.place(view, _BESIDE)):
             with place.errors():
                 place.remove()
+
+    def _table(self, place: Place, view: StoredView, version: str | None) -> DeltaVersion:
+        return DeltaVersion(place, view, version, keep=self.keep, history=self.history)
 
     def place(self, view: StoredView, suffix: str = "") -> Place:
         """The address of a view's table."""

@@ -63,6 +63,8 @@ class Place:
                 with contextlib.suppress(FileNotFoundError):
                     shutil.rmtree(folder)
             return
+        # What follows holds Python's lock, so nobody may wait for a server that does not answer.
+        self.open()
         files = DeltaStorageHandler(self.uri, self.settings)
         for name in ("_delta_log", ""):
             with contextlib.suppress(FileNotFoundError):

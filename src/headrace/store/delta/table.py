@@ -8,11 +8,16 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
 import deltalake
+import numpy as np
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction
+from pyarrow import dataset
 
 from headrace.errors import StoreError, StoreFenced, StoreUnavailable
+from headrace.schema.row_hashes import row_hashes
 from headrace.store.contract import Changes, StoredView, StorePosition, StoreTable
+from headrace.store.delta.history import CLOSES, CURRENT, TO, begun, merged
+from headrace.store.delta.history import COLUMNS as history_columns
 from headrace.store.delta.lake import Place, note_of
 from headrace.store.progress import Progress, must_apply
 
@@ -32,12 +37,20 @@ class DeltaVersion(StoreTable):
     """A version of a view. `version` names one that is built; the live one knows its own."""
 
     def __init__(
-        self, place: Place, view: StoredView, version: str | None, keep: timedelta
+        self,
+        place: Place,
+        view: StoredView,
+        version: str | None,
+        *,
+        keep: timedelta,
+        history: bool = False,
     ) -> None:
         self._place = place
         self._view = view
         self._version = version
         self._keep = keep
+        self._history = history
+        self._columns = pa.schema([*view.columns, *(history_columns if history else ())])
         self._known: Progress | None = None
         """What this process has seen last."""
         self._seen: tuple[int, Progress] | None = None
@@ -54,15 +67,16 @@ class DeltaVersion(StoreTable):
     def fill(self, parts: Iterable[Changes], position: StorePosition) -> None:
         failed: list[BaseException] = []
 
-        def batches() -> Iterator[pa.RecordBatch]:
+        def rows_of_parts() -> Iterator[pa.RecordBatch]:
             try:
                 for part in parts:
-                    yield from part.rows.to_batches()
+                    batches = part.rows.to_batches()
+                    yield from map(begun, batches) if self._history else batches
             except BaseException as failure:
                 failed.append(failure)  # Arrow would make another error of it
                 raise
 
-        rows = pa.RecordBatchReader.from_batches(self._view.columns, batches())
+        rows = pa.RecordBatchReader.from_batches(self._columns, rows_of_parts())
         try:
             with self._place.errors():
                 deltalake.write_deltalake(
@@ -94,10 +108,15 @@ class DeltaVersion(StoreTable):
             table = self._place.open()
             if table is None:
                 return
-            rows = table.to_pyarrow_dataset()
-            for batch in rows.to_batches(batch_size=_ROWS_AT_ONCE):
-                some = pa.Table.from_batches([batch]).select(self._view.columns.names)
-                yield from some.cast(self._view.columns).to_batches()
+            yield from self._rows(table)
+
+    def _rows(self, table: deltalake.DeltaTable) -> Iterator[pa.RecordBatch]:
+        """The rows that are valid now."""
+        current = dataset.field(CURRENT) if self._history else None
+        rows = table.to_pyarrow_dataset()
+        for batch in rows.to_batches(filter=current, batch_size=_ROWS_AT_ONCE):
+            some = pa.Table.from_batches([batch]).select(self._view.columns.names)
+            yield from some.cast(self._view.columns).to_batches()
 
     @property
     def _what(self) -> str:
@@ -119,25 +138,19 @@ class DeltaVersion(StoreTable):
 
     def _created(self) -> deltalake.DeltaTable:
         return deltalake.DeltaTable.create(
-            self._place.uri, self._view.columns, storage_options=self._place.settings
+            self._place.uri, self._columns, storage_options=self._place.settings
         )
 
     def _merge(
         self, table: deltalake.DeltaTable, changes: Changes, recorded: CommitProperties
     ) -> None:
-        columns, key = self._view.columns.names, self._view.key
         before = table.version()
-        if len(changes):
-            same = " AND ".join(f"(t.{_q(n)} IS NOT DISTINCT FROM s.{_q(n)})" for n in key)
-            taken = {_q(name): f"s.{_q(name)}" for name in columns}
+        if self._history:
+            self._merge_history(table, changes, recorded)
+        elif len(changes):
+            taken = {_q(name): f"s.{_q(name)}" for name in self._view.columns.names}
             (
-                table.merge(
-                    self._source(changes),
-                    same,
-                    source_alias="s",
-                    target_alias="t",
-                    commit_properties=recorded,
-                )
+                self._merger(table, self._source(changes), self._same_key, recorded)
                 .when_matched_delete(f"s.{_GONE}")
                 .when_matched_update(taken, f"NOT s.{_GONE}")
                 .when_not_matched_insert(taken, f"NOT s.{_GONE}")
@@ -146,6 +159,51 @@ class DeltaVersion(StoreTable):
         if table.version() == before:
             # Nothing changed in the table, so the merge made no commit.
             table.create_write_transaction([], "append", table.schema(), commit_properties=recorded)
+
+    def _merge_history(
+        self, table: deltalake.DeltaTable, changes: Changes, recorded: CommitProperties
+    ) -> None:
+        """End the rows that have changed, and insert the new ones, each with its time."""
+        if changes.steps is None:
+            raise StoreError(
+                f"{self._what} keeps a history, and got changes without their times",
+                hint="Let headrace follow the view: hr.run, headrace run or headrace stores run",
+            )
+        key = list(self._view.key)
+        touched = row_hashes(changes.steps.rows.select(key))
+        there = [
+            batch.filter(pa.array(np.isin(row_hashes(batch.select(key)), touched)))
+            for batch in self._rows(table)
+        ]
+        current = pa.Table.from_batches(there, schema=self._view.columns)
+        source = merged(changes.steps, current, self._view.key)
+        if not source.num_rows:
+            return
+        taken = {_q(name): f"s.{_q(name)}" for name in self._columns.names}
+        (
+            self._merger(
+                table, source, f"s.{CLOSES} AND t.{CURRENT} AND {self._same_key}", recorded
+            )
+            .when_matched_update({TO: f"s.{TO}", CURRENT: "false"})
+            .when_not_matched_insert(taken, f"NOT s.{CLOSES}")
+            .execute()
+        )
+
+    @property
+    def _same_key(self) -> str:
+        names = map(_q, self._view.key)
+        return " AND ".join(f"(t.{name} IS NOT DISTINCT FROM s.{name})" for name in names)
+
+    def _merger(
+        self,
+        table: deltalake.DeltaTable,
+        source: pa.Table,
+        same: str,
+        recorded: CommitProperties,
+    ) -> deltalake.table.TableMerger:
+        return table.merge(
+            source, same, source_alias="s", target_alias="t", commit_properties=recorded
+        )
 
     def _source(self, changes: Changes) -> pa.Table:
         """The rows to keep and to delete, told apart by a column."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import orjson
 
+from headrace.store.json_keys import key_text
 from headrace.store.redis.connection import Client
-from headrace.store.redis.keys import key_text, slices
+from headrace.store.redis.keys import slices
 
 Boards = dict[str, dict[str, float]]
 """Scores by sorted set and member."""

@@ -14,9 +14,10 @@ import pyarrow as pa
 from headrace.errors import StoreFenced, StoreUnavailable
 from headrace.log.kafka.rows_json import JsonRows
 from headrace.store.contract import Changes, StoredView, StorePosition, StoreTable
+from headrace.store.json_keys import key_texts
 from headrace.store.progress import Progress, must_apply
 from headrace.store.redis.connection import Client, connect, shown, translated
-from headrace.store.redis.keys import key_texts, scanned, slices, stored
+from headrace.store.redis.keys import scanned, slices, stored
 from headrace.store.redis.ranking import Ranking
 
 _ATTEMPTS = 100
