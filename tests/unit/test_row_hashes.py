@@ -172,6 +172,15 @@ def test_the_same_values_in_other_columns_are_another_row() -> None:
     assert len(set(hashes.tolist())) == 3
 
 
+def test_the_same_number_in_several_columns_is_no_other_number_in_them() -> None:
+    numbers = pa.array(range(1_000), pa.int64())
+    for count in range(2, 6):
+        alike = pa.table({f"column {place}": numbers for place in range(count)})
+        assert len(set(row_hashes(alike).tolist())) == len(numbers)
+        lists = pa.array([[number] * count for number in range(1_000)])
+        assert len(set(column_hashes(lists).tolist())) == len(numbers)
+
+
 def test_a_slice_has_the_hashes_of_its_rows() -> None:
     table = pa.Table.from_pylist(
         [{"id": n, "name": "x" * n, "tags": ["y"] * n} for n in range(40)], schema=SCHEMA

@@ -20,6 +20,7 @@ Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
 _NULL = np.uint64(0x9AE16A3B2F90404F)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
+_PLACE = np.uint64(0xD1B54A32D192ED03)
 _NO_SIGN = np.uint64((1 << 63) - 1)
 _INFINITE = np.uint64(0x7FF << 52)
 _WORD = 8
@@ -158,7 +159,7 @@ def _sequences(
     place = np.arange(len(words)) - np.repeat(ends - counts, counts)
     if not ordered:
         place[:] = 0
-    mixed = _mix(words ^ _mix(place.astype(np.uint64) + np.uint64(1)))
+    mixed = _mix(words ^ _place(place))
     # Differences of running sums, modulo 2^64: runs may be empty, which `reduceat` cannot add.
     running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
     sums = running[ends] - running[ends - counts]
@@ -169,8 +170,17 @@ def _together(columns: list[Hashes], rows: int) -> Hashes:
     """One hash of the values of each row."""
     total = np.zeros(rows, np.uint64)
     for place, found in enumerate(columns):
-        total += _mix(found ^ _mix(np.full(1, place + 1, np.uint64)))
+        total += _mix(found ^ _place(np.full(1, place)))
     return _mix(total)
+
+
+def _place(numbers: np.ndarray[Any, Any]) -> Hashes:
+    """What tells a place from others.
+
+    It must not be the hash of a small number: those of the columns a and b would be such that the
+    values a, a in them have the hash of b, b.
+    """
+    return _mix(numbers.astype(np.uint64) ^ _PLACE)
 
 
 def _mix(values: Hashes) -> Hashes:
