@@ -61,6 +61,7 @@ def drain(settings: dict[str, str], changes: int) -> tuple[float, int]:
             stdout=subprocess.PIPE,
             stderr=said,
             text=True,
+            cwd=tempfile.gettempdir(),  # The package writes a folder `logs` where it runs.
             env=os.environ | {"JAVA_HOME": str(Path(java()).resolve().parents[1])},
         )
         out, _ = child.communicate(json.dumps(settings))

@@ -59,7 +59,7 @@ def check_settings(cursor: Any) -> None:
     if "MariaDB" not in version:
         raise UserError(
             f"the server is {version}, and only the binlog of MariaDB can be read",
-            hint="Capture another server with Debezium's engine: see docs/how-to/capture-mysql.md",
+            hint="Capture it with Debezium's engine: see docs/how-to/capture-with-debezium.md",
         )
     cursor.execute("SHOW GLOBAL VARIABLES WHERE Variable_name IN %s", (tuple(_SETTINGS),))
     found = dict(cursor.fetchall())
