@@ -73,6 +73,7 @@ class DebeziumSource(Source):
         self._python = python or sys.executable
         self._process: subprocess.Popen[str] | None = None
         self._said: Any = None
+        self._folder: Any = None
         self._tables: dict[str, tuple[str, Table, tuple[Reader, ...], tuple[Reader, ...]]] = {}
         self._unfinished: list[Change] = []
         self._ends: dict[str, int] = {}
@@ -98,10 +99,11 @@ class DebeziumSource(Source):
     def begin(self, position: str | None) -> Gap | None:
         self._end()
         self._position = position
+        self._folder = tempfile.TemporaryDirectory(prefix="headrace-debezium-")
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 # closed with the process
         self._process = subprocess.Popen(
             [self._python, str(_SCRIPT)],
-            cwd=tempfile.gettempdir(),  # The package writes a folder `logs` where it runs.
+            cwd=self._folder.name,  # The package writes a folder `logs` where it runs.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
@@ -280,6 +282,7 @@ class DebeziumSource(Source):
             with contextlib.suppress(OSError):  # What it did not take is lost with it.
                 if stream is not None:
                     stream.close()
+        self._folder.cleanup()
 
 
 def _change(
