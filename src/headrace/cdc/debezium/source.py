@@ -78,6 +78,7 @@ class DebeziumSource(Source):
         self._unfinished: list[Change] = []
         self._ends: dict[str, int] = {}
         self._position: str | None = None
+        self._whole = ""
         self._durable = 0
         self._waits = False
         self._snapshots = False
@@ -99,6 +100,7 @@ class DebeziumSource(Source):
     def begin(self, position: str | None) -> Gap | None:
         self._end()
         self._position = position
+        self._whole = position or ""
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-debezium-")
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 # closed with the process
         self._process = subprocess.Popen(
@@ -112,11 +114,15 @@ class DebeziumSource(Source):
         )
         started = {
             "properties": self._properties,
-            "position": None if position is None else json.loads(position),
+            "position": json.loads(position) if position else None,
         }
         self._tell(json.dumps(started))
         self._hear()
         return None
+
+    @property
+    def position(self) -> str:
+        return self._whole
 
     def read(self, seconds: float) -> Sequence[SourceTransaction]:
         if self._process is None or self._process.stdout is None:
@@ -163,7 +169,7 @@ class DebeziumSource(Source):
         return to_rows(columns, values)
 
     def state(self, position: str | None) -> SourceState:
-        return SourceState(self._position or "", 0, "unknown to the engine")
+        return SourceState(self.position, 0, "unknown to the engine")
 
     def close(self) -> None:
         self._end()
@@ -203,8 +209,9 @@ class DebeziumSource(Source):
 
     def _finished(self, id: str, millis: int | None) -> SourceTransaction:
         changes, self._unfinished = self._unfinished, []
+        self._whole = self._position or ""
         at = None if millis is None else millis * 1_000
-        return SourceTransaction(f"{id}", self._position or "", at, changes)
+        return SourceTransaction(id, self._whole, at, changes)
 
     def _table(
         self, key: str | None, schema: dict[str, Any], source: dict[str, Any]
