@@ -404,7 +404,8 @@ class Capture(Closing):
             return True
         self._tables.change(captured, replace(captured.state, snapshot=piece.snapshot))
         self._snapshots.written()
-        self._commit(prepared, replace(self.reached, position=self._position, at=at))
+        at_last = at if piece.written.keys else self.reached.at
+        self._commit(prepared, replace(self.reached, position=self._position, at=at_last))
         return True
 
     # Commits

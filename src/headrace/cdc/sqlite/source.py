@@ -39,7 +39,7 @@ from headrace.sqlite import Link, connect
 
 _PATIENCE = 5.0
 _POLL = SECOND // 200
-_PAGE = 5_000
+_PAGE = 20_000
 """Changes read at once. In a database without a WAL, writers wait while it is read."""
 _TRIM_ROWS = 5_000
 _TRIM_EVERY = SECOND
