@@ -9,14 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headrace.application.verify import verify as verification
+from headrace.application.verify import patience
 from headrace.application.verify.result import last_of
 from tests.shop import ROWS, Shop, key_of, named, opened_shop, product
 
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    monkeypatch.setattr(verification, "_PATIENCE", 0)
+    monkeypatch.setattr(patience, "_PATIENCE", 0)
     with opened_shop(tmp_path) as made:
         yield made
 

@@ -14,6 +14,7 @@ import pytest
 import headrace as hr
 from headrace.application.verify import sources
 from headrace.application.verify.attached import captured_by
+from headrace.application.verify.hops import LogHop
 from headrace.application.verify.result import HopResult
 from headrace.application.verify.sources import Captured, SourceHop
 from headrace.application.verify.verify import Verification
@@ -214,6 +215,19 @@ def test_an_attached_database_is_found_by_its_topic_and_captured_again(tmp_path:
             captured.again(hop.table, SystemClock())
         assert verification.compared(hop).proven
     database.log.close()
+
+
+def test_a_database_that_cannot_be_opened_leaves_the_other_hops(tmp_path: Path) -> None:
+    app = hr.App("shop")
+    app.view("products", app.captured(TOPIC, schema="id bigint, name string", key="id"))
+    with hr.open_log(f"file:{tmp_path}/log") as log:
+        captures_folder(log).mkdir(parents=True)
+        (captures_folder(log) / "shop.json").write_text("{}")
+        with Verification(app, log) as verification:
+            first, second = verification.hops(app.views["products"])
+    assert isinstance(first, HopResult)
+    assert "cannot be read" in first.error
+    assert isinstance(second, LogHop)
 
 
 @pytest.mark.slow

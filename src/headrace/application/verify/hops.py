@@ -26,6 +26,9 @@ from headrace.application.verify.sides import (
 )
 from headrace.errors import StoreError, UnknownView
 from headrace.log import LATEST, Log
+from headrace.operators.table_join.declare import TableJoin
+from headrace.pipeline.app import View
+from headrace.pipeline.tables import topic_of_changes
 from headrace.plan import metadata
 from headrace.plan.gaps import Gaps
 from headrace.plan.position import last_commit
@@ -265,3 +268,11 @@ def last_writes(log: Log, topic: str, keys: pa.Table) -> dict[int, Write]:
                 source = batch.data.column("source")[int(place)].as_py() or {}
                 found[int(hashes[place])] = Write(commit, batch.timestamp, source.get("tx"))
     return found
+
+
+def copied_topic(view: View) -> str | None:
+    """The topic of captured changes that a view is a copy of; None if it is computed."""
+    stream = view.stream
+    if not isinstance(stream, TableJoin) or stream.links:
+        return None
+    return topic_of_changes(stream.first)

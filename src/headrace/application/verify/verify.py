@@ -19,18 +19,17 @@ from headrace.application.rebuild.rebuild import Rebuild
 from headrace.application.verify.attached import captured_by
 from headrace.application.verify.compare import KINDS, Compared, Suspects, compare, together
 from headrace.application.verify.differences import differences, of_diff
-from headrace.application.verify.hops import Cut, Hop, LogHop, StoreHop
+from headrace.application.verify.hops import Cut, Hop, LogHop, StoreHop, copied_topic
+from headrace.application.verify.patience import Patience
 from headrace.application.verify.repair import follow_if_nobody_does, publish_again
 from headrace.application.verify.result import Difference, HopResult, Verified, keep, last_of
 from headrace.application.verify.sources import Captured, SourceHop
 from headrace.application.verify.sums import RANGES, range_of
-from headrace.clock import SECOND, Clock, SystemClock
+from headrace.clock import Clock, SystemClock
 from headrace.closing import Closing
 from headrace.errors import HeadraceError, UnknownView
 from headrace.log import DEFAULT_LOG, Capability, Log, open_log
-from headrace.operators.table_join.declare import TableJoin
 from headrace.pipeline.app import App, View
-from headrace.pipeline.tables import topic_of_changes
 from headrace.plan.position import last_commit
 from headrace.runtime.session import SparkSettings
 from headrace.schema.row_hashes import NONE, Hashes, row_hashes
@@ -42,11 +41,6 @@ __all__ = ["Verified", "verify"]
 
 Tell = Callable[[str, int], None]
 """Called with a hop and the rows that were read of it so far."""
-
-_PATIENCE = 3 * SECOND
-_LONGEST = 60 * SECOND
-"""How long rows that are on their way are compared again: while nothing moves, and at most."""
-_LOOK = SECOND // 5
 
 
 class Verification(Closing):
@@ -101,28 +95,37 @@ class Verification(Closing):
         found: list[HopResult] = []
         repaired = 0
         for hop in self.hops(declared):
-            if isinstance(hop, str):
+            if isinstance(hop, HopResult):
+                result = hop
+            elif isinstance(hop, str):
                 result = self._recomputed(hop)
             else:
                 before = marks.get((hop.one, hop.other)) if changed else None
                 result = self.compared(hop, before)
-            if repair and result.differences:
+            if repair and result.differences and not isinstance(hop, HopResult):
                 mended = self._mended(hop, result)
                 repaired += max(0, result.differences - mended.differences)
                 result = mended
             found.append(result)
         return Verified(self.app.name, view, self._clock.now(), tuple(found), repaired)
 
-    def hops(self, view: View) -> list[Hop | str]:
-        """The hops of a view. The name of the view stands for its recomputation."""
+    def hops(self, view: View) -> list[Hop | str | HopResult]:
+        """The hops of a view. The name of the view stands for its recomputation.
+
+        A database that cannot be known, such as without its password, is a result with the reason.
+        """
         log, app = self.log, self.app.name
         topic = copied_topic(view)
-        found: list[Hop | str] = []
+        found: list[Hop | str | HopResult] = []
         if topic is None:
             found.append(view.name)
         else:
-            if (captured := self._captured(log, topic)) is not None:
-                found.append(SourceHop(log, view.name, topic, captured, self._clock))
+            try:
+                if (captured := self._captured(log, topic)) is not None:
+                    found.append(SourceHop(log, view.name, topic, captured, self._clock))
+            except HeadraceError as error:
+                one, other = "its database", f"topic {topic}"
+                found.append(HopResult(one, other, error=error.message, hint=error.hint))
             found.append(LogHop(log, app, view.name, topic))
         stores = [store for store in view.stores if isinstance(store, Store)]
         return [*found, *(StoreHop(log, app, view.name, store) for store in stores)]
@@ -312,34 +315,6 @@ def verify(
         return found
 
 
-def copied_topic(view: View) -> str | None:
-    """The topic of captured changes that a view is a copy of; None if it is computed."""
-    stream = view.stream
-    if not isinstance(stream, TableJoin) or stream.links:
-        return None
-    return topic_of_changes(stream.first)
-
-
 def _quiet(cut: Cut, suspects: Suspects) -> Hashes:
     """Those of some keys that have not changed since the moment of which a cut is."""
     return suspects.hashes[~np.isin(suspects.hashes, cut.moved())] if len(suspects) else NONE
-
-
-class Patience:
-    """Waits for rows that are on their way, for as long as anything moves."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._mark: object = None
-        self._until = 0
-        self._end = clock.monotonic() + _LONGEST
-
-    def goes_on(self, mark: object) -> bool:
-        """Sleep a little; False if nothing has moved for some time."""
-        now = self._clock.monotonic()
-        if mark != self._mark:
-            self._mark, self._until = mark, now + _PATIENCE
-        if now >= min(self._until, self._end):
-            return False
-        self._clock.sleep(_LOOK)
-        return True
