@@ -34,6 +34,13 @@ class Whole(Random):
         return 1.0
 
 
+class Blind(Whole):
+    """The same, but a chunk shows only transactions that were read before it."""
+
+    def random(self) -> float:
+        return 0.0
+
+
 class Shop:
     """A database in memory, and its capture."""
 
@@ -145,6 +152,18 @@ def test_unchanged_values_without_a_copy_stop_the_capture(shop: Shop) -> None:
     shop.commit(("u", 1, (1, UNCHANGED, 2)), full=(1, "x", 2))
     with pytest.raises(SourceError, match=r'did not send name of the row \{"id":1\}'):
         shop.capture(snapshot="never")
+
+
+def test_a_chunk_leaves_out_rows_that_the_stream_changes_before_its_place(shop: Shop) -> None:
+    shop.commit(("c", 1, (1, "old", 1)), ("c", 2, (2, "old", 2)))
+    shop.capture()
+    source = ScriptedSource(shop.database, Blind())
+    with Capture(source, shop.log, "p", clock=shop.clock) as capture:
+        capture.snapshot("public.a")
+        shop.commit(("u", 1, (1, "new", 1)), ("d", 2, None))
+        while not capture.has_passed("2"):
+            capture.step(0)
+    assert [op for op, *_ in shop.changes()] == ["c", "c", "u", "d"]
 
 
 def test_rows_that_were_found_the_same_stay_found_after_a_crash(shop: Shop) -> None:
