@@ -73,6 +73,7 @@ def made(s3: S3) -> Delta:
     return Delta(s3.bucket(), options=s3.options)
 
 
+@pytest.mark.slow
 class TestDeltaOnS3(StoreSuite):
     @pytest.fixture
     def store(self, s3: S3) -> Store:

@@ -31,6 +31,7 @@ _LONG = {
     "docs/concepts/log-and-queue.md",
     "docs/concepts/panes.md",
     "docs/concepts/windows.md",
+    "docs/how-to/analyse-a-view-with-duckdb.md",
     "docs/how-to/back-up-and-restore.md",
     "docs/how-to/backfill-from-files.md",
     "docs/how-to/drills.md",

@@ -75,9 +75,8 @@ class Capturing:
         self._process.stdout.close()
 
 
-@pytest.mark.parametrize(
-    ("captures", "servers"), [(2, 1), pytest.param(30, 5, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("captures", "servers"), [(2, 1), (30, 5)])
 @pytest.mark.timeout(1800)
 def test_topics_fold_to_the_tables_whatever_is_killed(
     tmp_path: Path, database: Database, captures: int, servers: int
