@@ -66,11 +66,15 @@ _WITHOUT_SPARK = {"unit", "conformance", "studio"}
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Make sure that the first Spark of this process can read Kafka."""
+    """Make sure that the first Spark of this process can read Kafka, and import from the tests.
+
+    Its Pythons import from the folder in which Java starts, and that may be the folder of a test.
+    """
     root = session.config.rootpath / "tests"
     if {item.path.relative_to(root).parts[0] for item in session.items} - _WITHOUT_SPARK:
         found = ",".join(map(str, jars("spark-kafka")))
-        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {found} pyspark-shell"
+        path = f"--conf spark.executorEnv.PYTHONPATH={session.config.rootpath}"
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {found} {path} pyspark-shell"
 
 
 @pytest.hookimpl(tryfirst=True)
