@@ -101,7 +101,7 @@ class Resolver:
         self._unwritten = unwritten
 
     def resolve(self, captured: Captured, bucket: Bucket, puts: TableChanges) -> Written:
-        """What a commit adds to the topic of a table. What it changes in the copy joins `puts`."""
+        """The changes to write to the topic of a table. Those of the copy are added to `puts`."""
         changes, topic = bucket.changes, captured.topic.name
         texts = key_texts(self._source, bucket.table, [c[2] for c in changes if c[1] != "t"])
         to_version, to_copy = _moves(captured.table, bucket.table)

@@ -12,7 +12,7 @@ from headrace.errors import InvalidSetting
 
 @dataclass(frozen=True)
 class TableChoice:
-    """Which tables of a database are captured. Without anything, all of them.
+    """The tables of a database that are captured. Without anything, all of them.
 
     `names` are tables, with or without their schema. The others are regular expressions that match
     the whole name, in any case: those of tables are SCHEMA.TABLE.

@@ -1,4 +1,4 @@
-"""What a database has to give, so that its changes can be captured.
+"""The contract of a database whose changes can be captured.
 
 A source knows its own positions, types and limits. It knows nothing of topics and envelopes.
 """
@@ -126,7 +126,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class SourceState:
-    """How far the source is, and what it holds for us, for `status` and the studio.
+    """The position of the source, and what it holds for us, for `status` and the studio.
 
     `lag` counts what the source has after the position: in `unit`, such as bytes or changes.
     `facts` are for people, such as the bytes of WAL that a slot holds back.

@@ -19,7 +19,7 @@ from headrace.log.roles import Flags
 
 @dataclass(frozen=True)
 class Stamp:
-    """Where and when the changes of a transaction come from, as the envelope says it."""
+    """The origin and time of the changes of a transaction, as the envelope has them."""
 
     position: str | None
     tx: str | None

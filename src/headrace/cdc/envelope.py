@@ -31,7 +31,7 @@ SOURCE = pa.struct(
         ("ts_us", pa.int64()),
     ]
 )
-"""Where a change comes from.
+"""The origin of a change.
 
 `position` and `tx` are the source's own. `order` is the place of the change in its transaction,
 across tables, from 1: it orders what one transaction did to several tables. A transaction is in one

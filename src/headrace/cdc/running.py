@@ -20,7 +20,7 @@ _SETTLE = 10 * SECOND
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a capture is. `failure` is why it waits and tries again."""
+    """The progress of a capture. `failure` is why it waits and tries again."""
 
     reached: Reached
     tables: tuple[TableState, ...]
@@ -100,5 +100,5 @@ def run(
 
 
 def lag(source: Source, progress: Progress) -> SourceState:
-    """How far the source is ahead of a capture."""
+    """The lag of a capture behind its source."""
     return source.state(progress.reached.position)

@@ -31,7 +31,7 @@ class _Waiting:
 
 @dataclass(frozen=True)
 class Piece:
-    """What a snapshot adds to the log, and its progress after it."""
+    """A piece of a snapshot for the log, and the progress after it."""
 
     captured: Captured
     written: Written
@@ -112,7 +112,7 @@ class Snapshots(Unwritten):
         self._waiting = None
 
     def piece(self, position: str | None) -> Piece | None:
-        """What can be written at a position of the stream: a chunk, or rows that were not found."""
+        """The next piece at a position of the stream: a chunk, or rows that were not found."""
         waiting, captured = self._waiting, self._next()
         if captured is None or captured.running is None:
             self._waiting = None

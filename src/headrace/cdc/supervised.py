@@ -45,7 +45,7 @@ class TableProgress:
 
 @dataclass(frozen=True)
 class CaptureProgress:
-    """How far a capture is. `trouble` says why it waits for the database or the log."""
+    """The progress of a capture. `trouble` says why it waits for the database or the log."""
 
     prefix: str
     position: str | None = None

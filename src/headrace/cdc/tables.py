@@ -175,7 +175,7 @@ class CapturedTables:
         self._notices.append(Notice(kind, text, table, self._number))
 
     def take_changed(self) -> tuple[list[TableState], list[Notice]]:
-        """What has changed since the last commit."""
+        """The changes since the last commit."""
         taken = list(self._changed.values()), list(self._notices)
         self._changed.clear()
         self._notices.clear()

@@ -84,7 +84,7 @@ def lag_text(lag: int | None, unit: str) -> str:
 
 
 def summary(progress: CaptureProgress) -> str:
-    """How far a capture came, in a line."""
+    """The progress of a capture, in a line."""
     transactions = many(progress.transactions, "transaction")
     line = f"Captured {many(progress.changes, 'change')} in {transactions}"
     if progress.snapshot_rows:
@@ -106,7 +106,7 @@ def table_lines(tables: Iterable[TableProgress]) -> Table:
 
 
 def run_json(progress: CaptureProgress) -> dict[str, Any]:
-    """How far a capture came."""
+    """The progress of a capture."""
     return {
         "prefix": progress.prefix,
         "position": progress.position,

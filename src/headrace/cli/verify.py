@@ -28,7 +28,7 @@ app = new_app()
 
 _LOOK = SECOND // 4
 _LOOKS = 20
-"""How often changes are looked at while everything is compared once."""
+"""The number of looks at changes while everything is compared once."""
 
 
 @app.command()

@@ -44,7 +44,7 @@ def show_verified(found: Verified) -> None:
 
 
 def told(found: Verified) -> Iterator[str]:
-    """What else people should know about a verification."""
+    """Notes on a verification for people."""
     for hop in found.hops:
         if hop.error:
             yield f"{hop.one} and {hop.other} were not compared: {hop.error}"

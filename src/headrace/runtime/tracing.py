@@ -46,7 +46,7 @@ class Span:
 
 
 class Traces(Protocol):
-    """Where spans go."""
+    """The receiver of spans."""
 
     def send(self, span: Span) -> None:
         """Send a span with all of its parts, as a trace of its own. It never fails or waits."""

@@ -175,7 +175,7 @@ def _together(columns: list[Hashes], rows: int) -> Hashes:
 
 
 def _place(numbers: np.ndarray[Any, Any]) -> Hashes:
-    """What tells a place from others.
+    """A number that tells a place from others.
 
     It must not be the hash of a small number: those of the columns a and b would be such that the
     values a, a in them have the hash of b, b.

@@ -1,4 +1,4 @@
-"""What a store has to do, so that a view can live in it.
+"""The contract of a store that a view can live in.
 
 SQLite keeps an application's state and its views. Any other store follows the changelog of a view:
 it applies changes and its position in the changelog in one transaction, so each change is applied
@@ -39,7 +39,7 @@ class StoredView:
 
 @dataclass(frozen=True)
 class StorePosition:
-    """How far a store has followed a view.
+    """The position of a store in the changelog of a view.
 
     `offset` is the next one of the changelog. `generation` names the results that the changelog is
     of, and how the store keeps them. If it is another one, the view is built again.
@@ -89,7 +89,7 @@ class StoreTable(Closing):
 
     @abstractmethod
     def position(self) -> StorePosition | None:
-        """How far it is; None if it was never filled."""
+        """The position; None if it was never filled."""
 
     @abstractmethod
     def fill(self, parts: Iterable[Changes], position: StorePosition) -> None:

@@ -25,7 +25,7 @@ _NOTE_EVERY = SECOND
 _LATER = "headrace stores run MODULE:APP brings it up to date"
 _NOT_ALONE = "It goes on here when the other one ends"
 PATIENCE = 30 * SECOND
-"""How long a run until caught up waits for a store that is down."""
+"""The time that a run until caught up waits for a store that is down."""
 
 
 class FollowerThread:

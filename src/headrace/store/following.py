@@ -100,7 +100,7 @@ class Follower(Closing):
         self._table: StoreTable | None = None
         self._wanted = ""
         self.position: StorePosition | None = None
-        """How far the store is, as far as is known."""
+        """The position of the store, as far as it is known."""
 
     @property
     def end(self) -> int | None:

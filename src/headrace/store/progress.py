@@ -1,4 +1,4 @@
-"""What a store has against what a process knows: changes to apply, to ignore or to refuse.
+"""Positions of a store and of a process: changes to apply, to ignore or to refuse.
 
 For stores that keep their position beside their rows. A process looks at it again before it writes:
 another process may have taken over, and the store may have lost its last writes.

@@ -24,7 +24,7 @@ from headrace.store.contract import StorePosition
 from headrace.store.location import app_folder
 
 State = Literal["new", "building", "following", "failing", "stopped"]
-"""Whether a store is being filled, follows, cannot be written to, or nobody follows it now."""
+"""The state of a store: filled, followed, not to be written to, or followed by nobody."""
 
 
 @dataclass(frozen=True)
@@ -125,5 +125,5 @@ def _made_at(log: Log, topic: str, offset: int) -> int:
 
 
 def seconds_behind(status: StoreStatus) -> float:
-    """How long ago the first change was made that a store does not show; 0 if it shows all."""
+    """The age of the first change that a store does not show; 0 if it shows all."""
     return 0.0 if status.behind is None else status.behind / SECOND

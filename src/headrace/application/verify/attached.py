@@ -18,7 +18,7 @@ from headrace.store.lock import only_one
 
 _LOOK = SECOND // 5
 _PATIENCE = 30 * SECOND
-"""How long the snapshot of a running capture may stand still."""
+"""The time that the snapshot of a running capture may stand still."""
 
 
 def captured_by(log: Log, topic: str) -> Captured | None:

@@ -6,7 +6,7 @@ from headrace.clock import SECOND, Clock
 
 _PATIENCE = 3 * SECOND
 _LONGEST = 60 * SECOND
-"""How long rows that are on their way are compared again: while nothing moves, and at most."""
+"""The times to compare rows on their way again: while nothing moves, and at most."""
 _LOOK = SECOND // 5
 
 

@@ -22,12 +22,12 @@ from headrace.schema.row_hashes import Hashes
 _CHUNK = 10_000
 _LOOK = SECOND // 5
 _PATIENCE = 15 * SECOND
-"""How long a capture may stand still: a quiet one writes its position every ten seconds."""
+"""The time that a capture may stand still: a quiet one writes its position every ten seconds."""
 
 
 @dataclass(frozen=True)
 class Captured:
-    """Where a topic of changes comes from: the prefix of the capture, and its source."""
+    """The origin of a topic of changes: the prefix of the capture, and its source."""
 
     prefix: str
     name: str

@@ -230,7 +230,7 @@ class MySqlSource(Source):
         )
 
     def _gap(self, start: Position) -> Gap | None:
-        """What a server that gave a position no longer has after it."""
+        """The changes after a position that its server no longer has."""
         if start.server != self._server:
             return self._missing(start)
         with self._cursor() as cursor:
@@ -248,7 +248,7 @@ class MySqlSource(Source):
         return None
 
     def _missing(self, start: Position) -> Gap | None:
-        """What another server than the one that gave a position does not have of it.
+        """The transactions up to a position that another server than its own lacks.
 
         It would refuse GTIDs that it lacks, but not those of a domain that is new to it.
         """

@@ -1,4 +1,4 @@
-"""What a slot holds back, and for how long that can go on."""
+"""The log that a slot holds back, and the time until the disk is full."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Health:
         self._last: tuple[int, int] | None = None
 
     def facts(self, slot: Slot | None, end: int, query: Query, host: str) -> dict[str, str]:
-        """What a slot holds back of a log with this end."""
+        """The bytes of a log with this end that a slot holds back."""
         if slot is None:
             return {"slot status": "not there"}
         facts = {"slot status": slot.status or "unknown"}

@@ -308,7 +308,7 @@ class PostgresSource(Source):
     def _gap(
         self, connection: Any, start: Position, head: int, found: slots.Slot | None
     ) -> Gap | None:
-        """What the server no longer has after a position."""
+        """The changes after a position that the server no longer has."""
         confirmed = None if found is None else found.confirmed
         first = Position(confirmed, self._system, self._timeline) if confirmed is not None else None
         before = None if first is None else str(first)

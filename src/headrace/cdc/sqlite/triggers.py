@@ -1,4 +1,4 @@
-"""What capturing adds to a database: a table of changes, the versions of tables, and triggers.
+"""Additions of a capture to a database: a table of changes, the versions of tables, and triggers.
 
 The values of a row are in columns without a type, so SQLite stores them as they are: `b0, b1, ...`
 before the change and `a0, a1, ...` after it.

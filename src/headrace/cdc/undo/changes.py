@@ -51,7 +51,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Transaction:
-    """What one transaction of the database changed, in order."""
+    """The changes of one transaction of the database, in order."""
 
     id: str
     at: int

@@ -1,4 +1,4 @@
-"""How databases quote names and values, and compare a column with a value.
+"""SQL dialects: quoted names and values, and comparisons of a column with a value.
 
 Values come as Arrow columns, so that a date that Python cannot hold is text like any other.
 """

@@ -20,7 +20,7 @@ _FORBIDDEN = set(" ,;{}()\n\t=")
 """Characters that Delta forbids in the name of a column."""
 
 _BESIDE = "~beside"
-"""What follows the name of a view where its new version is built. No view's name has a tilde."""
+"""The suffix of the name of a view where its new version is built. No view's name has a tilde."""
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,9 @@ class DeltaVersion(StoreTable):
         self._history = history
         self._columns = pa.schema([*view.columns, *(history_columns if history else ())])
         self._known: Progress | None = None
-        """What this process has seen last."""
+        """The last state that this process has seen."""
         self._seen: tuple[int, Progress] | None = None
-        """What a commit of the table says, by its number, so that it is read once."""
+        """The notes of commits of the table, by number, so that each is read once."""
 
     def close(self) -> None:
         self._seen = None

@@ -45,7 +45,7 @@ _FORGET_EVERY = 20
 
 
 class Settings(Protocol):
-    """What a table needs of its store."""
+    """The parts of a store that a table needs."""
 
     @property
     def url(self) -> str: ...
@@ -72,7 +72,7 @@ class OpenSearchTable(StoreTable):
         self._rows = JsonRows(view.columns)
         self._client = connect(store.url, store.options)
         self._known: Progress | None = None
-        """What this process has seen last."""
+        """The last state that this process has seen."""
         self._applied = 0
 
     def close(self) -> None:

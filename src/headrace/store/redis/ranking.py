@@ -25,7 +25,7 @@ class Ranking:
     within: str | None
 
     def changes(self, board: str, rows: list[bytes], old: list[bytes]) -> RankingChanges:
-        """What changes on the boards when these rows take the place of old ones."""
+        """The changes on the boards when these rows take the place of old ones."""
         return RankingChanges(self._boards(board, rows), self._boards(board, old))
 
     def _boards(self, board: str, rows: list[bytes]) -> Boards:

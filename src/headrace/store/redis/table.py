@@ -45,7 +45,7 @@ class RedisTable(StoreTable):
         self._rows = JsonRows(view.columns)
         self._client = connect(url)
         self._known: Progress | None = None
-        """What this process has seen last. The server has it still, unless it lost it."""
+        """The last state that this process has seen. The server has it still, unless it lost it."""
 
     def close(self) -> None:
         self._client.close()
