@@ -4,7 +4,8 @@ MAKEFLAGS += --no-print-directory
 
 BIN   := .venv/bin
 STAMP := .venv/.setup
-# Made once: the class archives with which Spark and Kafka start sooner, and the servers of tests.
+# Made once: the class archives with which Spark and Kafka start sooner, the servers of tests, and
+# the bytecode of the tests, which else each process of `make test` would compile.
 WARM  := .venv/.warm
 # What exists of the code: mypy and ruff stop at a folder that is not there.
 CODE  := $(wildcard src tests bench pipelines)
@@ -39,13 +40,13 @@ test: $(WARM) ## Run the tests, all but the slow ones
 	@$(BIN)/pytest -n 5 --dist load $(ARGS)
 
 $(WARM): $(STAMP) scripts/services tests/servers/packages.py
-	@scripts/services quick
-	@$(BIN)/python -m headrace.application.warm
+	@$(BIN)/pytest --collect-only -qq >/dev/null 2>&1 & \
+	scripts/services quick && $(BIN)/python -m headrace.application.warm && wait
 	@touch $@
 
 .PHONY: test-slow
 test-slow: $(WARM) ## Run the slow tests: crashes by the hundred, big logs, half an hour of everything
-	@$(BIN)/pytest -m slow -n 2 --dist load -rP --timeout=1800 $(ARGS)
+	@$(BIN)/pytest -m slow -n 2 --dist load -rP --timeout=1800 --durations=50 $(ARGS)
 
 .PHONY: test-mutations
 test-mutations: $(STAMP) ## Break the source in many small ways; ARGS="-k recovery" for some of them

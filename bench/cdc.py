@@ -4,10 +4,14 @@
 default replica identity, in transactions of 1, 10 and 1,000 rows: half of them updates, the rest
 inserts and deletes. All are in the slot before either side begins. The baseline is Debezium's
 engine with a handler that only counts. The start of Java and its first batch are left out; ours is
-counted whole. `snapshot`: rows of a table into the log, against `COPY ... TO STDOUT` into nothing.
+counted whole. `processor`: the processor's time of each of these changes, without the server's. On
+a busy machine it is the fair one: the engine's many threads get more of a processor than our one.
+`snapshot`: rows of a table into the log, against `COPY ... TO STDOUT` into nothing.
 `trigger overhead`: transactions of SQLite on a table that is captured and on one that is not.
 `verify`: a table of SQLite is compared with its topic, whole, against reading both once; and after
 100 changes, against the whole.
+
+`lag`: see `bench/cdc_lag.py`, which `headrace bench cdc-lag` runs alone.
 
 A server of PostgreSQL comes from Debian's packages (`make services`), with fsync off.
 """
@@ -17,9 +21,11 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
+from bench import cdc_lag
 from bench.baselines import debezium
 from bench.measure import Progress, Result, best_of, cost, rate, report, seconds
 from headrace.application.verify.sources import Captured, SourceHop
@@ -76,6 +82,7 @@ def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str
         "snapshot_rows": 1_000_000 // scale,
         "sqlite_writes": 20_000 // scale,
         "verified_rows": 1_000_000 // scale,
+        **cdc_lag.settings_of(quick=quick),
     }
     skipped = debezium.missing()
     if skipped is not None:
@@ -87,17 +94,18 @@ def run(*, quick: bool = False, progress: Progress = lambda _: None) -> dict[str
         with Postgresql.running() as server:
             for size in SIZES:
                 progress(f"rate: transactions of {size:,}")
-                results.append(_rate(server, folder / f"rate-{size}", settings, size))
+                results += _rate(server, folder / f"rate-{size}", settings, size)
             progress("snapshot")
             results.append(_snapshot(server, folder / "snapshot", settings["snapshot_rows"]))
         progress("trigger overhead")
         results.append(_triggers(folder, settings["sqlite_writes"]))
         progress("verify")
         results += _verify(folder, settings["verified_rows"])
+    results += cdc_lag.measured(settings, progress)
     return report("cdc", settings, results)
 
 
-def _rate(server: Postgresql, folder: Path, settings: dict[str, Any], size: int) -> Result:
+def _rate(server: Postgresql, folder: Path, settings: dict[str, Any], size: int) -> list[Result]:
     changes = settings["changes" if size > 1 else "changes_alone"]
     with contextlib.ExitStack() as stack:
         database = stack.enter_context(server.database())
@@ -118,25 +126,24 @@ def _rate(server: Postgresql, folder: Path, settings: dict[str, Any], size: int)
             with PostgresSource(database.url, ["accounts"]) as source:
                 capture(source, log, "bench", until_caught_up=True)
 
+        processor = time.process_time()
         spent = seconds(ours)
+        processor = (time.process_time() - processor) * 1_000_000 / changes
         # A delete has its tombstone.
         captured = log.topic("bench.public.accounts").records - read
         assert captured == changes + changes // 4, f"{captured} records of {changes} changes"
         name = f"rate, transactions of {size:,}"
         if debezium.missing() is not None:
-            return Result(name, changes / spent, "changes/s", "skipped", 0.0, 0.0)
-        taken, counted = debezium.drain(
+            return [Result(name, changes / spent, "changes/s", "skipped", 0.0, 0.0)]
+        theirs = debezium.drain(
             debezium.properties(HOST, server.port, ADMIN, database.name, "public.accounts"), changes
         )
-        baseline = counted / taken
-        return Result(
-            name,
-            changes / spent,
-            "changes/s",
-            "Debezium's engine, counting",
-            baseline,
-            changes / spent / baseline,
-        )
+        label, baseline = "Debezium's engine, counting", theirs.changes / theirs.seconds
+        used = theirs.processor * 1_000_000 / theirs.changes
+        return [
+            Result(name, changes / spent, "changes/s", label, baseline, changes / spent / baseline),
+            cost(f"processor, transactions of {size:,}", "us/change", processor, label, used),
+        ]
 
 
 def _snapshot(server: Postgresql, folder: Path, rows: int) -> Result:

@@ -6,6 +6,7 @@ try other examples in every run; a failure prints the seed, and HYPOTHESIS_SEED 
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -24,6 +25,7 @@ from tests.servers.mariadb import Database as MariadbDatabase
 from tests.servers.mariadb import Mariadb
 from tests.servers.postgresql import Database as PostgresqlDatabase
 from tests.servers.postgresql import Postgresql
+from tests.servers.rabbitmq import RabbitMQ
 from tests.servers.redis import Database as RedisDatabase
 from tests.servers.redis import Redis
 from tests.servers.sharing import shared
@@ -43,6 +45,10 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
+# Collecting thousands of tests makes millions of objects, all of which stay. Looking for garbage
+# among them takes as long as the rest, and again in every full collection later.
+gc.disable()
+
 # Pipelines of tests run for seconds.
 os.environ["HEADRACE_BRIEF"] = "1"
 # `make test` has made it, or cannot.
@@ -58,6 +64,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> schedule.ByModule:
+    # Else pytest-xdist hands out modules by their number of tests, and a long one comes last.
+    config.option.loadscopereorder = False
     return schedule.ByModule(config, log)
 
 
@@ -70,6 +78,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     Its Pythons import from the folder in which Java starts, and that may be the folder of a test.
     """
+    gc.freeze()
+    gc.enable()
     root = session.config.rootpath / "tests"
     if {item.path.relative_to(root).parts[0] for item in session.items} - _WITHOUT_SPARK:
         found = ",".join(map(str, jars("spark-kafka")))
@@ -154,6 +164,13 @@ def mariadb(mariadb_server: Mariadb) -> Iterator[MariadbDatabase]:
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
     """A Redis that the tests of all processes share. Its settings stay as they are."""
     with shared(Redis, _common_folder(tmp_path_factory) / "redis") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
+    """A RabbitMQ that the tests of all processes share. Each test names its own queues."""
+    with shared(RabbitMQ, _common_folder(tmp_path_factory) / "rabbitmq") as server:
         yield server
 
 

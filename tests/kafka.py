@@ -15,6 +15,10 @@ HASTE = {
     "log.cleaner.backoff.ms": "200",
     "log.segment.delete.delay.ms": "200",
     "group.min.session.timeout.ms": "500",
+    "group.share.min.heartbeat.interval.ms": "200",
+    "group.share.heartbeat.interval.ms": "200",
+    "group.share.assignment.interval.ms": "0",
+    "group.share.min.record.lock.duration.ms": "1000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
 """Periodic work of a broker at short intervals, so that no test waits for it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import headrace as hr
 from headrace.application.run import Run
-from headrace.clock import MILLISECOND, to_micros
+from headrace.clock import to_micros
 from headrace.log import Log, open_log
 from headrace.log.state import Topic
 from headrace.oracle.events import Event
@@ -81,51 +81,29 @@ class Runs:
         numbers = sorted(int(path.name) for path in (folder / "offsets").glob("[0-9]*"))
         return [batch_end(folder, number) for number in numbers]
 
-    def done(self, app: hr.App, step: str) -> int:
-        """The number of completed batches of a step, from Spark's checkpoint."""
-        folder = checkpoint_of(self.log.home, app.name, step) / "commits"
-        return max((int(path.name) + 1 for path in folder.glob("[0-9]*")), default=0)
-
-    def events(
-        self,
-        app: hr.App,
-        step: str,
-        aggregation: hr.Aggregation,
-        begun: Collection[int] = (),
-    ) -> list[Event]:
+    def events(self, app: hr.App, step: str, aggregation: hr.Aggregation) -> list[Event]:
         """The rows of an aggregation's topics, each with its batch as its commit.
 
-        A row meets the lowest of the highest event times of all topics before its batch. Spark
-        knows these per topic only from batch `begun` on, the first of the run.
+        A row meets the highest event time before it in its own partition, whatever the batch.
         """
         topics = {source.topic.name: source.topic for source in sources(aggregation)}
         cuts = self.cuts(app, step)
         rows = {name: list(self._rows(topic)) for name, topic in topics.items()}
-        newest: dict[str, int] = {}
-        frontier: int | None = None
         events: list[Event] = []
-        for number, end in enumerate(cuts):
-            if number in begun:
-                newest.clear()
-            batch = []
-            for name, topic in topics.items():
-                start = cuts[number - 1][name] if number else None
-                for partition, offset, timestamp, row in rows[name]:
-                    first = start.offsets[partition] if start is not None else 0
-                    if first <= offset < end[name].offsets[partition]:
-                        commit = end[name].commit
-                        batch.append(
-                            Event(topic, commit, partition, offset, timestamp, frontier, row)
-                        )
-            for event in batch:
+        for name, topic in topics.items():
+            frontiers: dict[int, int] = {}
+            for partition, offset, timestamp, row in rows[name]:
+                commit = next(
+                    end[name].commit for end in cuts if offset < end[name].offsets[partition]
+                )
+                frontier = frontiers.get(partition)
+                event = Event(topic, commit, partition, offset, timestamp, frontier, row)
+                events.append(event)
                 if event.dead is None and event.event_time is not None:
-                    time = event.event_time // MILLISECOND * MILLISECOND
-                    newest[event.topic.name] = max(time, newest.get(event.topic.name, time))
-            if len(newest) == len(topics):
-                lowest = min(newest.values())
-                frontier = lowest if frontier is None else max(lowest, frontier)
-            events += batch
-        return events
+                    frontiers[partition] = max(
+                        event.event_time, event.event_time if frontier is None else frontier
+                    )
+        return sorted(events, key=lambda event: event.commit)
 
     def _rows(self, topic: Topic) -> Iterator[tuple[int, int, int, dict[str, Any]]]:
         for batch in self.log.read(topic.name):

@@ -19,6 +19,7 @@ from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from tests.registry import Registry
+from tests.waiting import left
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -58,7 +59,7 @@ class Shop:
         self._client = SchemaRegistryClient({"url": registry.url})
         self._topic = topic
         admin = AdminClient({"bootstrap.servers": servers})
-        admin.create_topics([NewTopic(topic, 1)])[topic].result(30)
+        admin.create_topics([NewTopic(topic, 1)])[topic].result(left())
 
     def avro(self, schema: str, *rows: dict[str, Any], of: SubjectNames = BY_TOPIC) -> None:
         self._write(AvroSerializer(self._client, schema, conf={SUBJECTS: of}), rows)

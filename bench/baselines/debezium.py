@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import ServerError
@@ -49,11 +50,17 @@ def properties(host: str, port: int, user: str, database: str, table: str) -> di
     }
 
 
-def drain(settings: dict[str, str], changes: int) -> tuple[float, int]:
-    """Read so many changes; the seconds after the first batch, and the changes of those seconds.
+@dataclass(frozen=True)
+class Drained:
+    """The changes after the first batch, and the seconds and the processor's time they took."""
 
-    Java's start, and the first batch with it, are left out.
-    """
+    changes: int
+    seconds: float
+    processor: float
+
+
+def drain(settings: dict[str, str], changes: int) -> Drained:
+    """Read so many changes. Java's start, and the first batch with it, are left out."""
     with tempfile.TemporaryFile("w+") as said:
         child = subprocess.Popen(
             [str(ENVIRONMENT), str(_SCRIPT), str(changes)],
@@ -67,12 +74,12 @@ def drain(settings: dict[str, str], changes: int) -> tuple[float, int]:
         out, _ = child.communicate(json.dumps(settings))
         # Java's own messages come the same way.
         lines = [line.split() for line in out.splitlines() if line.startswith("batch ")]
-        batches = [(float(at), int(count)) for _, at, count in lines]
-        if child.returncode or not batches or batches[-1][1] < changes:
+        batches = [(int(count), float(at), float(spent)) for _, at, count, spent in lines]
+        if child.returncode or not batches or batches[-1][0] < changes:
             said.seek(0)
             raise ServerError(f"Debezium's engine ended early: {out[-1000:]}{said.read()[-1000:]}")
-    (first, before), (last, after) = batches[0], batches[-1]
-    return last - first, after - before
+    (before, start, spent), (after, end, spent_at_end) = batches[0], batches[-1]
+    return Drained(after - before, end - start, spent_at_end - spent)
 
 
 def version() -> str:

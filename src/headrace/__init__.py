@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headrace.application.show import Shown, show
     from headrace.application.verify.result import Verified
     from headrace.application.verify.verify import verify
+    from headrace.application.waiting import wait_for
     from headrace.language.sql import load_sql, sql
     from headrace.log import (
         EARLIEST,
@@ -131,7 +132,7 @@ __all__ = [
     "min", "once_by", "open_log", "open_search", "open_views", "pattern", "preflight",
     "quantile", "rebuild", "rekey", "remote", "rollup", "rule", "run", "running", "select",
     "session", "show", "sliding", "split", "sql", "start", "stateful", "suggest_lateness",
-    "sum", "table", "top", "tumbling", "verify",
+    "sum", "table", "top", "tumbling", "verify", "wait_for",
 ]  # fmt: skip
 
 _MODULES = (
@@ -140,6 +141,7 @@ _MODULES = (
     "headrace.language.sql",
     "headrace.store",
     "headrace.application.show",
+    "headrace.application.waiting",
     "headrace.application.preflight",
     "headrace.application.bounded",
     "headrace.application.run",

@@ -14,10 +14,17 @@
     │   ├── UnknownTopic            no topic of that name
     │   ├── UnknownPartition        the topic has no such partition
     │   ├── UnknownGroup            no consumer group of that name
+    │   ├── UnknownQueue            no queue of that name
+    │   ├── UnknownSubject          the key store has no key of that subject
+    │   ├── SubjectForgotten        personal data of a subject whose key was destroyed
     │   ├── TopicExists             a topic of that name already exists
+    │   ├── Unroutable              a message that no queue is bound to
+    │   ├── QueueExists             a queue of that name already exists
     │   ├── GroupActive             the group has members, so its offsets cannot be reset
     │   ├── OffsetOutOfRange        an offset the partition does not hold; names the range
     │   ├── TransactionTooLarge     a transaction larger than one commit may be
+    │   ├── InvalidDomain           events, commands or aggregates that cannot be declared so
+    │   │   └── ReusedCommand       the id of a command was given to another one before
     │   ├── InvalidPipeline         a declaration that cannot be run; names the user's line
     │   │   └── InvalidWindow       an impossible window or lateness
     │   ├── AlreadyRunning          the same application is already running
@@ -35,13 +42,16 @@
     ├── PipelineError               a pipeline had to stop: the command line exits with 1
     │   ├── LawBroken               a batch has rows that are not accounted for
     │   ├── CrowdedKey              a hot key: more rows than a step may hold
-    │   └── PipelineFailed          Spark, or the user's own code in it, failed
+    │   ├── PipelineFailed          Spark, or the user's own code in it, failed
+    │   └── ProcessFailed           the functions of a process manager failed at an event
     ├── ServerError                 a local server could not be started or stopped
     │   ├── JarRefused              a jar does not match its checksum
     │   ├── JarUnavailable (Retryable)  a jar could not be downloaded
     │   └── BrokerFailed            a Kafka broker did not start, or ended
     ├── ViewError                   an operation on the view database failed
-    │   └── CorruptView             the view database is damaged
+    │   ├── CorruptView             the view database is damaged
+    │   └── ViewBehind (Retryable)  a view does not show a commit in time; names what it has
+    ├── KeyStoreError               the keys of personal fields cannot be used
     ├── SourceError                 a captured database failed
     │   ├── SourceUnavailable (Retryable)  it is down, or does not answer
     │   └── SourceGap               it no longer has changes that were not read
@@ -57,17 +67,23 @@
         ├── OlderFormat             the folder has a format that is no longer supported
         ├── CorruptSegment          stored bytes do not match their checksum
         ├── CorruptCatalog          the metadata database is damaged
+        ├── QueueFull (Retryable)   a bounded queue has no room
         ├── StorageUnavailable (Retryable)  a tiered segment's filesystem does not answer
         ├── LogUnavailable (Retryable)  the broker does not answer
         ├── RegistryUnavailable (Retryable)  the schema registry does not answer
         ├── AccessDenied            the broker or registry rejected the login or the operation
         ├── UnreadableRecord        a record that does not match its topic's schema
+        │   ├── UnreadableEvent     a stored event, command or state that the code cannot read
         │   └── UnreadableValue     a value that is valid in Arrow but not in Python
         ├── ChangesRemoved          compaction or retention removed changes that an undo needs
+        ├── Conflict                an aggregate does not have the version that was expected
+        │   └── Contended (Retryable)  a command lost to others as often as it was tried
+        ├── ConditionFailed         a condition of a transaction does not hold; names the commit
         ├── OutOfOrderSequence      a producer skipped a sequence number
         └── Fenced                  a newer writer has taken over
             ├── ProducerFenced      a newer producer of the same id has started
-            └── MemberFenced        the group has moved on without this member
+            ├── MemberFenced        the group has moved on without this member
+            └── LeaseLost           a message's lease has ended, and another worker may have it
 
 A call that raised a `Retryable` may succeed later, unchanged; any other fails again. Errors keep
 all their fields when pickled, because Spark's executors pickle them.
@@ -156,8 +172,28 @@ class UnknownGroup(UserError):
     """No consumer group of that name."""
 
 
+class UnknownQueue(UserError):
+    """No queue of that name."""
+
+
+class UnknownSubject(UserError):
+    """The key store has never had a key of that subject."""
+
+
+class SubjectForgotten(UserError):
+    """Personal data for a subject whose key was destroyed."""
+
+
 class TopicExists(UserError):
     """A topic of that name already exists."""
+
+
+class Unroutable(UserError):
+    """A message for a router of which no binding matches."""
+
+
+class QueueExists(UserError):
+    """A queue of that name already exists."""
 
 
 class GroupActive(UserError):
@@ -170,6 +206,14 @@ class OffsetOutOfRange(UserError):
 
 class TransactionTooLarge(UserError):
     """A transaction over the size limit of one commit."""
+
+
+class InvalidDomain(UserError):
+    """Events, commands or aggregates that cannot be declared or used in this way."""
+
+
+class ReusedCommand(InvalidDomain):
+    """The id of a command was given to another command before; `details` has the `id`."""
 
 
 class InvalidPipeline(UserError):
@@ -244,6 +288,10 @@ class PipelineFailed(PipelineError):
     """Spark failed, or an expression of the user failed on a row."""
 
 
+class ProcessFailed(PipelineError):
+    """The functions of a process manager failed; `details` has the `commit` and the `cause`."""
+
+
 class ServerError(HeadraceError):
     """A server that headrace starts on this machine could not be started or stopped."""
 
@@ -266,6 +314,14 @@ class ViewError(HeadraceError):
 
 class CorruptView(ViewError):
     """An application's view database is damaged; its views can be computed again."""
+
+
+class ViewBehind(ViewError, Retryable):
+    """A view does not show a commit in time; `details` has the `commit` that is `reached`."""
+
+
+class KeyStoreError(HeadraceError):
+    """The keys of personal fields cannot be read or written, or others can read them."""
 
 
 class SourceError(HeadraceError):
@@ -328,6 +384,10 @@ class CorruptCatalog(LogError):
     """The metadata database is damaged."""
 
 
+class QueueFull(LogError, Retryable):
+    """A bounded queue has no room for more messages; `details` has `unfinished` and `bound`."""
+
+
 class StorageUnavailable(LogError, Retryable):
     """The filesystem that holds a tiered segment does not answer."""
 
@@ -348,12 +408,28 @@ class UnreadableRecord(LogError):
     """A record that does not match its topic's schema; `details` has its topic and offset."""
 
 
+class UnreadableEvent(UnreadableRecord):
+    """A stored event, command or state that the declared classes and upcasters cannot read."""
+
+
 class UnreadableValue(UnreadableRecord):
     """A value that is valid in Arrow but not in Python; `details` has its offset and column."""
 
 
 class ChangesRemoved(LogError):
     """Compaction or retention has removed captured changes that an undo needs."""
+
+
+class Conflict(LogError):
+    """An aggregate does not have the expected version; `details` has its `version`."""
+
+
+class Contended(Conflict, Retryable):
+    """A command lost to others as often as it was tried. Nothing of it is in the log."""
+
+
+class ConditionFailed(LogError):
+    """A row that a transaction's condition excludes was committed; `details` has its `commit`."""
 
 
 class OutOfOrderSequence(LogError):
@@ -370,3 +446,7 @@ class ProducerFenced(Fenced):
 
 class MemberFenced(Fenced):
     """The group has moved on without this member; its commit was rejected."""
+
+
+class LeaseLost(Fenced):
+    """A message's lease has ended; `details["messages"]` has the ids. Nothing was settled."""

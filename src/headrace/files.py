@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 
@@ -23,3 +24,14 @@ def sync_path(path: Path) -> None:
         os.fsync(file)
     finally:
         os.close(file)
+
+
+def private_file(path: Path) -> int:
+    """Create an empty file that only its owner can read, if it does not exist. Return its mode."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        sync_path(path.parent)
+    except FileExistsError:
+        pass
+    return stat.S_IMODE(path.stat().st_mode)

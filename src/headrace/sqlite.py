@@ -34,8 +34,9 @@ T = TypeVar("T")
 FORK_PATIENCE = 10.0
 """Seconds that a fork waits for other threads to leave their blocks."""
 
-_DELAYS = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.025, 0.025, 0.025, 0.05, 0.05, 0.1)
-"""Seconds between attempts to get a lock, the same as in SQLite's busy handler."""
+_DELAYS = (*(0.001,) * 100, 0.005, 0.01, 0.02, 0.025, 0.05, 0.05, 0.1)
+"""Seconds between attempts to get a lock. Most holders need it for a millisecond or two, so many
+processes that take turns would leave it unused if they slept as long as SQLite's busy handler."""
 
 _READWRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 

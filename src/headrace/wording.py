@@ -40,3 +40,10 @@ def span(seconds: float) -> str:
 def when(micros: int | None) -> str:
     """A time in UTC to the second, or a dash."""
     return "-" if micros is None else to_text(micros)
+
+
+def lag_text(lag: int | None, unit: str) -> str:
+    """A lag for people: bytes with their unit, other things counted."""
+    if lag is None:
+        return "-"
+    return size(lag) if unit == "bytes" else many(lag, unit.removesuffix("s") or "change")

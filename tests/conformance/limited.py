@@ -24,7 +24,8 @@ from headrace.log import (
     UpkeepReport,
 )
 from headrace.log.file.log import FileLog
-from headrace.log.roles import Acks, CommitMode
+from headrace.log.matches import Match
+from headrace.log.roles import Acks, CommitMode, CommitPart
 from tests.conformance.limited_handles import LimitedConsumer, LimitedProducer, check_position
 
 
@@ -49,6 +50,8 @@ class LimitedLog(FileLog):
             settings = TopicSettings().change(settings or {})
         if settings.tier is not None:
             self.require(Capability.TIERING)
+        if settings.index is not None:
+            self.require(Capability.CONDITIONS)
         return super().create_topic(
             name, partitions=partitions, key=key, event_time=event_time, settings=settings
         )
@@ -141,6 +144,23 @@ class LimitedLog(FileLog):
     def frontier(self, topic: str, commit: int | None = None) -> int | None:
         self.require(Capability.FRONTIERS)
         return super().frontier(topic, commit)
+
+    def unless(self, topic: str, matches: Sequence[Match], *, after: int) -> CommitPart:
+        self.require(Capability.CONDITIONS)
+        return super().unless(topic, matches, after=after)
+
+    def find(
+        self,
+        topic: str,
+        matches: Sequence[Match],
+        *,
+        after: int = 0,
+        upto: int | None = None,
+        last: int = 0,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[Batch]:
+        self.require(Capability.CONDITIONS)
+        return super().find(topic, matches, after=after, upto=upto, last=last, columns=columns)
 
     def reset_group(self, name: str, topic: str, position: Position) -> dict[int, int]:
         check_position(self, position)

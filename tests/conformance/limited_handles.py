@@ -25,7 +25,8 @@ from headrace.log import (
     Transaction,
 )
 from headrace.log.assignment import Partition
-from headrace.log.roles import Flags
+from headrace.log.interface import lacking
+from headrace.log.roles import CommitPart, Flags
 
 
 def check_position(log: Log, *positions: Position) -> None:
@@ -123,6 +124,9 @@ class LimitedTransaction(Transaction):
     def commit_offsets(self, consumer: Consumer) -> None:
         inner = consumer.inner if isinstance(consumer, LimitedConsumer) else consumer
         self._inner.commit_offsets(inner)
+
+    def attach(self, part: CommitPart) -> None:
+        raise lacking("a limited log", Capability.CONDITIONS)
 
     def commit(self) -> Receipt | None:
         receipt = self._inner.commit()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from headrace.store.contract import Store, StoredView, StorePosition
 from headrace.store.postgres import Postgres
 from headrace.store.suite import StoreSuite, changes_of, rows_of
 from tests.servers.postgresql import Database, Postgresql
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.service
 
@@ -110,6 +112,32 @@ def test_what_others_add_to_a_table_stays_when_it_is_built_again(
     assert database.query(f"{granted} AND table_name = 'orders'") == [(1,)]
     tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'shop'"
     assert database.query(tables) == [(2,)]  # the view and the positions
+
+
+def test_a_process_that_is_overtaken_while_it_writes_brings_no_row_back(
+    database: Database, tmp_path: Path
+) -> None:
+    store, orders = Postgres(database.url), view(tmp_path)
+    fill(store, orders, 2)
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    with contextlib.closing(database.connect()) as other, other.cursor() as cursor:
+        # Another process is about to commit that a row is gone, and the position after it.
+        cursor.execute("BEGIN")
+        cursor.execute('UPDATE shop._headrace_position SET "offset" = 20')
+        cursor.execute("DELETE FROM shop.orders WHERE id = 0")
+        with store.live(orders) as live:
+            late = changes_of(orders, [{"id": 0, "n": 9, "revision": 15}], at=15)
+            writer = threading.Thread(target=live.apply, args=(late,))
+            writer.start()
+            wait_until(lambda: database.query(waiting) == [(1,)])
+            cursor.execute("COMMIT")
+            writer.join()
+    with store.live(orders) as live:
+        assert [row["id"] for row in rows_of(live)] == [1]
+        assert live.position() == StorePosition("one", 20)
 
 
 def test_other_columns_replace_the_table(database: Database, tmp_path: Path) -> None:

@@ -152,10 +152,17 @@ def test_a_row_disappears_when_its_time_to_live_is_over(
     with filled(store, kind, [row("ann", 5)]) as live:
         wait_until(lambda: rows_of(live) == [])
         assert live.position() == StorePosition("one", 1)
-        with _client(database) as client:
-            live.apply(changes_of(kind, [row("bob", 5)], at=2))
-            version = client.hget("game:scores", "version").decode()
-            assert 0 < client.pttl(f"game:scores:{version}:bob") <= 300
+
+
+def test_a_row_that_is_written_lives_as_long_as_its_time_to_live(
+    database: servers.Database, tmp_path: Path
+) -> None:
+    store, kind = Redis(database.url, ttl=timedelta(minutes=10)), view(tmp_path)
+    with filled(store, kind, [row("ann", 5)]) as live, _client(database) as client:
+        live.apply(changes_of(kind, [row("bob", 5)], at=2))
+        version = client.hget("game:scores", "version").decode()
+        for key in ("ann", "bob"):
+            assert 0 < client.pttl(f"game:scores:{version}:{key}") <= 600_000
 
 
 def test_old_rows_stay_a_minute_for_readers_who_know_their_version(

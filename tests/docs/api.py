@@ -16,6 +16,8 @@ from tests.docs import signatures
 from tests.docs.links import anchor
 from tests.docs.signatures import code, first_sentence, text
 
+_EVENTSOURCING = "headrace.eventsourcing."
+
 
 @dataclass(frozen=True)
 class Theme:
@@ -30,6 +32,10 @@ class Theme:
 
     def all(self) -> list[str]:
         return self.names.split()
+
+
+def _of_eventsourcing(names: str) -> str:
+    return " ".join(_EVENTSOURCING + name for name in names.split())
 
 
 THEMES: dict[str, Theme] = {
@@ -91,7 +97,7 @@ THEMES: dict[str, Theme] = {
         "Read results",
         "Views are tables that applications keep. Reading them needs no Spark, and does not "
         "disturb a run.",
-        "open_views Views headrace.store.sqlite.reading.ViewState "
+        "open_views wait_for Views headrace.store.sqlite.reading.ViewState "
         "headrace.store.sqlite.result.Result headrace.plan.law.Law",
     ),
     "stores": Theme(
@@ -101,6 +107,17 @@ THEMES: dict[str, Theme] = {
         "Search open_search SearchIndex headrace.store.search.Found headrace.store.search.Hit "
         "Postgres Redis Delta OpenSearch Store StoreTable StoredView Changes StorePosition "
         "headrace.store.suite.StoreSuite",
+    ),
+    "eventsourcing": Theme(
+        "Event sourcing",
+        "Events, commands and the functions between them, in `headrace.eventsourcing`. None of "
+        "this needs Spark. Concept: [event sourcing](../../concepts/event-sourcing.md).",
+        _of_eventsourcing(
+            "event command aggregate refuse Domain Store Handled Refused Refusal Loaded Change "
+            "StoredEvent StoredCommand Difference decision match to Addressed rename default "
+            "drop split merge retype upcast process send send_across timeout cancel "
+            "CommandRefused TimedOut Process Runner KeyStore Forgotten hidden SEALED FORGOTTEN"
+        ),
     ),
     "testing": Theme(
         "Test",
@@ -117,22 +134,32 @@ FILES = ("python/README.md", *(f"python/{file}.md" for file in THEMES))
 """File names of the pages, known without importing their subjects, which would load Spark."""
 
 _CONSTRUCTED = {
-    "App", "BatchLimits", "Commit", "Lateness", "LogRange", "Offset", "RealTime", "Rebuild",
-    "Search", "SparkSettings", "Time", "TopicSettings",
+    "App", "BatchLimits", "Commit", "Domain", "KeyStore", "Lateness", "LogRange", "Offset",
+    "RealTime", "Rebuild", "Search", "SparkSettings", "Time", "TopicSettings",
 }  # fmt: skip
 """Classes that users call. Functions create the others, and their pages show those functions."""
+
+_CONSTANTS = {
+    "FOREVER": "headrace.operators.window.windows",
+    "FORGOTTEN": "headrace.eventsourcing.personal",
+    "SEALED": "headrace.eventsourcing.personal",
+}
+"""The modules of constants of Python's own types."""
 
 _OF_DECLARATIONS = ("late", "show")
 """Members of streams, tables and windows that users need. The others are for operators."""
 
-_INTERNAL = {"Log.check_there", "Log.lacks", "Log.require", "Log.rollbacks", "Log.topic_ids"}
+_INTERNAL = {
+    "Domain.command_type", "Domain.decider", "Domain.event_type", "Domain.type_of_command",
+    "Domain.type_of_event", "KeyStore.check_apart", "KeyStore.forgets", "Log.check_there",
+    "Log.lacks", "Log.require", "Log.rollbacks", "Log.topic_ids",
+}  # fmt: skip
 """Members for implementations and the runtime."""
 
 
 def pages() -> dict[str, str]:
     """The index and a page for each theme, by file name."""
-    places = _places()
-    written = {f"python/{file}.md": _page(theme, places) for file, theme in THEMES.items()}
+    written = {f"python/{file}.md": _page(theme, _places(file)) for file, theme in THEMES.items()}
     return {"python/README.md": _index(), **written}
 
 
@@ -199,7 +226,9 @@ def _class(short: str, value: Any) -> list[str]:
 
 def _is_result(value: Any) -> bool:
     """True for plain values that users get, and false for parts of declarations."""
-    return not value.__module__.startswith(("headrace.operators.", "headrace.pipeline."))
+    return not value.__module__.startswith(
+        ("headrace.operators.", "headrace.pipeline.", "headrace.eventsourcing.processes.declare")
+    )
 
 
 def _member(owner: str, name: str, kind: Any, places: dict[str, str]) -> list[str]:
@@ -224,7 +253,7 @@ def _find(name: str) -> tuple[str, Any]:
 def _words(name: str, value: Any) -> str:
     if inspect.isclass(value) or inspect.isfunction(value):
         return text(value)
-    module = {"FOREVER": "headrace.operators.window.windows"}.get(name, type(value).__module__)
+    module = _CONSTANTS.get(name.rpartition(".")[2], type(value).__module__)
     if name.endswith("POINTS"):
         module = "headrace.plan.crash_points"
     return signatures.constant_text(module, name.rpartition(".")[2], value)
@@ -235,10 +264,12 @@ def _constant(value: Any) -> str:
 
 
 def _imported(module: str, short: str) -> list[str]:
-    return [f"from {module} import {short}\n"] if module else []
+    return [f"from {module} import {short}\n"] if f"{module}." not in (".", _EVENTSOURCING) else []
 
 
 def _called(name: str) -> str:
+    if name.startswith(_EVENTSOURCING):
+        return f"es.{name.removeprefix(_EVENTSOURCING)}"
     return name.rpartition(".")[2] if "." in name else f"hr.{name}"
 
 
@@ -248,10 +279,15 @@ def _heading(name: str) -> str:
     return f"{'class ' if inspect.isclass(value) else ''}`{_called(name)}`"
 
 
-def _places() -> dict[str, str]:
-    """Link targets of the names that docstrings may link to, except common words."""
+def _places(page: str) -> dict[str, str]:
+    """Link targets of the names that docstrings of a page may link to, except common words.
+
+    Names of event sourcing, such as `Store`, mean others elsewhere.
+    """
     places = {}
     for file, theme in THEMES.items():
+        if file == "eventsourcing" != page:
+            continue
         for name in theme.all():
             short = name.rpartition(".")[2]
             if short[0].isupper() or "_" in short:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
 
@@ -27,6 +27,7 @@ from headrace.clock import SystemClock
 from headrace.log import Log, open_log
 from headrace.studio.server import in_background
 from headrace.studio.settings import StudioSettings
+from pipelines import bank
 from tests.studio.browser import chromium
 
 TOUR = Path(__file__).parents[2] / "docs" / "pictures" / "tour"
@@ -62,10 +63,15 @@ SHOTS = (
     Shot("topic", "/topics/pageviews", (1200, 860), waits="table"),
     Shot("dead-letters", "/topics/pageviews.dead", (1200, 760), dark=True, waits="table"),
     Shot("group", "/groups/billing", (1200, 760), waits="table", acts="lag"),
+    Shot("aggregate", "/domains/bank/account?id=ada&version=5", (1200, 1000), waits="#changes"),
     Shot("windows", "/learn/windows?step=30", (1200, 900), waits=".drawing"),
     Shot("capture", "/learn/change-capture?step=14&fails=20", (1200, 1120), waits=".drawing"),
+    Shot("queue-and-log", "/learn/queue-and-log?step=9&do=6:crash-worker,6:crash-member",
+         (1200, 1240), waits=".drawing"),
+    Shot("event-sourcing", "/learn/event-sourcing?step=18&do=11:overdraw,13:backdate",
+         (1200, 1240), dark=True, waits=".drawing"),
     Shot("exactly-once", "/learn/exactly-once?step=8", (1200, 860), dark=True, waits="main"),
-    Shot("phone-overview", "/", _PHONE, waits=".drawing"),
+    Shot("phone-overview", "/", _PHONE, waits=".on-phone .drawing"),
     Shot("phone-dashboard", "/dashboard", _PHONE, dark=True, waits=".ranking"),
     Shot("phone-view", VIEW, _PHONE, dark=True, waits="table"),
 )  # fmt: skip
@@ -75,6 +81,7 @@ _MORE = (
     *("/pipelines", "/views", "/topics", "/groups", "/learn", "/api", "/learn/your-data"),
     *("/learn/batch-or-stream", "/learn/three-consumers", "/learn/partitions", "/learn/joins"),
     *("/learn/checkpoints", "/learn/leader-loss", "/topics/pageviews?follow=1"),
+    *("/domains", "/domains/bank", "/domains/bank/account?id=ada"),
 )
 
 
@@ -171,9 +178,11 @@ def running(browser: Browser) -> Iterator[str]:
         topic = app.topics["pageviews"]
         log.ensure_topic(topic)
         start = start_after(clock.now(), None)
+        fill(log)
         settings = StudioSettings(
-            log.url, (reference,), port=0, token="tour", declared={app.name: app}
-        )
+            log.url, (reference,), port=0, token="tour", declared={app.name: app},
+            domains={bank.bank.name: bank.bank},
+        )  # fmt: skip
         plan = Plan(1_000_000, _RATE, _RATE // 4, start, _STEP)
         with Generator(log.url, topic, plan), in_background(settings) as address:
             with browser.new_context() as context:
@@ -187,6 +196,20 @@ def running(browser: Browser) -> Iterator[str]:
                     _read(log)
                     page.wait_for_timeout(2_000)
             yield address
+
+
+def fill(log: Log) -> None:
+    """Accounts with a history, and commands that were refused."""
+    day = datetime(2026, 3, 2, 9, tzinfo=UTC)
+    with bank.bank.open(log) as store:
+        for place, name in enumerate(("ada", "ben", "cleo")):
+            opening = bank.Open(name, f"{name}@example.org")
+            store.decide_across(bank.opening, opening, at=day + timedelta(minutes=place))
+        for number, cents in enumerate((120_00, -45_00, -90_00, 20_00, -60_00, 75_00, -10_00)):
+            command = bank.Deposit(cents) if cents > 0 else bank.Withdraw(-cents)
+            who = {"who": ("ada", "teller 4")[number % 2], "why": ("rent", "salary")[cents > 0]}
+            at = day + timedelta(days=number, hours=number)
+            store.handle(bank.account, "ada", command, metadata=who, at=at)
 
 
 def _read(log: Log) -> None:

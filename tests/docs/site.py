@@ -29,6 +29,7 @@ _FIRST = {
     "concepts": (
         "batch-and-stream",
         "log-and-queue",
+        "queues",
         "event-time",
         "watermarks",
         "windows",
@@ -73,7 +74,11 @@ def navigation() -> Nav:
     """Every page of the site, by folder."""
     return [
         {"Home": "index.md"},
-        {"Tutorial": "tutorial.md"},
+        {
+            "Tutorial": [
+                {title(DOCS / name): name} for name in ("tutorial.md", "tutorial-event-sourcing.md")
+            ]
+        },
         {"Tour of the studio": "tour.md"},
         {"How-to": _section("how-to")},
         {"Concepts": _section("concepts")},

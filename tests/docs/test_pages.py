@@ -30,6 +30,7 @@ _LONG = {
     "docs/concepts/joins.md",
     "docs/concepts/log-and-queue.md",
     "docs/concepts/panes.md",
+    "docs/concepts/queues.md",
     "docs/concepts/windows.md",
     "docs/how-to/analyse-a-view-with-duckdb.md",
     "docs/how-to/back-up-and-restore.md",
@@ -42,11 +43,14 @@ _LONG = {
     "docs/how-to/exactly-once-to-kafka.md",
     "docs/how-to/find-out-what-is-wrong.md",
     "docs/how-to/flag-fraud.md",
+    "docs/how-to/join-captured-tables.md",
     "docs/how-to/keep-a-leaderboard.md",
     "docs/how-to/keep-a-view-in-opensearch.md",
     "docs/how-to/keep-state-in-python.md",
+    "docs/how-to/keep-stores-in-step-with-a-database.md",
     "docs/how-to/lose-a-broker.md",
     "docs/how-to/outbox.md",
+    "docs/how-to/react-to-events.md",
     "docs/how-to/run-in-real-time.md",
     "docs/how-to/search-a-view.md",
     "docs/how-to/run-on-a-cluster.md",
@@ -55,6 +59,7 @@ _LONG = {
     "docs/how-to/use-the-log-from-spark.md",
     "docs/how-to/verify-a-view.md",
     "docs/how-to/write-a-pipeline-in-sql.md",
+    "docs/tutorial-event-sourcing.md",
     "docs/tutorial.md",
 }
 """Pages that start Spark several times, or several brokers."""
@@ -114,7 +119,8 @@ def test_the_examples_of_a_page_do_what_they_say(
             database.execute(block.text)
             continue
         if block.kind == "python":
-            code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
+            padded = "\n" * (block.line - 1) + block.text
+            code = compile(padded, str(page), "exec", dont_inherit=True)
             exec(code, namespace)  # noqa: S102 - our own documentation
             continue
         for command in block.commands:

@@ -11,7 +11,7 @@ import pytest
 
 import headrace
 import headrace.testing
-from headrace import errors
+from headrace import errors, eventsourcing
 from headrace.errors import HeadraceError
 from headrace.log.file.catalog import FORMAT
 from headrace.log.file.tables import SCHEMA
@@ -39,6 +39,10 @@ def test_every_public_name_has_one_place_in_the_reference() -> None:
     )
     of_testing = [name.rpartition(".")[2] for name in names if name.startswith("headrace.testing.")]
     assert sorted(of_testing) == sorted(headrace.testing.__all__)
+    of_domains = {name.rpartition(".")[2] for name in names if "eventsourcing." in name}
+    # Results of functions that are there: users do not name their types.
+    made = {"Aggregate", "Cancel", "CommandType", "Decision", "EventType", "Send", "Timeout"}
+    assert of_domains | made == set(eventsourcing.__all__)
 
 
 def test_every_public_name_has_a_text() -> None:

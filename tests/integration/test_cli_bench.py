@@ -198,3 +198,26 @@ def test_kafka_is_measured_against_hand_written_spark(tmp_path: Path) -> None:
         "relay",
     } <= names
     assert all(result["value"] > 0 and result["ratio"] > 0 for result in report["results"])
+
+
+@pytest.mark.slow
+def test_commands_are_measured_against_the_eventsourcing_library(tmp_path: Path) -> None:
+    found = _results(Cli(tmp_path).json("bench", "commands", "--quick"))
+    assert set(found) == {
+        f"{writers}{part}"
+        for writers in ("1 writer", "8 writers", "8 writers, hot account")
+        for part in ("", ", events only", ", grouped", ", events only, grouped")
+    }
+    assert {result["baseline"] for result in found.values()} == {"eventsourcing"}
+
+
+@pytest.mark.slow
+def test_replays_are_measured_against_plain_python(tmp_path: Path) -> None:
+    shared()
+    report = Cli(tmp_path).json("bench", "replay", "--quick")
+    found = _results(report)
+    assert set(found) == {
+        "replay", "replay in batches", "from snapshots", "50 million, extrapolated"
+    }  # fmt: skip
+    assert {result["baseline"] for result in found.values()} == {"plain Python"}
+    assert report["settings"]["events"] == 40_000

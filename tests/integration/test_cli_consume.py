@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,11 @@ import pyarrow as pa
 import pytest
 
 from headrace.clock import SystemClock, VirtualClock
+from headrace.eventsourcing.topics import events_topic
 from headrace.log import open_log
 from tests.integration.test_cli_running import Cli
 
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 VALUES = [f"v{n}" for n in range(20)]
 
 
@@ -227,3 +229,62 @@ def test_the_partitions_of_a_living_member_are_left_to_it(cli: Cli) -> None:
         assert done.stdout == ""
         assert done.stderr == "note: other members of 'g' are reading partition 0, 1, 2\n"
         assert len(other.assignment) == 3
+
+
+# Of a domain
+
+DOMAIN = """
+from dataclasses import dataclass
+import headrace.eventsourcing as es
+
+@dataclass(frozen=True)
+class Paid:
+    cents: int
+    currency: str
+
+def cents(data):
+    return {"cents": round(data["euros"] * 100)}
+
+paid = es.event(
+    "paid", Paid, version=3, upcast={1: [es.upcast(cents)], 2: [es.default("currency", "EUR")]}
+)
+shop = es.Domain("shop", [
+    es.aggregate(
+        "order", initial=Paid(0, ""), decide=lambda s, c: (), evolve=lambda s, e: e, events=[paid]
+    )
+])
+"""
+
+
+def test_events_of_a_domain_are_printed_in_the_current_versions(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "paying.py").write_text(DOMAIN)
+    topic = events_topic("shop", 1)
+    stored = [(1, '{"euros": 1.5}'), (2, '{"cents": 7}'), (3, '{"cents": 5, "currency": "CHF"}')]
+    with cli.open() as log, log.producer() as producer:
+        log.ensure_topic(topic)
+        for number, (schema, data) in enumerate([*stored, (1, "{}")], 1):
+            row = {
+                "aggregate": "order/1", "version": number, "type": "paid", "schema": schema,
+                "at": NOON, "id": f"{number}:0", "command": str(number), "metadata": {},
+                "tags": [], "data": data,
+            }  # fmt: skip
+            producer.send("shop.events", row)
+
+    def shown(*more: str) -> list[tuple[int, Any]]:
+        rows = [line["value"] for line in cli.lines("consume", "shop.events", *more)]
+        return [(row["schema"], json.loads(row["data"])) for row in rows]
+
+    assert shown() == [*((n, json.loads(data)) for n, data in stored), (1, {})]
+    assert shown("--domain", "paying:shop") == [
+        (3, {"cents": 150, "currency": "EUR"}),
+        (3, {"cents": 7, "currency": "EUR"}),
+        (3, {"cents": 5, "currency": "CHF"}),
+        (1, {}),  # cannot be read, which stderr says
+    ]
+    said = cli.run("consume", "shop.events", "--domain", "paying:shop").stderr
+    assert "1 of them cannot be read" in said
+    refused = cli.run("consume", "t", "--domain", "paying:shop", code=2).stderr
+    assert "no events and no commands of the domain 'shop'" in refused

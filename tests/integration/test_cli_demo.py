@@ -15,12 +15,18 @@ import termios
 from pathlib import Path
 
 import apsw
+import pyarrow as pa
 import pytest
 
+from headrace.cli.demonstration.catalog.account import as_in_the_database
+from headrace.cli.demonstration.catalog.shop import Shop
 from headrace.cli.demonstration.check import check
 from headrace.cli.demonstration.stage import pipeline_file
 from headrace.cli.loading import load_app
 from headrace.store import open_views
+from headrace.store.contract import StoredView
+from headrace.store.suite_views import changes_of, position_at
+from pipelines.catalog import JsonFile
 from tests.integration.test_cli_running import Cli, ended
 from tests.waiting import left, started
 
@@ -80,6 +86,61 @@ def test_the_demo_of_fraud_finds_all_that_its_rules_mean(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+def test_the_demo_of_a_catalog_has_stores_that_follow_and_recover(tmp_path: Path) -> None:
+    cli = Cli(tmp_path)
+    process = cli.start("demo", "catalog", "--once", "--events", "3000", "--json", "--log", cli.url)
+    out, err = (text.decode() for text in process.communicate(timeout=left()))
+    assert (process.returncode, err) == (0, ""), out + err
+    report = json.loads(out)
+    assert report["holds"]
+    rows = {found["law"]: found["counted"] for found in report["findings"]}
+    assert {rows[f"products in {store}"] for store in ("search", "cache", "delta")} == {3_000}
+    assert rows["orders in delta"] >= 1_500
+    assert report["outage"]["missed"] >= 2_000
+    assert report["accident"]["deleted"] == 1_500
+    assert cli.lines("search", "products", "oak chair")
+    running = subprocess.run(["ps", "-eo", "args"], check=True, capture_output=True, text=True)
+    assert "stores run" not in running.stdout or cli.url not in running.stdout
+
+
+def test_the_demo_of_a_bank_finds_that_every_balance_follows_from_its_events(
+    tmp_path: Path,
+) -> None:
+    cli = Cli(tmp_path)
+    words = ("demo", "bank", "--once", "--events", "60", "--log", cli.url)
+    said = cli.run(*words).stdout
+    assert "refused: the balance is 10000" in said
+    assert "5.00 come back: the account is not open" in said
+    assert said.count("✓") == 5 and "✗" not in said
+    report = cli.json(*words)  # again, on the same log
+    assert report["holds"] and report["commands"] == 87
+    assert report["refused"] >= 2
+
+
+def test_a_store_that_differs_from_the_database_is_found(tmp_path: Path) -> None:
+    path, cache = tmp_path / "shop.db", JsonFile(str(tmp_path / "cache"))
+    shop = Shop(path, 10)
+    shop.open()
+    names, rows = shop.query("SELECT sku, name, description, price, stock FROM products")
+    columns = pa.schema(
+        [(name, pa.string()) for name in names[:3]]
+        + [("price", pa.float64()), ("stock", pa.int64())]
+    )
+    view = StoredView("catalog", "products", columns, ("sku",), tmp_path)
+    found = [dict(zip(names, row, strict=True)) for row in rows]
+    for wrong in ([], [{**found[3], "price": 1.0}]):
+        with cache.beside(view) as built:
+            built.fill(
+                [changes_of(view, [*found[:3], *(wrong or found[3:4]), *found[4:]], at=1)],
+                position_at(1),
+            )
+        cache.switch(view)
+        finding = as_in_the_database(view, cache, shop)
+        assert finding.holds == (not wrong)
+    assert "1 missing, 1 extra" in finding.remark
+
+
+@pytest.mark.slow
 def test_on_a_terminal_the_demo_is_drawn_until_ctrl_c_and_the_rest_is_counted(
     tmp_path: Path,
 ) -> None:
@@ -136,3 +197,4 @@ def test_a_demo_needs_an_event(tmp_path: Path) -> None:
 def test_the_pipelines_of_the_demo_are_those_to_copy() -> None:
     assert pipeline_file().parts[-2:] == ("pipelines", "pageviews.py")
     assert pipeline_file("fraud.py").exists()
+    assert pipeline_file("catalog.py").exists()

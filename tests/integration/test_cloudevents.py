@@ -15,6 +15,7 @@ import headrace as hr
 from headrace.servers.kafka.state import ClusterState
 from tests.kafka_runs import Runs, letters, runs
 from tests.spark import shared
+from tests.waiting import left
 
 pytestmark = pytest.mark.service
 
@@ -38,7 +39,7 @@ class Clicks:
         self._producer = Producer({"bootstrap.servers": kafka.servers})
         self._topic = topic
         admin = AdminClient({"bootstrap.servers": kafka.servers})
-        admin.create_topics([NewTopic(topic, 1)])[topic].result(30)
+        admin.create_topics([NewTopic(topic, 1)])[topic].result(left())
 
     def raw(self, value: bytes, **headers: str) -> None:
         given = [(name, text.encode()) for name, text in headers.items()]

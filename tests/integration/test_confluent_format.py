@@ -35,6 +35,7 @@ from tests.kafka_runs import Runs, letters, runs
 from tests.orders import BEGIN, BY_RECORD, COUNTRY, MILLIS, SECOND, Shop, order, sold
 from tests.registry import Registry, serving
 from tests.spark import shared
+from tests.waiting import left
 
 pytestmark = pytest.mark.service
 
@@ -213,13 +214,13 @@ def test_a_consumer_reads_the_same_rows(kafka: Runs, registry: Registry) -> None
     with kafka.log.consumer(name) as consumer:
         registry.broken = 503
         with pytest.raises(RegistryUnavailable):
-            consumer.poll(timeout=timedelta(seconds=20))
+            consumer.poll(timeout=timedelta(seconds=left()))
         registry.broken = None
-        rows = [r.value for r in consumer.poll(timeout=timedelta(seconds=20))]
+        rows = [r.value for r in consumer.poll(timeout=timedelta(seconds=left()))]
         wanted = [sold(1), sold(2, "FR")]
         assert rows == wanted
         with pytest.raises(UnreadableRecord, match="registry has no schema 999"):
-            consumer.poll(timeout=timedelta(seconds=20))
+            consumer.poll(timeout=timedelta(seconds=left()))
     with kafka.log.producer() as producer, pytest.raises(Unsupported, match="does not write it"):
         producer.send(name, sold(3))
         producer.flush()

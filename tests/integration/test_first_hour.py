@@ -17,6 +17,7 @@ from headrace.clock import to_datetime
 from headrace.servers.kafka.state import ClusterState
 from tests.kafka_runs import letters, runs
 from tests.spark import shared
+from tests.waiting import left
 
 pytestmark = pytest.mark.service
 
@@ -52,7 +53,7 @@ def test_a_nested_topic_of_another_program_is_counted_per_country_and_minute(
     with runs(servers, shared()) as kafka:
         topic, dice = kafka.name("clicks"), random.Random(5)
         admin = AdminClient({"bootstrap.servers": servers})
-        admin.create_topics([NewTopic(topic, 3)])[topic].result(30)
+        admin.create_topics([NewTopic(topic, 3)])[topic].result(left())
         producer = Producer({"bootstrap.servers": servers})
         expected: Counter[tuple[str, str]] = Counter()
         for number in range(2_000):

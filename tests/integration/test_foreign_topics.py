@@ -22,6 +22,7 @@ from headrace.servers.kafka.state import ClusterState
 from headrace.servers.kafka.tools import tool_command
 from tests.kafka_runs import Runs, letters, runs
 from tests.spark import shared
+from tests.waiting import left
 
 pytestmark = pytest.mark.service
 
@@ -40,7 +41,7 @@ def kafka(broker: ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def make(kafka: Runs, topic: str, partitions: int = 3) -> str:
     """Create a topic as another program would."""
     admin = AdminClient({"bootstrap.servers": kafka.servers})
-    admin.create_topics([NewTopic(topic, partitions)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, partitions)])[topic].result(left())
     return topic
 
 

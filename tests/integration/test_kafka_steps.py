@@ -42,14 +42,14 @@ def row(second: float, url: str = "a", begin: datetime = BEGIN) -> dict[str, Any
     return {"url": url, "user": f"u{second}", "at": begin + second * SECOND}
 
 
-def pageviews(kafka: Runs, **settings: Any) -> tuple[hr.App, Source]:
+def pageviews(kafka: Runs, partitions: int = 2, **settings: Any) -> tuple[hr.App, Source]:
     app = hr.App(kafka.name("app"))
     source = app.topic(
         kafka.name("pageviews"),
         schema=SCHEMA,
         key="url",
         event_time="at",
-        partitions=2,
+        partitions=partitions,
         settings=settings,
     )
     return app, source
@@ -72,7 +72,7 @@ def hits(rows: list[dict[str, Any]]) -> list[tuple[str, str, int, int, str]]:
 )
 def test_rows_are_counted_and_what_comes_too_late_is_a_stream(kafka: Runs, begin: datetime) -> None:
     begin = begin.replace(tzinfo=UTC)
-    app, source = pageviews(kafka)
+    app, source = pageviews(kafka, partitions=1)
     per_minute = hr.aggregate(
         source, by="url", window=hr.tumbling(60 * SECOND), lateness=LATENESS, hits=hr.count()
     )
@@ -115,7 +115,7 @@ def test_late_rows_are_found_kept_too_large_to_be_kept_or_too_many(
         return between(spark, log, topic, *more)
 
     monkeypatch.setattr(frames, "between", asks)
-    app, source = pageviews(kafka)
+    app, source = pageviews(kafka, partitions=1)
     per_minute = hr.aggregate(
         source, by="url", window=hr.tumbling(60 * SECOND), lateness=LATENESS, hits=hr.count()
     )
@@ -245,8 +245,8 @@ def test_rows_of_avro_are_read_and_garbage_among_them_is_found(kafka: Runs) -> N
     assert sorted(reasons) == ["does not decode", "does not decode", "no event time"]
 
 
-def test_a_session_is_judged_by_the_batches_before_it(kafka: Runs) -> None:
-    app, source = pageviews(kafka)
+def test_a_session_is_judged_by_the_rows_before_it(kafka: Runs) -> None:
+    app, source = pageviews(kafka, partitions=1)
     sessions = hr.aggregate(
         source, by="url", window=hr.session(30 * SECOND), lateness=LATENESS, hits=hr.count()
     )

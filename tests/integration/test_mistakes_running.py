@@ -10,6 +10,7 @@ import pytest
 import headrace as hr
 from headrace.errors import InvalidPipeline, NotALog, PipelineFailed
 from tests import spark
+from tests.waiting import left
 
 TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -53,4 +54,4 @@ def test_a_log_that_is_removed_under_a_run_ends_it(tmp_path: Path) -> None:
     with hr.start(counted("page"), f"file:{folder}", spark=spark.shared()) as running:
         folder.rename(tmp_path / "elsewhere")
         with pytest.raises(NotALog, match="was removed or renamed"):
-            running.wait(60)
+            running.wait(left())

@@ -5,14 +5,22 @@ from __future__ import annotations
 import contextlib
 import threading
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headrace.application.verify.sources import Captured, SourceHop
+from headrace.application.verify.verify import Verification
+from headrace.cdc import run
 from headrace.cdc.contract import UNCHANGED, Row, SourceTransaction
 from headrace.cdc.postgres import decoder
 from headrace.cdc.postgres.source import PostgresSource
+from headrace.cdc.state import read_state
+from headrace.clock import SystemClock
 from headrace.errors import SourceError, SourceUnavailable
+from headrace.log import open_log
+from headrace.pipeline.app import App
 from tests.postgres import changes, read_all, reading
 from tests.servers.postgresql import Database, Postgresql
 from tests.waiting import wait_until
@@ -275,6 +283,42 @@ def test_a_chunk_sees_exactly_what_its_rows_show(postgresql: Database) -> None:
     assert source.passed(chunk.high, found[0].position)
 
 
+def test_a_chunk_has_a_position_though_nobody_reads_the_stream(postgresql: Database) -> None:
+    postgresql.execute("CREATE TABLE seats (id int PRIMARY KEY)", "INSERT INTO seats VALUES (1)")
+    with PostgresSource(postgresql.url, ["seats"]) as source:
+        source.attach()
+    # As a verification does, which only reads rows, and compares the place with the capture's.
+    with PostgresSource(postgresql.url, ["seats"]) as source:
+        (table,) = source.tables()
+        chunk = source.chunk(table, None, 10)
+        assert len(chunk.rows) == 1
+        assert source.passed(source.state(None).head, chunk.high)
+
+
+def test_a_table_is_verified_while_no_capture_runs_if_all_of_it_was_captured(
+    postgresql: Database, tmp_path: Path
+) -> None:
+    def opened() -> PostgresSource:
+        return PostgresSource(postgresql.url, ["seats"])
+
+    postgresql.execute("CREATE TABLE seats (id int PRIMARY KEY)", "CREATE TABLE others (id int)")
+    with open_log(f"file:{tmp_path}") as log:
+        for id in (1, 2):
+            with opened() as source:
+                run(source, log, "shop", until_caught_up=True)
+            postgresql.execute(f"INSERT INTO others VALUES ({id})")
+            captured = Captured("shop", "shop", opened, lambda table, clock: None)
+            hop = SourceHop(log, "seats", "shop.public.seats", captured, SystemClock())
+            with Verification(App("shop"), log) as verification:
+                # The server's log has grown by a table that is not captured, and by the reading.
+                assert verification.compared(hop).proven
+            postgresql.execute(f"INSERT INTO seats VALUES ({id})")
+        reached = read_state(log, "shop").reached.position
+        with opened() as source:
+            assert reached is not None
+            assert not source.quiet_since(reached)
+
+
 def test_a_chunk_waits_until_what_was_read_is_visible(monkeypatch: pytest.MonkeyPatch) -> None:
     """With synchronous replication the log has a commit before others see it."""
     monkeypatch.setattr("headrace.cdc.postgres.source._PATIENCE", 100_000)
@@ -405,3 +449,52 @@ def test_a_table_can_be_added_to_what_is_captured(postgresql: Database) -> None:
         assert source.begin(position) is None
         postgresql.execute("INSERT INTO more VALUES (1)")
         assert [change.table.full_name for change in changes(source)] == ["public.more"]
+
+
+def test_a_chunk_that_was_read_ahead_shows_what_was_read_since(postgresql: Database) -> None:
+    postgresql.execute(ITEMS, "INSERT INTO items SELECT i, 'old' FROM generate_series(1, 6) i")
+    with reading(postgresql, "items") as source:
+        (table,) = source.tables()
+        first = source.chunk(table, None, 2)
+        asked = source._ahead._asked
+        assert asked is not None
+        early = asked.found.result()
+        assert early is not None
+        postgresql.execute("UPDATE items SET name = 'new' WHERE id = 3")
+        (update,) = [one for one in read_all(source) if one.changes]
+        assert not early.sees(update)
+        second = source.chunk(table, first.last, 2)
+        assert list(second.rows) == [(b"3", b"new", None), (b"4", b"old", None)]
+        assert second.sees(update)
+
+
+def test_a_chunk_is_read_ahead_unless_the_stream_has_gone_on(postgresql: Database) -> None:
+    postgresql.execute(ITEMS, "INSERT INTO items SELECT i, 'old' FROM generate_series(1, 6) i")
+    with reading(postgresql, "items") as source:
+        (table,) = source.tables()
+        first = source.chunk(table, None, 2)
+        asked = source._ahead._asked
+        assert asked is not None
+        assert source.chunk(table, first.last, 2) is asked.found.result()
+        # Another place, or a smaller chunk, is read by itself.
+        assert [int(row[0]) for row in source.chunk(table, None, 2).rows] == [1, 2]
+        assert [int(row[0]) for row in source.chunk(table, first.last, 1).rows] == [3]
+
+
+def test_a_chunk_that_could_not_be_read_ahead_is_read_again(postgresql: Database) -> None:
+    postgresql.execute(ITEMS, "INSERT INTO items SELECT i, 'old' FROM generate_series(1, 6) i")
+    with reading(postgresql, "items") as source:
+        (table,) = source.tables()
+        last = source.chunk(table, None, 2).last
+        for _ in range(2):
+            asked = source._ahead._asked
+            assert asked is not None
+            asked.found.result()
+            postgresql.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> "
+                "pg_backend_pid() AND query LIKE '%pg_logical_emit_message%' AND "
+                f"datname = current_database() AND pid <> {source._connection.info.backend_pid}"
+            )
+            chunk = source.chunk(table, last, 2)
+            last = chunk.last
+        assert [int(row[0]) for row in chunk.rows] == [5, 6]

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
+from headrace.cdc.postgres.columns import Converter
 from headrace.cdc.postgres.source import PostgresSource
 from headrace.schema.ddl import format_type
 from tests.postgres import changes, reading
@@ -141,7 +142,26 @@ def test_each_value_has_its_equal_or_the_one_that_the_docs_name(
 def test_a_chunk_has_the_same_rows_as_the_stream(typed: tuple[PostgresSource, Any]) -> None:
     source, rows = typed
     (table,) = source.tables()
-    assert list(source.chunk(table, None, 1000).rows) == rows
+    chunk = source.chunk(table, None, 1000)
+    assert list(chunk.rows) == rows
+    assert chunk.values is not None
+    assert repr(chunk.values.to_pylist()) == repr(source.columns(table.columns, rows).to_pylist())
+
+
+def test_values_that_arrow_reads_itself_are_the_same(typed: tuple[PostgresSource, Any]) -> None:
+    source, rows = typed
+    (table,) = source.tables()
+    read: set[int] = set()
+    for row in rows:
+        made = source.columns(table.columns, [row])
+        data = b",".join(b"" if v is None else b'"' + v.replace(b'"', b'""') + b'"' for v in row)
+        converter = Converter()
+        assert repr(converter.from_csv(table.columns, data + b"\n").to_pylist()) == repr(
+            made.to_pylist()
+        )
+        if not converter.replaced:
+            read.update(place for place, value in enumerate(row) if value is not None)
+    assert len(read) > len(table.columns) * 0.9
 
 
 def test_rows_made_from_a_topic_become_the_same_values_again(

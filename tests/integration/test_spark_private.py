@@ -1,4 +1,4 @@
-"""Spark on a shared machine: other users cannot reach it."""
+"""Spark on a shared machine: other users cannot reach it. And what Python remembers of it."""
 
 from __future__ import annotations
 
@@ -59,3 +59,10 @@ def test_the_secret_of_spark_is_on_no_command_line() -> None:
 
 def test_a_cluster_keeps_the_secret_that_it_has() -> None:
     assert "spark.authenticate" not in configuration(SparkSettings(master="spark://127.0.0.1:7077"))
+
+
+def test_java_is_asked_once_for_a_class_and_again_for_what_may_become_one() -> None:
+    java = shared().sparkContext._jvm
+    assert java is not None
+    assert java.org.apache.spark.sql.functions is java.org.apache.spark.sql.functions
+    assert java.org.apache.spark.Unknown is not java.org.apache.spark.Unknown

@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.application.stores import bring_up_to_date
 from headrace.errors import StoreError
 from headrace.store import followers
 from headrace.store.contract import StoredView
+from headrace.store.status import statuses
 from headrace.store.suite import rows_of
 from headrace.testing import scripted_log
 from tests import spark
@@ -49,6 +51,22 @@ def test_a_run_until_caught_up_brings_its_stores_up_to_date() -> None:
         results = log.run(app, spark=spark.shared())
         assert shown(one) == [("ann", 3), ("bob", 2)]
         assert results.view("latest")[0]["n"] == 3
+
+
+def test_a_run_without_stores_leaves_them_to_their_own_processes() -> None:
+    store = MemoryStore()
+    app = pages(store)
+    with scripted_log() as log:
+        log.log.ensure_topic(app.topics["clicks"])
+        log.write("clicks", {"user": "ann", "at": NOON, "n": 1})
+        with hr.start(
+            app, log.log, until_caught_up=True, spark=spark.shared(), stores=False
+        ) as running:
+            running.wait()
+        # A follower would have noted at least that it has stopped.
+        assert statuses(log.log, 0) == []
+        bring_up_to_date(app, log.log)
+        assert shown(store) == [("ann", 1)]
 
 
 def test_a_store_that_is_down_holds_back_neither_the_view_nor_other_stores(

@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 import headrace as hr
-from headrace.application.verify import sources
+from headrace.application.verify import patience, sources
 from headrace.application.verify.attached import captured_by
 from headrace.application.verify.hops import LogHop
 from headrace.application.verify.result import HopResult
@@ -22,7 +22,7 @@ from headrace.cdc.attachment import Attachment, attached, captures_folder, remem
 from headrace.cdc.running import run
 from headrace.cdc.sqlite.source import SqliteSource
 from headrace.cdc.supervised import SupervisedRun
-from headrace.clock import SystemClock
+from headrace.clock import SECOND, SystemClock
 from headrace.sqlite import connect
 from headrace.store.lock import only_one
 from tests.waiting import wait_until
@@ -162,7 +162,11 @@ def test_a_capture_that_stands_still_is_named_and_nothing_is_reported(
     assert "headrace cdc run" in found.hint
 
 
-def test_a_running_workload_gives_no_false_alarm(database: Database) -> None:
+def test_a_running_workload_gives_no_false_alarm(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Rows that never come to rest are compared again for as long as this.
+    monkeypatch.setattr(patience, "_LONGEST", 3 * SECOND)
     ended = threading.Event()
     written = 0
 

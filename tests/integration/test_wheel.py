@@ -76,7 +76,7 @@ def test_the_wheel_has_every_file_of_the_package(wheel: Path) -> None:
 
 def test_the_wheel_has_the_pipelines_of_the_demos(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
-    for name in ("fraud.py", "pageviews.py", "trending.py"):
+    for name in ("catalog.py", "fraud.py", "pageviews.py", "trending.py"):
         assert (
             archive.read(f"headrace/pipelines/{name}") == (ROOT / "pipelines" / name).read_bytes()
         )

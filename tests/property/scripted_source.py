@@ -1,7 +1,8 @@
 """A database in memory as a source, which does what a real one may do and seldom does.
 
 It sends neither `before` nor values that have not changed. A chunk may show a later transaction
-without an earlier one that touched other rows, as a snapshot of PostgreSQL does.
+without an earlier one that touched other rows, as a snapshot of PostgreSQL does. Most chunks have
+their rows as Arrow too, so that they are kept as pages.
 """
 
 from __future__ import annotations
@@ -196,7 +197,10 @@ class ScriptedSource(Source):
         keys = sorted(key for key in state[table.name] if key > start)[:limit]
         rows = [state[table.name][key] for key in keys]
         last = (keys[-1],) if len(keys) == limit else None
-        return ScriptedChunk(rows, last, str(len(full)), seen)
+        chunk = ScriptedChunk(rows, last, str(len(full)), seen)
+        if self._random.random() < 0.7:
+            chunk.values = self.columns(table.columns, rows)
+        return chunk
 
     def columns(self, columns: pa.Schema, rows: Sequence[Row | None]) -> pa.StructArray:
         nothing = (None,) * len(columns)

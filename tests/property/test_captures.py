@@ -24,7 +24,9 @@ from tests.property.scripts import quickly
 MEMORY = "/dev/shm"
 """Every commit of a log waits for its disk, where there is no such folder."""
 
-ACTIONS = ("write", "write", "step", "step", "crash", "again", "lose copy", "lose changes")
+ACTIONS = (
+    "write", "write", "step", "step", "crash", "again", "lose copy", "lose page", "lose changes",
+)  # fmt: skip
 
 
 class Run:
@@ -50,6 +52,11 @@ class Run:
         elif action == "lose copy":
             self.end()
             for file in (folder_of(self.log.home) / "cdc").glob("*"):
+                file.unlink()
+        elif action == "lose page":
+            self.end()
+            for file in sorted((folder_of(self.log.home) / "cdc").glob("*.page"))[:1]:
+                self.seen["page"] += 1
                 file.unlink()
         else:
             self.database.commit(self.random, 3)
@@ -166,4 +173,4 @@ def test_topics_fold_to_their_tables_whatever_happens() -> None:
 @pytest.mark.slow
 def test_topics_fold_to_their_tables_in_many_more_examples() -> None:
     seen = explore(400, fresh=True)
-    assert all(seen[name] for name in (*ACTIONS, "crashed", "gap", "compared"))
+    assert all(seen[name] for name in (*ACTIONS, "crashed", "gap", "compared", "page"))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import random
-import threading
 from typing import Any
 
 import pymysql
 
+from tests.recovery.loading import Loading
 from tests.servers.mariadb import Database
 
 TABLES = (
@@ -23,29 +22,12 @@ TABLES = (
 _IDS = 400
 
 
-class Load:
+class Load(Loading):
     """Transactions of a seed. A server that is away is waited for."""
 
     def __init__(self, database: Database, seed: int) -> None:
+        super().__init__(seed)
         self._database = database
-        self._random = random.Random(seed)
-        self._next = 10_000
-        self._thread: threading.Thread | None = None
-
-    def start(self, transactions: int) -> None:
-        """Run so many transactions beside the test."""
-        self._thread = threading.Thread(target=self.run, args=(transactions,))
-        self._thread.start()
-
-    @property
-    def running(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
-    def join(self) -> None:
-        """Wait for their end."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
 
     def run(self, transactions: int) -> None:
         done = 0
@@ -103,7 +85,3 @@ class Load:
         else:
             cursor.execute("DELETE FROM orders WHERE id BETWEEN %s AND %s", (first, first + 5))
         return int(cursor.rowcount)
-
-    def _new(self) -> int:
-        self._next += 1
-        return self._next

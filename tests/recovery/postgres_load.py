@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
-import random
-import threading
 from typing import Any
 
 import psycopg2
 
+from tests.recovery.loading import Loading
 from tests.servers.postgresql import Database
 
 TABLES = (
@@ -24,29 +23,12 @@ TABLES = (
 _IDS = 400
 
 
-class Load:
+class Load(Loading):
     """Transactions of a seed. A server that is away is waited for."""
 
     def __init__(self, database: Database, seed: int) -> None:
+        super().__init__(seed)
         self._database = database
-        self._random = random.Random(seed)
-        self._next = 10_000
-        self._thread: threading.Thread | None = None
-
-    def start(self, transactions: int) -> None:
-        """Run so many transactions beside the test."""
-        self._thread = threading.Thread(target=self.run, args=(transactions,))
-        self._thread.start()
-
-    @property
-    def running(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
-    def join(self) -> None:
-        """Wait for their end."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
 
     def run(self, transactions: int) -> None:
         done = 0
@@ -124,7 +106,3 @@ class Load:
         else:
             cursor.execute("DELETE FROM orders WHERE id BETWEEN %s AND %s", (first, first + 5))
         return int(cursor.rowcount)
-
-    def _new(self, count: int = 1) -> int:
-        self._next += count
-        return self._next - count

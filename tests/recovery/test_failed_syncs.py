@@ -15,6 +15,7 @@ import pytest
 from headrace.clock import VirtualClock
 from headrace.errors import CorruptSegment, LogError
 from headrace.log import Log, Offset
+from headrace.log.file import tails
 from headrace.log.file.disk import Disk, translate
 from headrace.log.file.log import FileLog
 from headrace.log.roles import Acks
@@ -37,8 +38,10 @@ def send(log: Log, value: str, acks: Acks) -> None:
 
 @pytest.mark.parametrize("kind", ["segment", "folder", "catalog"])
 def test_what_is_synced_after_a_failed_sync_survives_a_power_cut_with_all_before_it(
-    tmp_path: Path, kind: str
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if kind == "segment":
+        monkeypatch.setattr(tails, "TAIL_BYTES", 0)
     folder, after = tmp_path / "log", tmp_path / "after"
     for seed in range(8):
         choose = random.Random(seed)
@@ -64,6 +67,32 @@ def test_what_is_synced_after_a_failed_sync_survives_a_power_cut_with_all_before
             assert values(log) == [*there, b"synced"]
         with FileLog(after, disk=NextBoot()) as again:
             assert values(again) == [*there, b"synced"], seed
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_failed_sync_of_segments_with_tails_loses_nothing(
+    tmp_path: Path, lost: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tails, "TAILS", 3)
+    folder, after = tmp_path / "log", tmp_path / "after"
+    disk = LossyDisk()
+    with FileLog(folder, disk=disk, clock=VirtualClock(0)) as log:
+        log.create_topic("t")
+        for value in ("first", "second", "third"):
+            send(log, value, "synced")
+        disk.failing = {"segment"}
+        for _ in range(lost):
+            with pytest.raises(LogError):
+                send(log, "refused", "synced")
+            (segment,) = (path for path in segments(folder) if path.suffix == ".arrows")
+            segment.write_bytes(segment.read_bytes().replace(b"second", b"s?cond"))
+        disk.failing = set()
+        send(log, "fourth", "synced")
+        disk.crash(folder, after, random.Random(1))
+        there = values(log)
+    assert there == [b"first", b"second", b"third", b"fourth"]
+    with FileLog(after, disk=NextBoot()) as again:
+        assert values(again) == there
 
 
 class Recording(Disk):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
-import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,11 +13,10 @@ import pytest
 
 from headrace.cdc import run
 from tests.conformance.sources.mariadb import MariadbStage
-from tests.recovery.capturing_mariadb import LIMITS
+from tests.recovery.capturing_process import LIMITS, Capturing
 from tests.recovery.mariadb_load import TABLES, Load
 from tests.seed import SEED
 from tests.servers.mariadb import Database, Mariadb
-from tests.waiting import started, wait_until
 
 pytestmark = pytest.mark.service
 
@@ -34,47 +30,6 @@ def database() -> Iterator[Database]:
         yield database
 
 
-class Capturing:
-    """The process of the capture. It counts its steps."""
-
-    def __init__(self, database: Database, folder: Path) -> None:
-        command = [sys.executable, "-m", "tests.recovery.capturing_mariadb", database.url]
-        with (folder.parent / "capture.txt").open("a") as errors:
-            self._process = started(
-                subprocess.Popen(
-                    [*command, str(folder)],
-                    stdout=subprocess.PIPE,
-                    stderr=errors,
-                    text=True,
-                    process_group=0,
-                )
-            )
-        self.steps = 0
-        self._reader = threading.Thread(target=self._count)
-        self._reader.start()
-
-    def _count(self) -> None:
-        assert self._process.stdout is not None
-        for _ in self._process.stdout:
-            self.steps += 1
-
-    def wait(self, steps: int, load: Load) -> None:
-        """Return when it has written so many times, or all there is to write is committed."""
-
-        def done() -> bool:
-            assert self._process.poll() is None, "the capture has ended by itself"
-            return self.steps >= (steps if load.running else 1)
-
-        wait_until(done)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._reader.join()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("captures", "servers"), [(2, 1), (30, 5)])
 @pytest.mark.timeout(1800)
@@ -85,7 +40,7 @@ def test_topics_fold_to_the_tables_whatever_is_killed(
     load.run(50)
     fatal = set(chance.sample(range(captures), servers))
     for number in range(captures):
-        capturing = Capturing(database, tmp_path / "log")
+        capturing = Capturing("mariadb", database.url, tmp_path / "log")
         load.start(80)
         capturing.wait(1 + chance.randrange(12), load)
         if number in fatal:

@@ -14,8 +14,8 @@ import pytest
 
 from headrace.clock import VirtualClock
 from headrace.errors import HeadraceError
-from headrace.log import Consumer, Log
-from headrace.log.file import recovery
+from headrace.log import Consumer, Log, check_log
+from headrace.log.file import recovery, tails
 from headrace.log.file.disk import Disk
 from headrace.log.file.log import FileLog
 from tests.recovery.lossy import LossyDisk
@@ -55,6 +55,8 @@ def _make(log: Log) -> None:
     for topic in _TOPICS:
         log.create_topic(topic, partitions=2, settings={"segment_bytes": "2KiB"})
     log.create_topic("table", settings={"segment_bytes": "1KiB", "cleanup": "compact"})
+    facts = {"segment_bytes": "2KiB", "cleanup": "compact", "index": "tags"}
+    log.create_topic("facts", schema="id STRING, tags ARRAY<STRING>", key="id", settings=facts)
     log.create_topic("in")
     log.create_topic("out")
     with log.producer() as producer:
@@ -76,6 +78,8 @@ def _write(log: Log, choose: random.Random) -> _Story:
                 for row in range(choose.randint(1, 4)):
                     value = f"{number}:{row}:" + "x" * choose.randint(0, 300)
                     transaction.send(topic, value, key=str(choose.randint(0, 5)))
+            tags = [f"commit:{number}", f"choice:{choose.randint(0, 2)}"]
+            transaction.send("facts", {"id": f"{number % 7}", "tags": tags})
             if choose.random() < 0.5:
                 key, value = str(choose.randint(0, 3)), f"{number}:" + "y" * 200
                 transaction.send("table", value, key=key)
@@ -87,7 +91,8 @@ def _write(log: Log, choose: random.Random) -> _Story:
         story.commits.append(topics)
         if promised:
             story.synced = number + 1
-        if choose.random() < 0.15 and log.compact("table").segments_compacted:
+        compacted = choose.choice(["table", "facts"])
+        if choose.random() < 0.2 and log.compact(compacted).segments_compacted:
             story.synced = number + 1  # the records that replaced others have to survive
     return story
 
@@ -118,6 +123,14 @@ def _check_table(log: Log, story: _Story, commits: int) -> None:
     assert found == story.after(commits), "the table is not what the commits left make it"
 
 
+def _check_marks(log: FileLog, commits: int) -> None:
+    flaws = [flaw for flaw in check_log(log.folder, lambda *_: None) if not flaw.harmless]
+    assert flaws == [], "the marks are not those of the rows"
+    if commits:
+        assert len(list(log.find("facts", [[[f"commit:{commits - 1}"]]]))) == 1
+    assert not list(log.find("facts", [[[f"commit:{commits}"]]]))
+
+
 def _check_work(log: Log) -> None:
     done = sorted(int(r.value) for batch in log.read("out") for r in batch.records())
     lags = log.group("workers").lags if "workers" in log.groups() else ()
@@ -143,6 +156,7 @@ def _one_crash(home: Path, seed: int, broken: str | None) -> tuple[int, int]:
         assert left == story.commits[: len(left)], "half a transaction"
         _check_table(again, story, len(left))
         _check_work(again)
+        _check_marks(again, len(left))
         with again.producer() as producer:
             for topic in ("left", "right"):
                 for partition in (0, 1):
@@ -152,11 +166,19 @@ def _one_crash(home: Path, seed: int, broken: str | None) -> tuple[int, int]:
     return len(story.commits), len(left)
 
 
-def _crashes(home: Path, count: int, broken: str | None = None) -> tuple[int, int, int]:
-    """Repeat power cuts; returns the commits made, those left, and how often some were lost."""
+def _crashes(
+    home: Path, count: int, broken: str | None = None, first: int = 0
+) -> tuple[int, int, int]:
+    """Repeat power cuts; returns the commits made, those left, and how often some were lost.
+
+    The last bytes of segments are copied into the catalog always, sometimes or never.
+    """
     made = left = short = 0
-    for seed in range(count):
-        all_of_it, there = _one_crash(home, seed, broken)
+    for seed in range(first, first + count):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tails, "TAIL_BYTES", (0, 600, 1 << 14)[seed % 3])
+            patch.setattr(tails, "TAILS", 1 + seed % 7)
+            all_of_it, there = _one_crash(home, seed, broken)
         made, left, short = made + all_of_it, left + there, short + (there < all_of_it)
     print(f"\n{count} power cuts: {made} commits, {left} left; {short} times fewer than before")
     return made, left, short
@@ -176,14 +198,15 @@ class _Recoveries:
         patch.setattr("headrace.log.file.log.recover", recover)
 
 
+@pytest.mark.parametrize("first", [0, 40])
 def test_what_was_synced_survives_a_power_cut_and_the_rest_is_cut_off_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
     recoveries = _Recoveries(monkeypatch)
-    made, left, short = _crashes(tmp_path, 80)
+    made, left, short = _crashes(tmp_path, 40, first=first)
     print(f"commits were taken back {recoveries.times} times")
-    assert short > 10, "nothing was ever lost, so nothing was tested"
-    assert recoveries.times > 10, "the catalog never spoke of lost bytes"
+    assert short > 5, "nothing was ever lost, so nothing was tested"
+    assert recoveries.times > 5, "the catalog never spoke of lost bytes"
     assert left > made / 4
 
 
@@ -194,6 +217,14 @@ def test_what_was_synced_survives_a_thousand_power_cuts(
     recoveries = _Recoveries(monkeypatch)
     _crashes(tmp_path, 1_000)
     print(f"commits were taken back {recoveries.times} times")
+
+
+def test_without_the_copies_in_the_catalog_synced_bytes_are_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tails, "write_tails", lambda *_: None)
+    with pytest.raises((AssertionError, HeadraceError)):
+        _crashes(tmp_path, 80)
 
 
 @pytest.mark.parametrize("sync", ["segment", "earlier", "folder", "catalog"])

@@ -59,7 +59,9 @@ class Mariadb(Server):
         folders = (f"--basedir={share.parents[1]}", f"--datadir={self.data}")
         messages = (f"--lc-messages-dir={share}", f"--character-sets-dir={share}/charsets")
         small = ("--innodb-log-file-size=16M",)
-        return [str(self.program.command), "--no-defaults", *folders, *messages, *small]
+        # A server that starts deletes temporary tables in the folder, also those of others.
+        own = (f"--tmpdir={self.data}",)
+        return [str(self.program.command), "--no-defaults", *folders, *own, *messages, *small]
 
     @property
     def _share(self) -> Path:

@@ -1,7 +1,7 @@
 """Programs of servers: those of this machine, else Debian's packages, unpacked without root.
 
-`python -m tests.servers.packages` fetches what is missing: `apt-get download` verifies a package
-and `dpkg -x` unpacks it into a folder of the user's cache. Nothing is installed or started.
+`python -m tests.servers.packages [NAME...]` fetches what is missing: `apt-get download` verifies a
+package and `dpkg -x` unpacks it into a folder of the user's cache. Nothing is installed or started.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ class Program:
     command: str
     folders: tuple[str, ...] = ()
     """Folders that have the command, beside those on the PATH."""
+    large: bool = False
+    """True if it is fetched only where it is named."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,9 @@ PROGRAMS = {
     ),
     "mariadb": Program("mariadb", ("mariadb-server-core",), "mariadbd", ("usr/sbin",)),
     "redis": Program("redis", ("redis-server",), "redis-server", ("usr/bin",)),
+    "rabbitmq": Program(
+        "rabbitmq", ("rabbitmq-server",), "rabbitmq-server", ("usr/lib/rabbitmq/bin",), large=True
+    ),
     # Debian has none: `scripts/services opensearch` brings it.
     "opensearch": Program("opensearch", (), "opensearch", ("bin",)),
 }
@@ -139,8 +144,10 @@ def _run(*command: str, folder: Path | None = None) -> str:
     return done.stdout
 
 
-def main() -> None:
-    for name, program in PROGRAMS.items():
+def main(names: Sequence[str]) -> None:
+    wanted = names or [name for name, program in PROGRAMS.items() if not program.large]
+    for name in wanted:
+        program = PROGRAMS[name]
         if not program.packages or find(name) is not None:
             continue
         if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
@@ -155,4 +162,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -6,9 +6,17 @@ import contextlib
 import shutil
 from collections.abc import Iterator
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, Response, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Page,
+    Response,
+    expect,
+    sync_playwright,
+)
 
 from tests.servers.server import unavailable
+from tests.waiting import left
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -29,11 +37,19 @@ def chromium() -> Iterator[Browser]:
             browser.close()
 
 
+def patient(page: Page) -> Page:
+    """Let a page, and what is expected of it, wait as long as the test may."""
+    milliseconds = left() * 1000
+    page.set_default_timeout(milliseconds)
+    expect.set_options(timeout=milliseconds)
+    return page
+
+
 class Watched:
     """A page whose errors are kept: those of its console and of its requests."""
 
     def __init__(self, page: Page) -> None:
-        self.page = page
+        self.page = patient(page)
         self.errors: list[str] = []
         page.on("console", self._said)
         page.on("pageerror", lambda error: self.errors.append(str(error)))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fastapi.testclient import TestClient
 
+from headrace.eventsourcing import Domain
 from headrace.log import Log, open_log
 from headrace.studio.server import studio
 from headrace.studio.settings import StudioSettings
@@ -21,9 +22,12 @@ def log_at(folder: Path) -> Log:
 
 
 @contextlib.contextmanager
-def client_of(log: Log, *, read_only: bool = False) -> Iterator[TestClient]:
+def client_of(
+    log: Log, *, read_only: bool = False, domains: Sequence[Domain] = ()
+) -> Iterator[TestClient]:
     """A program that has the studio's token."""
-    settings = StudioSettings(log=log.url, token=TOKEN, read_only=read_only)
+    named = {domain.name: domain for domain in domains}
+    settings = StudioSettings(log=log.url, token=TOKEN, read_only=read_only, domains=named)
     headers = {"authorization": f"Bearer {TOKEN}"}
     with TestClient(studio(settings), base_url=settings.origin, headers=headers) as client:
         yield client

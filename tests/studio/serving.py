@@ -11,6 +11,7 @@ import uvicorn
 
 from headrace.studio.server import config_of, listening
 from headrace.studio.settings import StudioSettings
+from tests.waiting import left
 
 
 @contextlib.contextmanager
@@ -26,4 +27,4 @@ def serving(settings: StudioSettings) -> Iterator[StudioSettings]:
             yield settings
         finally:
             server.should_exit = True
-            thread.join(30)
+            thread.join(left())

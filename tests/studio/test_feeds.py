@@ -27,6 +27,7 @@ from headrace.studio.server import studio
 from headrace.studio.settings import StudioSettings
 from tests.studio.serving import serving
 from tests.studio.viewed import hit, pageviews, write
+from tests.waiting import left
 
 TOKEN = {"authorization": "Bearer t"}
 BEARER = dict(TOKEN)  # the test client adds headers of its own
@@ -248,7 +249,7 @@ def test_rows_since_a_revision_are_those_that_changed_later(
 def test_changes_are_server_sent_events(folder: Path) -> None:
     with serving(StudioSettings(log=f"file:{folder}", token="t")) as settings:
         path = f"{settings.origin}/api/views/hits_per_minute/changes"
-        with httpx.stream("GET", path, headers=BEARER, timeout=60) as answer:
+        with httpx.stream("GET", path, headers=BEARER, timeout=left()) as answer:
             lines = (json.loads(line[6:]) for line in answer.iter_lines() if line[:6] == "data: ")
             assert hits(next(lines)) == {"/a": 1, "/b": 1}
             write(folder, APP, TOPIC, [hit("/a", 3)])

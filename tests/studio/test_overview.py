@@ -87,13 +87,22 @@ def test_the_picture_follows_the_log_without_a_reload(browser: Browser, tmp_path
             page = context.new_page()
             watched = Watched(page)
             page.goto(settings.address)
-            expect(page.locator(".drawing")).to_contain_text("80 records")
+            expect(page.locator(".on-screen .drawing")).to_contain_text("80 records")
             write(log, visits(40, start=80))
-            expect(page.locator(".drawing")).to_contain_text("120 records", timeout=30_000)
-            expect(page.locator(".drawing")).to_contain_text("lag 40")
+            expect(page.locator(".on-screen .drawing")).to_contain_text("120 records")
+            expect(page.locator(".on-screen .drawing")).to_contain_text("lag 40")
             process(log)
-            expect(page.locator(".drawing")).to_contain_text("lag 0", timeout=30_000)
+            expect(page.locator(".on-screen .drawing")).to_contain_text("lag 0")
             assert watched.errors == []
+            page.set_viewport_size({"width": 390, "height": 844})
+            narrow = page.locator(".on-phone .drawing")
+            expect(narrow).to_be_visible()
+            expect(page.locator(".on-screen .drawing")).to_be_hidden()
+            # All of the picture is seen without scrolling sideways.
+            assert narrow.evaluate(
+                "d => d.parentElement.scrollWidth <= d.parentElement.clientWidth"
+            )
+            expect(narrow).to_contain_text("lag 0")
 
 
 def test_its_pages_have_no_serious_accessibility_fault_and_fit_a_phone(

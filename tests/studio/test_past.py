@@ -101,12 +101,14 @@ def test_the_slider_shows_the_past_and_nothing_jumps(
         page = context.new_page()
         watched = Watched(page)
         page.goto(settings.address)
-        expect(page.locator(".drawing")).to_contain_text("200 records")
-        before = page.locator(".drawing").bounding_box()
+        expect(page.locator(".on-screen .drawing")).to_contain_text("200 records")
+        before = page.locator(".on-screen .drawing").bounding_box()
         page.locator("#history input[type=range]").fill("2")
-        expect(page.locator("#overview[data-asof='2'] .drawing")).to_contain_text("80 records")
-        assert page.locator(".drawing").bounding_box() == before
+        expect(page.locator("#overview[data-asof='2'] .on-screen .drawing")).to_contain_text(
+            "80 records"
+        )
+        assert page.locator(".on-screen .drawing").bounding_box() == before
         assert re.search(r"asof=2$", page.url)
         page.get_by_role("link", name="Back to now").click()
-        expect(page.locator(".drawing")).to_contain_text("200 records")
+        expect(page.locator(".on-screen .drawing")).to_contain_text("200 records")
         assert watched.errors == []

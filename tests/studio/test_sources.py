@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,11 @@ from axe_playwright_python.sync_playwright import Axe
 from fastapi.testclient import TestClient
 from playwright.sync_api import Browser
 
+from headrace.application.verify.result import Difference, HopResult, Verified, Write, keep
 from headrace.cdc import read_state, run
+from headrace.cdc.attachment import Attachment, remember
+from headrace.cdc.notes import CaptureNote, capture_note, write_capture_note
+from headrace.cdc.opening import open_source
 from headrace.cdc.sqlite.source import SqliteSource
 from headrace.cdc.state import (
     Notice,
@@ -21,9 +26,12 @@ from headrace.cdc.state import (
     ensure_state_topic,
     write_state,
 )
+from headrace.cdc.supervised import SupervisedRun
+from headrace.clock import SECOND, SystemClock
 from headrace.log import Log
 from headrace.store.status import StoreStatus, note
 from headrace.studio.settings import StudioSettings
+from tests.studio.browser import patient
 from tests.studio.logs import TOKEN, client_of, log_at
 from tests.studio.serving import serving
 
@@ -98,6 +106,73 @@ def test_the_page_of_a_real_capture_has_what_its_state_has(
     assert f'href="/topics/{next(iter(state.tables.values())).topic}"' in text
 
 
+def test_a_capture_that_was_killed_is_silent_and_one_that_waits_says_why(
+    log: Log, client: TestClient
+) -> None:
+    captured(log)
+    assert ">not running<" in client.get("/sources").text
+    facts = {"slot status": "lost", "WAL held back": "3.0 GiB"}
+    now = SystemClock().now()
+    note = CaptureNote("shop", "postgresql://shop@db/shop", "running", now, 2048, "bytes", facts)
+    write_capture_note(log, note)
+    text = client.get("/sources").text
+    assert ">running<" in text
+    assert 'data-fact="lag">2.0 KiB<' in text
+    assert 'data-fact="WAL held back">3.0 GiB<' in text
+    assert 'class="bad"><dt>slot status<' in text
+    write_capture_note(log, replace(note, state="waiting", trouble=f"refused {SCRIPT}"))
+    text = client.get("/sources").text
+    assert ">waiting<" in text
+    assert "refused &lt;script&gt;" in text
+    write_capture_note(log, replace(note, at=now - 60 * SECOND))
+    assert ">silent<" in client.get("/sources").text
+    write_capture_note(log, replace(note, state="stopped", at=now - 60 * SECOND))
+    assert ">stopped<" in client.get("/sources").text
+    (found,) = client.get("/api/sources").json()
+    assert found["note"]["facts"] == facts
+
+
+def test_a_run_of_a_capture_notes_what_its_database_says(
+    log: Log, client: TestClient, tmp_path: Path
+) -> None:
+    shop = tmp_path / "shop.db"
+    with sqlite3.connect(shop) as db:
+        db.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT)")
+    db.close()
+    attachment = Attachment("shop", "sqlite", str(shop), ("main.orders",))
+    remember(log, attachment)
+    assert 'id="source-shop"' in client.get("/sources").text
+    with open_source(attachment) as source:
+        source.attach()
+    SupervisedRun(log, attachment, until_caught_up=True).run()
+    note = capture_note(log, "shop")
+    assert note is not None
+    assert (note.state, note.lag, note.unit) == ("stopped", 0, "changes")
+    assert ">stopped<" in client.get("/sources").text
+
+
+def test_the_last_verification_shows_each_hop_and_the_rows_that_differ(
+    log: Log, client: TestClient
+) -> None:
+    assert "No view was verified yet" in client.get("/stores").text
+    row = Difference("different", {"id": 7}, {"name": "chair"}, {"name": SCRIPT}, Write(12, 1))
+    hops = (
+        HopResult("table in shop", "topic shop.main.items", 40, 40, commit=12),
+        HopResult("view items", "search:", 40, 40, different=1, rows_differing=(row,)),
+        HopResult("view items", "redis://localhost", error="it is down"),
+    )
+    keep(log.home, Verified("app", "items", 1_000_000, hops))
+    text = client.get("/stores").text
+    for words in (">equal<", ">1 difference<", ">not compared<", "it is down"):
+        assert words in text, words
+    for words in ("id 7", "name chair", "name &lt;script&gt;"):
+        assert words in text, words
+    assert SCRIPT not in text
+    (found,) = client.get("/api/verified").json()
+    assert [hop["different"] for hop in found["hops"]] == [0, 1, 0]
+    assert not found["proven"]
+
+
 def from_sqlite(path: Path, log: Log) -> None:
     """Capture a SQLite database until the log has all of it."""
     source = SqliteSource(path)
@@ -128,12 +203,19 @@ def test_the_pages_have_no_serious_accessibility_fault_and_fit_a_phone(
     browser: Browser, log: Log
 ) -> None:
     captured(log)
+    facts = {"slot": "headrace_shop", "slot status": "extended", "WAL held back": "1.2 GiB"}
+    now = SystemClock().now()
+    write_capture_note(
+        log, CaptureNote("shop", "postgresql://shop@db/shop", "running", now, 9, "bytes", facts)
+    )
     stored(log, state="following", last_rows=3)
+    hops = (HopResult("view products", "redis://localhost", 40, 40, missing=2, commit=12),)
+    keep(log.home, Verified("app", "products", now, hops))
     with (
         serving(StudioSettings(log=log.url, token=TOKEN)) as settings,
         browser.new_context() as context,
     ):
-        page = context.new_page()
+        page = patient(context.new_page())
         page.goto(settings.address)
         for path in ("/sources", "/stores"):
             for scheme in ("light", "dark"):

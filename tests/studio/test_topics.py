@@ -14,6 +14,7 @@ from headrace.log import Log, Record
 from headrace.log.dead_letter import DEAD_LETTER
 from headrace.studio.live import browsing
 from headrace.studio.live.browsing import Wanted, browse
+from tests.bank import ACCOUNT, Open, bank
 from tests.studio.logs import client_of, log_at
 
 SCRIPT = "<script>alert(1)</script>"
@@ -256,6 +257,21 @@ def test_a_letter_whose_record_is_another_one_now_is_not_sent(log: Log, client: 
     answer = client.post("/topics/app.dead/again", data={"partition": "0", "offset": "0"})
     assert (answer.status_code, "another one now" in answer.text) == (400, True)
     assert log.head() == before
+
+
+def test_a_letter_about_an_event_of_a_domain_is_not_sent(log: Log, client: TestClient) -> None:
+    """A second event of the same version would make its aggregate unreadable."""
+    with bank().open(log) as store:
+        store.handle(ACCOUNT, "a", Open("mia"))
+        (batch,) = log.read("bank.events")
+        (event,) = batch.records()
+        _letter(log, event, event.commit)
+        before = log.head()
+        answer = client.post("/topics/app.dead/again", data={"partition": "0", "offset": "0"})
+        assert (answer.status_code, "headrace rebuild" in answer.text) == (400, True)
+        assert log.head() == before
+        with bank().open(log) as fresh:
+            assert fresh.load(ACCOUNT, "a").version == 1
 
 
 def test_a_record_written_by_hand_is_in_the_log(log: Log, client: TestClient) -> None:

@@ -42,6 +42,12 @@ def test_a_process_that_does_not_want_to_end_is_killed(tmp_path: Path) -> None:
     assert not process.alive()
 
 
+def test_a_process_that_had_ended_when_it_was_looked_up_is_not_alive() -> None:
+    child = subprocess.Popen(["true"])
+    child.wait()
+    assert not Process(child.pid, started_at(child.pid)).alive()
+
+
 def test_a_process_that_nobody_waited_for_has_ended() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     known = Process(child.pid, started_at(child.pid))

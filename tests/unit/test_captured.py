@@ -13,6 +13,7 @@ import pytest
 import headrace as hr
 from headrace.cdc.envelope import EVENT_TIME, envelope_schema
 from headrace.errors import InvalidPipeline
+from headrace.pipeline.stream import check_topic, sources
 
 COLUMNS = pa.schema([("id", pa.int64()), ("note", pa.string())])
 MOMENT = 1_700_000_000_000
@@ -57,3 +58,26 @@ def test_a_key_that_was_deleted_can_come_back(tmp_path: Path) -> None:
 def test_a_captured_table_without_its_key_column_is_refused() -> None:
     with pytest.raises(InvalidPipeline, match="'code' is not in the schema"):
         hr.App("shop").captured("shop.main.orders", schema="id bigint", key="code")
+
+
+def test_a_table_may_have_more_columns_than_are_declared_and_none_of_another_type(
+    tmp_path: Path,
+) -> None:
+    with hr.open_log(f"file:{tmp_path}") as log:
+        more = pa.schema([*COLUMNS, ("paid", pa.bool_())])
+        name = "shop.main.orders"
+        log.create_topic(name, schema=envelope_schema(more), key="key", event_time=EVENT_TIME)
+        there = log.topic(name).topic
+        for declared, allowed in (
+            ("id bigint, note string", True),
+            ("paid boolean, id bigint", True),
+            ("id bigint, note bigint", False),
+            ("id bigint, customer string", False),
+        ):
+            table = hr.App("shop").captured(name, schema=declared, key="id")
+            (source,) = sources(table)
+            if allowed:
+                check_topic(there, source)
+            else:
+                with pytest.raises(InvalidPipeline, match="not as declared"):
+                    check_topic(there, source)

@@ -45,6 +45,7 @@ class Shop:
     """A database in memory, and its capture."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.clock = VirtualClock(NOON)
         self.log = open_log(f"file:{folder}", clock=self.clock)
         self.database = ScriptedDatabase()
@@ -164,6 +165,24 @@ def test_a_chunk_leaves_out_rows_that_the_stream_changes_before_its_place(shop: 
         while not capture.has_passed("2"):
             capture.step(0)
     assert [op for op, *_ in shop.changes()] == ["c", "c", "u", "d"]
+
+
+def test_a_page_of_new_rows_leaves_out_those_too(shop: Shop) -> None:
+    shop.commit(*(("c", n, (n, "old", n)) for n in range(1, 5)))
+    shop.database.lose()
+    source = ScriptedSource(shop.database, Blind())
+    with Capture(source, shop.log, "p", clock=shop.clock) as capture:
+        shop.commit(("u", 2, (2, "new", 2)), ("d", 3, None))
+        while not capture.has_passed("2"):
+            capture.step(0)
+        assert capture._copy.count("p.public.a") == 3
+    assert shop.changes() == [
+        ("u", None, (2, "new", 2)),
+        ("d", (3, None, None), None),
+        ("r", None, (1, "old", 1)),
+        ("r", None, (4, "old", 4)),
+    ]
+    assert list((shop.folder / "cdc").glob("*.page"))
 
 
 def test_rows_that_were_found_the_same_stay_found_after_a_crash(shop: Shop) -> None:

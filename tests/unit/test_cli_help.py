@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+from headrace.cli import queue
 from headrace.cli.main import COMMANDS, app
 from headrace.cli.options import DEFAULT_LOG
 from headrace.cli.topics import SETTINGS, SETTINGS_HELP, read_settings
 from headrace.errors import InvalidSetting
 from headrace.log import TopicSettings, address
+from headrace.queue import QueueSettings
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -34,9 +36,15 @@ def test_every_command_of_the_design_is_there() -> None:
         "create", "list", "describe", "lateness", "advance", "alter", "delete", "compact", "upkeep",
     )  # fmt: skip
     groups = ("list", "describe", "reset", "delete")
+    queues = (
+        "create", "alter", "put", "work", "show", "redrive", "purge", "seek", "delete",
+    )  # fmt: skip
+    domains = ("describe", "send", "run", "list", "show", "history", "commands", "what-if")
     assert set(LEAVES) == {
         *(f"topics {verb}" for verb in topics),
         *(f"groups {verb}" for verb in groups),
+        *(f"queue {verb}" for verb in queues),
+        *(f"domain {verb}" for verb in domains),
         *(f"views {verb}" for verb in ("list", "show", "query", "export")),
         *(f"stores {verb}" for verb in ("list", "run", "rebuild")),
         "log check",
@@ -48,6 +56,7 @@ def test_every_command_of_the_design_is_there() -> None:
         "studio",
         *(f"cdc {verb}" for verb in ("attach", "run", "status", "snapshot", "heal")),
         *("cdc undo", "cdc detach"),
+        *(f"keys {verb}" for verb in ("list", "forget")),
         "search",
         "verify",
     }
@@ -67,7 +76,7 @@ def test_every_command_can_print_json(name: str) -> None:
     assert "--json" in {option for param in LEAVES[name].params for option in param.opts}
 
 
-NO_LOG = {"bench", *(name for name in LEAVES if name.startswith("kafka "))}
+NO_LOG = {"bench", *(n for n in LEAVES if n.startswith(("kafka ", "keys ", "domain describe")))}
 
 
 @pytest.mark.parametrize("name", sorted(set(LEAVES) - NO_LOG))
@@ -85,6 +94,12 @@ def test_the_list_of_commands_says_what_each_command_says_of_itself() -> None:
 def test_the_default_log_is_the_one_the_library_opens() -> None:
     assert address.DEFAULT_LOG == DEFAULT_LOG
     assert address.VARIABLE == "HEADRACE_LOG"
+
+
+def test_the_help_explains_every_setting_of_a_queue() -> None:
+    assert list(queue.SETTINGS) == list(QueueSettings().to_text())
+    assert all(f"  {name} " in queue.SETTINGS_HELP for name in queue.SETTINGS)
+    assert max(len(line) for line in queue.SETTINGS_HELP.splitlines()) <= 76
 
 
 def test_the_help_of_set_explains_every_topic_setting() -> None:

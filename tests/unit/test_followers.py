@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import headrace as hr
+from headrace.application.stores import followers_of
 from headrace.cli.main import app as command
 from headrace.clock import SystemClock
 from headrace.errors import StoreError
@@ -19,7 +20,7 @@ from headrace.store import followers
 from headrace.store.contract import StoredView, StoreTable
 from headrace.store.followers import Followers, FollowerThread
 from headrace.store.lock import only_one
-from headrace.store.status import StoreStatus, lock_of, statuses
+from headrace.store.status import StoreStatus, lock_of, note, statuses
 from tests.conformance.memory_store import MemoryStore
 from tests.view_writer import ViewWriter
 from tests.waiting import wait_until
@@ -181,6 +182,25 @@ app.view("plain", orders)
 """
 
 
+def test_a_store_that_is_no_longer_declared_is_listed_as_long_as_somebody_follows_it(
+    log: hr.Log, writer: ViewWriter
+) -> None:
+    store, old = MemoryStore(), StoreStatus("shop", "orders", "redis://cache")
+    app = hr.App("shop")
+    orders = app.topic("orders", schema="id bigint, at timestamp", event_time="at")
+    app.view("orders", orders, key="id", store=store)
+    for status in (old, StoreStatus("shop", "orders", store.address)):
+        note(log.home, status)
+
+    def listed() -> list[str]:
+        followers_of(app, log).close()
+        return [status.store for status in statuses(log, 0)]
+
+    with only_one(lock_of(log.home, old), "It runs", ""):
+        assert listed() == [store.address, old.store]
+    assert listed() == [store.address]
+
+
 def test_commands_follow_list_and_rebuild_stores(
     log: hr.Log, writer: ViewWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +226,13 @@ def test_commands_follow_list_and_rebuild_stores(
     assert (line["built"], line["lag"]) == ("it was asked for", 0)
     found = run("search", "orders", "shoe", "--log", log.url)
     assert len(found.stdout.splitlines()) == 3
+    writer.write(order(4, "black shoe"))
+    done = run("stores", "run", "stored_shop.py:app", "--store", "search", "--until-caught-up")
+    (line,) = map(json.loads, done.stdout.splitlines())
+    assert (line["store"], line["lag"]) == ("search:", 0)
+    wrong = run("stores", "run", "stored_shop.py:app", "--store", "redis")
+    assert wrong.exit_code == 2
+    assert "There are: search:" in wrong.output
     wrong = run("stores", "rebuild", "stored_shop.py:app", "order", "--yes")
     assert wrong.exit_code == 2
     assert "no view 'order'" in wrong.output

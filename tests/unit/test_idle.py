@@ -11,7 +11,7 @@ import pytest
 from headrace.clock import SECOND, VirtualClock, to_micros
 from headrace.errors import UnknownTopic
 from headrace.log import Log, open_log
-from headrace.runtime.idle import IdleHeartbeat
+from headrace.log.idle import IdleHeartbeat
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -10,7 +10,10 @@ import pytest
 _WITHOUT = """
 import sys
 
-extras = ("confluent_kafka", "deltalake", "fastavro", "opensearchpy", "orjson", "psycopg2", "redis")
+extras = (
+    "confluent_kafka", "cryptography", "deltalake", "fastavro", "opensearchpy", "orjson",
+    "psycopg2", "redis",
+)
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
@@ -65,3 +68,14 @@ def test_a_store_says_what_to_install(store: str, extra: str) -> None:
         "    print(error)",
     )
     assert f"pip install 'headrace[{extra}]'" in output
+
+
+def test_a_key_store_says_what_to_install() -> None:
+    output = run(
+        "import headrace.eventsourcing as es",
+        "try:",
+        "    es.KeyStore('keys.db')",
+        "except Exception as error:",
+        "    print(type(error).__name__, error)",
+    )
+    assert "MissingExtra" in output and "pip install 'headrace[privacy]'" in output

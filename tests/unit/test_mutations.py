@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections import Counter
 
 import pytest
@@ -25,6 +26,7 @@ def test_a_mutation_still_applies_and_its_tests_exist(mutation: Mutation) -> Non
         assert name.partition("[")[0] in _tests_in(file), f"{file} has no {name}"
 
 
+@functools.cache
 def _tests_in(file: str) -> set[str]:
     """The tests of a file, with those that its classes have from a suite."""
     there: set[str] = set()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
-from headrace.cdc.contract import SourceTransaction
+from headrace.cdc.contract import SourceTransaction, Table
 from headrace.cdc.postgres.address import Address
-from headrace.cdc.postgres.chunk import PostgresChunk, Snapshot, parse_copy
-from headrace.cdc.postgres.columns import parse_array
+from headrace.cdc.postgres.chunk import PostgresChunk, Snapshot
+from headrace.cdc.postgres.columns import Converter, csv_rows, last_of_csv, parse_array
 from headrace.cdc.postgres.position import Position
 from headrace.errors import InvalidSetting, SourceError
 
@@ -33,17 +34,18 @@ def test_an_array_has_its_elements(
 @pytest.mark.parametrize(
     ("line", "row"),
     [
-        (b"1\ta", (b"1", b"a")),
-        (b"1\t", (b"1", b"")),
-        (b"\\N\t\\\\N", (None, b"\\N")),
-        (b"a\\tb\\nc\\rd\\\\e\t\\b\\f\\v", (b"a\tb\nc\rd\\e", b"\b\f\v")),
-        (b"\\\\\\\\n\tx", (b"\\\\n", b"x")),
-        (b"ends with \\\\\tx", (b"ends with \\", b"x")),
+        (b"1,a", (b"1", b"a")),
+        (b'1,""', (b"1", b"")),
+        (b",\\N", (None, b"\\N")),
+        (b'"a,b\nc\r""d""",\b\f', (b'a,b\nc\r"d"', b"\b\f")),
+        (b'"NULL","\\."', (b"NULL", b"\\.")),
+        (b'"x",' + b"y" * 3_000_000, (b"x", b"y" * 3_000_000)),
     ],
 )
 def test_a_line_of_copy_is_a_row(line: bytes, row: tuple[bytes | None, ...]) -> None:
-    assert parse_copy(line + b"\n" + b"z\tz\n") == [row, (b"z", b"z")]
-    assert parse_copy(b"") == []
+    assert csv_rows(b"z,z\n" + line + b"\n", 2) == [(b"z", b"z"), row]
+    assert last_of_csv(b"z,z\n" + line + b"\n", 2, [1, 0]) == (row[1], row[0])
+    assert csv_rows(b"", 2) == []
 
 
 def test_a_snapshot_sees_what_was_committed_before_it_and_nothing_that_ran() -> None:
@@ -64,7 +66,8 @@ def test_a_snapshot_sees_across_a_wraparound_of_transaction_numbers() -> None:
 
 
 def test_a_chunk_sees_news_of_a_position() -> None:
-    chunk = PostgresChunk([], "", None, Snapshot("5:5:"))
+    table = Table("public", "items", pa.schema([("id", pa.int64())]), ("id",))
+    chunk = PostgresChunk(b"", table, 9, "", Snapshot("5:5:"), Converter())
     assert chunk.sees(SourceTransaction("", "0/0@1.1"))
     assert not chunk.sees(SourceTransaction("5", "0/0@1.1"))
 

@@ -10,7 +10,7 @@ import pytest
 from headrace.clock import VirtualClock
 from headrace.log.file.catalog import APPLICATION, FILE_NAME, FORMAT
 from headrace.log.file.log import FileLog
-from headrace.log.file.tables import SCHEMA, upgrade
+from headrace.log.file.tables import MARKS, QUEUES, SCHEMA, TAILS, upgrade
 
 FORMAT_2 = (Path(__file__).parent / "format_2.sql").read_text()
 
@@ -31,7 +31,7 @@ def test_an_upgraded_catalog_has_the_tables_of_a_new_one() -> None:
     old, new = apsw.Connection(":memory:"), apsw.Connection(":memory:")
     old.execute(FORMAT_2)
     upgrade(old, 2)
-    new.execute(SCHEMA)
+    new.execute(SCHEMA + MARKS + QUEUES + TAILS)
     assert tables(old) == tables(new)
 
 

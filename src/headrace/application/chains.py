@@ -79,6 +79,11 @@ def writers_of(steps: Sequence[Step]) -> dict[str, tuple[str, ...]]:
     return found
 
 
+def writers_of_topics(steps: Sequence[Step]) -> dict[str, Step]:
+    """The step that writes to each topic."""
+    return {topic: step for step in steps for topic in _written(step)}
+
+
 def follow(steps: Sequence[Step], tasks: Mapping[str, Task]) -> None:
     """Let the task of each step start when those whose output it reads have caught up."""
     for name, writers in writers_of(steps).items():

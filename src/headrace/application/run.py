@@ -27,6 +27,7 @@ from headrace.clock import SECOND, Clock, SystemClock
 from headrace.closing import Closing
 from headrace.errors import LawBroken, PipelineError
 from headrace.log import DEFAULT_LOG, Capability, Log, open_log
+from headrace.log.idle import IdleHeartbeat
 from headrace.operators.registry import operator_of
 from headrace.pipeline.app import App, Latency
 from headrace.plan.crash_points import CrashPoint, nothing
@@ -37,7 +38,6 @@ from headrace.plan.position import lags_of, total_lag
 from headrace.plan.source_options import BatchLimits
 from headrace.plan.steps import Step, prepare_topics, steps_of, topics_of, with_schemas
 from headrace.runtime.cluster import is_cluster, require_local, require_shared
-from headrace.runtime.idle import IdleHeartbeat
 from headrace.runtime.landing.landings import Landings
 from headrace.runtime.realtime.qualify import check_real_time
 from headrace.runtime.realtime.settings import RealTime
@@ -79,6 +79,7 @@ class Run(Closing):
         settings: SparkSettings | None = None,
         batch_limits: BatchLimits | None = None,
         changelogs: bool = True,
+        stores: bool = True,
         fresh: bool = False,
         clock: Clock | None = None,
         crash_point: CrashPoint = nothing,
@@ -87,6 +88,7 @@ class Run(Closing):
         self._until_caught_up = until_caught_up
         self._batch_limits = batch_limits or BatchLimits()
         self._changelogs = changelogs
+        self._stores = stores
         self._clock = clock or SystemClock()
         self._crash_point = crash_point
         self._stack = contextlib.ExitStack()
@@ -214,7 +216,8 @@ class Run(Closing):
             self._heartbeat.start()
             self._stack.callback(self._heartbeat.stop)
         self._stack.callback(self._followers.close)
-        self._followers.start()
+        if self._stores:
+            self._followers.start()
         self._stack.callback(self.stop)
         queries = {id(running.task): running.query for running in self._running}
         for task in self._tasks:
@@ -230,7 +233,7 @@ class Run(Closing):
         began = self._clock.monotonic()
         if not wait_for(self._tasks, self._clock, seconds, self._check):
             return False
-        while not self._followers.caught_up():
+        while self._stores and not self._followers.caught_up():
             if seconds is not None and self._clock.monotonic() - began >= seconds * SECOND:
                 return False
             self._clock.sleep(SECOND // 50)
@@ -245,8 +248,8 @@ class Run(Closing):
         return [self._progress(running) for running in self._running]
 
     def stores(self) -> list[StoreStatus]:
-        """The state of each store of the views."""
-        return self._followers.statuses()
+        """The state of each store of the views, if they are followed."""
+        return self._followers.statuses() if self._stores else []
 
     @property
     def queries(self) -> list[RunningStep]:
@@ -303,13 +306,15 @@ def start(
     settings: SparkSettings | None = None,
     batch_limits: BatchLimits | None = None,
     real_time: RealTime | None = None,
+    stores: bool = True,
     fresh: bool = False,
 ) -> Run | LiveRun:
     """Start an application in the background, to run until it is closed.
 
     It runs on `spark`, or on this process's session, which is made from `settings` if there is
     none. `latency` overrides the application's own: micro-batches of at most `batch_limits`, or
-    real time with the settings `real_time`. `fresh` removes all earlier results first.
+    real time with the settings `real_time`. Without `stores`, those of the views are left to
+    `headrace stores run` in other processes. `fresh` removes all earlier results first.
     """
     traces()  # refuse settings that are wrong before Spark starts
     if (latency or app.latency) == "real-time":
@@ -324,6 +329,7 @@ def start(
         spark=spark,
         settings=settings,
         batch_limits=batch_limits,
+        stores=stores,
         fresh=fresh,
     )
 

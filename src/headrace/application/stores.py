@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from headrace.clock import Clock, SystemClock
-from headrace.errors import InvalidPipeline, UnknownView
+from headrace.errors import InvalidPipeline, UnknownView, UserError
 from headrace.log import Log
 from headrace.pipeline.app import App
 from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.store.contract import Store
 from headrace.store.followers import Followers, FollowerThread
+from headrace.store.status import forget_others
 
 _LOOK = 50_000
 
@@ -19,12 +20,14 @@ def followers_of(
     clock: Clock | None = None,
     *,
     view: str | None = None,
+    store: str | None = None,
     rebuild: str = "",
     crash_point: CrashPoint = nothing,
 ) -> Followers:
     """The followers of all stores of an application, or of one view. They have not begun.
 
-    With a reason to `rebuild`, each first builds a new version.
+    `store` is the address of those that are wanted, or the kind of address before its colon. With a
+    reason to `rebuild`, each first builds a new version.
     """
     clock = clock or SystemClock()
     if view is not None and view not in app.views:
@@ -34,12 +37,21 @@ def followers_of(
         )
     threads = [
         FollowerThread(
-            log, app.name, declared.name, store, clock, crash_point=crash_point, rebuild=rebuild
+            log, app.name, declared.name, found, clock, crash_point=crash_point, rebuild=rebuild
         )
         for declared in app.views.values()
         if view in (None, declared.name)
-        for store in map(_checked, declared.stores)
+        for found in map(_checked, declared.stores)
+        if store in (None, found.address, found.address.partition(":")[0])
     ]
+    if view is None and store is None:
+        forget_others(log.home, app.name, [thread.status for thread in threads])
+    if store is not None and not threads:
+        there = {one.address for each in app.views.values() for one in map(_checked, each.stores)}
+        raise UserError(
+            f"No view of application {app.name!r} has a store {store!r}",
+            hint=f"There are: {', '.join(sorted(there))}" if there else "There is none",
+        )
     return Followers(threads, clock)
 
 

@@ -24,8 +24,12 @@ def catch_up(
 ) -> None:
     """Bring the copy to the last commit of a capture, or make it anew."""
     mark = state.reached.mark
-    if copy.mark == mark or (copy.mark is None and not mark):
-        return
+    if copy.mark != mark and (copy.mark is not None or mark):
+        _catch_up(log, prefix, source, copy, state)
+    copy.tidy()
+
+
+def _catch_up(log: Log, prefix: str, source: Source, copy: RowCopy, state: CaptureState) -> None:
     tables = {table.full_name: table for table in source.tables()}
     if not _has(log, prefix, copy):
         copy.clear()
@@ -50,7 +54,7 @@ def catch_up(
                 copy.commit(_UNFINISHED, [], {name: TableChanges(seen, rows)}, after=first)
                 first = _UNFINISHED
             ends.append((name, partition, end))
-    copy.commit(mark, ends, {}, after=first)
+    copy.commit(state.reached.mark, ends, {}, after=first)
 
 
 def _has(log: Log, prefix: str, copy: RowCopy) -> bool:

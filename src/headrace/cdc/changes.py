@@ -55,6 +55,15 @@ class Written:
         self.dead += (False, True)
 
 
+@dataclass(frozen=True)
+class WrittenPage:
+    """Rows that a snapshot adds to the topic of a table, as whole columns."""
+
+    table: Table
+    keys: pa.Array
+    after: pa.StructArray
+
+
 @dataclass
 class Bucket:
     """The changes of one table in a commit, in order, with their places in it."""

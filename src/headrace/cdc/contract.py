@@ -109,6 +109,8 @@ class Chunk(ABC):
     """The position that the stream has to pass before the chunk is written."""
     last: Row | None
     """The key of its last row, after which the next chunk begins. None at the end of the table."""
+    values: pa.StructArray | None = None
+    """The rows as `Source.columns` would make them, if the source has read them so."""
 
     @abstractmethod
     def sees(self, transaction: SourceTransaction) -> bool:
@@ -192,6 +194,13 @@ class Source(Closing):
     @abstractmethod
     def passed(self, position: str, mark: str) -> bool:
         """True if a position is at or after another one."""
+
+    def quiet_since(self, position: str) -> bool:
+        """True if nothing that is captured was committed after a position, as far as is known.
+
+        It is asked where positions also move without changes, so that `passed` alone cannot tell.
+        """
+        return False
 
     @abstractmethod
     def chunk(self, table: Table, after: Row | None, limit: int) -> Chunk:

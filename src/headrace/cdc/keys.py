@@ -23,10 +23,15 @@ def key_texts(source: Source, table: Table, keys: list[Row]) -> list[str]:
     if not keys:
         return []
     columns = pa.schema([table.columns.field(name) for name in table.key])
-    values = source.columns(columns, keys)
+    texts: list[str] = key_column(table, source.columns(columns, keys)).to_pylist()
+    return texts
+
+
+def key_column(table: Table, values: pa.StructArray) -> pa.Array:
+    """The keys of rows as a column of text. The values have the columns of the key, or all."""
     parts: list[Any] = []
     for number, name in enumerate(table.key):
-        column = values.field(number)
+        column = values.field(name)
         if column.null_count:
             raise SourceError(
                 f"A row of table {table.full_name} has no value in {name!r}, a column of its "
@@ -36,8 +41,7 @@ def key_texts(source: Source, table: Table, keys: list[Row]) -> list[str]:
             )
         label = json.dumps(name, ensure_ascii=False)
         parts += [f"{',' if number else '{'}{label}:", _json(column)]
-    texts: list[str] = pc.binary_join_element_wise(*parts, "}", "").to_pylist()
-    return texts
+    return pc.binary_join_element_wise(*parts, "}", "")
 
 
 def _json(column: pa.Array) -> pa.Array:

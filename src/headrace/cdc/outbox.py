@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.cdc.changes import Written
-from headrace.cdc.contract import Row, Source, Table
+from headrace.cdc.changes import Written, WrittenPage
+from headrace.cdc.contract import Source, Table
 from headrace.cdc.encoding import Encoded
 from headrace.errors import InvalidSetting, UserError
 from headrace.log import Log, Topic
@@ -86,7 +86,7 @@ class Router:
         self._partitions = partitions
         self._topics: dict[str, str] = {}
 
-    def route(self, source: Source, written: Written) -> Iterator[Encoded]:
+    def route(self, source: Source, written: Written | WrittenPage) -> Iterator[Encoded]:
         """The events among the rows of a commit, by topic.
 
         An event is a row that was inserted, or that a snapshot has found. A row that was changed or
@@ -94,14 +94,10 @@ class Router:
         """
         if not self._outbox.is_table(written.table):
             return
-        rows = [
-            after
-            for op, before, after in zip(written.ops, written.before, written.after, strict=True)
-            if op in ("c", "r") and before is None and after is not None
-        ]
-        if not rows:
+        values = _inserted(source, written)
+        if not len(values):
             return
-        events = self._events(source, written.table, rows)
+        events = self._events(written.table, values)
         types = events.column("type")
         for kind in pc.unique(types).to_pylist():
             mask = pc.is_null(types) if kind is None else pc.equal(types, kind)
@@ -111,7 +107,7 @@ class Router:
             )
             yield Encoded(self._topic(kind), batch, np.zeros(len(batch), np.bool_))
 
-    def _events(self, source: Source, table: Table, rows: list[Row]) -> pa.Table:
+    def _events(self, table: Table, values: pa.StructArray) -> pa.Table:
         """The rows as records of a raw topic, each with the type of its aggregate."""
         outbox = self._outbox
         if missing := [name for name in outbox.columns if name not in table.columns.names]:
@@ -120,7 +116,6 @@ class Router:
                 f"The outbox {table.full_name} has no column {missing[0]!r}",
                 hint=f"It has: {there}. Name its columns with --outbox-set",
             )
-        values = source.columns(table.columns, rows)
 
         def text(name: str) -> pa.Array:
             return _text(values.field(table.columns.names.index(name)))
@@ -129,7 +124,7 @@ class Router:
         texts = {header: text(column).to_pylist() for header, column in named.items()}
         headers = [
             [{"key": header, "value": _bytes(column[row])} for header, column in texts.items()]
-            for row in range(len(rows))
+            for row in range(len(values))
         ]
         return pa.table(
             {
@@ -147,6 +142,18 @@ class Router:
         if name not in self._topics:
             self._topics[name] = self._log.ensure_topic(Topic(name, self._partitions)).name
         return self._topics[name]
+
+
+def _inserted(source: Source, written: Written | WrittenPage) -> pa.StructArray:
+    """The rows of a commit that were inserted, or that a snapshot has found."""
+    if isinstance(written, WrittenPage):
+        return written.after
+    rows = [
+        after
+        for op, before, after in zip(written.ops, written.before, written.after, strict=True)
+        if op in ("c", "r") and before is None and after is not None
+    ]
+    return source.columns(written.table.columns, rows)
 
 
 def _text(column: pa.Array) -> pa.Array:

@@ -3,6 +3,9 @@
 It gives `before`, values that the source did not send, the rows of a truncated table, and the rows
 that a snapshot did not find. A commit of the copy follows each commit of the log. After a crash it
 is behind by the last one, and reads that from the topics.
+
+Chunks of a snapshot may be kept in pages, beside the table of rows. A row of the table hides the
+one of its key in a page; without a value it says that the row was deleted.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import marshal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,12 +22,14 @@ import apsw
 import pyarrow as pa
 
 from headrace.cdc.contract import Row
+from headrace.cdc.row_pages import SCHEMA as PAGES
+from headrace.cdc.row_pages import NewPage, Page, Pages, load_pages, page_files, page_path
 from headrace.closing import Closing
 from headrace.errors import ProducerFenced, SourceError
 from headrace.schema.ddl import format_type
 from headrace.sqlite import Failures, Link, connect
 
-FORMAT = 1
+FORMAT = 2
 """The version of this database. Another one is made again from the topics."""
 
 _PATIENCE = 10.0
@@ -35,7 +40,7 @@ _SCHEMA = """
     CREATE TABLE copied (
         number INTEGER PRIMARY KEY,
         topic TEXT UNIQUE NOT NULL,
-        id INTEGER NOT NULL,
+        id TEXT NOT NULL,
         layout INTEGER NOT NULL DEFAULT 0
     );
     CREATE TABLE layout (table_number, layout, columns, PRIMARY KEY (table_number, layout));
@@ -56,6 +61,7 @@ class TableChanges:
     seen: int
     rows: dict[str, Row | None] = field(default_factory=dict)
     same: list[str] = field(default_factory=list)
+    page: NewPage | None = None
 
 
 @dataclass
@@ -66,6 +72,7 @@ class _Table:
     topic_id: int
     layout: int
     columns: list[list[str]]
+    pages: Pages
 
     @property
     def rows(self) -> str:
@@ -75,11 +82,15 @@ class _Table:
 class RowCopy(Closing):
     """The copy of the rows of a capture. One thread uses it.
 
-    Changes are visible here at once, and stored by `commit`.
+    Changes are visible here at once, and stored by `commit`. `rows` makes the source's own rows of
+    Arrow, as `Source.rows` does.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, rows: Callable[[pa.Schema, pa.StructArray], list[Row | None]]
+    ) -> None:
         self.path = path
+        self._rows = rows
         path.parent.mkdir(parents=True, exist_ok=True)
         self._failures = Failures(
             path,
@@ -98,7 +109,7 @@ class RowCopy(Closing):
             known = db.pragma("user_version") == FORMAT
             if known:
                 self._load(db)
-        if not known:
+        if not known or self._page_files() - page_files(path):
             self.clear()
 
     def close(self) -> None:
@@ -108,13 +119,23 @@ class RowCopy(Closing):
         """Forget everything."""
         with self._writing() as db:
             found = db.execute(
-                "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql IS NOT NULL"
+                "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
             )
             for (name,) in list(found):
                 db.execute(f"DROP TABLE {name}")
-            db.execute(_SCHEMA)
+            db.execute(_SCHEMA + PAGES)
             db.pragma("user_version", FORMAT)
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Load what is stored, and remove the files of pages that are not.
+
+        To be called when no older capture can write any more.
+        """
+        with self._writing() as db:
             self._load(db)
+            for file in page_files(self.path) - self._page_files():
+                file.unlink()
 
     # Commits
 
@@ -187,17 +208,21 @@ class RowCopy(Closing):
                 self._drop(db, topic, known)
                 known = None
             if known is None:
-                db.execute("INSERT INTO copied (topic, id) VALUES (?, ?)", (topic, topic_id))
-                known = _Table(db.last_insert_rowid(), topic_id, 0, [])
-                db.execute(f"CREATE TABLE {known.rows} (key TEXT PRIMARY KEY, seen, layout, row)")
-            number = 1 + max((n for t, n in self._layouts if t == known.number), default=0)
-            db.execute("UPDATE copied SET layout = ? WHERE number = ?", (number, known.number))
-            db.execute(
-                "INSERT INTO layout VALUES (?, ?, ?)", (known.number, number, json.dumps(layout))
-            )
+                # As text: that of a topic on Kafka has 128 bits.
+                insert = "INSERT INTO copied (topic, id) VALUES (?, ?)"
+                db.execute(insert, (topic, str(topic_id)))
+                place = db.last_insert_rowid()
+                db.execute(f"CREATE TABLE rows_{place} (key TEXT PRIMARY KEY, seen, layout, row)")
+            else:
+                place = known.number
+            number = 1 + max((n for t, n in self._layouts if t == place), default=0)
+            db.execute("UPDATE copied SET layout = ? WHERE number = ?", (number, place))
+            db.execute("INSERT INTO layout VALUES (?, ?, ?)", (place, number, json.dumps(layout)))
             self._load(db)
 
     def _drop(self, db: apsw.Connection, topic: str, table: _Table) -> None:
+        for page in list(table.pages):
+            table.pages.drop(db, page)
         db.execute(f"DROP TABLE {table.rows}")
         db.execute("DELETE FROM copied WHERE number = ?", (table.number,))
         db.execute("DELETE FROM layout WHERE table_number = ?", (table.number,))
@@ -217,44 +242,73 @@ class RowCopy(Closing):
         )
         with self._db() as db:
             found: list[Any] = db.execute(sql, (json.dumps(keys),)).fetchall()
-        return dict(self._read(table, found))
+        rows = dict(self._read(table, (row for row in found if row[2] is not None)))
+        if table.pages:
+            hidden = {key for key, _, _ in found}
+            for page, some, values in table.pages.find([key for key in keys if key not in hidden]):
+                rows.update(zip(some, self._of_page(table, page, values), strict=True))
+        return rows
+
+    def held(self, topic: str, keys: pa.Array) -> set[str]:
+        """The keys that the table of rows has, be it as deleted ones."""
+        with self._db() as db:
+            return _held(db, self._tables[topic], keys.to_pylist())
+
+    def has_place(self, topic: str, new: NewPage) -> bool:
+        """True if rows can be kept as a page."""
+        return self._tables[topic].pages.has_place(new)
 
     def unseen(self, topic: str, keys: Sequence[str], number: int) -> set[str]:
         """The keys of rows that no snapshot from a number on has seen."""
         table = self._tables[topic]
         sql = (
-            f"SELECT r.key FROM json_each(?) k JOIN {table.rows} r ON r.key = k.value "
-            "WHERE r.seen < ?"
+            f"SELECT r.key, r.row IS NOT NULL AND r.seen < ? FROM json_each(?) k "
+            f"JOIN {table.rows} r ON r.key = k.value"
         )
         with self._db() as db:
-            return {str(key) for (key,) in db.execute(sql, (json.dumps(keys), number))}
+            found = dict(db.execute(sql, (number, json.dumps(keys))))
+        unseen = {str(key) for key, is_unseen in found.items() if is_unseen}
+        for page, some, _ in table.pages.find([key for key in keys if key not in found]):
+            unseen.update(some if page.seen < number else ())
+        return unseen
 
     def page(self, topic: str, *, unseen_by: int | None = None) -> list[tuple[str, Row]]:
         """Some rows, or those that a snapshot has not seen; none if there are no more."""
         table = self._tables[topic]
-        wanted = "" if unseen_by is None else f"WHERE seen < {unseen_by:d}"
-        sql = f"SELECT key, layout, row FROM {table.rows} {wanted} LIMIT {_PAGE}"
+        wanted = "row IS NOT NULL" + ("" if unseen_by is None else f" AND seen < {unseen_by:d}")
+        sql = f"SELECT key, layout, row FROM {table.rows} WHERE {wanted} LIMIT {_PAGE}"
         with self._db() as db:
             found: list[Any] = db.execute(sql).fetchall()
-        return list(self._read(table, found))
+        if found:
+            return list(self._read(table, found))
+        for page in list(table.pages):
+            if unseen_by is None or page.seen < unseen_by:
+                if rows := self._shown(table, page, _PAGE):
+                    return rows
+                self._drop_page(table, page)
+        return []
 
     def all(self, topic: str) -> list[tuple[str, Row]]:
         """Every row of a topic."""
         table = self._tables[topic]
+        sql = f"SELECT key, layout, row FROM {table.rows} WHERE row IS NOT NULL"
         with self._db() as db:
-            found: list[Any] = list(db.execute(f"SELECT key, layout, row FROM {table.rows}"))
-        return list(self._read(table, found))
-
-    def is_empty(self, topic: str) -> bool:
-        """True if there is no row of a topic."""
-        with self._db() as db:
-            return not db.execute(f"SELECT 1 FROM {self._tables[topic].rows} LIMIT 1").fetchall()
+            found: list[Any] = list(db.execute(sql))
+        rows = list(self._read(table, found))
+        for page in table.pages:
+            rows += self._shown(table, page, page.count)
+        return rows
 
     def count(self, topic: str) -> int:
         """The number of rows of a topic."""
+        table = self._tables[topic]
         with self._db() as db:
-            found: Any = db.execute(f"SELECT count(*) FROM {self._tables[topic].rows}").get
-        return int(found)
+            found: Any = db.execute(f"SELECT count(row) FROM {table.rows}").get
+            held = db.execute(f"SELECT key FROM {table.rows}") if table.pages else ()
+            hidden = sum(
+                len(some) for _, some, _ in table.pages.find([str(key) for (key,) in held])
+            )
+        return int(found) + sum(page.count for page in table.pages) - hidden
 
     # Inside
 
@@ -267,11 +321,50 @@ class RowCopy(Closing):
         ]
         db.executemany(f"REPLACE INTO {table.rows} VALUES (?, ?, ?, ?)", kept)
         if len(kept) < len(change.rows):
-            gone = [(key,) for key, row in change.rows.items() if row is None]
-            db.executemany(f"DELETE FROM {table.rows} WHERE key = ?", gone)
+            gone = [key for key, row in change.rows.items() if row is None]
+            db.executemany(f"DELETE FROM {table.rows} WHERE key = ?", [(key,) for key in gone])
+            hidden = [(key, seen, layout) for _, some, _ in table.pages.find(gone) for key in some]
+            db.executemany(f"REPLACE INTO {table.rows} VALUES (?, ?, ?, NULL)", hidden)
         if change.same:
+            if table.pages:
+                held = _held(db, table, change.same)
+                for page, some, values in table.pages.find(
+                    [key for key in change.same if key not in held]
+                ):
+                    rows = zip(some, self._of_page(table, page, values), strict=True)
+                    found = [(key, seen, layout, dumps(row, _MARSHAL)) for key, row in rows]
+                    db.executemany(f"INSERT INTO {table.rows} VALUES (?, ?, ?, ?)", found)
             sql = f"UPDATE {table.rows} SET seen = ? WHERE key = ?"
             db.executemany(sql, [(seen, key) for key in change.same])
+        if change.page is not None:
+            table.pages.add(db, change.page, seen, layout)
+
+    def _shown(self, table: _Table, page: Page, limit: int) -> list[tuple[str, Row]]:
+        """Rows of a page that the table of rows does not hide."""
+        keys, values = table.pages.rows(page)
+        with self._db() as db:
+            held = _held(db, table, keys)
+        shown = [place for place, key in enumerate(keys) if key not in held][:limit]
+        rows = self._of_page(table, page, values.take(pa.array(shown, pa.int64())))
+        return list(zip((keys[place] for place in shown), rows, strict=True))
+
+    def _drop_page(self, table: _Table, page: Page) -> None:
+        """Forget a page of which every row is hidden."""
+        keys = json.dumps(table.pages.rows(page)[0])
+        with self._writing() as db:
+            table.pages.drop(db, page)
+            sql = f"DELETE FROM {table.rows} WHERE row IS NULL AND key IN "
+            db.execute(sql + "(SELECT value FROM json_each(?))", (keys,))
+        page_path(self.path, page.number).unlink()
+
+    def _of_page(self, table: _Table, page: Page, values: pa.RecordBatch) -> list[Row]:
+        rows = self._rows(values.schema, values.to_struct_array())
+        layout = page.layout
+        return [
+            row if layout == table.layout else self._moved(table, layout, row)
+            for row in rows
+            if row is not None
+        ]
 
     def _read(
         self, table: _Table, found: Iterable[tuple[str, int, bytes]]
@@ -312,6 +405,25 @@ class RowCopy(Closing):
             for table, layout, columns in db.execute("SELECT * FROM layout")
         }
         self._tables = {
-            str(topic): _Table(number, id, layout, self._layouts.get((number, layout), []))
-            for number, topic, id, layout in db.execute("SELECT * FROM copied")
+            str(topic): _Table(
+                number,
+                int(str(id)),
+                layout,
+                self._layouts.get((number, layout), []),
+                load_pages(db, self.path, number),
+            )
+            for number, topic, id, layout in list(db.execute("SELECT * FROM copied"))
         }
+
+    def _page_files(self) -> set[Path]:
+        """The files of the pages that are stored."""
+        pages = (page for table in self._tables.values() for page in table.pages)
+        return {page_path(self.path, page.number) for page in pages}
+
+
+def _held(db: apsw.Connection, table: _Table, keys: Sequence[str]) -> set[str]:
+    """The keys that the table of rows has, be it as deleted ones."""
+    if not db.execute(f"SELECT 1 FROM {table.rows} LIMIT 1").fetchall():
+        return set()
+    sql = f"SELECT r.key FROM json_each(?) k JOIN {table.rows} r ON r.key = k.value"
+    return {str(key) for (key,) in db.execute(sql, (json.dumps(keys),))}

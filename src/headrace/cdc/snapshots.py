@@ -8,13 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
 
-from headrace.cdc.changes import Unwritten, Written
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.cdc.changes import Unwritten, Written, WrittenPage
 from headrace.cdc.contract import Chunk, Row, Source, SourceTransaction, Table
-from headrace.cdc.keys import key_texts
+from headrace.cdc.keys import key_column, key_texts
 from headrace.cdc.row_copy import RowCopy, TableChanges
+from headrace.cdc.row_pages import NewPage, can_be_pages
 from headrace.cdc.state import Snapshot, key_text, read_key
 from headrace.cdc.tables import Captured, CapturedTables
+
+_FIRST_ROWS: Final = 10_000
+"""Rows of the first chunk. Those after it grow as long as a commit has room for them."""
 
 
 @dataclass
@@ -25,8 +34,13 @@ class _Waiting:
     table: Table
     generation: int
     chunk: Chunk
-    rows: dict[str, Row]
+    keys: pa.Array
     changed: set[str] = field(default_factory=set)
+
+    @cached_property
+    def rows(self) -> dict[str, Row]:
+        """The rows by key, one by one."""
+        return dict(zip(self.keys.to_pylist(), self.chunk.rows, strict=True))
 
 
 @dataclass(frozen=True)
@@ -35,9 +49,15 @@ class Piece:
 
     captured: Captured
     written: Written
+    page: WrittenPage | None
     changes: TableChanges
     snapshot: Snapshot
     position: str | None
+
+    @property
+    def count(self) -> int:
+        """The rows that it writes."""
+        return len(self.written.keys) + (0 if self.page is None else len(self.page.keys))
 
 
 class Snapshots(Unwritten):
@@ -49,7 +69,8 @@ class Snapshots(Unwritten):
         self._source = source
         self._copy = copy
         self._tables = tables
-        self._rows = chunk_rows
+        self._most = chunk_rows
+        self._rows = min(chunk_rows, _FIRST_ROWS)
         self._waiting: _Waiting | None = None
 
     @property
@@ -90,7 +111,7 @@ class Snapshots(Unwritten):
         """Note that a transaction has deleted all rows of a table."""
         waiting = self._waiting
         if waiting is not None and waiting.table is table and not waiting.chunk.sees(transaction):
-            waiting.changed.update(waiting.rows)
+            waiting.changed.update(waiting.keys.to_pylist())
 
     def read(self) -> bool:
         """Read the next chunk, if none is waiting. False if there is none to read."""
@@ -101,15 +122,22 @@ class Snapshots(Unwritten):
         if running.sweeping:
             return False
         chunk = self._source.chunk(table, read_key(running.after), self._rows)
-        keys = key_texts(self._source, table, [table.key_of(row) for row in chunk.rows])
-        rows = dict(zip(keys, chunk.rows, strict=True))
-        self._waiting = _Waiting(captured, table, running.generation, chunk, rows)
+        if chunk.values is None:
+            texts = key_texts(self._source, table, [table.key_of(row) for row in chunk.rows])
+            keys = pa.array(texts, pa.string())
+        else:
+            keys = key_column(table, chunk.values)
+        self._waiting = _Waiting(captured, table, running.generation, chunk, keys)
         return True
 
     def shrink(self) -> None:
         """Read smaller chunks: the rows of the last one are too large for a commit."""
-        self._rows = max(1, self._rows // 2)
+        self._most = self._rows = max(1, self._rows // 2)
         self._waiting = None
+
+    def grow(self) -> None:
+        """Read larger chunks: several of the last one would fit into a commit."""
+        self._rows = min(2 * self._rows, self._most)
 
     def piece(self, position: str | None) -> Piece | None:
         """The next piece at a position of the stream: a chunk, or rows that were not found."""
@@ -138,22 +166,41 @@ class Snapshots(Unwritten):
     def _place(self, waiting: _Waiting, running: Snapshot) -> Piece:
         """The rows of a chunk that the topic does not have as they are."""
         captured, chunk = waiting.captured, waiting.chunk
-        rows = {key: row for key, row in waiting.rows.items() if key not in waiting.changed}
+        page, rows = self._divided(waiting)
+        alone = 0 if page is None else len(page.keys)
         copied = self._copy.rows(captured.topic.name, list(rows))
         changed = self._changed(waiting.table, rows, copied)
         written = Written(waiting.table)
-        for order, key in enumerate(changed, 1):
+        for order, key in enumerate(changed, 1 + alone):
             written.add(key, "r", copied.get(key), rows[key], order)
         same = [key for key in rows if key not in changed]
-        changes = TableChanges(running.generation, {key: rows[key] for key in changed}, same)
+        put: dict[str, Row | None] = {key: rows[key] for key in changed}
+        changes = TableChanges(running.generation, put, same, page)
         state = replace(
             running,
             after=key_text(chunk.last),
-            read=running.read + len(chunk.rows),
-            written=running.written + len(changed),
+            read=running.read + len(waiting.keys),
+            written=running.written + len(changed) + alone,
             sweeping=chunk.last is None,
         )
-        return Piece(captured, written, changes, state, chunk.high)
+        whole = None if page is None else WrittenPage(page.table, page.keys, page.values)
+        return Piece(captured, written, whole, changes, state, chunk.high)
+
+    def _divided(self, waiting: _Waiting) -> tuple[NewPage | None, dict[str, Row]]:
+        """The rows of a chunk that are new and can be kept as a page, and all others one by one.
+
+        Neither has those that were changed since.
+        """
+        topic, chunk, keys = waiting.captured.topic.name, waiting.chunk, waiting.keys
+        if chunk.values is not None and len(keys) and can_be_pages(waiting.table):
+            held = self._copy.held(topic, keys)
+            apart = pa.array(held | waiting.changed, pa.string())
+            new = pc.invert(pc.is_in(keys, value_set=apart))
+            page = NewPage(waiting.table, keys.filter(new), chunk.values.filter(new))
+            if len(page.keys) and self._copy.has_place(topic, page):
+                some = keys.filter(pc.invert(new)).to_pylist()
+                return page, {key: waiting.rows[key] for key in some if key not in waiting.changed}
+        return None, {key: row for key, row in waiting.rows.items() if key not in waiting.changed}
 
     def _sweep(self, captured: Captured, running: Snapshot) -> Piece:
         """Deletes of rows that the snapshot did not find."""
@@ -163,7 +210,7 @@ class Snapshots(Unwritten):
             written.delete(key, row, 0, order)
         state = replace(running, deleted=running.deleted + len(found), complete=not found)
         gone: dict[str, Row | None] = dict.fromkeys(key for key, _ in found)
-        return Piece(captured, written, TableChanges(running.generation, gone), state, None)
+        return Piece(captured, written, None, TableChanges(running.generation, gone), state, None)
 
     def _changed(
         self, table: Table, rows: dict[str, Row], copied: dict[str, Row]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.cdc.attachment import Attachment
 from headrace.cdc.capture import Capture
 from headrace.cdc.contract import Source
+from headrace.cdc.notes import NOTED_EVERY, CaptureNote, State, write_capture_note
 from headrace.cdc.opening import open_source
 from headrace.cdc.outbox import Outbox
 from headrace.cdc.requests import Requests
 from headrace.cdc.running import Progress, run
 from headrace.cdc.state import TableState
 from headrace.clock import SECOND, Clock, SystemClock
-from headrace.errors import UserError
+from headrace.errors import HeadraceError, UserError
 from headrace.log import Log
 
 _LOOK_EVERY = SECOND
@@ -94,6 +95,8 @@ class SupervisedRun:
         self._clock = clock or SystemClock()
         self._requests = Requests(log, attachment.prefix)
         self._due = 0
+        self._note_due = 0
+        self._facts: Mapping[str, str] = {}
         self.progress = CaptureProgress(attachment.prefix)
 
     def run(self) -> CaptureProgress:
@@ -101,24 +104,33 @@ class SupervisedRun:
 
         A database that does not answer is tried again, unless the run is to end by itself.
         """
-        attachment = self._attachment
-        with open_source(attachment) as source:
+        with open_source(self._attachment) as source:
             self._source: Source = source
-            run(
-                source,
-                self._log,
-                attachment.prefix,
-                snapshot=attachment.snapshot,
-                heal=self._heal,
-                outbox=None if attachment.outbox is None else Outbox.parse(attachment.outbox),
-                until_caught_up=self._until_caught_up,
-                stopped=self._stopped,
-                tell=self._hear,
-                attend=self._attend,
-                clock=self._clock,
-            )
-            self._measure()
+            try:
+                self._run(source)
+                self._measure()
+            except HeadraceError as error:
+                self.progress = replace(self.progress, trouble=error.message)
+                raise
+            finally:
+                self._note("stopped")
         return self.progress
+
+    def _run(self, source: Source) -> None:
+        attachment = self._attachment
+        run(
+            source,
+            self._log,
+            attachment.prefix,
+            snapshot=attachment.snapshot,
+            heal=self._heal,
+            outbox=None if attachment.outbox is None else Outbox.parse(attachment.outbox),
+            until_caught_up=self._until_caught_up,
+            stopped=self._stopped,
+            tell=self._hear,
+            attend=self._attend,
+            clock=self._clock,
+        )
 
     def _attend(self, capture: Capture) -> None:
         """Take requests, and measure the lag, about once a second."""
@@ -139,6 +151,7 @@ class SupervisedRun:
             if self._until_caught_up:
                 raise progress.failure
             self.progress = replace(self.progress, trouble=progress.failure.message)
+            self._note("waiting")
         else:
             reached = progress.reached
             self.progress = replace(
@@ -156,3 +169,23 @@ class SupervisedRun:
         if self.progress.trouble is None:
             state = self._source.state(self.progress.position)
             self.progress = replace(self.progress, lag=state.lag, unit=state.unit)
+            self._facts = state.facts
+            now = self._clock.monotonic()
+            if now >= self._note_due:
+                self._note_due = now + NOTED_EVERY
+                self._note("running")
+
+    def _note(self, state: State) -> None:
+        """Note the state for others, such as the studio."""
+        progress, attachment = self.progress, self._attachment
+        note = CaptureNote(
+            attachment.prefix,
+            attachment.address,
+            state,
+            self._clock.now(),
+            progress.lag,
+            progress.unit,
+            self._facts,
+            progress.trouble,
+        )
+        write_capture_note(self._log, note)

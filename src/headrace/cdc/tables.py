@@ -111,7 +111,7 @@ class CapturedTables:
             here.table = table
             return here
         before = self._states.get(table.full_name)
-        if before is not None and before.key != table.key:
+        if before is not None and before.key != table.key and self._is_there(before):
             raise _other_key(table, before)
         topic = ensure_topic(self._log, self._prefix, table, self._partitions)
         topic_id = self._log.topic_ids([topic.name])[topic.name]
@@ -135,6 +135,10 @@ class CapturedTables:
         if kind is not None and self._snapshots:
             self.snapshot(here, kind, doubt=kind == "heal")
         return here
+
+    def _is_there(self, state: TableState) -> bool:
+        """True if the topic of a table is the one that the capture has written to."""
+        return self._log.topic_ids([state.topic]).get(state.topic) == state.topic_id
 
     def snapshot(
         self, captured: Captured, kind: SnapshotKind | None = None, *, doubt: bool = False

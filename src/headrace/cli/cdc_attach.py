@@ -159,6 +159,7 @@ def detach(
     """
     from headrace.cdc.attachment import attached
     from headrace.cdc.attachment import forget as forget_attachment
+    from headrace.cdc.notes import forget_capture_note
     from headrace.cdc.opening import open_source
     from headrace.log import open_log
 
@@ -171,6 +172,7 @@ def detach(
                 with open_source(found) as source:
                     source.detach()
             forget_attachment(opened, found.prefix)
+            forget_capture_note(opened, found.prefix)
     if json:
         show_json({"prefix": found.prefix, "address": found.address, "tables": [*found.tables]})
     else:

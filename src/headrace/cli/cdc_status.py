@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.cdc_attach import Prefix, is_running
-from headrace.cli.cdc_tables import lag_text, table_lines
+from headrace.cli.cdc_tables import table_lines
 from headrace.cli.failures import say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl
 from headrace.cli.output import facts, moment, plain, show, show_json
 from headrace.clock import SECOND, SystemClock
 from headrace.errors import HeadraceError, UnknownTopic
-from headrace.wording import many, span, when
+from headrace.wording import lag_text, many, span, when
 
 if TYPE_CHECKING:
     from headrace.cdc.attachment import Attachment

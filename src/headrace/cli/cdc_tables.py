@@ -14,7 +14,7 @@ from rich.text import Text
 from headrace.cli.failures import say
 from headrace.cli.output import err, moment, plain, table
 from headrace.clock import SECOND, SystemClock
-from headrace.wording import count, many, size
+from headrace.wording import count, lag_text, many
 
 if TYPE_CHECKING:
     from headrace.cdc.attachment import Attachment
@@ -74,13 +74,6 @@ class Watch:
         if progress.lag is not None:
             parts.append(f"lag {lag_text(progress.lag, progress.unit)}")
         return " · ".join(parts)
-
-
-def lag_text(lag: int | None, unit: str) -> str:
-    """A lag for people: bytes with their unit, other things counted."""
-    if lag is None:
-        return "-"
-    return size(lag) if unit == "bytes" else many(lag, unit.removesuffix("s") or "change")
 
 
 def summary(progress: CaptureProgress) -> str:

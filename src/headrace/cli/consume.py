@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from headrace.cli.consuming import Printer, Wanted, read_as_member, read_on, read_once
+from headrace.cli.failures import say
 from headrace.cli.options import DEFAULT_LOG, AsJson, LogUrl, new_app
 from headrace.errors import UserError
 from headrace.log import OnceBy, open_log, parse_position
+
+if TYPE_CHECKING:
+    from headrace.eventsourcing.current import Current
 
 app = new_app()
 
@@ -80,6 +84,14 @@ def consume(
         ),
     ] = None,
     headers: Annotated[bool, typer.Option("--headers", help="Show headers too.")] = False,
+    domain: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:DOMAIN",
+            help="Show the events or commands of this domain in the current versions of their "
+            "types, instead of as they are stored.",
+        ),
+    ] = None,
     log: LogUrl = DEFAULT_LOG,
     json: AsJson = False,
 ) -> None:
@@ -93,13 +105,16 @@ def consume(
     Bytes that are UTF-8 are shown as text, others as {"base64": "…"}.
     """
     _check(group, stop, partitions, follow, commit, instance)
+    current = None if domain is None else _current(domain, topic)
     begin = parse_position(start)
     end = None if stop is None else parse_position(stop)
     with open_log(log, create=False) as opened:
         state = opened.topic(topic)
         wanted = Wanted(state.topic, begin, end, tuple(sorted(set(partitions or ()))))
         once = None if once_by is None else OnceBy(once_by)
-        printer = Printer(state.topic, json=json, headers=headers, limit=limit, once=once)
+        printer = Printer(
+            state.topic, json=json, headers=headers, limit=limit, once=once, current=current
+        )
         if group is not None:
             read_as_member(
                 opened,
@@ -114,6 +129,19 @@ def consume(
             read_on(opened, wanted, printer)
         else:
             read_once(opened, wanted, printer)
+    if current is not None and current.failed is not None:
+        say(
+            f"{current.unread:,} of them cannot be read, and are shown as they are stored: "
+            f"{current.failed.message}"
+        )
+
+
+def _current(domain: str, topic: str) -> Current:
+    # Most topics are of no domain, and this loads the user's code.
+    from headrace.cli.domain_words import load_domain
+    from headrace.eventsourcing.current import Current
+
+    return Current(load_domain(domain), topic)
 
 
 def _check(

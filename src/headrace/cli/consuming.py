@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.cli.failures import say
 from headrace.clock import SystemClock, micros
@@ -30,6 +30,9 @@ from headrace.log import (
 )
 from headrace.log.record_json import RecordFormat, headers_json
 
+if TYPE_CHECKING:
+    from headrace.eventsourcing.current import Current
+
 _SESSION = timedelta(seconds=6)
 _PATIENCE = timedelta(seconds=12)
 """Maximum wait for partitions of members that may be dead: longer than a usual session."""
@@ -44,7 +47,10 @@ _VISIBLE |= {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
 
 
 class Printer:
-    """Printer of a topic's batches, up to a limit. With `once`, it skips repeated records."""
+    """Printer of a topic's batches, up to a limit. With `once`, it skips repeated records.
+
+    With `current`, events are shown in the current versions of their types.
+    """
 
     def __init__(
         self,
@@ -54,7 +60,9 @@ class Printer:
         headers: bool,
         limit: int | None,
         once: OnceBy | None = None,
+        current: Current | None = None,
     ) -> None:
+        self._current = current
         self._format = RecordFormat(topic)
         self._line = self._format.line if json else self._readable
         self._headers = headers
@@ -75,7 +83,8 @@ class Printer:
     def show(self, batches: Iterable[Batch]) -> None:
         """Print records up to the limit."""
         for batch in batches:
-            records = batch.records(as_text=True)
+            found = batch if self._current is None else self._current.batch(batch)
+            records = found.records(as_text=True)
             if self._once is not None:
                 records = filter(self._once.is_first, records)
             if self._left is not None:

@@ -25,16 +25,25 @@ class Which(StrEnum):
 
     PAGEVIEWS = "pageviews"
     FRAUD = "fraud"
+    CATALOG = "catalog"
+    BANK = "bank"
 
 
-_ONCE_EVENTS = {Which.PAGEVIEWS: 200_000, Which.FRAUD: 20_000}
-_LIVE_EVENTS = {Which.PAGEVIEWS: 3_000_000, Which.FRAUD: 600_000}
+_ONCE_EVENTS = {
+    Which.PAGEVIEWS: 200_000, Which.FRAUD: 20_000, Which.CATALOG: 20_000, Which.BANK: 1_000
+}  # fmt: skip
+_LIVE_EVENTS = {
+    Which.PAGEVIEWS: 3_000_000, Which.FRAUD: 600_000, Which.CATALOG: 20_000, Which.BANK: 1_000
+}  # fmt: skip
 
 
 @app.command()
 def demo(
     which: Annotated[
-        Which, typer.Argument(metavar="pageviews|fraud", help="The demo to run.", show_default=True)
+        Which,
+        typer.Argument(
+            metavar="pageviews|fraud|catalog|bank", help="The demo to run.", show_default=True
+        ),
     ] = Which.PAGEVIEWS,
     once: Annotated[
         bool,
@@ -48,9 +57,10 @@ def demo(
         typer.Option(
             metavar="N",
             min=1,
-            help="Number of page views or transactions. Default: "
+            help="Number of page views, transactions, products or commands. Default: "
             f"{_ONCE_EVENTS[Which.PAGEVIEWS]:,} or {_ONCE_EVENTS[Which.FRAUD]:,} with --once, "
-            "else ten minutes of them.",
+            f"else ten minutes of them; {_ONCE_EVENTS[Which.CATALOG]:,} products; "
+            f"{_ONCE_EVENTS[Which.BANK]:,} commands.",
         ),
     ] = None,
     log: Annotated[
@@ -68,7 +78,7 @@ def demo(
     ] = True,
     json: AsJson = False,
 ) -> None:
-    """Count page views or flag fraud live, and verify the results.
+    """Count page views, flag fraud, keep stores up to date or run a bank, and verify the results.
 
     A generator writes page views into a log: most in order, some late, a few broken. The
     pipeline in pipelines/pageviews.py counts them on Spark, per page and minute of event time,
@@ -78,6 +88,15 @@ def demo(
     pipelines/fraud.py flags those. The summary compares the fraud that got through with that of an
     hourly batch.
 
+    With `catalog`, an online shop writes to a database, and pipelines/catalog.py keeps a search
+    index, a cache and a warehouse up to date with it. The demo shows the lag of each, kills the
+    follower of the index, deletes 10,000 products and brings them back, and compares every store
+    with the database.
+
+    With `bank`, people send commands to the accounts of pipelines/bank.py, without Spark: an
+    overdraft is refused, and a transfer to nobody comes back. The demo asks for balances in the
+    past, replays all events from scratch, and tries another rule on the history.
+
     At the end everything is counted again from the log's own files. The exit code is 0 only if
     both counts agree and every row is accounted for.
     """
@@ -85,6 +104,15 @@ def demo(
     if which == Which.FRAUD:
         from headrace.cli.demonstration.fraud.screen import summary
         from headrace.cli.demonstration.fraud.stage import perform
+    elif which == Which.CATALOG:
+        from headrace.cli.demonstration.catalog.screen import summary  # type: ignore[assignment]
+        from headrace.cli.demonstration.catalog.stage import (  # type: ignore[assignment]
+            perform,
+            settle,
+        )
+    elif which == Which.BANK:
+        from headrace.cli.demonstration.bank.screen import summary  # type: ignore[assignment]
+        from headrace.cli.demonstration.bank.stage import perform  # type: ignore[assignment]
     else:
         from headrace.cli.demonstration.screen import summary  # type: ignore[assignment]
         from headrace.cli.demonstration.stage import perform  # type: ignore[assignment]
@@ -95,7 +123,15 @@ def demo(
         contextlib.ExitStack() as beside,
     ):
         url = log or f"file:{folder}/log"
-        if studio and not once and (address := beside.enter_context(_studio(url, which))):
+        if which == Which.CATALOG:
+            settle(url)  # before anybody loads the pipeline
+        # The bank is done before a browser is open.
+        if (
+            studio
+            and not once
+            and which != Which.BANK
+            and (address := beside.enter_context(_studio(url, which)))
+        ):
             say(f"The studio is at {address}")
         try:
             account = perform(

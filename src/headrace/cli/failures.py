@@ -3,6 +3,7 @@
 0     done
 1     a failure
 2     a mistake of the user
+3     a command that a domain's rules refuse
 130   Ctrl-C
 141   the reader of the output is gone, as after `| head`
 """
@@ -18,6 +19,7 @@ from typer.core import TyperGroup
 
 from headrace.errors import HeadraceError, UserError
 
+REFUSED = 3
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 

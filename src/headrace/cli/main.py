@@ -20,6 +20,8 @@ COMMANDS = {
     "produce": "Write JSON lines, or Parquet and CSV files, to a topic.",
     "consume": "Print the records of a topic.",
     "groups": "List, describe, reset and delete consumer groups.",
+    "queue": "Hand out messages of a topic one at a time, to workers.",
+    "domain": "Send commands to aggregates, and show their states, their history and what if.",
     "show": "Show the rows of a view, an output or a topic, without running the application.",
     "run": "Run an application's pipelines on Spark and keep its views up to date.",
     "rebuild": "Recompute a view beside the live one, compare the two, and switch.",
@@ -30,13 +32,15 @@ COMMANDS = {
     "search": 'Search a view that has a search index, app.view(..., store="search:"), best matches '
     "first.",
     "stores": "List the stores of views, follow the changes of views, and build stores again.",
+    "keys": "List the subjects of a key store, and forget a person by destroying a key.",
     "log": "Check a log for damage, and repair its catalog.",
     "backup": "Copy a log with its views and checkpoints while applications run.",
     "restore": "Create a log from a backup.",
     "doctor": "Diagnose an application: its state, what it waits for, and what is wrong.",
     "studio": "Show a log and its pipelines in a browser, and learn streaming from simulations.",
     "kafka": "Start and stop a local Kafka cluster.",
-    "demo": "Count page views or flag fraud live, and verify the results.",
+    "demo": "Count page views, flag fraud, keep stores up to date or run a bank, and verify the "
+    "results.",
     "bench": "Run a benchmark from a source checkout.",
 }
 """Each is `app` in the module of the same name, imported on first use."""

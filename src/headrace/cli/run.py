@@ -54,6 +54,14 @@ def run(
             "example after a change. Published rows stay, and are published again.",
         ),
     ] = False,
+    stores: Annotated[
+        bool,
+        typer.Option(
+            "--stores/--no-stores",
+            help="Bring the stores of the views up to date beside the steps. If not, leave them to "
+            "headrace stores run.",
+        ),
+    ] = True,
     max_rows: spark.MaxRows = None,
     max_commits: spark.MaxCommits = None,
     cores: spark.Cores = 0,
@@ -101,6 +109,7 @@ def run(
         batch_limits=spark.batch_limits_of(max_rows, max_commits),
         latency=chosen,
         real_time=real_time,
+        stores=stores,
     )
     if json:
         for step in steps:

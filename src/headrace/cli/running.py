@@ -48,6 +48,7 @@ def run_watched(
     batch_limits: BatchLimits,
     latency: Latency | None = None,
     real_time: RealTime | None = None,
+    stores: bool = True,
 ) -> tuple[list[StepProgress], int]:
     """Run an application. Return the final progress of its steps, and the exit code."""
     # Refuse what cannot run before Spark starts.
@@ -68,16 +69,17 @@ def run_watched(
                 settings=settings,
                 batch_limits=batch_limits,
                 real_time=real_time,
+                stores=stores,
             ) as running,
             # After Spark, whose own handler for Ctrl-C would cancel the computation.
             asked.listening(),
         ):
-            stores: list[StoreStatus] = []
+            followed: list[StoreStatus] = []
             while not running.wait(_LOOK) and not asked.signal:
                 tell(running.progress())
                 if isinstance(running, Run):
-                    before, stores = stores, running.stores()
-                    for line in news(before, stores):
+                    before, followed = followed, running.stores()
+                    for line in news(before, followed):
                         say(line)
             running.stop()
             return running.progress(), asked.code

@@ -64,6 +64,13 @@ def list_stores(log: LogUrl = DEFAULT_LOG, json: AsJson = False) -> None:
 def run(
     reference: AppReference,
     *,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Only stores with this address, or kind of address: search, delta.",
+        ),
+    ] = None,
     until_caught_up: Annotated[
         bool,
         typer.Option("--until-caught-up", help="Stop when every store shows what its view does."),
@@ -74,8 +81,9 @@ def run(
     """Bring the stores of an application's views up to date, without running the application.
 
     headrace run does the same beside its steps. Stores follow the changelogs of the views, so they
-    can catch up while the application is stopped, and on their own. With --json, one object per
-    store at the end.
+    can catch up while the application is stopped, and on their own. With --store, each can have a
+    process of its own, beside headrace run --no-stores. With --json, one object per store at the
+    end.
     """
     # Imported here, since it makes --help slow.
     from headrace.application.stores import followers_of
@@ -84,7 +92,7 @@ def run(
     declared = _with_stores(load_app(reference))
     with (
         open_log(log or declared.log or DEFAULT_LOG, create=False) as opened,
-        followers_of(declared, opened) as followers,
+        followers_of(declared, opened, store=store) as followers,
     ):
         followers.start()
         code = until_asked(followers, until_caught_up=until_caught_up)

@@ -21,7 +21,8 @@ def studio(
         list[str] | None,
         typer.Argument(
             metavar="[MODULE:APP|FILE.sql]...",
-            help="Applications that can be started from the page. No others can.",
+            help="Applications that can be started from the page. No others can. Domains of events "
+            "that their modules declare are shown; MODULE:DOMAIN names one without an application.",
             show_default=False,
         ),
     ] = None,
@@ -47,15 +48,16 @@ def studio(
     the applications that it started.
     """
     require_studio()
-    from headrace.cli.loading import load_app
+    from headrace.cli.loading import load_apps_and_domains
     from headrace.studio.server import serve
     from headrace.studio.settings import StudioSettings
 
     if host not in ("127.0.0.1", "localhost", "::1"):
         say(f"warning: other machines can reach {host}, and the connection is not encrypted")
-    declared = {found.name: found for found in map(load_app, references or ())}
+    apps, domains = load_apps_and_domains(references or ())
+    declared = {found.name: found for found in apps.values()}
     serve(
-        StudioSettings(log, tuple(references or ()), host, port, read_only, declared=declared),
+        StudioSettings(log, tuple(apps), host, port, read_only, declared=declared, domains=domains),
         started=lambda address: (
             show_json({"address": address}) if json else say(f"The studio is at {address}")
         ),

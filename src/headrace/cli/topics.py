@@ -33,6 +33,7 @@ SETTINGS = {
     "missing_time": "rows without event time become: dead, arrival",
     "idle": "advance event time after a silence of: 30s, none",
     "format": "encoding on Kafka: json, avro, bytes and others",
+    "index": "find rows by the texts in this column: tags, none",
     "tier": "move closed segments to: a folder, s3://bucket/x, none",
     "tier_after": "keep closed segments local for: 0s, 1h",
 }

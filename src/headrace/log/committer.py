@@ -16,7 +16,7 @@ from headrace.log.declared import TopicRow, check_name
 from headrace.log.pending import Rows, Taken
 from headrace.log.positions import GroupOffsets
 from headrace.log.record import Header
-from headrace.log.roles import Flags
+from headrace.log.roles import CommitPart, Flags
 from headrace.log.split import Piece, Rotation, split, with_tombstones
 from headrace.log.state import Receipt
 
@@ -58,8 +58,18 @@ class Committer(ABC):
         """Ask the log for the next sequence number: the last commit may have failed or not."""
 
     @abstractmethod
+    def check_part(self, part: CommitPart) -> None:
+        """Raise unless this log can commit such a part."""
+
+    @abstractmethod
     def commit(
-        self, make: Make, sequence: int, offsets: GroupOffsets | None = None, *, whole: bool = False
+        self,
+        make: Make,
+        sequence: int,
+        offsets: GroupOffsets | None = None,
+        parts: Sequence[CommitPart] = (),
+        *,
+        whole: bool = False,
     ) -> Receipt:
         """Commit; a sequence number that the log already has adds nothing.
 
@@ -81,12 +91,17 @@ class Committer(ABC):
     # Common to all logs
 
     def commit_next(
-        self, make: Make, offsets: GroupOffsets | None = None, *, whole: bool = False
+        self,
+        make: Make,
+        offsets: GroupOffsets | None = None,
+        parts: Sequence[CommitPart] = (),
+        *,
+        whole: bool = False,
     ) -> Receipt:
         """Commit under the next sequence number."""
         self.last_own = self.next_sequence
         try:
-            return self.commit(make, self.last_own, offsets, whole=whole)
+            return self.commit(make, self.last_own, offsets, parts, whole=whole)
         except BaseException:
             self.doubt()
             raise

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from headrace.errors import (
 from headrace.log.event_time import check_event_time
 from headrace.log.partitioner import key_bytes
 from headrace.log.record import RAW_SCHEMA
+from headrace.log.rows import RowReader
 from headrace.log.state import Topic
 from headrace.schema.ddl import check_arrow_schema, format_schema, parse_schema
 
@@ -49,6 +50,11 @@ class TopicRow:
     @property
     def schema(self) -> pa.Schema:
         return topic_schema(self.columns)
+
+    @cached_property
+    def reader(self) -> RowReader:
+        """The checks of rows from Python, for a typed topic."""
+        return RowReader(self.topic)
 
 
 @lru_cache(maxsize=1024)

@@ -17,9 +17,11 @@ import pyarrow as pa
 
 from headrace.closing import Closing
 from headrace.errors import TopicExists, Unsupported
+from headrace.log.matches import Match
 from headrace.log.position import EARLIEST, LATEST, Position
+from headrace.log.queueing import Queues
 from headrace.log.record import Batch
-from headrace.log.roles import Acks, CommitMode, Consumer, Producer
+from headrace.log.roles import Acks, CommitMode, CommitPart, Consumer, Producer
 from headrace.log.settings import TopicSettings
 from headrace.log.state import GroupState, Topic, TopicCommit, TopicState, UpkeepReport
 
@@ -33,6 +35,8 @@ class Capability(StrEnum):
     ATOMIC_VISIBILITY = "transactions whose records become visible at one moment"
     DENSE_OFFSETS = "offsets without gaps until something is compacted"
     TYPED_TOPICS = "topics with a schema of columns"
+    CONDITIONS = "commits that are made only under a condition"
+    QUEUES = "messages that are handed out one at a time, under a lease"
     UPKEEP = "retention and compaction on demand"
     TIERING = "closed segments on another filesystem"
 
@@ -162,6 +166,13 @@ class Log(Closing):
     ) -> Producer:
         """Create a producer. An `id` fences out any older producer with the same id."""
 
+    def last_sequence(self, producer: str) -> int | None:
+        """The sequence number of the last commit under a producer's id; None if there is none.
+
+        Anybody may look, without fencing the producer.
+        """
+        raise self.lacks(Capability.SEQUENCES)
+
     # Reading
 
     @abstractmethod
@@ -245,6 +256,33 @@ class Log(Closing):
         """
         raise self.lacks(Capability.FRONTIERS)
 
+    # Conditions and indexed topics, for logs with this capability
+
+    def unless(self, topic: str, matches: Sequence[Match], *, after: int) -> CommitPart:
+        """The condition that no row of an indexed topic matches in any commit after `after`.
+
+        Attach it to a transaction, which else raises `ConditionFailed` and commits nothing. A row
+        matches if it has a value of every group of at least one match.
+        """
+        raise self.lacks(Capability.CONDITIONS)
+
+    def find(
+        self,
+        topic: str,
+        matches: Sequence[Match],
+        *,
+        after: int = 0,
+        upto: int | None = None,
+        last: int = 0,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[Batch]:
+        """The rows of an indexed topic that match, in the order of their commits, without a scan.
+
+        Only commits after `after` and up to `upto` count; with `last`, only the last so
+        many rows. The rows are chosen when the call is made.
+        """
+        raise self.lacks(Capability.CONDITIONS)
+
     # Groups
 
     @abstractmethod
@@ -262,6 +300,12 @@ class Log(Closing):
     @abstractmethod
     def delete_group(self, name: str) -> None:
         """Delete a group that has no members."""
+
+    # Work queues, for logs with this capability
+
+    def queues(self) -> Queues:
+        """The log's work queues, for `headrace.queue`."""
+        raise self.lacks(Capability.QUEUES)
 
     # Upkeep, for logs with this capability
 

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError, InvalidRecord
 from headrace.log.conform import null_key, too_large
-from headrace.log.declared import TopicRow, check_partition
+from headrace.log.declared import TopicRow, check_partition, stored_schema
 from headrace.log.record import HEADERS_TYPE, RAW_SCHEMA, Header
 from headrace.log.roles import Delivery
-from headrace.log.rows import RowReader, check_headers, raw_bytes
-from headrace.log.split import Piece, Rotation, split_by, targets_of, with_tombstones
+from headrace.log.rows import check_headers, raw_bytes
+from headrace.log.split import Piece, Rotation, split_by, targets_of
 from headrace.log.state import Receipt
 
 
@@ -135,7 +135,6 @@ class TypedRows(_Gathering):
     def __init__(self, topic: TopicRow) -> None:
         super().__init__()  # row, True for a tombstone, partition or None
         self._topic = topic
-        self._reader = RowReader(topic.topic)
 
     @property
     def topic(self) -> TopicRow:
@@ -144,9 +143,7 @@ class TypedRows(_Gathering):
 
     @topic.setter
     def topic(self, topic: TopicRow) -> None:
-        if topic is not self._topic:
-            self._reader = RowReader(topic.topic)
-            self._topic = topic
+        self._topic = topic
 
     def add(
         self, value: Any, key: Any, headers: Sequence[Header] | None, partition: int | None
@@ -158,7 +155,7 @@ class TypedRows(_Gathering):
                 hint="Put their values into columns, or use a topic of raw bytes",
                 topic=self.topic.name,
             )
-        reader = self._reader
+        reader = self._topic.reader
         row, size = reader.read_key(key) if value is None else reader.read(value)
         if partition is not None:
             check_partition(self.topic, partition)
@@ -167,22 +164,23 @@ class TypedRows(_Gathering):
 
     def pieces(self, taken: list[Any], topic: TopicRow, rotation: Rotation) -> list[Piece]:
         """Records that were taken, sorted into the topic's partitions."""
-        schema = pa.schema([field.with_nullable(True) for field in topic.schema])
+        schema = stored_schema(topic.columns)
         rows, dead, partitions = zip(*taken, strict=True)
         # Columns added to the topic after a row was sent are null in it.
-        width = len(schema)
+        width = len(schema) - 1
         padded = [row if len(row) == width else row + [None] * (width - len(row)) for row in rows]
         try:
             arrays = [
-                pa.array(column, field.type)
-                for column, field in zip(zip(*padded, strict=True), schema, strict=True)
+                pa.array(column, kind)
+                for column, kind in zip(
+                    (*zip(*padded, strict=True), dead), schema.types, strict=True
+                )
             ]
         except (pa.ArrowException, ValueError) as error:
             raise InvalidRecord(
                 f"Rows for topic {topic.name!r} do not fit it: {error}", topic=topic.name
             ) from error
-        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        stored = with_tombstones(topic, batch, list(dead) if any(dead) else None)
+        stored = pa.RecordBatch.from_arrays(arrays, schema=schema)
         chosen = {i: partition for i, partition in enumerate(partitions) if partition is not None}
         return _split(topic, stored, chosen, rotation)
 

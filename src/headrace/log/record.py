@@ -83,6 +83,21 @@ class Batch:
             None if self.timestamps is None else self.timestamps[start:stop],
         )
 
+    def only(self, wanted: np.ndarray[Any, np.dtype[np.bool_]]) -> Batch:
+        """The rows that a mask selects."""
+        return Batch(
+            self.topic,
+            self.partition,
+            self.offsets[wanted],
+            self.data.filter(pa.array(wanted)),
+            None if self.tombstones is None else self.tombstones[wanted],
+            self.raw,
+            self.key,
+            self.timestamp,
+            self.commit,
+            None if self.timestamps is None else self.timestamps[wanted],
+        )
+
     def records(self, *, as_text: bool = False) -> Iterator[Record]:
         """The rows one by one. Convenient, but far slower than `data`.
 

@@ -57,6 +57,10 @@ class Writer(ABC):
         """
 
 
+class CommitPart:
+    """A condition on a commit, or state that changes with it. The log that takes it makes it."""
+
+
 class Transaction(Writer):
     """An atomic commit of records to any topics and of a group's offsets."""
 
@@ -77,6 +81,10 @@ class Transaction(Writer):
 
         The consumer needs `commit="manual"`: any other would commit its offsets itself, too early.
         """
+
+    @abstractmethod
+    def attach(self, part: CommitPart) -> None:
+        """Add a condition, without which nothing is committed, or state that changes with it."""
 
     @abstractmethod
     def commit(self) -> Receipt | None:

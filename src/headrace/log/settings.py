@@ -19,13 +19,21 @@ _CHOICES = {
     "compression": ("none", "lz4", "zstd"),
     "frontier": ("events", "punctuation", "arrival"),
     "missing_time": ("dead", "arrival"),
-    "format": ("json", "avro", "bytes", "avro-confluent", "json-confluent", "cloudevents"),
+    "format": (
+        "json",
+        "avro",
+        "bytes",
+        "avro-confluent",
+        "json-confluent",
+        "cloudevents",
+        "debezium-json",
+    ),
 }
 
-READ_ONLY = ("avro-confluent", "json-confluent", "cloudevents")
+READ_ONLY = ("avro-confluent", "json-confluent", "cloudevents", "debezium-json")
 """The formats that headrace reads, and does not write."""
 
-_OPTIONAL = {"retention", "retention_bytes", "segment_age", "skew", "idle", "tier"}
+_OPTIONAL = {"retention", "retention_bytes", "segment_age", "skew", "idle", "tier", "index"}
 
 MAX_RECORD_BYTES = 32 * MIB
 """The upper limit of `max_record_bytes`, since a record has to fit a commit."""
@@ -75,8 +83,12 @@ class TopicSettings:
     """After this long without a row, the frontier follows the clock while a pipeline runs."""
     format: str = "json"
     """The format of rows on Kafka: `json`, `avro`, or the `bytes` of one column. Other programs
-    write `avro-confluent` and `json-confluent`, with the id of a schema in a registry, and
-    `cloudevents`. The embedded log uses Arrow."""
+    write `avro-confluent` and `json-confluent`, with the id of a schema in a registry,
+    `cloudevents` and `debezium-json`. The embedded log uses Arrow."""
+    index: str | None = None
+    """A column of strings or of lists of strings. The log notes the rows of each value, to find
+    them by it and to make commits on the condition that no others came. It is set when a topic is
+    created."""
     tier: str | None = None
     """The storage for closed segments: a folder or any URL that pyarrow's filesystems open."""
     tier_after: timedelta = timedelta(0)

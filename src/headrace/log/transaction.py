@@ -17,7 +17,7 @@ from headrace.log.declared import check_key, check_partition
 from headrace.log.pending import Outcome, Rows, Taken, take_all, waiting_rows
 from headrace.log.positions import GroupOffsets
 from headrace.log.record import Header
-from headrace.log.roles import Consumer, Delivery, Flags, Transaction
+from headrace.log.roles import CommitPart, Consumer, Delivery, Flags, Transaction
 from headrace.log.split import Piece, check_commit_size
 from headrace.log.state import Receipt
 
@@ -39,6 +39,7 @@ class BufferedTransaction(Transaction):
         self._taken: list[Taken] = []
         self._consumer: PlacedConsumer | None = None
         self._offsets: GroupOffsets | None = None
+        self._parts: list[CommitPart] = []
         self._size = 0
         self._over = False
         self._outcome = Outcome(_too_early)
@@ -91,11 +92,16 @@ class BufferedTransaction(Transaction):
         consumer.check_nothing_lost()
         self._consumer, self._offsets = consumer, consumer.offsets_to_commit()
 
+    def attach(self, part: CommitPart) -> None:
+        self._check_open()
+        self._committer.check_part(part)
+        self._parts.append(part)
+
     def commit(self) -> Receipt | None:
         self._check_open()
         check_commit_size(self._size)
         self._taken += take_all(self._rows.values())
-        if not self._taken and not self._batches and self._offsets is None:
+        if not (self._taken or self._batches or self._parts) and self._offsets is None:
             return self._end(Receipt(None, 0, ()))
         try:
             receipt = self._commit()
@@ -124,7 +130,7 @@ class BufferedTransaction(Transaction):
             self._consumer.check_nothing_lost()
         with self._committer.lock:
             self._flush()
-            return self._committer.commit_next(make, self._offsets, whole=True)
+            return self._committer.commit_next(make, self._offsets, self._parts, whole=True)
 
     def _end(self, receipt: Receipt) -> Receipt | None:
         self._over = True

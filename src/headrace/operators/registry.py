@@ -9,6 +9,8 @@ from headrace.operators.alerts.operator import AlertOperator
 from headrace.operators.contract import Operator
 from headrace.operators.dedup.declare import Deduplicated
 from headrace.operators.dedup.operator import DedupOperator
+from headrace.operators.events.declare import Events
+from headrace.operators.events.operator import EventsOperator
 from headrace.operators.remote_lookup.declare import Fetched
 from headrace.operators.remote_lookup.operator import RemoteLookupOperator
 from headrace.operators.stateful.declare import Stateful
@@ -36,6 +38,7 @@ OPERATORS: tuple[tuple[type[Stream], Operator[Any]], ...] = (
     (Stateful, StatefulOperator()),
     (Alerts, AlertOperator()),
     (Fetched, RemoteLookupOperator()),
+    (Events, EventsOperator()),
     (Stream, RowOperator()),
 )
 """The first match wins, so the most specific declaration comes first."""

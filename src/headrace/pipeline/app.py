@@ -112,11 +112,13 @@ class App:
         schema: str,
         key: str | Sequence[str],
         partitions: int | None = None,
+        settings: TopicSettings | Mapping[str, Any] | None = None,
     ) -> Table:
         """Declare the topic of a captured table, and return the table: its rows as they are now.
 
         `schema` has the columns of the database's table, or those that are needed, and `key` its
-        primary key. The topic is in Debezium's envelope, as `headrace cdc` writes it.
+        primary key. The topic is in Debezium's envelope, as `headrace cdc` writes it, or on Kafka
+        with `settings={"format": "debezium-json"}` as Debezium itself does.
         """
         where = caller()
         columns = parse_schema(schema)
@@ -131,7 +133,9 @@ class App:
             key=KEY,
             event_time=EVENT_TIME,
             partitions=partitions,
-            settings={"cleanup": "compact"},
+            settings=settings
+            if isinstance(settings, TopicSettings)
+            else {"cleanup": "compact", **(settings or {})},
         )
         return captured(changes, columns.names, keys, where)
 

@@ -6,7 +6,7 @@ A step never changes the event time of a row, its commit or its place in the log
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -280,10 +280,16 @@ class RowStep(Unary):
     """
 
     package: ClassVar[str]
+    judges_rows: ClassVar[bool] = False
+    """True if it refuses rows, which are dead letters."""
 
     @property
     def time(self) -> str | None:
         return self.input.time
+
+    def refusal(self, row: Mapping[str, Any]) -> str | None:
+        """The reason why it refuses a row of its input, or None."""
+        return None
 
 
 def sources(stream: Stream) -> tuple[Source, ...]:
@@ -300,11 +306,15 @@ def all_sources(stream: Stream) -> list[Source]:
 
 
 def check_topic(there: Topic, source: Source) -> None:
-    """Check that an existing topic is as a source declares it. It may have more columns."""
+    """Check that an existing topic is as a source declares it.
+
+    It may have more columns, and its structs more fields: a captured table may have columns that
+    nobody has declared.
+    """
     wanted = source.topic
     assert wanted.schema is not None
     fields = {} if there.schema is None else {field.name: field.type for field in there.schema}
-    wrong = [f.name for f in wanted.schema if fields.get(f.name) != f.type]
+    wrong = [f.name for f in wanted.schema if not _has(fields.get(f.name), f.type)]
     if wrong or there.event_time != wanted.event_time:
         schema = "raw bytes" if there.schema is None else format_schema(there.schema)
         raise InvalidPipeline(
@@ -312,6 +322,16 @@ def check_topic(there: Topic, source: Source) -> None:
             f"{there.event_time!r}",
             hint=f"Change the declaration to match, or use another topic. See {source.where}",
         )
+
+
+def _has(there: pa.DataType | None, wanted: pa.DataType) -> bool:
+    """True if a type is the wanted one, or a struct with its fields and maybe more."""
+    if there == wanted:
+        return True
+    if there is None or not pa.types.is_struct(there) or not pa.types.is_struct(wanted):
+        return False
+    fields = {field.name: field.type for field in there}
+    return all(_has(fields.get(field.name), field.type) for field in wanted)
 
 
 def contains(stream: Stream, *kinds: type[Stream]) -> bool:

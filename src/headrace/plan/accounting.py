@@ -67,7 +67,8 @@ def terms(
         dead=sum(part.dead_rows for part in uncounted.values()),
         filtered=sum(counted[name] for name in counters.filtered) if counters else 0,
         exploded=(sum(counted[name] for name in counters.exploded) if counters else 0)
-        + sum(count * (ways.get(topic, 1) - 1) for topic, count in living.items()),
+        + sum(count * (ways.get(topic, 1) - 1) for topic, count in living.items())
+        + sum(part.unevenly for part in uncounted.values()),
         waiting=sum(waiting.values()),
     )
 

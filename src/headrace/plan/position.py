@@ -37,6 +37,8 @@ class Position:
     """The id of the topic."""
     epoch: int = field(default=0, compare=False)
     """The epoch of the log that it was made in; each rollback starts another."""
+    frontiers: tuple[int, ...] | None = field(default=None, compare=False)
+    """The frontier of each partition, on a broker, which stores none."""
 
     def rows_after(self, earlier: Position) -> int:
         """The number of rows between an earlier position and this one."""
@@ -52,13 +54,18 @@ class Position:
         return list(zip(starts, later.offsets, strict=True))
 
     def to_json(self) -> dict[str, Any]:
-        place = {"commit": self.commit, "offsets": {str(p): o for p, o in enumerate(self.offsets)}}
+        offsets = {str(p): offset for p, offset in enumerate(self.offsets)}
+        place: dict[str, Any] = {"commit": self.commit, "offsets": offsets}
+        if self.frontiers is not None:
+            place["frontiers"] = list(self.frontiers)
         return place if self.id is None else {**place, "id": self.id, "epoch": self.epoch}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Position:
         offsets = tuple(data["offsets"][str(p)] for p in range(len(data["offsets"])))
-        return Position(data["commit"], offsets, data.get("id"), data.get("epoch", 0))
+        found = data.get("frontiers")
+        frontiers = None if found is None else tuple(found)
+        return Position(data["commit"], offsets, data.get("id"), data.get("epoch", 0), frontiers)
 
 
 Positions = Mapping[str, Position]

@@ -1,6 +1,6 @@
-"""Two of Spark's Python operators, called as Spark's own methods do, but without pandas.
+"""Spark's Python operators over Arrow, called as Spark's own methods do, but without pandas.
 
-Neither `mapInArrow` nor `transformWithState` of rows uses pandas, yet Spark's methods require it.
+These do not use pandas, yet Spark's methods require it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.streaming.stateful_processor_util import TransformWithStateInPandasUdfUtils
 from pyspark.sql.types import StructType
@@ -25,6 +25,20 @@ def map_in_arrow(
     udf = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column = udf(*(frame[f"`{name}`"] for name in frame.columns))
     return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
+
+
+def arrow_column(
+    function: Callable[[Iterator[tuple[pa.Array, ...]]], Iterator[pa.Array]],
+    kind: str,
+    *inputs: Column | str,
+) -> Column:
+    """A column computed from the whole columns of a task, in its order of rows.
+
+    Spark takes it as nondeterministic.
+    """
+    eval_type = PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF
+    udf = UserDefinedFunction(function, kind, evalType=eval_type, deterministic=False)
+    return udf(*inputs)
 
 
 def transform_with_state(

@@ -32,6 +32,8 @@ class Uncounted:
     candidates: list[pa.RecordBatch] = field(default_factory=list)
     dead: list[pa.Table] = field(default_factory=list)
     tombstones: int = 0
+    unevenly: int = 0
+    """Dead letters that pass on another path to the stream: one refuses them, one filters."""
 
     @property
     def dead_rows(self) -> int:

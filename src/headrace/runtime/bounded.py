@@ -14,6 +14,7 @@ from headrace.plan.accounting import Account, law_of
 from headrace.plan.batch import Payload, Sink, StepBatch
 from headrace.plan.plans import Job, StreamPlan
 from headrace.plan.position import Positions, behind, lowest_frontier
+from headrace.plan.refused_rows import with_refused
 from headrace.plan.uncounted import all_uncounted
 from headrace.runtime.frames import Frames
 from headrace.runtime.session import set_meanwhile
@@ -46,11 +47,12 @@ def _batch(job: Job, frames: Frames, sink: Sink, end: Positions) -> StepBatch[Pa
         )
         frame, counters = frames.bounded(start, end)
         payload = plan.results(frame, sink, None)
-        uncounted = looking.result()
+        found = looking.result()
+    observed = counters.values()
+    uncounted = with_refused(job.log, step.name, step.stream, found, counters, observed)
     rows = {topic: end[topic].rows_after(start[topic]) for topic in end}
     late = frames.late(uncounted)
     account = Account(rows, uncounted, late, lowest_frontier(job.log, end))
-    observed = counters.values()
     law = law_of(step.computed, account, counters, observed, plan.windows_per_row)
     taken = sum(observed[name] for name in counters.taken)
     return StepBatch(start, end, account.frontier, late, account.dead, law, payload, taken=taken)

@@ -22,6 +22,7 @@ from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.law import NOT_STORED, Law
 from headrace.plan.plans import Job, StreamPlan
 from headrace.plan.position import Positions, behind, commits_told, lowest_frontier
+from headrace.plan.refused_rows import with_refused
 from headrace.plan.source_options import BatchLimits
 from headrace.plan.uncounted import Uncounted, all_uncounted
 from headrace.runtime.checkpoint import owner_of
@@ -143,11 +144,15 @@ class Query(Streaming):
         finally:
             wait_for([looking])
         self._check_dropped()
-        account = self._account(number, reached, end, looking.result())
         observed = self._observed()
+        stream = self.step.stream
+        uncounted = with_refused(
+            self._log, self.step.name, stream, looking.result(), self._counters, observed
+        )
+        account = self._account(number, reached, end, uncounted)
         batch = StepBatch(
             reached,
-            end,
+            self._reached(end),
             account.frontier,
             account.late,
             account.dead,
@@ -161,6 +166,10 @@ class Query(Streaming):
             sink.store(batch)
         self._stored(end)
         payload.remove()
+
+    def _reached(self, end: Positions) -> Positions:
+        """The end of a computed batch, with all that is stored of it."""
+        return end
 
     def _stored(self, end: Positions) -> None:
         """Called when a batch up to these positions is stored."""

@@ -26,7 +26,7 @@ from headrace.forks import at_exit
 from headrace.runtime.cluster import check_master, is_cluster, on_this_machine, ship
 from headrace.runtime.data_source import LogSource
 from headrace.runtime.prefork import starting
-from headrace.runtime.spark_internals import silence_accumulators
+from headrace.runtime.spark_internals import remember_classes, silence_accumulators
 from headrace.servers.java.archive import options
 from headrace.servers.java.home import BRIEF, java_home
 
@@ -136,6 +136,7 @@ def spark_session(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         log_file = log_file or Path(tempfile.mkdtemp(prefix="headrace-")) / "spark.log"
         log_file.parent.mkdir(parents=True, exist_ok=True)
+        remember_classes()
         tasks = max(settings.tasks, settings.slots)
         quiet = Path(__file__).with_name("log4j2.properties")
         master = settings.master or f"local[{tasks},{_RETRIES}]"
@@ -283,11 +284,12 @@ def _ended_with_us() -> Iterator[None]:
 def _java_children() -> set[int]:
     """The child processes that run Spark's launcher or its JVM, where /proc shows them."""
     found = set()
-    for children in Path("/proc/self/task").glob("*/children"):
-        for child in map(int, children.read_text().split()):
-            with contextlib.suppress(OSError):
-                if b"spark" in Path(f"/proc/{child}/cmdline").read_bytes():
-                    found.add(child)
+    # Not /proc/self/task/*/children, which misses a child while another one ends.
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
+            if int(parent) == os.getpid() and b"spark" in (process / "cmdline").read_bytes():
+                found.add(int(process.name))
     return found
 
 

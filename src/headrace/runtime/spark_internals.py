@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from py4j.java_gateway import JavaClass, JavaPackage, JVMView
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -40,6 +42,29 @@ def silence_accumulators(spark: SparkSession) -> None:
     """Keep Spark's accumulator server from printing a traceback when Java is killed."""
     if (server := getattr(spark.sparkContext, "_accumulatorServer", None)) is not None:
         server.handle_error = lambda *_: None
+
+
+def remember_classes() -> None:
+    """Let Python remember the Java packages and classes that it has looked up.
+
+    pyspark names a class by its path, `jvm.org.apache.spark…`, and asks Java for each part of it
+    each time. Java then looks for a class of that name in all of its 300 jars.
+    """
+    for kind in (JVMView, JavaPackage):
+        if not hasattr(kind.__getattr__, "__wrapped__"):
+            kind.__getattr__ = _remembering(kind.__getattr__)
+
+
+def _remembering(look_up: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    @functools.wraps(look_up)
+    def remembered(self: Any, name: str) -> Any:
+        found = look_up(self, name)
+        # What is no class may become one with the next jar, and only looks like a package.
+        if isinstance(found, JavaClass) or (isinstance(found, JavaPackage) and name.islower()):
+            self.__dict__[name] = found
+        return found
+
+    return remembered
 
 
 # A streaming query

@@ -9,19 +9,20 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from headrace.clock import SECOND
-from headrace.errors import HeadraceError
+from headrace.errors import AlreadyRunning, HeadraceError
 from headrace.files import write_note
 from headrace.log import LATEST, Log, Offset
 from headrace.log.home import folder_of
 from headrace.store.changelog import topic_of
 from headrace.store.contract import StorePosition
 from headrace.store.location import app_folder
+from headrace.store.lock import only_one
 
 State = Literal["new", "building", "following", "failing", "stopped"]
 """The state of a store: filled, followed, not to be written to, or followed by nobody."""
@@ -78,6 +79,23 @@ def note(url: str, status: StoreStatus) -> None:
 def noted(url: str, status: StoreStatus) -> StoreStatus | None:
     """The state of a store as it was last noted, maybe by another process."""
     return _read(notes_folder(url, status.app) / f"{status.name}.json")
+
+
+def forget_others(url: str, app: str, declared: Collection[StoreStatus]) -> None:
+    """Remove the notes of stores that an application no longer declares and that nobody follows.
+
+    What is in them stays: only who declared it knows whether it is still wanted.
+    """
+    kept = {status.name for status in declared}
+    for path in notes_folder(url, app).glob("*.json"):
+        status = _read(path)
+        if status is None or status.name in kept:
+            continue
+        with (
+            contextlib.suppress(AlreadyRunning),
+            only_one(lock_of(url, status), "It is followed", ""),
+        ):
+            path.unlink(missing_ok=True)
 
 
 def statuses(log: Log, now: int) -> list[StoreStatus]:

@@ -19,6 +19,8 @@ _NAVIGATION = (
     ("/views", "Views"),
     ("/topics", "Topics"),
     ("/groups", "Groups"),
+    ("/queues", "Queues"),
+    ("/domains", "Domains"),
     ("/sources", "Sources"),
     ("/stores", "Stores"),
     ("/learn", "Learn"),

@@ -26,6 +26,7 @@ from headrace.errors import (
     PortTaken,
     UnknownGroup,
     UnknownPage,
+    UnknownQueue,
     UnknownTopic,
     UnknownView,
     UserError,
@@ -37,6 +38,7 @@ from headrace.studio.learn.own_data_page import router as own_data
 from headrace.studio.learn.routes import router as learn
 from headrace.studio.live.crashing import Crashes
 from headrace.studio.live.dashboard import router as dashboard
+from headrace.studio.live.domains import router as domains
 from headrace.studio.live.feed import router as feeds
 from headrace.studio.live.groups import router as groups
 from headrace.studio.live.handles import Handles
@@ -48,10 +50,12 @@ from headrace.studio.live.pipeline_states import Watch
 from headrace.studio.live.pipelines import router as pipelines
 from headrace.studio.live.processes import Processes
 from headrace.studio.live.producing import router as producing
+from headrace.studio.live.queues import router as queues
 from headrace.studio.live.rebuilding import router as rebuilding
 from headrace.studio.live.sources import router as sources
 from headrace.studio.live.stores import router as stores
 from headrace.studio.live.topics import router as topics
+from headrace.studio.live.verified import router as verified
 from headrace.studio.live.view_row import router as view_row
 from headrace.studio.live.views import router as views
 from headrace.studio.pages import failure, fragment, page
@@ -68,8 +72,11 @@ ROUTERS = (
     producing,
     ingest,
     groups,
+    queues,
+    domains,
     sources,
     stores,
+    verified,
     feeds,
     views,
     view_row,
@@ -80,7 +87,7 @@ ROUTERS = (
 )
 """The pages, by the part of the studio that has them."""
 
-NOT_THERE = (UnknownPage, UnknownTopic, UnknownGroup, UnknownView)
+NOT_THERE = (UnknownPage, UnknownTopic, UnknownGroup, UnknownQueue, UnknownView)
 """Errors whose answer has the status 404."""
 
 STATIC = Path(str(resources.files("headrace.studio") / "static"))

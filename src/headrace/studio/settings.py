@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.errors import InvalidSetting
+from headrace.eventsourcing import Domain
 from headrace.log import DEFAULT_LOG
 from headrace.pipeline.app import App
 
@@ -32,6 +33,8 @@ class StudioSettings:
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
     declared: Mapping[str, App] = field(default_factory=dict, compare=False, repr=False)
     """The declarations of `apps`, by the name of the application, in the same order."""
+    domains: Mapping[str, Domain] = field(default_factory=dict, compare=False, repr=False)
+    """The domains of events that the modules of `apps` declare, by name."""
     program: tuple[str, ...] = (sys.executable, "-m", "headrace.cli.main")
     """The command line of headrace, which applications are started with."""
 

@@ -66,6 +66,13 @@ def test_another_primary_key_stops_the_capture_by_name(stage: Stage) -> None:
     )  # fmt: skip
     with pytest.raises(SourceError, match=r"primary key .* was \(id\) and is now \(name\)"):
         stage.capture(heal=True)
+    # The way on that the hint names.
+    stage.log.delete_topic(f"shop.{stage.schema}.items")
+    stage.capture(heal=True)
+    stage.execute("INSERT INTO items VALUES (1, 'b')", "DELETE FROM items WHERE name = 'a'")
+    stage.capture()
+    assert stage.folded("items") == stage.rows("items") == [{"id": 1, "name": "b"}]
+    assert {change["key"] for change in stage.changes("items")} == {'{"name":"a"}', '{"name":"b"}'}
 
 
 def test_a_table_without_a_primary_key_is_refused_by_name(stage: Stage) -> None:

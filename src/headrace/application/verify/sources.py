@@ -107,7 +107,9 @@ class SourceHop(Hop):
         last, until = "", 0
         while high is not None:
             reached = read_state(self._log, self.captured.prefix).reached.position
-            if reached is not None and source.passed(reached, high):
+            if reached is not None and (
+                source.passed(reached, high) or (not last and source.quiet_since(reached))
+            ):
                 return
             now = self._clock.monotonic()
             if reached != last:

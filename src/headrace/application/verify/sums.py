@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ def range_of(keys: Hashes) -> np.ndarray[Any, np.dtype[np.intp]]:
 class Sums:
     """The number of rows in each range of keys, and the sum of their hashes modulo 2^64.
 
-    They do not depend on the order in which rows come, and a row can be taken away again.
+    They do not depend on the order in which rows come.
     """
 
     def __init__(self) -> None:
@@ -37,12 +36,6 @@ class Sums:
         places = range_of(keys)
         self._rows += np.bincount(places, minlength=RANGES)
         np.add.at(self._sums, places, rows)
-
-    def remove(self, keys: Hashes, rows: Hashes) -> None:
-        """Take away rows that were counted."""
-        places = range_of(keys)
-        self._rows -= np.bincount(places, minlength=RANGES)
-        np.subtract.at(self._sums, places, rows)
 
     @property
     def rows(self) -> int:
@@ -63,15 +56,3 @@ class Sums:
         """True for each range in which two tables have other rows."""
         found: Mask = (self._rows != other._rows) | (self._sums != other._sums)
         return found
-
-    def to_text(self) -> str:
-        """The sums as text, to be kept."""
-        return base64.b64encode(self._rows.tobytes() + self._sums.tobytes()).decode()
-
-    @staticmethod
-    def from_text(text: str) -> Sums:
-        """The sums that `to_text` made text of."""
-        data, made = base64.b64decode(text), Sums()
-        made._rows = np.frombuffer(data[: RANGES * 8], np.int64).copy()
-        made._sums = np.frombuffer(data[RANGES * 8 :], np.uint64).copy()
-        return made

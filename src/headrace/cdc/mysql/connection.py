@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pymysql
 from pymysql.constants import FIELD_TYPE
 from pymysql.converters import encoders
 
+from headrace.cdc.server_url import parse_server
 from headrace.errors import (
     HeadraceError,
-    InvalidSetting,
     SourceError,
     SourceUnavailable,
     UserError,
@@ -59,27 +58,9 @@ class Address:
     @classmethod
     def parse(cls, url: str) -> Address:
         """Read `mysql://` or `mariadb://`. Errors do not quote it, since it has a password."""
-        try:
-            parts = urlsplit(url)
-            port = parts.port or 3306
-        except ValueError:
-            raise _invalid("cannot be read") from None
-        if parts.scheme not in ("mysql", "mariadb"):
-            raise _invalid("does not begin with mysql:// or mariadb://")
-        database = unquote(parts.path.strip("/"))
-        if not parts.hostname or not parts.username or not database:
-            raise _invalid("lacks a host, a user or a database")
-        tls = parse_qsl(parts.query)
-        if unknown := [name for name, _ in tls if name not in _TLS]:
-            raise _invalid(f"has the unknown setting {unknown[0]!r}; known: {', '.join(_TLS)}")
-        return cls(
-            parts.hostname,
-            port,
-            unquote(parts.username),
-            database,
-            unquote(parts.password or ""),
-            tuple(tls),
-        )
+        found = parse_server(url, ("mysql", "mariadb"), 3306, _TLS, _EXAMPLE)
+        tls = tuple(found.settings.items())
+        return cls(found.host, found.port, found.user, found.database, found.password, tls)
 
     def __str__(self) -> str:
         return f"mysql://{self.user}@{self.host}:{self.port}/{self.database}"
@@ -138,7 +119,3 @@ def _grant(text: str, address: Address) -> str:
     return (
         f"Run as an administrator: GRANT SELECT ON `{address.database}`.* TO '{address.user}'@'%'"
     )
-
-
-def _invalid(why: str) -> InvalidSetting:
-    return InvalidSetting(f"the address of the source {why}", hint=f"It looks like: {_EXAMPLE}")

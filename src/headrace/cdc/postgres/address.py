@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 import psycopg2
 from psycopg2.extras import LogicalReplicationConnection
 
 from headrace.cdc.postgres.failures import refused
-from headrace.errors import InvalidSetting
+from headrace.cdc.server_url import parse_server
 
 _EXAMPLE: Final = "postgresql://USER:PASSWORD@HOST:5432/DATABASE?tables=public.orders"
 
@@ -50,30 +49,18 @@ class Address:
     @classmethod
     def parse(cls, url: str) -> Address:
         """Read `postgresql://`. Errors do not quote it, since it may have a password."""
-        try:
-            parts = urlsplit(url)
-            port = parts.port or 5432
-        except ValueError:
-            raise _invalid("cannot be read") from None
-        if parts.scheme not in ("postgresql", "postgres"):
-            raise _invalid("does not begin with postgresql://")
-        database = unquote(parts.path.strip("/"))
-        if not parts.hostname or not parts.username or not database:
-            raise _invalid("lacks a host, a user or a database")
-        given = dict(parse_qsl(parts.query))
-        for name in given:
-            if name not in (*_OWN, *_PASSED_ON):
-                known = ", ".join((*_OWN, *_PASSED_ON))
-                raise _invalid(f"has the unknown setting {name!r}; known are {known}")
+        schemes, known = ("postgresql", "postgres"), (*_OWN, *_PASSED_ON)
+        found = parse_server(url, schemes, 5432, known, _EXAMPLE)
+        given = found.settings
         return cls(
-            parts.hostname,
-            port,
-            unquote(parts.username),
-            database,
+            found.host,
+            found.port,
+            found.user,
+            found.database,
             tuple(name.strip() for name in given.get("tables", "").split(",") if name.strip()),
             given.get("slot"),
             given.get("publication"),
-            unquote(parts.password or ""),
+            found.password,
             tuple((name, value) for name, value in given.items() if name in _PASSED_ON),
         )
 
@@ -113,7 +100,3 @@ class Address:
             )
         except psycopg2.Error as error:
             raise refused(str(error), str(self), self.user, self.database) from None
-
-
-def _invalid(why: str) -> InvalidSetting:
-    return InvalidSetting(f"The address of the source {why}", hint=f"It looks like: {_EXAMPLE}")

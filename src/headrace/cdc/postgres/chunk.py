@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Final
+
+import psycopg2
+import pyarrow as pa
 
 from headrace.cdc.contract import Chunk, Row, SourceTransaction, Table
+from headrace.cdc.postgres.columns import Converter, csv_rows, last_of_csv
 from headrace.cdc.postgres.failures import quoted
+from headrace.cdc.postgres.position import Position, read_lsn
 from headrace.cdc.postgres.types import TYPE
+from headrace.errors import SourceUnavailable
+
+EMIT: Final = "SELECT pg_logical_emit_message(true, 'headrace', %s)::text"
+"""Write something into the log and, by the commit, out to the disk."""
 
 
 class Snapshot:
@@ -29,20 +41,80 @@ class Snapshot:
 
 
 class PostgresChunk(Chunk):
-    """Rows of one snapshot."""
+    """Rows of one snapshot, as COPY has written them. Their texts are read when they are needed."""
 
-    def __init__(self, rows: list[Row], high: str, last: Row | None, snapshot: Snapshot) -> None:
-        self.rows = rows
+    def __init__(
+        self, data: bytes, table: Table, limit: int, high: str, snapshot: Snapshot, made: Converter
+    ) -> None:
         self.high = high
-        self.last = last
+        self.values = self._values = made.from_csv(table.columns, data)
+        self._data = data
+        self._width = len(table.columns)
         self._snapshot = snapshot
+        self.last = None
+        if len(self._values) == limit:
+            self.last = self._key_of_last(table, made)
+
+    def _key_of_last(self, table: Table, made: Converter) -> Row:
+        """The key of the last row, as the server has written it."""
+        columns = pa.schema([table.columns.field(name) for name in table.key])
+        if not all(pa.types.is_integer(kind) or pa.types.is_string(kind) for kind in columns.types):
+            return last_of_csv(self._data, self._width, table.key_places)
+        values = self._values.slice(len(self._values) - 1)
+        last = pa.StructArray.from_arrays([values.field(n) for n in table.key], table.key)
+        (row,) = made.to_rows(columns, last)
+        assert row is not None
+        return row
+
+    @cached_property
+    def rows(self) -> Sequence[Row]:  # type: ignore[override]
+        return csv_rows(self._data, self._width)
 
     def sees(self, transaction: SourceTransaction) -> bool:
         return not transaction.id or self._snapshot.sees(int(transaction.id))
 
+    def shows(self, returned: Iterable[int]) -> bool:
+        """True if its rows show all of some transactions."""
+        return all(map(self._snapshot.sees, returned))
 
-def read_rows(cursor: Any, table: Table, after: Row | None, limit: int) -> list[Row]:
-    """The next rows of a table, in the order of its key."""
+
+def read_chunk(
+    cursor: Any,
+    table: Table,
+    after: Row | None,
+    limit: int,
+    returned: Iterable[int],
+    start: Position,
+    made: Converter,
+) -> PostgresChunk | None:
+    """The next rows of a table. None if they would not show all transactions that were returned.
+
+    `start` is a position on the same server.
+    """
+    cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    try:
+        cursor.execute("SELECT pg_current_snapshot()::text")
+        snapshot = Snapshot(cursor.fetchone()[0])
+        if not all(map(snapshot.sees, returned)):
+            return None
+        data = _read_rows(cursor, table, after, limit)
+    except (psycopg2.errors.UndefinedTable, psycopg2.errors.UndefinedColumn) as error:
+        raise SourceUnavailable(
+            f"Table {table.full_name} was changed while a snapshot read it: "
+            f"{str(error).splitlines()[0]}",
+            hint="The snapshot of the table begins again",
+            table=table.full_name,
+        ) from None
+    finally:
+        cursor.execute("ROLLBACK")
+    # A transaction of its own: its commit is written out, so the stream passes it at once.
+    cursor.execute(EMIT, ("chunk",))
+    high = replace(start, lsn=read_lsn(cursor.fetchone()[0]))
+    return PostgresChunk(data, table, limit, str(high), snapshot, made)
+
+
+def _read_rows(cursor: Any, table: Table, after: Row | None, limit: int) -> bytes:
+    """The next rows of a table as CSV, in the order of its key."""
     names = ", ".join(map(quoted, table.columns.names))
     key = ", ".join(map(quoted, table.key))
     where, values = "", None
@@ -54,38 +126,5 @@ def read_rows(cursor: Any, table: Table, after: Row | None, limit: int) -> list[
     query = f"SELECT {names} FROM {quoted(table.schema)}.{quoted(table.name)}{where} "
     query = cursor.mogrify(f"{query} ORDER BY {key} LIMIT {limit:d}", values).decode()
     buffer = io.BytesIO()
-    cursor.copy_expert(f"COPY ({query}) TO STDOUT", buffer, size=1 << 16)
-    return parse_copy(buffer.getvalue())
-
-
-def parse_copy(data: bytes) -> list[Row]:
-    """The rows of COPY's text format."""
-    lines = data.split(b"\n")
-    lines.pop()
-    if b"\\" not in data:
-        return [tuple(line.split(b"\t")) for line in lines]
-    return [
-        tuple(map(_value, line.split(b"\t"))) if b"\\" in line else tuple(line.split(b"\t"))
-        for line in lines
-    ]
-
-
-_ESCAPES = {
-    b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v",
-}  # fmt: skip
-
-
-def _value(text: bytes) -> bytes | None:
-    if b"\\" not in text:
-        return text
-    if text == b"\\N":
-        return None
-    first, *parts = text.split(b"\\")
-    made = [first]
-    following = iter(parts)
-    for part in following:
-        if not part:  # a backslash, and the text up to the next one
-            made.append(b"\\" + next(following, b""))
-        else:
-            made.append(_ESCAPES.get(part[:1], part[:1]) + part[1:])
-    return b"".join(made)
+    cursor.copy_expert(f"COPY ({query}) TO STDOUT (FORMAT csv)", buffer)
+    return buffer.getvalue()

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import types
+from pyarrow import csv, types
 
 from headrace.cdc.contract import Row
 from headrace.cdc.postgres.types import TABLE
@@ -25,6 +25,9 @@ _BEFORE: Final = r"^-infinity$| BC$|^0000"
 _FIRST: Final = "0001-01-01"
 _LAST: Final = "9999-12-31"
 
+_BLOCK: Final = 1 << 20
+"""Bytes of CSV that are read at once."""
+
 
 class Converter:
     """Converts rows, and counts the values that Arrow has no equal for, by column."""
@@ -34,14 +37,33 @@ class Converter:
 
     def to_arrow(self, columns: pa.Schema, rows: Sequence[Row | None]) -> pa.StructArray:
         """Rows as a struct, a null for each None."""
-        empty = (None,) * len(columns)
-        missing = [row is None for row in rows]
-        values = list(zip(*(empty if row is None else row for row in rows), strict=True))
-        if not rows:
-            values = [()] * len(columns)
-        arrays = [self._column(field, given) for field, given in zip(columns, values, strict=True)]
-        mask = pa.array(missing, pa.bool_()) if any(missing) else None
+        mask: pa.Array | None = None
+        if None in rows:
+            empty: Row = (None,) * len(columns)
+            mask = pa.array([row is None for row in rows], pa.bool_())
+            rows = [empty if row is None else row for row in rows]
+        # To transpose with zip(*rows) would make an object for each row, and the garbage collector
+        # look at all others.
+        arrays = [
+            self._column(field, [row[place] for row in rows])  # type: ignore[index]
+            for place, field in enumerate(columns)
+        ]
         return pa.StructArray.from_arrays(arrays, fields=_nullable(columns), mask=mask)
+
+    def from_csv(self, columns: pa.Schema, data: bytes) -> pa.StructArray:
+        """The rows of COPY's CSV as a struct: the one that `to_arrow` makes of their texts."""
+        try:
+            kinds = [f.type if _is_read(f.type) else pa.binary() for f in columns]
+            arrays = _read_csv(data, kinds, _BLOCK)
+        except pa.ArrowInvalid:  # a value that Arrow has no equal for, or a row larger than a block
+            texts = [pa.binary()] * len(columns)
+            arrays = _read_csv(data, texts, max(_BLOCK, len(data)))
+        made = [
+            array if array.type.equals(field.type) and not types.is_binary(field.type)
+            else self._column(field, array)
+            for field, array in zip(columns, arrays, strict=True)
+        ]  # fmt: skip
+        return pa.StructArray.from_arrays(made, fields=_nullable(columns))
 
     def to_rows(self, columns: pa.Schema, values: pa.StructArray) -> list[Row | None]:
         """A struct as rows."""
@@ -54,7 +76,7 @@ class Converter:
             return [row if there else None for row, there in zip(rows, valid, strict=True)]
         return rows
 
-    def _column(self, field: pa.Field, values: Sequence[bytes | None]) -> pa.Array:
+    def _column(self, field: pa.Field, values: pa.Array | Sequence[bytes | None]) -> pa.Array:
         try:
             return self._array(field, field.type, values)
         except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:
@@ -65,11 +87,13 @@ class Converter:
                 column=field.name,
             ) from None
 
-    def _array(self, field: pa.Field, kind: pa.DataType, values: Sequence[bytes | None]) -> Any:
+    def _array(
+        self, field: pa.Field, kind: pa.DataType, values: pa.Array | Sequence[bytes | None]
+    ) -> Any:
         if types.is_list(kind):
-            return self._lists(field, kind, values)
+            return self._lists(field, kind, _listed(values))
         if types.is_binary(kind):
-            return _bytes(values)
+            return _bytes(_listed(values))
         texts = pa.array(values, pa.binary()).cast(pa.string())
         if types.is_string(kind):
             return texts
@@ -114,6 +138,55 @@ class Converter:
             elements += parsed
         child = self._array(field, kind.value_type, elements)
         return pa.ListArray.from_arrays(pa.array([*offsets, len(elements)], pa.int32()), child)
+
+
+def csv_rows(data: bytes, width: int) -> list[Row]:
+    """The rows of COPY's CSV, each value as its text."""
+    columns = _read_csv(data, [pa.binary()] * width, max(_BLOCK, len(data)))
+    return list(zip(*(column.to_pylist() for column in columns), strict=True))
+
+
+def last_of_csv(data: bytes, width: int, places: Sequence[int]) -> Row:
+    """Some values of the last row of COPY's CSV, as texts."""
+    columns = _read_csv(data, [pa.binary()] * width, max(_BLOCK, len(data)), places)
+    return tuple(column[-1].as_py() for column in columns)
+
+
+def _read_csv(
+    data: bytes, kinds: Sequence[pa.DataType], block: int, places: Sequence[int] = ()
+) -> list[pa.Array]:
+    """The columns of COPY's CSV, in which an empty text has quotes and a null has none.
+
+    All of them, or those at some places.
+    """
+    if not data:
+        return [pa.array([], kind) for kind in kinds]
+    named = {str(place): kind for place, kind in enumerate(kinds)}
+    found = csv.read_csv(
+        pa.py_buffer(data),
+        csv.ReadOptions(column_names=list(named), block_size=block),
+        csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        csv.ConvertOptions(
+            column_types=named,
+            include_columns=list(map(str, places)),
+            null_values=[""],
+            true_values=["t"],
+            false_values=["f"],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    return [column.combine_chunks() for column in found.columns]
+
+
+def _is_read(kind: pa.DataType) -> bool:
+    """True if Arrow's reader of CSV makes values of a type as a cast of their texts does."""
+    return not (types.is_list(kind) or types.is_binary(kind))
+
+
+def _listed(values: pa.Array | Sequence[bytes | None]) -> Sequence[bytes | None]:
+    found: Sequence[bytes | None] = values.to_pylist() if isinstance(values, pa.Array) else values
+    return found
 
 
 def parse_array(text: bytes) -> tuple[list[bytes | None], int]:

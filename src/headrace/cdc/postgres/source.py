@@ -14,13 +14,15 @@ from headrace.cdc.choice import TableChoice
 from headrace.cdc.contract import Chunk, Gap, Row, Source, SourceState, SourceTransaction, Table
 from headrace.cdc.postgres import slot as slots
 from headrace.cdc.postgres.address import Address
+from headrace.cdc.postgres.ahead import Ahead
 from headrace.cdc.postgres.catalog import CatalogTable, all_tables, described
-from headrace.cdc.postgres.chunk import PostgresChunk, Snapshot, read_rows
+from headrace.cdc.postgres.chunk import EMIT, Snapshot, read_chunk
 from headrace.cdc.postgres.columns import Converter
 from headrace.cdc.postgres.decoder import Decoder
 from headrace.cdc.postgres.failures import failed, quoted
+from headrace.cdc.postgres.gaps import find_gap, identify
 from headrace.cdc.postgres.health import Health
-from headrace.cdc.postgres.position import Position, lsn_text, read_lsn
+from headrace.cdc.postgres.position import Position, read_lsn
 from headrace.cdc.postgres.replication import Stream
 from headrace.cdc.postgres.types import Types
 from headrace.clock import MILLISECOND, SECOND, Clock, SystemClock
@@ -32,9 +34,6 @@ _BATCH_BYTES: Final = 4 << 20
 _PATIENCE: Final = 30 * SECOND
 _REMEMBERED: Final = 10_000
 _WAL_PAGE: Final = 8192
-
-_EMIT: Final = "SELECT pg_logical_emit_message(true, 'headrace', %s)::text"
-"""Write something into the log and, by the commit, out to the disk."""
 
 
 class PostgresSource(Source):
@@ -75,6 +74,7 @@ class PostgresSource(Source):
         self._parts: Iterator[SourceTransaction] | None = None
         self._given = Position(0, "", 0)
         self._returned: set[int] = set()
+        self._ahead = Ahead(self.address)
 
     # Setting up
 
@@ -128,9 +128,14 @@ class PostgresSource(Source):
         found = slots.find_slot(self._query, self.slot)
         connection = self.address.connect_for_replication()
         try:
-            head = self._identify(connection)
+            server = identify(connection)
+            self._system, self._timeline = server.system, server.timeline
             start = None if position is None else Position.parse(position)
-            gap = None if start is None else self._gap(connection, start, head, found)
+            gap = (
+                None
+                if start is None
+                else find_gap(connection, server, start, self.slot, found, self._made_anew)
+            )
             if gap is not None or found is None:
                 connection.close()
                 return gap
@@ -197,45 +202,56 @@ class PostgresSource(Source):
     def passed(self, position: str, mark: str) -> bool:
         return Position.parse(position).lsn >= Position.parse(mark).lsn
 
+    def quiet_since(self, position: str) -> bool:
+        """The slot is looked into, which it allows while nobody reads it."""
+        place = Position.parse(position)
+        if place.system != self._here().system:
+            return False
+        try:
+            found = self._query(
+                "SELECT lsn::text FROM pg_logical_slot_peek_binary_changes(%s, NULL, %s, "
+                "'proto_version', '1', 'publication_names', %s)",
+                self.slot,
+                _LOOKED_INTO,
+                quoted(self.publication),
+            )
+        except psycopg2.errors.ObjectInUse:
+            return False
+        # A capture may have written the last ones without having told the server.
+        later = any(read_lsn(lsn) > place.lsn for (lsn,) in found)
+        return not later and len(found) < _LOOKED_INTO
+
     # Rows
 
     def chunk(self, table: Table, after: Row | None, limit: int) -> Chunk:
+        found = self._ahead.take(table, after, limit, self._returned, self._converter)
         until = self._clock.monotonic() + _PATIENCE
-        while (found := self._chunk(table, after, limit)) is None:
+        while found is None:
+            with self._cursor() as cursor:
+                found = read_chunk(
+                    cursor, table, after, limit, self._returned, self._here(), self._converter
+                )
             # The log has a transaction some microseconds before others see what it did.
-            if self._clock.monotonic() > until:
+            if found is None and self._clock.monotonic() > until:
                 raise SourceUnavailable(
                     f"{self.address} still hides transactions that it has sent as committed",
                     hint="Look at synchronous_standby_names: a standby may not answer",
                 )
-            self._clock.sleep(2 * MILLISECOND)
+            if found is None:
+                self._clock.sleep(2 * MILLISECOND)
+        self._returned.clear()
+        self._ahead.ask(table, found.last, limit, self._here())
         return found
 
-    def _chunk(self, table: Table, after: Row | None, limit: int) -> PostgresChunk | None:
-        """A chunk; None if it does not show all that `read` has returned."""
-        with self._cursor() as cursor:
-            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            try:
-                cursor.execute("SELECT pg_current_snapshot()::text")
-                snapshot = Snapshot(cursor.fetchone()[0])
-                if not all(map(snapshot.sees, self._returned)):
-                    return None
-                rows = read_rows(cursor, table, after, limit)
-            except (psycopg2.errors.UndefinedTable, psycopg2.errors.UndefinedColumn) as error:
-                raise SourceUnavailable(
-                    f"Table {table.full_name} was changed while a snapshot read it: "
-                    f"{str(error).splitlines()[0]}",
-                    hint="The snapshot of the table begins again",
-                    table=table.full_name,
-                ) from None
-            finally:
-                cursor.execute("ROLLBACK")
-            # A transaction of its own: its commit is written out, so the stream passes it at once.
-            cursor.execute(_EMIT, ("chunk",))
-            high = Position(read_lsn(cursor.fetchone()[0]), self._system, self._timeline)
-        self._returned.clear()
-        last = table.key_of(rows[-1]) if len(rows) == limit else None
-        return PostgresChunk(rows, str(high), last, snapshot)
+    def _here(self) -> Position:
+        """The position that reading has reached, or one of this server if nothing is read."""
+        if not self._system:
+            ((self._system, self._timeline),) = self._query(
+                "SELECT system_identifier::text, timeline_id "
+                "FROM pg_control_system(), pg_control_checkpoint()"
+            )
+            self._given = Position(0, self._system, self._timeline)
+        return self._given
 
     def columns(self, columns: pa.Schema, rows: Sequence[Row | None]) -> pa.StructArray:
         return self._converter.to_arrow(columns, rows)
@@ -254,7 +270,7 @@ class PostgresSource(Source):
         end = read_lsn(head)
         if end % _WAL_PAGE == 0:
             # The server writes full pages before what is in them is complete.
-            ((head,),) = self._query(_EMIT, "head")
+            ((head,),) = self._query(EMIT, "head")
             end = read_lsn(head)
         start = Position.parse(position).lsn if position is not None else None
         if start is None:
@@ -267,6 +283,7 @@ class PostgresSource(Source):
         return SourceState(str(place), max(0, end - start), "bytes", facts)
 
     def close(self) -> None:
+        self._ahead.close()
         self._end()
         if self._connection is not None:
             self._connection.close()
@@ -296,52 +313,6 @@ class PostgresSource(Source):
         there = (t for t in all_tables(self._query) if (t.schema, t.name) == (schema, name))
         key = next((tuple(table.key) for table in there), ())
         return key if told is None or set(told) == set(key) else tuple(told)
-
-    def _identify(self, connection: Any) -> int:
-        """Learn which server this is. Returns the end of its log."""
-        with connection.cursor() as cursor:
-            cursor.execute("IDENTIFY_SYSTEM")
-            system, timeline, head, _ = cursor.fetchone()
-        self._system, self._timeline = str(system), int(timeline)
-        return read_lsn(head)
-
-    def _gap(
-        self, connection: Any, start: Position, head: int, found: slots.Slot | None
-    ) -> Gap | None:
-        """The changes after a position that the server no longer has."""
-        confirmed = None if found is None else found.confirmed
-        first = Position(confirmed, self._system, self._timeline) if confirmed is not None else None
-        before = None if first is None else str(first)
-        reason: str | None = None
-        if start.system != self._system:
-            reason = f"this is another server: its system is {self._system}, and was {start.system}"
-        elif found is None or confirmed is None:
-            reason = f"the slot {self.slot} was dropped"
-        elif found.lost:
-            reason = f"the server has removed WAL that the slot {self.slot} was to keep"
-        elif (end := self._end_of(connection, start.timeline)) is not None and start.lsn > end:
-            reason = (
-                f"the server was promoted at {lsn_text(end)} (timeline {self._timeline}), "
-                "before what was captured last"
-            )
-        elif start.lsn > head:
-            reason = f"the log of the server ends at {lsn_text(head)}, as that of a backup would"
-        elif confirmed > start.lsn:
-            reason = self._made_anew or f"the slot {self.slot} was moved ahead or made anew"
-        if reason is None:
-            return None
-        return Gap(str(start), before, reason)
-
-    def _end_of(self, connection: Any, timeline: int) -> int | None:
-        """The place at which a timeline ended; None if it is the server's own."""
-        if timeline == self._timeline:
-            return None
-        with connection.cursor() as cursor:
-            cursor.execute(f"TIMELINE_HISTORY {self._timeline}")
-            content = cursor.fetchone()[1]
-        text = content if isinstance(content, str) else bytes(content).decode()
-        found = re.search(rf"^{timeline}\t([0-9A-F]+/[0-9A-F]+)", text, re.MULTILINE)
-        return 0 if found is None else read_lsn(found[1])
 
     def _start(self, connection: Any, lsn: int) -> None:
         self._given = Position(lsn, self._system, self._timeline)
@@ -394,6 +365,9 @@ class PostgresSource(Source):
     def _failed(self, error: psycopg2.Error) -> Exception:
         return failed(error.pgcode, str(error), str(self.address), self.address.user)
 
+
+_LOOKED_INTO: Final = 10_000
+"""Changes of a slot that are looked at, to find out whether all of them were captured."""
 
 _TOLD_APART: Final = (
     psycopg2.errors.InsufficientPrivilege,

@@ -63,9 +63,11 @@ def summary(account: Account) -> RenderableType:
     return Padding(Group(pages, "", lines, "", verdict), (1, 0, 0, 0))
 
 
-def findings_table(findings: Sequence[Finding]) -> Table:
+def findings_table(
+    findings: Sequence[Finding], title: str = "recount from the log's segments"
+) -> Table:
     """The claims, and whether they hold."""
-    lines = table("", "recount from the log's segments", ">", "")
+    lines = table("", title, ">", "")
     for finding in findings:
         mark = Text("✓", "bold green") if finding.holds else Text("✗", "bold red")
         lines.add_row(mark, finding.law, f"{finding.counted:,}", Text(finding.remark, "dim"))

@@ -3,8 +3,8 @@
 1. Encode each partition's rows as an Arrow message, without holding a lock.
 2. Take the catalog's write lock. Its holder alone may write to the open segments.
 3. Write the messages at the recorded ends of the segments, over any bytes that a crash left there.
-4. Record the rows' offsets, the commit number, the topics' frontiers, the producer's sequence and
-   the group's offsets.
+4. Record the rows' offsets, the commit number, the topics' frontiers, the producer's sequence,
+   the group's offsets and the commit's other parts, whose conditions were checked in step 2.
 5. For a `synced` commit, sync every segment with unsynced bytes, not only those just written: this
    commit makes the metadata of earlier commits durable too.
 6. Commit the catalog's transaction.
@@ -28,7 +28,9 @@ from headrace.log.file.clock_watch import ClockWatch, trusted_now
 from headrace.log.file.disk import Disk
 from headrace.log.file.identity import Identity, earlier_receipt
 from headrace.log.file.layout import Checksum, Message, encode
+from headrace.log.file.marks import record_marks
 from headrace.log.file.offsets import store_offsets
+from headrace.log.file.parts import FilePart
 from headrace.log.file.segments import Segments
 from headrace.log.file.topics import frontier_at
 from headrace.log.positions import GroupOffsets
@@ -68,21 +70,26 @@ class Appender:
         synced: bool,
         identity: Identity | None = None,
         offsets: GroupOffsets | None = None,
+        parts: Sequence[FilePart] = (),
     ) -> tuple[Receipt, set[int]]:
         """Commit; return the receipt and the topics in which a segment was closed.
 
         A commit with group offsets is always synced: recovery after a power cut takes back
-        unsynced records, but not the offsets committed with them.
+        unsynced records, but not the offsets committed with them. So is one with a part that
+        recovery does not take back either.
         """
+        synced = synced or offsets is not None or any(part.lasting for part in parts)
         pieces = [_timed(piece, self._clock.now()) for piece in pieces]
         messages = [encode(p.rows, p.topic.topic.settings.compression) for p in pieces]
         self._disk.step("encoded")
         closed: set[int] = set()
-        with self._catalog.writing(synced=synced or offsets is not None) as db:
+        with self._catalog.writing(synced=synced) as db:
             if identity is not None and (known := earlier_receipt(db, identity)) is not None:
                 return known, closed
             for topic in {p.topic.id: p.topic for p in pieces}.values():
                 check_unchanged(db, topic)
+            for part in parts:
+                part.check(db)
             commit = self._next(db, closed)
             acks = [
                 self._place(commit, piece, message)
@@ -91,6 +98,8 @@ class Appender:
             _record(commit, pieces, identity)
             if offsets is not None:
                 store_offsets(db, offsets)
+            for part in parts:
+                part.record(db, commit.number if pieces else None, commit.time, acks)
             self._disk.step("recorded")
         self._disk.step("committed")
         return Receipt(commit.number if pieces else None, commit.time, tuple(acks)), closed
@@ -147,6 +156,7 @@ class Appender:
             "UPDATE partition SET end = ?, segment = ? WHERE topic = ? AND partition = ?",
             (end + rows, segment, topic.id, partition),
         )
+        record_marks(db, topic, commit.number, partition, piece.rows, range(end, end + rows))
         return Ack(topic.name, partition, end, end + rows)
 
     def _room(

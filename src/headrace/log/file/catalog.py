@@ -29,12 +29,12 @@ from headrace.errors import (
 from headrace.log.file.checksums import checked_vfs, enable_checksums, has_checksums
 from headrace.log.file.disk import Disk
 from headrace.log.file.high_water import NAME, note_commit, noted_commit
-from headrace.log.file.tables import OLDEST, SCHEMA, upgrade
+from headrace.log.file.tables import MARKS, OLDEST, QUEUES, SCHEMA, TAILS, upgrade
 from headrace.sqlite import Failures, Link, connect
 
 log = logging.getLogger(__name__)
 
-FORMAT = 3
+FORMAT = 4
 """The folder's format version, stored in SQLite's user_version."""
 
 APPLICATION = 0x48524C47
@@ -231,7 +231,7 @@ class Catalog:
         self._writer.patiently(begin)  # SQLite does not wait here for another process
         with self.writing(synced=True) as connection:
             if self._empty(connection):  # or another process was faster
-                connection.execute(SCHEMA)
+                connection.execute(SCHEMA + MARKS + QUEUES + TAILS)
                 connection.execute("INSERT INTO setting VALUES ('boot', ?)", (self._disk.boot(),))
                 connection.execute("INSERT INTO setting VALUES ('log_id', ?)", (uuid.uuid4().hex,))
                 connection.execute("INSERT INTO head VALUES (0, 0, 0)")

@@ -25,6 +25,7 @@ from headrace.log.file.checksums import checked_vfs
 from headrace.log.file.disk import Disk
 from headrace.log.file.high_water import noted_commit
 from headrace.log.file.layout import Checksum, header
+from headrace.log.file.mark_check import mark_flaws
 from headrace.log.file.storage import SEGMENTS, segment_file, segment_path
 from headrace.log.state import Flaw, Tell
 from headrace.sqlite import Link, connect
@@ -52,6 +53,10 @@ _BROKEN_RULES = {
     "OVER (PARTITION BY topic, partition ORDER BY c.first) AS before FROM chunk c "
     "JOIN partition p USING (topic, partition)) "
     "WHERE first < before OR (first > before AND NOT gaps)",
+    "marks of no topic": "SELECT count(*) FROM mark WHERE topic NOT IN (SELECT id FROM topic)",
+    "marks of no record": "SELECT count(*) FROM mark m WHERE m.number IS NOT (SELECT c.number "
+    "FROM chunk c WHERE c.topic = m.topic AND c.partition = m.partition AND c.first <= m.offset "
+    "AND c.end > m.offset ORDER BY c.first DESC LIMIT 1)",
     "partitions without their last records": "SELECT count(*) FROM partition p WHERE NOT gaps "
     "AND first < end AND end != (SELECT max(c.end) FROM chunk c WHERE c.topic = p.topic "
     "AND c.partition = p.partition)",
@@ -115,7 +120,10 @@ def _flaws(folder: Path, tell: Tell, *, verified: bool = True) -> list[Flaw]:
         if (noted := noted_commit(folder)) > _head(db) and noted > _newest(folder, verified):
             problem = f"it ends with commit {_head(db)}, but commit {noted} was synced"
             found.append(Flaw(FILE_NAME, problem, _RESTORE))
-        return [*found, *_segments(db, folder, tell, verified), *_orphans(db, folder)]
+        found += _segments(db, folder, tell, verified)
+        if not found:  # damaged records have no values to compare with the marks
+            found += mark_flaws(db, folder)
+        return [*found, *_orphans(db, folder)]
 
 
 def _newest(folder: Path, verified: bool) -> int:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from headrace.errors import MisusedHandle
 from headrace.log.committer import Committer, Make
 from headrace.log.declared import TopicRow
 from headrace.log.file.appender import Appender, StaleTopic
 from headrace.log.file.catalog import Catalog, one
 from headrace.log.file.identity import Identity, earlier_receipt
+from headrace.log.file.parts import FilePart
 from headrace.log.file.topics import find_topic
 from headrace.log.positions import GroupOffsets
+from headrace.log.roles import CommitPart
 from headrace.log.state import Receipt
 
 
@@ -57,14 +60,28 @@ class FileCommitter(Committer):
     def doubt(self) -> None:
         self._sequence = None
 
+    def check_part(self, part: CommitPart) -> None:
+        if not isinstance(part, FilePart):
+            raise MisusedHandle(
+                f"{part!r} is not a part of commits of this log",
+                hint="Make it with a method of the same log",
+            )
+
     def commit(
-        self, make: Make, sequence: int, offsets: GroupOffsets | None = None, *, whole: bool = False
+        self,
+        make: Make,
+        sequence: int,
+        offsets: GroupOffsets | None = None,
+        parts: Sequence[CommitPart] = (),
+        *,
+        whole: bool = False,
     ) -> Receipt:
+        mine = [part for part in parts if isinstance(part, FilePart)]
         identity = Identity(self.id, self._epoch, sequence)
         while True:
             try:
                 receipt, closed = self._appender.commit(
-                    make(), synced=self._synced, identity=identity, offsets=offsets
+                    make(), synced=self._synced, identity=identity, offsets=offsets, parts=mine
                 )
                 break
             except StaleTopic as stale:

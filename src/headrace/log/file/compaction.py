@@ -25,6 +25,7 @@ from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.clock_watch import made_at
 from headrace.log.file.disk import Disk
 from headrace.log.file.layout import Checksum, Message, encode, stored_schema
+from headrace.log.file.marks import remove_marks
 from headrace.log.file.reader import Chunk, Reader
 from headrace.log.file.segments import Segments
 from headrace.log.partitioner import key_bytes
@@ -40,7 +41,7 @@ class _Rewritten:
     """A chunk after compaction; `message` is None if no rows remain."""
 
     chunk: Chunk
-    removed: int
+    removed: Batch
     rows: int
     tombstones: int
     message: Message | None
@@ -97,7 +98,7 @@ class Compactor:
             ]
             size = self._swap(topic, partition, segment, rewritten)
             if size is not None:
-                removed = sum(piece.removed for piece in rewritten)
+                removed = sum(len(piece.removed) for piece in rewritten)
                 count, records, freed = count + 1, records + removed, freed + size
         return UpkeepReport(
             topic.name, segments_compacted=count, records_removed=records, bytes_freed=freed
@@ -155,7 +156,7 @@ class Compactor:
             keep = keep & ~dead
         rows = int(keep.sum())
         if not rows:
-            return _Rewritten(chunk, len(batch), 0, 0, None)
+            return _Rewritten(chunk, batch, 0, 0, None)
         dead = dead[keep]
         stored = with_tombstones(topic, batch.data.filter(pa.array(keep)), dead.tolist())
         sparse = pa.RecordBatch.from_arrays(
@@ -163,7 +164,7 @@ class Compactor:
             schema=stored_schema(topic.columns, sparse=True),
         )
         message = encode(sparse, topic.topic.settings.compression)
-        return _Rewritten(chunk, len(batch) - rows, rows, int(dead.sum()), message)
+        return _Rewritten(chunk, batch.only(~keep), rows, int(dead.sum()), message)
 
     def _swap(
         self, topic: TopicRow, partition: int, segment: int, rewritten: list[_Rewritten]
@@ -180,7 +181,7 @@ class Compactor:
                 # Another process has rewritten it, and may have kept records that this one
                 # considers superseded: start again from the current segments.
                 raise StaleTopic(topic)
-            if not any(piece.removed for piece in rewritten):
+            if not any(len(piece.removed) for piece in rewritten):
                 db.execute("UPDATE segment SET compacted = ? WHERE id = ?", (finished, segment))
                 return None
             length, created, closed = old
@@ -195,6 +196,9 @@ class Compactor:
                 else 0
             )
             self._segments.discard(db, segment)
+            for piece in rewritten:
+                gone, number = piece.removed, piece.chunk.number
+                remove_marks(db, topic, number, partition, gone.data, gone.offsets.tolist())
             return int(length) - size
 
     def _write(

@@ -152,6 +152,7 @@ def _make_local(path: Path) -> int:
         db.execute("BEGIN IMMEDIATE")
         db.execute("UPDATE segment SET location = NULL WHERE location IS NOT NULL")
         db.execute("UPDATE segment SET synced = length WHERE synced < length")
+        db.execute("DELETE FROM tail")  # the copied segments are synced
         db.execute("DELETE FROM garbage")
         db.execute("COMMIT")
         head = one(db, "SELECT number FROM head")

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from headrace.clock import Clock, SystemClock, to_micros
 from headrace.errors import InvalidPosition, InvalidSetting, NotALog
-from headrace.log.conform import unknown_column
 from headrace.log.declared import TopicRow, check_partition
 from headrace.log.file import storage, topics
 from headrace.log.file.appender import Appender, StaleTopic
@@ -26,7 +25,10 @@ from headrace.log.file.coordinator import Coordinator
 from headrace.log.file.disk import Disk
 from headrace.log.file.groups import Groups
 from headrace.log.file.lookup import find_offset
+from headrace.log.file.marks import Unless
 from headrace.log.file.membership import MemberSettings, Membership
+from headrace.log.file.places import Place, check_columns, find_places, take
+from headrace.log.file.queue.queues import FileQueues
 from headrace.log.file.reader import Reader
 from headrace.log.file.recovery import recover
 from headrace.log.file.segments import Segments
@@ -34,10 +36,12 @@ from headrace.log.file.storage import SEGMENTS
 from headrace.log.file.topics import find_topic
 from headrace.log.file.upkeep import Upkeep
 from headrace.log.interface import Capability, Log
+from headrace.log.matches import Match, check_indexed, check_matches
 from headrace.log.position import EARLIEST, LATEST, Position
 from headrace.log.producer import LogProducer
+from headrace.log.queueing import Queues
 from headrace.log.record import Batch
-from headrace.log.roles import Acks, CommitMode, Consumer, Producer
+from headrace.log.roles import Acks, CommitMode, CommitPart, Consumer, Producer
 from headrace.log.settings import TopicSettings
 from headrace.log.state import GroupState, Topic, TopicCommit, TopicState, UpkeepReport
 
@@ -65,6 +69,8 @@ class FileLog(Log):
         self._disk = disk or Disk()
         self._catalog = Catalog(self.folder, self._disk, create=create, patience=patience)
         self._handles: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+        self._queues: FileQueues | None = None
+        self._known: dict[str, TopicRow] = {}
         segments = Segments(self.folder, self._catalog, self._disk)
         self._appender = Appender(self._catalog, segments, self._disk, self._clock)
         self._coordinator = Coordinator(self._catalog, self._clock, self._disk.boot())
@@ -87,6 +93,8 @@ class FileLog(Log):
             stack.callback(self._disk.close)
             stack.callback(self._catalog.close)
             stack.callback(self._upkeep.close)
+            if self._queues is not None:
+                stack.callback(self._queues.close)
             for handle in list(self._handles):
                 # Polled records may not have been handled, so their offsets are not committed.
                 ends = handle.abandon if isinstance(handle, FileConsumer) else handle.close
@@ -185,11 +193,7 @@ class FileLog(Log):
     ) -> Iterator[Batch]:
         with self._catalog.reading() as db:
             row = find_topic(db, topic)
-            if columns is not None and not columns:
-                raise InvalidSetting("columns is empty", hint="Name columns, or omit it for all")
-            for name in columns or ():
-                if name not in row.schema.names:
-                    raise unknown_column(row.topic, name)
+            check_columns(row, columns)
             wanted = range(row.topic.partitions) if partitions is None else partitions
             ranges = [
                 (p, find_offset(db, row, p, start), find_offset(db, row, p, stop)) for p in wanted
@@ -244,6 +248,11 @@ class FileLog(Log):
 
     # Commits and frontiers
 
+    def last_sequence(self, producer: str) -> int | None:
+        with self._catalog.reading() as db:
+            found = one(db, "SELECT sequence FROM producer WHERE id = ?", producer)
+        return None if found is None or found[0] < 0 else int(found[0])
+
     def head(self) -> int:
         with self._catalog.reading() as db:
             found = one(db, "SELECT number FROM head")
@@ -297,6 +306,37 @@ class FileLog(Log):
         with self._catalog.reading() as db:
             return topics.frontier_at(db, find_topic(db, topic).id, commit)
 
+    # Conditions
+
+    def unless(self, topic: str, matches: Sequence[Match], *, after: int) -> CommitPart:
+        row = self._row(topic)
+        check_indexed(topic, row.topic.settings)
+        return Unless(row, check_matches(matches), after)
+
+    def find(
+        self,
+        topic: str,
+        matches: Sequence[Match],
+        *,
+        after: int = 0,
+        upto: int | None = None,
+        last: int = 0,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[Batch]:
+        wanted = check_matches(matches)
+        with self._catalog.reading() as db:
+            row = find_topic(db, topic)
+            check_indexed(topic, row.topic.settings)
+            check_columns(row, columns)
+            places = find_places(db, row, wanted, after, upto, last=last)
+        return self._take(row, places, columns)
+
+    def _take(
+        self, row: TopicRow, places: list[Place], columns: Sequence[str] | None
+    ) -> Iterator[Batch]:
+        with contextlib.closing(Reader(self.folder, self._catalog, self._disk)) as reader:
+            yield from take(reader, row, places, columns)
+
     # Groups
 
     def groups(self) -> list[str]:
@@ -310,6 +350,14 @@ class FileLog(Log):
 
     def delete_group(self, name: str) -> None:
         self._groups.delete(name)
+
+    # Queues
+
+    def queues(self) -> Queues:
+        if self._queues is None:
+            reader = Reader(self.folder, self._catalog, self._disk)
+            self._queues = FileQueues(self._catalog, self._clock, self._disk.boot(), reader)
+        return self._queues
 
     # Upkeep
 
@@ -341,4 +389,8 @@ class FileLog(Log):
 
     def _row(self, name: str) -> TopicRow:
         with self._catalog.reading() as db:
-            return find_topic(db, name)
+            known = self._known.get(name)
+            sql = "SELECT id, version FROM topic WHERE name = ?"
+            if known is None or one(db, sql, name) != (known.id, known.version):
+                known = self._known[name] = find_topic(db, name)
+        return known

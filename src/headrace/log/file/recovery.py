@@ -3,7 +3,8 @@
 A process that dies leaves nothing to repair: bytes that were written and not recorded are ignored.
 But when the machine goes down, commits that were only `written` may keep their metadata and lose
 their bytes. No `synced` commit can be among or after them, so recovery rolls the log back to the
-commit before the first damaged one. The history is shorter, but consistent.
+commit before the first damaged one. The history is shorter, but consistent. The bytes of synced
+commits that the catalog has beside their records (see `tails`) are first written to the segments.
 
 Only proven damage rolls commits back: bytes that differ from their checksum, a file that ends too
 early, a missing file whose name was never synced. A file that cannot be read proves nothing. Then
@@ -20,6 +21,7 @@ from headrace.clock import Clock
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.disk import Disk, unreadable
 from headrace.log.file.layout import Checksum
+from headrace.log.file.queue.rows import roll_back_queues
 from headrace.log.file.segments import Segments
 from headrace.log.file.storage import LocalSegment
 
@@ -37,6 +39,7 @@ def recover(catalog: Catalog, segments: Segments, disk: Disk, clock: Clock) -> i
         known = one(db, "SELECT value FROM setting WHERE name = 'boot'")
         if boot and known and known[0] == boot:
             return 0  # another process was faster
+        segments.restore_tails(db)
         damaged = _first_damaged(db, segments, disk)
         lost = 0
         if damaged is not None:
@@ -114,6 +117,7 @@ def _forget_from(db: apsw.Connection, number: int) -> int:
     )
     db.execute("DELETE FROM chunk WHERE number >= ?", (number,))
     db.execute("DELETE FROM topic_commit WHERE number >= ?", (number,))
+    db.execute("DELETE FROM mark WHERE number >= ?", (number,))
     db.execute(
         "UPDATE producer SET sequence = lost.first - 1 FROM (SELECT producer AS id, "
         "min(sequence) AS first FROM commits WHERE number >= ? GROUP BY producer) AS lost "
@@ -125,4 +129,5 @@ def _forget_from(db: apsw.Connection, number: int) -> int:
         "UPDATE group_offset SET offset = min(offset, (SELECT end FROM partition p "
         "WHERE p.topic = group_offset.topic AND p.partition = group_offset.partition))"
     )
+    roll_back_queues(db)
     return int(lost[0]) if lost else 0

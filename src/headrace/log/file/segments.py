@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import apsw
 
 from headrace.errors import LogError
+from headrace.log.file import tails
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.disk import Disk, unreadable
 from headrace.log.file.layout import Checksum, header
@@ -117,10 +119,12 @@ class Segments:
             self._disk.remove(doubted(catalog))
             self._doubts.discard(catalog)
         unsynced = many(
-            db, "SELECT id, topic, partition, synced FROM segment WHERE synced < length"
+            db,
+            "SELECT id, topic, partition, synced, length, location IS NULL FROM segment "
+            "WHERE synced < length",
         )
         unnamed = []
-        for id, topic, partition, synced in unsynced:
+        for id, topic, partition, synced, length, local in unsynced:
             path = self.path(topic, partition, id)
             anew = self._doubtful(path)
             if anew or synced == 0:
@@ -128,11 +132,13 @@ class Segments:
             # A missing file is damage, which readers report; it must not keep others from
             # writing.
             with contextlib.suppress(FileNotFoundError), self._doubting([path]):
-                if anew:
-                    self._write_anew(db, id)
+                if local and synced and not anew and length - synced <= tails.TAIL_BYTES:
+                    tails.keep_tail(db, self._disk, id, path, synced, length)
                 else:
-                    self._disk.sync(path)
+                    self._sync(db, id, path, anew=anew)
             self._disk.step("synced a segment")
+        if tails.too_many_tails(db):
+            self.sync_tails(db)
         if unnamed:
             # Even the name of a segment that was never synced may not be on the device.
             with self._doubting(unnamed):
@@ -141,6 +147,27 @@ class Segments:
             db.execute("UPDATE segment SET synced = length WHERE synced < length")
         # SQLite would not sync a transaction that changes nothing.
         db.execute("UPDATE head SET synced = number WHERE synced < number")
+
+    def sync_tails(self, db: apsw.Connection) -> None:
+        """Sync the segments whose last bytes are in the catalog, and delete those copies."""
+        for id, topic, partition in tails.segments_with_tails(db):
+            path = self.path(topic, partition, id)
+            with contextlib.suppress(FileNotFoundError), self._doubting([path]):
+                self._sync(db, id, path, anew=self._doubtful(path))
+        db.execute("DELETE FROM tail")
+
+    def restore_tails(self, db: apsw.Connection) -> None:
+        """Write the copies in the catalog to the segments, which a power cut may have cut."""
+        for id, topic, partition in tails.segments_with_tails(db):
+            tails.write_tails(db, self._disk, id, self.path(topic, partition, id))
+        self.sync_tails(db)
+
+    def _sync(self, db: apsw.Connection, segment: int, path: Path, *, anew: bool) -> None:
+        """Sync a segment's file; a copy of it, if a sync of it has failed."""
+        if anew:
+            self._write_anew(db, segment)
+        else:
+            self._disk.sync(path)
 
     def sync_closed(self) -> None:
         """Sync the closed segments if they have many unsynced bytes.
@@ -222,6 +249,7 @@ class Segments:
             segment,
         ) or (0, 0, None, 0, 0, 0, 0)
         old = LocalSegment(self._disk, self.path(topic, partition, segment))
+        tails.write_tails(db, self._disk, segment, old.path)
         new, end = self.create(db, topic, partition, columns, created, sparse=bool(sparse))
         path = self.path(topic, partition, new)
         for position, length, digest, first in many(
@@ -254,6 +282,7 @@ class Segments:
         self.discard(db, segment)
 
 
+@lru_cache(maxsize=1024)
 def doubted(path: Path) -> Path:
     """The file whose existence marks another as doubtful: its sync has failed."""
     return path.with_suffix(".doubt")

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
@@ -25,6 +26,7 @@ REQUEST_TIMEOUT = 10.0
 """Timeouts for an S3 server, in seconds. After two attempts it counts as unavailable."""
 
 
+@lru_cache(maxsize=1024)
 def segment_path(folder: Path, topic: int, partition: int, segment: int) -> Path:
     """The path of a segment; made of numbers only, so no name can lead out of the folder."""
     return folder / SEGMENTS / f"{topic:06d}-{partition:05d}-{segment:010d}.arrows"

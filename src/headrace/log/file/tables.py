@@ -137,6 +137,91 @@ CREATE TABLE group_offset (
 CREATE TABLE garbage (location TEXT PRIMARY KEY) WITHOUT ROWID;
 """
 
+MARKS = """
+CREATE TABLE mark (
+    topic INTEGER NOT NULL,
+    value TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    partition INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    PRIMARY KEY (topic, value, number, partition, offset)
+) WITHOUT ROWID;
+"""
+"""Where the rows of a topic are by the values of its indexed column."""
+
+QUEUES = """
+CREATE TABLE queue (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    topic INTEGER NOT NULL,
+    settings TEXT NOT NULL,
+    token INTEGER NOT NULL DEFAULT 0,
+    boot TEXT NOT NULL DEFAULT '',
+    held INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX queue_by_topic ON queue (topic);
+
+CREATE TABLE queue_partition (
+    queue INTEGER NOT NULL,
+    partition INTEGER NOT NULL,
+    indexed INTEGER NOT NULL,
+    PRIMARY KEY (queue, partition)
+) WITHOUT ROWID;
+
+CREATE TABLE message (
+    queue INTEGER NOT NULL,
+    partition INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    rank INTEGER NOT NULL,
+    key,
+    state INTEGER NOT NULL,
+    due INTEGER,
+    deliveries INTEGER NOT NULL DEFAULT 0,
+    token INTEGER,
+    worker TEXT,
+    expires INTEGER,
+    PRIMARY KEY (queue, partition, offset)
+) WITHOUT ROWID;
+CREATE INDEX message_ready ON message (queue, rank, number) WHERE state = 0;
+CREATE INDEX message_acquired ON message (queue, expires) WHERE state = 1;
+CREATE INDEX message_due ON message (queue, due) WHERE due IS NOT NULL;
+CREATE INDEX message_key ON message (queue, key, state, rank, number) WHERE key IS NOT NULL;
+
+CREATE TABLE queue_key (
+    queue INTEGER NOT NULL,
+    key NOT NULL,
+    next INTEGER NOT NULL,
+    PRIMARY KEY (queue, key)
+) WITHOUT ROWID;
+
+CREATE TABLE dead_message (
+    queue INTEGER NOT NULL,
+    partition INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    rank INTEGER NOT NULL,
+    key,
+    deliveries INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    died INTEGER NOT NULL,
+    PRIMARY KEY (queue, partition, offset)
+) WITHOUT ROWID;
+"""
+"""Work queues: state over the messages of a topic. Messages before `indexed` without a row are
+finished; those from there on were not looked at yet."""
+
+
+TAILS = """
+CREATE TABLE tail (
+    id INTEGER PRIMARY KEY,
+    segment INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    bytes BLOB NOT NULL
+);
+"""
+"""The last bytes of segments, until the files themselves are synced."""
+
 
 OLDEST = 2
 """The oldest format that can be upgraded; earlier ones were never released."""
@@ -152,6 +237,8 @@ _STEPS: dict[int, str] = {
         ALTER TABLE member ADD COLUMN beat INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE commits ADD COLUMN clock INTEGER;
     """,
+    # Format 3 to 4.
+    3: MARKS + QUEUES + TAILS,
 }
 
 

@@ -26,6 +26,8 @@ from headrace.log.declared import (
 )
 from headrace.log.event_time import check_embedded
 from headrace.log.file.catalog import Catalog, many, one
+from headrace.log.file.queue.rows import forget_queues
+from headrace.log.matches import check_index, check_same_index
 from headrace.log.settings import TopicSettings
 from headrace.log.state import PartitionState, Topic, TopicState
 
@@ -76,6 +78,7 @@ def create_topic(catalog: Catalog, topic: Topic, schema: str | pa.Schema | None)
     check_partitions(topic.partitions)
     columns = columns_of(schema, topic.key, topic.event_time)
     check_compaction(topic, columns)
+    check_index(name, topic.settings, topic_schema(columns))
     check_embedded(topic, topic_schema(columns))
     with catalog.writing(synced=True) as db:
         if one(db, "SELECT 1 FROM topic WHERE name = ?", name):
@@ -104,6 +107,7 @@ def alter_topic(
         topic, columns = row.topic, row.columns
         changed = topic.settings.change(settings or {})
         check_compaction(replace(topic, settings=changed), columns)
+        check_same_index(name, topic.settings, changed)
         if partitions is not None:
             check_more_partitions(topic, partitions)
             _add_partitions(db, row.id, topic.partitions, partitions)
@@ -117,8 +121,9 @@ def alter_topic(
 
 
 def forget_topic(db: apsw.Connection, row: TopicRow) -> None:
-    """Delete a topic from the catalog. The files of its segments stay."""
-    for table in ("chunk", "segment", "partition", "topic_commit", "claim", "group_offset"):
+    """Delete a topic from the catalog, and its queues. The files of its segments stay."""
+    forget_queues(db, row.id)
+    for table in ("chunk", "segment", "partition", "topic_commit", "claim", "group_offset", "mark"):
         db.execute(f"DELETE FROM {table} WHERE topic = ?", (row.id,))
     db.execute("DELETE FROM topic WHERE id = ?", (row.id,))
 

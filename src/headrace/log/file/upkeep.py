@@ -23,6 +23,8 @@ from headrace.log.file import storage
 from headrace.log.file.catalog import Catalog, many, one
 from headrace.log.file.clock_watch import made_at
 from headrace.log.file.disk import Disk
+from headrace.log.file.marks import remove_marks_before_first
+from headrace.log.file.queue.rows import first_unfinished
 from headrace.log.file.segments import Segments, note_garbage
 from headrace.log.file.topics import forget_topic, topic_by_id
 from headrace.log.state import UpkeepReport
@@ -93,6 +95,7 @@ class Upkeep:
                     self._forget_segment(db, topic, partition, segment)
                     segments, records, freed = segments + 1, records + removed, freed + length
             if segments:
+                remove_marks_before_first(db, topic)
                 _prune(db, topic.id, now)
         self.collect_garbage()
         return UpkeepReport(
@@ -183,7 +186,8 @@ class Upkeep:
         found = many(
             db,
             "SELECT s.id, s.length, s.closed, (SELECT sum(rows) FROM chunk WHERE segment = s.id), "
-            "(SELECT max(number) FROM chunk WHERE segment = s.id) "
+            "(SELECT max(number) FROM chunk WHERE segment = s.id), "
+            "(SELECT max(end) FROM chunk WHERE segment = s.id) "
             "FROM segment s WHERE s.topic = ? AND s.partition = ? "
             "ORDER BY (SELECT min(first) FROM chunk WHERE segment = s.id)",
             topic.id,
@@ -191,7 +195,8 @@ class Upkeep:
         )
         expired = []
         total = sum(length for _, length, *_ in found)
-        for segment, length, closed, rows, newest in found:
+        needed = first_unfinished(db, topic.id, partition)
+        for segment, length, closed, rows, newest, end in found:
             old = (
                 settings.retention is not None
                 and newest is not None
@@ -204,6 +209,15 @@ class Upkeep:
                 and total - length >= settings.retention_bytes
             )
             if not old and not large:
+                break
+            if needed is not None and (end or 0) > needed:
+                log.warning(
+                    "retention keeps the records of partition %d of topic %r from offset %d on: "
+                    "a queue over it has not finished them",
+                    partition,
+                    topic.name,
+                    needed,
+                )
                 break
             if closed is None:
                 self._segments.close(db, segment, now)

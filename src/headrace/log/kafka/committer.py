@@ -18,6 +18,7 @@ from headrace.clock import SECOND
 from headrace.errors import HeadraceError, LogError, LogUnavailable
 from headrace.log.committer import Committer, Make, fenced, out_of_order
 from headrace.log.declared import TopicRow
+from headrace.log.interface import Capability, lacking
 from headrace.log.kafka.client import HOME, Client
 from headrace.log.kafka.failures import FENCED, code_of
 from headrace.log.kafka.fences import Fence, fence_message, read_fence
@@ -26,7 +27,7 @@ from headrace.log.kafka.messages import Outgoing, outgoing
 from headrace.log.kafka.sending import Sender, receipt_of
 from headrace.log.kafka.topics import Topics, number_of
 from headrace.log.positions import GroupOffsets
-from headrace.log.roles import Acks
+from headrace.log.roles import Acks, CommitPart
 from headrace.log.state import Ack, Receipt
 
 TRANSACTIONAL = "headrace."
@@ -121,8 +122,17 @@ class KafkaCommitter(Committer):
 
     # Committing
 
+    def check_part(self, part: CommitPart) -> None:
+        raise lacking(str(self._client.address), Capability.CONDITIONS)
+
     def commit(
-        self, make: Make, sequence: int, offsets: GroupOffsets | None = None, *, whole: bool = False
+        self,
+        make: Make,
+        sequence: int,
+        offsets: GroupOffsets | None = None,
+        parts: Sequence[CommitPart] = (),
+        *,
+        whole: bool = False,
     ) -> Receipt:
         if self._fenced:
             raise fenced(self.id)
@@ -244,11 +254,16 @@ class KafkaCommitter(Committer):
                     raise self._client.failure(error) from None
 
     def commit_next(
-        self, make: Make, offsets: GroupOffsets | None = None, *, whole: bool = False
+        self,
+        make: Make,
+        offsets: GroupOffsets | None = None,
+        parts: Sequence[CommitPart] = (),
+        *,
+        whole: bool = False,
     ) -> Receipt:
         self._in_doubt = False
         try:
-            return super().commit_next(make, offsets, whole=whole)
+            return super().commit_next(make, offsets, parts, whole=whole)
         except LogUnavailable as error:
             if not self._in_doubt:
                 raise

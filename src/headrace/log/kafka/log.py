@@ -15,6 +15,7 @@ from headrace.errors import InvalidPosition, InvalidSetting
 from headrace.log.conform import unknown_column
 from headrace.log.declared import TopicRow, check_name
 from headrace.log.interface import Capability, Log
+from headrace.log.kafka import shares
 from headrace.log.kafka.address import KafkaAddress, parse_address
 from headrace.log.kafka.client import Client
 from headrace.log.kafka.committer import KafkaCommitter
@@ -78,6 +79,8 @@ class KafkaLog(Log):
             settings = TopicSettings().change(settings or {})
         if settings.tier is not None:
             self.require(Capability.TIERING)
+        if settings.index is not None:
+            self.require(Capability.CONDITIONS)
         return self._topics.create(Topic(name, partitions, None, key, event_time, settings), schema)
 
     def ensure_topic(self, declared: Topic) -> Topic:
@@ -229,6 +232,20 @@ class KafkaLog(Log):
 
     def sync(self, upto: int) -> None:
         """Do nothing: all replicas have every record that a broker acknowledged."""
+
+    # Share groups
+
+    def share_settings(self, group: str) -> dict[str, str]:
+        """The configuration that was set for a share group; empty if none was."""
+        return shares.configuration(self._client, check_name(group, "group"))
+
+    def set_share_settings(self, group: str, configs: Mapping[str, str]) -> None:
+        """Set some of the configuration of a share group, and return when it is in force."""
+        shares.configure(self._client, check_name(group, "group"), configs)
+
+    def share_member(self, topic: str, group: str, at_most: int) -> shares.ShareMember:
+        """A new member of a share group, which is handed about `at_most` records at once."""
+        return shares.ShareMember(self._client, self._topics.find(topic), group, at_most)
 
     # Groups
 

@@ -63,6 +63,13 @@ def ranges(client: Client, row: TopicRow, partitions: Iterable[int]) -> dict[int
     return {place[1]: (first[place][0], end[place][0]) for place in places}
 
 
+def range_of(client: Client, topic: str, partition: int) -> tuple[int, int]:
+    """The offset range of one partition."""
+    place = (topic, partition)
+    first = client.offsets([place], OffsetSpec.earliest())[place][0]
+    return first, client.offsets([place], OffsetSpec.latest())[place][0]
+
+
 def _at(client: Client, row: TopicRow, partitions: list[int], micros: int) -> dict[int, int]:
     places = [(row.name, partition) for partition in partitions]
     # Kafka has milliseconds: round up, since a record's time is the start of its millisecond.

@@ -15,7 +15,9 @@ from confluent_kafka import Message
 from headrace.errors import UnreadableRecord, WrongType
 from headrace.log.declared import TOMBSTONE, TopicRow
 from headrace.log.event_time import time_column
+from headrace.log.kafka.debezium import FORMAT as DEBEZIUM
 from headrace.log.kafka.rows_bytes import Garbage
+from headrace.log.kafka.rows_debezium import key_text
 from headrace.log.kafka.wire import rows_of
 from headrace.log.partitioner import key_bytes, key_of_bytes
 from headrace.log.record import HEADERS_TYPE, RAW_SCHEMA, Batch, Header
@@ -168,6 +170,9 @@ def _typed(
     except Garbage as garbage:
         raise _unreadable(topic, messages[alive[garbage.index]], garbage.reason) from None
     _give_times(topic, found, [messages[index] for index in alive])
+    if topic.topic.settings.format == DEBEZIUM and topic.topic.key is not None:
+        index = topic.schema.names.index(topic.topic.key)
+        found[index] = pa.array([key_text(messages[i].key()) for i in alive], pa.string())
     schema = pa.schema([field.with_nullable(True) for field in topic.schema])
     if len(alive) == len(messages):
         return pa.RecordBatch.from_arrays(found, schema=schema), None
@@ -200,6 +205,8 @@ def _give_times(topic: TopicRow, columns: list[pa.Array], messages: Sequence[Mes
 
 def _key(topic: TopicRow, message: Message) -> Any:
     data: Any = message.key()
+    if topic.topic.settings.format == DEBEZIUM:
+        return key_text(data)
     try:
         return key_of_bytes(data or b"", topic.schema.field(topic.topic.key).type)
     except (ValueError, pa.ArrowException) as error:

@@ -10,8 +10,6 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (
-    AlterConfigOpType,
-    ConfigEntry,
     ConfigResource,
     NewPartitions,
     NewTopic,
@@ -38,6 +36,7 @@ from headrace.log.kafka.configs import from_configs, to_configs
 from headrace.log.kafka.declarations import PREFIX, Declaration, Declarations
 from headrace.log.kafka.failures import code_of
 from headrace.log.kafka.wire import KafkaTopicRow, check_columns
+from headrace.log.matches import check_same_index
 from headrace.log.settings import TopicSettings
 from headrace.log.state import PartitionState, Topic, TopicState
 
@@ -196,6 +195,7 @@ class Topics:
         row = self.find(name)
         topic, columns = row.topic, row.columns
         changed = topic.settings.change(settings or {})
+        check_same_index(name, topic.settings, changed)
         check_compaction(replace(topic, settings=changed), columns)
         if partitions is not None:
             check_more_partitions(topic, partitions)
@@ -215,7 +215,7 @@ class Topics:
             self._client.wait(answer[name], topic=name)
             self._visible(name, partitions)
         if changed != topic.settings:
-            self._configure(name, to_configs(changed))
+            self._client.configure(ResourceType.TOPIC, name, to_configs(changed))
         made = self._visible(name, topic.partitions)
         self._declare(made, replace(topic, settings=changed), columns)
         return self.find(name).topic
@@ -237,18 +237,6 @@ class Topics:
                 str(found.topic_id), columns, topic.key, topic.event_time, topic.settings.to_text()
             ),
         )
-
-    def _configure(self, name: str, configs: Mapping[str, str]) -> None:
-        entries = [
-            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-            for key, value in configs.items()
-        ]
-        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-        answers = self._client.admin.incremental_alter_configs(
-            [resource], request_timeout=self._client.seconds
-        )
-        for answer in answers.values():
-            self._client.wait(answer, topic=name)
 
     def _visible(self, name: str, partitions: int) -> TopicDescription:
         """The topic, once the brokers know it and this number of partitions."""

@@ -17,6 +17,7 @@ from headrace.log.kafka.rows_avro import AvroRows
 from headrace.log.kafka.rows_bytes import BytesRows, HeadersOf, no_headers
 from headrace.log.kafka.rows_cloudevents import CloudEventRows
 from headrace.log.kafka.rows_confluent import ConfluentAvroRows, ConfluentJsonRows
+from headrace.log.kafka.rows_debezium import DebeziumRows
 from headrace.log.kafka.rows_json import JsonRows
 from headrace.log.state import Topic
 
@@ -67,6 +68,7 @@ _FORMATS: dict[str, Callable[[pa.Schema], Rows]] = {
     "bytes": BytesRows,
     "json-confluent": ConfluentJsonRows,
     "cloudevents": CloudEventRows,
+    "debezium-json": DebeziumRows,
 }
 
 

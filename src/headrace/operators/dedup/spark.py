@@ -30,6 +30,7 @@ from headrace.plan.metadata import OPENED
 from headrace.plan.plans import Job, RoundPlan
 from headrace.plan.position import Positions, lowest_frontier
 from headrace.plan.range_read import RangeRead
+from headrace.plan.refused_rows import with_refused
 from headrace.plan.uncounted import all_uncounted
 from headrace.schema.keys import Codes, as_spark_compares, coded
 
@@ -83,7 +84,9 @@ class DedupPlan(RoundPlan):
         crash_point("computed")
         uncounted = all_uncounted(self._log, self._step.name, self._made, start, end)
         came = {topic: end[topic].rows_after(start[topic]) for topic in end}
-        law = terms(self._made, came, uncounted, counters, observed(found, counters.all))
+        seen = observed(found, counters.all)
+        uncounted = with_refused(self._log, self._step.name, self._made, uncounted, counters, seen)
+        law = terms(self._made, came, uncounted, counters, seen)
         law += Law(pairs=law.passed, late=int(late.sum()), duplicates=decided.duplicates)
         return StepBatch(
             start,

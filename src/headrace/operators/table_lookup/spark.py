@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from headrace.clock import micros
+from headrace.errors import InvalidPipeline
 from headrace.log import Commit
 from headrace.log.event_time import time_inputs
 from headrace.operators.table_lookup.declare import Enriched
@@ -36,6 +37,7 @@ from headrace.plan.position import (
     position_at,
 )
 from headrace.plan.range_read import PLACES, RangeRead
+from headrace.plan.refused_rows import judges_rows, with_refused
 from headrace.plan.staging import stage
 from headrace.plan.table_changes import TOMBSTONE, Changes, change_rows
 from headrace.plan.uncounted import all_uncounted
@@ -69,6 +71,12 @@ class LookupPlan(RoundPlan):
         (table,) = sources(self._enriched.table)
         self._table = table.topic
         self._waits = self._enriched.mode == "as_of"
+        if self._waits and judges_rows(self._enriched.input):
+            raise InvalidPipeline(
+                "Events of a domain cannot wait for a table as of their time",
+                hint="Publish them with app.publish('events', ...), and enrich that topic. See "
+                f"{self._enriched.where}",
+            )
         self._amends = self._enriched.amend is not None
         changes = change_rows(
             self._enriched.table, self._range.nothing(metadata.DELETED), self._enriched.amend
@@ -129,6 +137,15 @@ class LookupPlan(RoundPlan):
         more = {t: held.waiting.get(t, 0) - self._held.waiting.get(t, 0) for t in self._topics}
         self._held = held
         uncounted = all_uncounted(self._log, self._step.name, self._enriched, start, end)
+        if not self._waits:
+            uncounted = with_refused(
+                self._log,
+                self._step.name,
+                self._enriched.input,
+                uncounted,
+                counters,
+                results.counts,
+            )
         came = {topic: end[topic].rows_after(start[topic]) for topic in end}
         table = self._table.name
         # The tombstones of the table are versions, and already counted among its changes.

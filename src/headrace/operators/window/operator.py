@@ -78,11 +78,8 @@ class WindowOperator(Operator[Aggregation]):
         return published_panes(output, output.stream.emit)
 
     def needs_commits(self, stream: Aggregation) -> str | None:
-        rules = {source.topic.settings.frontier for source in sources(stream)}
         if isinstance(stream.window, Sliding):
             return "lateness in a sliding window depends on the row, and Spark's watermark on panes"
-        if isinstance(stream.window, Session) and rules == {"arrival"}:
-            return "the batch, and not arrival, decides which rows are late for a session"
         return None
 
     def refuses_real_time(self, stream: Aggregation) -> Refusal | None:

@@ -101,7 +101,8 @@ class Decoder:
         where = [_place(name).alias(name) for name in beside]
         if raw:
             # Without its headers, a record cannot be decoded again from its bytes.
-            value = F.lit(None).cast("binary") if self.format.by_headers else F.col("value")
+            more_than_value = self.format.by_headers or self.format.inputs
+            value = F.lit(None).cast("binary") if more_than_value else F.col("value")
             where += [value.alias(VALUE), F.col("timestamp").alias(STAMP)]
         placed = rows.select(*columns, time.alias(metadata.TIME), *where)
         return placed.where(F.col(metadata.TIME).isNotNull())
@@ -167,7 +168,8 @@ class Decoder:
         return format_of(self.topic, columns, self.schemas)
 
     def _decoded(self, records: DataFrame, *kept: str) -> DataFrame:
-        kept = (*kept, "headers") if self.format.by_headers else kept
+        inputs = (*self.format.inputs, *(["headers"] if self.format.by_headers else []))
+        kept = (*kept, *(name for name in inputs if name not in kept))
         rows = self.format.checked(records).select(*kept, self.format.row().alias(_ROW))
         return with_time(rows, self.topic, _ROW, _AT) if self._computed else rows
 

@@ -30,13 +30,15 @@ class Format(ABC):
     """True if every column of a row is null if its record does not decode."""
     by_headers = False
     """True if the headers of a record are part of its row."""
+    inputs: tuple[str, ...] = ()
+    """The columns of `checked` that a row is made of, beside the value."""
 
     def __init__(self, topic: Topic, columns: pa.Schema) -> None:
         self.topic = topic
         self.columns = columns
 
     def checked(self, records: DataFrame) -> DataFrame:
-        """The records, in a plan that fails on one that it cannot judge."""
+        """The records as `row` needs them, in a plan that fails on one that it cannot judge."""
         return records
 
     @abstractmethod
@@ -136,4 +138,5 @@ _OTHERS = {
     BY_ID: ("headrace.plan.kafka.confluent", "AvroWire"),
     "json-confluent": ("headrace.plan.kafka.confluent", "JsonWire"),
     "cloudevents": ("headrace.plan.kafka.cloudevents", "CloudEvents"),
+    "debezium-json": ("headrace.plan.kafka.debezium", "DebeziumJson"),
 }

@@ -39,7 +39,7 @@ def stream(
     """The stream of a topic from a position on, in limited batches.
 
     Partitions that were added since are read from their beginning. At least `tasks` tasks read it,
-    or one for each partition.
+    or one for each partition, in which it has the rows in order.
     """
     there = log.topic(topic).topic.partitions
     offsets = dict.fromkeys(range(there), _EARLIEST) | dict(enumerate(start.offsets))

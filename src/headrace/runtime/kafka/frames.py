@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headrace.clock import micros
+from headrace.clock import FIRST_MOMENT
 from headrace.log.kafka.log import KafkaLog
 from headrace.pipeline.stream import Source
 from headrace.plan import metadata
@@ -18,79 +18,81 @@ from headrace.plan.batch import Payload, Rows, Sink
 from headrace.plan.compile import Compiler, Load
 from headrace.plan.counters import Counters
 from headrace.plan.kafka.decode import Decoder
+from headrace.plan.kafka.frontiers import LOWEST, Frontiers, Met, Reached
 from headrace.plan.kafka.source import between, stream
-from headrace.plan.plans import StreamPlan
+from headrace.plan.plans import Job, StreamPlan
 from headrace.plan.position import Position
 from headrace.plan.python_operators import map_in_arrow
 from headrace.plan.source_options import BatchLimits
-from headrace.plan.watermark import watermarked
+from headrace.plan.watermark import milliseconds, watermarked
 from headrace.runtime.frames import Frames
 from headrace.runtime.kafka.oldest import Oldest, watched
 from headrace.runtime.kafka.outlet import DELIVERED, Outlet
 
 Range = tuple[Position, Position]
 
+_NO_DELAY = "0 seconds"
+
 
 class KafkaFrames(Frames):
-    """Makes the frames of a step. Rows have no commits, and Spark's watermark drops late ones."""
+    """Makes the frames of a step. A row meets the frontier of its own partition."""
 
     plan: StreamPlan
 
+    def __init__(self, job: Job, plan: StreamPlan) -> None:
+        super().__init__(job, plan)
+        self._met = Met(job.spark.sparkContext)
+
+    def begin(self, frontiers: Frontiers) -> None:
+        """Begin a batch at these frontiers."""
+        self._met.begin(frontiers)
+
     @property
-    def merges_in_store(self) -> bool:
-        """True if the store keeps the state, as that of sessions, and Spark drops no late rows."""
-        return self.plan.closing is not None and self.plan.held is None
+    def reached(self) -> Reached:
+        """The highest frontiers that rows of the batch met."""
+        return self._met.reached
 
     @property
     def settings(self) -> Mapping[str, str]:
         """Use one watermark for late rows and for state eviction."""
         return {"spark.sql.streaming.statefulOperator.allowMultiple": "false"}
 
-    def judged(self, batch: DataFrame, sink: Sink, revision: int, frontier: int | None) -> Payload:
-        """The results of a batch, without the late rows that Spark has not dropped."""
+    def judged(self, batch: DataFrame, sink: Sink, revision: int) -> Payload:
+        """The results of a batch, in which no row is too late."""
         if self.delivers:
             return self.deliver(batch, sink.generation, revision)
-        closing = self.plan.closing
-        if self.merges_in_store and closing is not None and frontier is not None:
-            batch = batch.where(F.unix_micros(metadata.TIME) >= closing.all_open_from(frontier))
         return self.plan.results(batch, sink, revision)
 
     def late_between(
-        self,
-        ranges: Mapping[str, Range],
-        frontier: int,
-        oldest: Mapping[str, Oldest],
-        arrived: int,
+        self, ranges: Mapping[str, Range], highest: int, oldest: Mapping[str, Oldest]
     ) -> pa.Table:
-        """The pairs of row and window that are late by a frontier, or by their own arrival.
+        """The late pairs of row and window.
 
-        Only the `oldest` rows of each topic are checked, if they are known. `arrived` is the
-        newest time of the batch.
+        Only the `oldest` rows of each topic are checked, if they are known. `highest` is the
+        highest frontier of any partition.
         """
         assert self.plan.closing is not None
-        highest = max(frontier, arrived) if self._by_frontier else frontier
         suspect = self.plan.closing.all_open_from(highest)
 
         def load(source: Source) -> DataFrame:
             name = source.topic.name
             if name not in oldest:
                 return self._job.empty(source)
-            decoder = self._decoder(name)
-            records = self._suspects(decoder, ranges[name], oldest[name].before(suspect))
-            rows = decoder.placed(records, tuple(metadata.TYPES), source.columns)
-            rows = rows.withColumn(metadata.FRONTIER, self._met(F.lit(frontier)))
+            rows = self._suspects(source, ranges[name], oldest[name].before(suspect))
             return rows.withColumn(metadata.TOPIC, F.lit(name)) if self._ordered else rows
 
         return self.plan.late(Compiler(load, self._ordered)).toArrow().cast(self.plan.shapes.late)
 
-    def _suspects(self, decoder: Decoder, range: Range, only: Oldest | None) -> DataFrame:
-        """The records of a topic that may be late: `only` these, or all if it is None."""
+    def _suspects(self, source: Source, range: Range, only: Oldest | None) -> DataFrame:
+        """The rows of a topic that may be late: `only` these, or all if it is None."""
+        topic = source.topic.name
+        decoder, places = self._decoder(topic), tuple(metadata.TYPES)
         if only is not None and (kept := only.records(self._spark)) is not None:
-            return kept
-        topic = decoder.topic.name
+            return only.met(self._spark, decoder.placed(kept, places, source.columns))
         records = between(self._spark, self._log, topic, *range, decoder.reading)
         assert records is not None
-        return records if only is None else only.among(records)
+        rows = self._judged(decoder.placed(records, places, source.columns), topic).drop(LOWEST)
+        return rows if only is None else only.among(rows)
 
     def misplaced(self, topic: str, start: Position, end: Position) -> pa.Table:
         """The records of a topic between two positions that have no valid event time."""
@@ -121,34 +123,39 @@ class KafkaFrames(Frames):
         columns = (*made.columns, metadata.TOPIC, metadata.PARTITION, metadata.OFFSET)
         return compiler.rows(made).select(*(F.col(f"`{n}`") for n in columns))
 
-    def _met(self, frontier: Column) -> Column:
-        return F.greatest(F.col(metadata.FRONTIER), frontier) if self._by_frontier else frontier
+    def _judged(self, rows: DataFrame, topic: str) -> DataFrame:
+        """Add the frontier that each row met in its partition, by event time or by arrival."""
+        time = F.unix_micros(metadata.TIME)
+        moment = F.col(metadata.FRONTIER) if self._by_frontier else time
+        return self._met.add(rows, topic, moment)
 
     def _compiler(self, load: Load, counters: Counters) -> Compiler:
         return Compiler(
             load,
             self._ordered,
             counters=counters,
-            judged=self._by_frontier,
             numbered=False,
             shift=self._shift,
         )
 
     def _load_stream(self, source: Source, sink: Sink, batch_limits: BatchLimits) -> DataFrame:
         name = source.topic.name
-        # A task that writes results has to read a whole partition.
-        tasks = None if self.delivers else self._spark.sparkContext.defaultParallelism
         decoder, start = self._decoder(name), sink.reached[name]
-        records = stream(self._spark, self._log, name, start, batch_limits, tasks, decoder.reading)
+        # A task that writes results, or compares rows with those before them, reads all of a
+        # partition.
+        records = stream(self._spark, self._log, name, start, batch_limits, None, decoder.reading)
         rows = decoder.placed(records, self._metadata(), raw=not self.delivers)
-        if not self.delivers:
-            rows = watched(rows, name)
-        if self._ordered or self.delivers:
+        if self.delivers:
+            # It has a watermark only because Spark counts times there.
             rows = rows.withColumn(metadata.TOPIC, F.lit(name))
-        # A step without state has a watermark too: Spark counts times there.
-        patience = f"{micros(self.plan.held or timedelta(0))} microseconds"
-        moment = F.col(metadata.FRONTIER) if self._by_frontier else F.unix_micros(metadata.TIME)
-        return watermarked(rows, moment, patience, self._shift)
+            return watermarked(rows, F.unix_micros(metadata.TIME), _NO_DELAY, self._shift)
+        rows = watched(self._judged(rows, name), name)
+        if self._ordered:
+            rows = rows.withColumn(metadata.TOPIC, F.lit(name))
+        # Not the frontier of the row's own partition: others may be behind it.
+        lowest = F.greatest(LOWEST, F.lit(FIRST_MOMENT))
+        delay = milliseconds(self.plan.held or timedelta(0))
+        return watermarked(rows, lowest, delay, self._shift).drop(LOWEST)
 
     def _metadata(self) -> tuple[str, ...]:
         if self._ordered:
@@ -156,9 +163,8 @@ class KafkaFrames(Frames):
         found = (metadata.PARTITION, metadata.OFFSET)
         if self.delivers:
             return found
-        if self.merges_in_store:
-            return (metadata.COMMIT, *found)
-        return (metadata.FRONTIER, *found) if self._by_frontier else found
+        commit = () if self.plan.held is not None else (metadata.COMMIT,)
+        return (*commit, metadata.FRONTIER, *found) if self._by_frontier else (*commit, *found)
 
     def _decoder(self, name: str) -> Decoder:
         return Decoder.of(self._log.topic(name).topic, self._needed[name], self._log)

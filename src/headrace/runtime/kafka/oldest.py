@@ -25,7 +25,7 @@ KEPT = 1_000
 KEPT_BYTES = 4_096
 """Larger records are not kept."""
 
-_RECORD, _ROWS = "_record", "rows"
+_RECORD, _ROWS, _FRONTIER = "_record", "rows", "frontier"
 _PARTITION_BITS = 40
 """Partition and offset are one number: the offset has the lower bits."""
 
@@ -54,6 +54,7 @@ def watched(rows: DataFrame, topic: str) -> DataFrame:
         F.col(metadata.OFFSET).alias("offset"),
         F.unix_micros(STAMP).alias("timestamp"),
         F.unix_micros(metadata.TIME).alias("time"),
+        F.col(metadata.FRONTIER).alias(_FRONTIER),
         value.alias("value"),
     )
     oldest = F.min_by(_RECORD, metadata.TIME, KEPT).alias(_ROWS)
@@ -91,9 +92,18 @@ class Oldest:
         made = [row | {"value": base64.b64decode(row["value"])} for row in self.rows]
         return frame_of(spark, pa.Table.from_pylist(made, schema=_SCHEMA))
 
-    def among(self, records: DataFrame) -> DataFrame:
-        """Filter records that were read again."""
+    def met(self, spark: SparkSession, rows: DataFrame) -> DataFrame:
+        """Add to the rows of these records the frontier that each met."""
+        places = {metadata.PARTITION: "partition", metadata.OFFSET: "offset"}
+        names = {**places, metadata.FRONTIER: _FRONTIER}
+        made = [{name: row[key] for name, key in names.items()} for row in self.rows]
+        schema = pa.schema([(name, metadata.TYPES[name]) for name in names])
+        met = frame_of(spark, pa.Table.from_pylist(made, schema=schema))
+        return rows.drop(metadata.FRONTIER).join(met, list(places))
+
+    def among(self, rows: DataFrame) -> DataFrame:
+        """Filter rows that were read again."""
         numbers = [row["partition"] << _PARTITION_BITS | row["offset"] for row in self.rows]
-        partition = F.col("partition").cast("bigint")
-        number = F.shiftleft(partition, _PARTITION_BITS).bitwiseOR(F.col("offset"))
-        return records.where(number.isin(numbers))
+        partition = F.col(metadata.PARTITION).cast("bigint")
+        number = F.shiftleft(partition, _PARTITION_BITS).bitwiseOR(F.col(metadata.OFFSET))
+        return rows.where(number.isin(numbers))

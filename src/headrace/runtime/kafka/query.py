@@ -1,23 +1,26 @@
-"""A step as a streaming query over Kafka, in which each batch is a commit."""
+"""A step as a streaming query over Kafka, which judges each row by its own partition."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from headrace.clock import MILLISECOND, micros
+from headrace.clock import FIRST_MOMENT, MILLISECOND, micros
 from headrace.errors import HeadraceError, LawBroken, PipelineError, PipelineFailed, Retryable
+from headrace.plan import metadata
 from headrace.plan.accounting import Account
 from headrace.plan.batch import Payload, Sink
 from headrace.plan.kafka.connection import Tell, group_of
 from headrace.plan.kafka.decode import letters
+from headrace.plan.kafka.frontiers import FrontierNotes, Frontiers
 from headrace.plan.kafka.schemas import learned
 from headrace.plan.law import NOT_STORED
 from headrace.plan.plans import Job, StreamPlan
-from headrace.plan.position import START, Position, Positions, started_at
+from headrace.plan.position import START, Position, Positions, behind, started_at
 from headrace.plan.uncounted import Uncounted
 from headrace.runtime.kafka.frames import KafkaFrames
 from headrace.runtime.kafka.oldest import Oldest, metric_of
@@ -32,9 +35,14 @@ from headrace.runtime.spark_internals import (
     observed_json,
 )
 
+logger = logging.getLogger("headrace.kafka")
+
+_NAMED = 5
+"""The most partitions that a warning names."""
+
 
 class KafkaQuery(Query):
-    """Runs one step straight from Kafka. Its batches decide what is late."""
+    """Runs one step straight from Kafka. Its partitions' own history decides what is late."""
 
     frames: KafkaFrames
 
@@ -43,8 +51,8 @@ class KafkaQuery(Query):
 
     def start(self, sink: Sink, *, until_caught_up: bool) -> None:
         self._newest: dict[str, int] = {}
-        """The newest time of each topic since the start: Spark remembers no more."""
-        self._frontier = sink.frontier
+        """The newest time of each topic since the start, for steps without windows."""
+        self._warned = False
         self._tell: Tell | None = group_of(self._log, f"{self.step.app}.{self.step.name}")
         super().start(sink, until_caught_up=until_caught_up)
 
@@ -58,14 +66,32 @@ class KafkaQuery(Query):
         self._stopwatch.report(self._sink, self.progress, last=False)
         return {}
 
+    def _store(
+        self, sink: Sink, number: int, frame: DataFrame, begin: Positions, end: Positions
+    ) -> None:
+        if not self.frames.delivers:
+            notes = FrontierNotes(self._checkpoint.path)
+            if behind(sink.reached, end):
+                self._frontiers = Frontiers.at(sink.reached, sink.frontier)
+                notes.write(number, self._frontiers)
+            else:
+                self._frontiers = notes.read(number)
+            self.frames.begin(self._frontiers)
+        super()._store(sink, number, frame, begin, end)
+
     def _run_again(self, frame: DataFrame) -> None:
         super()._run_again(frame)
-        self._frontier = self._passed(self._counts())
+        self._passed(self._counts())
+
+    def _reached(self, end: Positions) -> Positions:
+        if self.frames.delivers:
+            return end  # no row of it is ever late
+        return self._frontiers.after(self.frames.reached, end)
 
     def _results(self, number: int, frame: DataFrame, sink: Sink) -> Payload:
         self._check_watermark(number)
         revision = max(position.commit for position in self._end_of(number).values())
-        return self.frames.judged(frame, sink, revision, self._frontier)
+        return self.frames.judged(frame, sink, revision)
 
     def _account(
         self, number: int, start: Positions, end: Positions, uncounted: Mapping[str, Uncounted]
@@ -77,12 +103,11 @@ class KafkaQuery(Query):
             topic: self._misplaced(topic, counts.topics[topic], start[topic], end[topic])
             for topic in end
         }
-        late = self._too_late(number, counts, start, end)
-        self._check_late(counts.dropped, late.num_rows if late is not None else 0)
+        late = self._too_late(counts, start, end)
         rows = {topic: counts.topics[topic].rows for topic in end}
-        self._frontier = self._passed(counts)
+        frontier = self._frontier_at(counts, self._reached(end))
         made = batch_metadata(self._checkpoint.path, number)["batchTimestampMs"] * MILLISECOND
-        return Account(rows, uncounted, late, self._frontier, made)
+        return Account(rows, uncounted, late, frontier, made)
 
     def _misplaced(
         self, topic: str, counts: TopicCounts, start: Position, end: Position
@@ -100,31 +125,21 @@ class KafkaQuery(Query):
             )
         return found
 
-    def _too_late(
-        self, number: int, counts: BatchCounts, start: Positions, end: Positions
-    ) -> pa.Table | None:
-        """The late pairs of row and window, read again if there can be any."""
-        closing = self.frames.plan.closing
-        if closing is None:
+    def _too_late(self, counts: BatchCounts, start: Positions, end: Positions) -> pa.Table | None:
+        """The late pairs of row and window, read again if there are any."""
+        observed = self._observed()
+        if not any(observed[name] for name in self._counters.late):
             return None
-        if not self.frames.merges_in_store:
-            observed = self._observed()
-            if not counts.dropped and not any(observed[name] for name in self._counters.late):
-                return None
-            frontier = self._watermark(number) + closing.patience
-        else:
-            times = [t.oldest for t in counts.topics.values() if t.oldest is not None]
-            if not times or self._frontier is None:
-                return None
-            if min(times) >= closing.all_open_from(self._frontier):
-                return None
-            frontier = self._frontier
         ranges = {topic: (start[topic], end[topic]) for topic in end}
-        return self.frames.late_between(ranges, frontier, self._oldest(counts), _newest(counts))
+        highest = max(self.frames.reached.values())
+        return self.frames.late_between(ranges, highest, self._oldest(counts))
 
     def _stored(self, end: Positions) -> None:
         if self._tell is not None:
             self._tell(end)
+        if not self._warned and not self.frames.delivers and self._sink is not None:
+            self._warned = True
+            _warn_of_empty_partitions(self.step.name, Frontiers.at(self._sink.reached, None))
 
     def _translated(self, error: BaseException) -> HeadraceError:
         """As for any step. But an unavailable broker may come back, so it is worth a restart."""
@@ -138,35 +153,40 @@ class KafkaQuery(Query):
 
     # Time
 
-    def _passed(self, counts: BatchCounts) -> int | None:
-        """The frontier after a batch: the lowest of the topics' newest times, if each has one.
+    def _frontier_at(self, counts: BatchCounts, end: Positions) -> int | None:
+        """The lowest frontier of all partitions, if each has one.
 
-        Spark computes its watermark from the same times.
+        A step without windows has no use for those. Its frontier is the lowest of the topics'
+        newest times.
         """
+        if self.frames.delivers:
+            return self._passed(counts)
+        lowest = Frontiers.at(end, None).lowest
+        return None if lowest == metadata.NO_FRONTIER else lowest
+
+    def _passed(self, counts: BatchCounts) -> int | None:
+        """The lowest of the topics' newest times, if each has one."""
         for topic, found in counts.topics.items():
             if found.newest is not None:
                 self._newest[topic] = max(found.newest, self._newest.get(topic, found.newest))
-        if set(self._newest) != set(counts.topics):
-            return self._frontier
-        lowest = min(self._newest.values())
-        return lowest if self._frontier is None else max(lowest, self._frontier)
-
-    def _watermark(self, number: int) -> int:
-        """Spark's watermark in a batch, which it wrote before the batch began."""
-        written = batch_metadata(self._checkpoint.path, number)
-        return int(written["batchWatermarkMs"]) * MILLISECOND - self._shift
+        return min(self._newest.values()) if set(self._newest) == set(counts.topics) else None
 
     def _check_watermark(self, number: int) -> None:
-        """Raise unless Spark's watermark in a batch follows from the stored frontier."""
+        """Raise if Spark's watermark in a batch is beyond the lowest frontier at its beginning.
+
+        Spark would drop rows that are not late.
+        """
         if (held := self.frames.plan.held) is None:
             return
         patience = micros(held) // MILLISECOND * MILLISECOND
         first = -self._shift  # the lowest watermark of Spark
-        mine = first if self._frontier is None else max(first, self._frontier - patience)
-        if (sparks := self._watermark(number)) != mine:
+        highest = max(first, max(self._frontiers.lowest, FIRST_MOMENT) - patience)
+        written = batch_metadata(self._checkpoint.path, number)
+        sparks = int(written["batchWatermarkMs"]) * MILLISECOND - self._shift
+        if sparks > highest:
             raise LawBroken(
                 f"Spark's watermark in batch {number} of step {self.step.name!r} is {sparks:,} "
-                f"microseconds, and by the stored frontier it should be {mine:,}",
+                f"microseconds, and by the stored frontiers it is at most {highest:,}",
                 hint=NOT_STORED,
             )
 
@@ -197,18 +217,6 @@ class KafkaQuery(Query):
                 by_chance=True,
             )
 
-    def _check_dropped(self) -> None:
-        """Do nothing: here Spark decides what is late, and `_check_late` compares."""
-
-    def _check_late(self, dropped: int, late: int) -> None:
-        """Raise if Spark dropped more groups than there are late rows."""
-        if dropped > late:
-            raise LawBroken(
-                f"Spark dropped {dropped:,} groups of step {self.step.name!r} as late, and "
-                f"only {late:,} late rows were found",
-                hint=NOT_STORED,
-            )
-
     # Checkpoints
 
     def _end_of(self, number: int) -> Positions:
@@ -230,13 +238,21 @@ class KafkaQuery(Query):
         elif stored and not self._checkpoint.exists:
             raise PipelineError(
                 f"Step {self.step.name!r} has stored results of {stored:,} batches, and its "
-                "checkpoint is gone. On Kafka the batches decide what is late, so the same results "
-                "cannot be computed again",
+                "checkpoint is gone, and the state of its windows with it",
                 hint="headrace run --fresh computes everything from the start",
             )
         super()._claim_checkpoint(sink)
 
 
-def _newest(counts: BatchCounts) -> int:
-    """The newest time of all topics."""
-    return max(found.newest for found in counts.topics.values() if found.newest is not None)
+def _warn_of_empty_partitions(step: str, frontiers: Frontiers) -> None:
+    for topic, found in frontiers.topics.items():
+        empty = [str(p) for p, moment in enumerate(found) if moment == metadata.NO_FRONTIER]
+        if empty:
+            logger.warning(
+                "no window of step %s fires until partition %s of topic %s has a row: its first "
+                "row may be of any time. With the setting idle, the topic is read from a landing, "
+                "where partitions need not have rows",
+                step,
+                ", ".join(empty[:_NAMED]) + (" ..." if empty[_NAMED:] else ""),
+                topic,
+            )

@@ -26,7 +26,8 @@ class Process:
         """True if it still runs. A zombie does not count."""
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, os.WNOHANG)
-        return started_at(self.pid) == self.started
+        # Whoever had ended when it was looked up has no start time.
+        return self.started != "" and started_at(self.pid) == self.started
 
     def signal(self, number: int) -> None:
         """Send a signal, unless the process has ended."""

@@ -128,6 +128,19 @@ def stored_steps(db: apsw.Connection, schema: str) -> dict[str, StoredStep]:
     }
 
 
+def sent_by(path: Path, topic: str) -> tuple[str, int] | None:
+    """The producer of an application's output and the sequence number of the last that is kept for
+    a topic; None if there is none, since all was sent."""
+    with looking(live=path) as db:
+        last = db.execute(
+            "SELECT max(sequence) FROM live._headrace_outbox WHERE topic = ?", (topic,)
+        ).get
+        if last is None:
+            return None
+        ((app, generation),) = db.execute("SELECT name, generation FROM live._headrace_app")
+        return f"{app}.{generation}", int(last)
+
+
 def switched_in(path: Path) -> set[str]:
     """The steps whose results are switched, and whose checkpoints are not yet."""
     if not path.exists():

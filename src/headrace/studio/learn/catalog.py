@@ -6,10 +6,12 @@ from headrace.studio.learn import (
     batch_or_stream,
     checkpoints,
     dual_writes,
+    event_sourced_account,
     exactly_once,
     joins,
     leader_loss,
     partitions,
+    queue_and_log,
     three_consumers,
     windows,
 )
@@ -19,8 +21,10 @@ from headrace.studio.learn.simulation import Simulation, simulation_named
 SIMULATIONS: tuple[Simulation, ...] = (
     batch_or_stream.SIMULATION,
     three_consumers.SIMULATION,
+    queue_and_log.SIMULATION,
     partitions.SIMULATION,
     dual_writes.SIMULATION,
+    event_sourced_account.SIMULATION,
     windows.SIMULATION,
     joins.SIMULATION,
     checkpoints.SIMULATION,

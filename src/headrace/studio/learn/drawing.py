@@ -12,11 +12,10 @@ from collections.abc import Iterator
 import htpy as h
 from htpy import Element, Node
 
+from headrace.studio.learn.flows import across, downward
 from headrace.studio.learn.frame import (
-    Arrow,
     Axis,
     Band,
-    Box,
     Flow,
     Frame,
     Grid,
@@ -27,14 +26,11 @@ from headrace.studio.learn.frame import (
     Plot,
     Point,
 )
+from headrace.studio.learn.svg import WIDTH, label, num, styled, svg
 from headrace.studio.pages import Fact, facts, table
 
-WIDTH = 760
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 12, 40
 _CELL, _LANE, _LABEL = 40, 66, 110
-_BOX_WIDTH, _BOX_HEIGHT, _COLUMN, _ROW = 140, 74, 200, 104
-_WIDE = 256
-"""The distance of columns with long labels between them. It is fixed, so that nothing jumps."""
 
 
 def drawn(frame: Frame) -> Element:
@@ -47,8 +43,15 @@ def drawn(frame: Frame) -> Element:
 
 
 def panel_of(panel: Panel) -> Element:
-    """A panel with its title."""
-    return h.figure(".panel")[h.figcaption[panel.title], _body(panel)]
+    """A panel with its title. A flow that fits a phone is drawn for one too."""
+    narrow = downward(panel) if isinstance(panel, Flow) else None
+    if narrow is None:
+        return h.figure(".panel")[h.figcaption[panel.title], _body(panel)]
+    return h.figure(".panel")[
+        h.figcaption[panel.title],
+        h.div(".on-screen")[_body(panel)],
+        h.div(".on-phone")[narrow],
+    ]
 
 
 def _body(panel: Panel) -> Node:
@@ -58,7 +61,7 @@ def _body(panel: Panel) -> Node:
         case Lanes():
             return _lanes(panel)
         case Flow():
-            return _flow(panel)
+            return across(panel)
         case Grid():
             return _grid(panel)
 
@@ -81,25 +84,12 @@ def picture(panel: Plot | Lanes | Flow) -> Element:
     return body
 
 
-def _svg(height: float, description: str, *content: Node, width: float = WIDTH) -> Element:
-    return h.div(".scroll", tabindex="0", role="group", aria_label=description)[
-        h.svg(
-            ".drawing",
-            xmlns="http://www.w3.org/2000/svg",
-            viewBox=f"0 0 {_n(width)} {_n(height)}",
-            width=_n(width),
-            role="img",
-            aria_label=description,
-        )[content]
-    ]
-
-
 # Plots
 
 
 def _plot(plot: Plot) -> Element:
     area = _Area(plot)
-    return _svg(
+    return svg(
         plot.height,
         plot.description,
         (area.band(band) for band in plot.bands),
@@ -124,17 +114,17 @@ class _Area:
 
     def axes(self) -> Iterator[Node]:
         for value in ticks(self.plot.x):
-            x = _n(self.x(value))
-            yield h.line(".tick", x1=x, x2=x, y1=_n(_TOP), y2=_n(self.bottom))
-            yield _text(x, self.bottom + 16, f"{value:g}", "tick-label", "middle")
+            x = num(self.x(value))
+            yield h.line(".tick", x1=x, x2=x, y1=num(_TOP), y2=num(self.bottom))
+            yield label(x, self.bottom + 16, f"{value:g}", "tick-label", "middle")
         for value in ticks(self.plot.y):
             y = self.y(value)
-            yield h.line(".tick", x1=_n(_LEFT), x2=_n(WIDTH - _RIGHT), y1=_n(y), y2=_n(y))
-            yield _text(_LEFT - 8, y + 4, f"{value:g}", "tick-label", "end")
-        yield _text((_LEFT + WIDTH) / 2, self.bottom + 34, self.plot.x.label, "axis", "middle")
+            yield h.line(".tick", x1=num(_LEFT), x2=num(WIDTH - _RIGHT), y1=num(y), y2=num(y))
+            yield label(_LEFT - 8, y + 4, f"{value:g}", "tick-label", "end")
+        yield label((_LEFT + WIDTH) / 2, self.bottom + 34, self.plot.x.label, "axis", "middle")
         middle = (_TOP + self.bottom) / 2
-        turned = f"rotate(-90 14 {_n(middle)})"
-        yield h.text(".axis", {"text-anchor": "middle"}, x="14", y=_n(middle), transform=turned)[
+        turned = f"rotate(-90 14 {num(middle)})"
+        yield h.text(".axis", {"text-anchor": "middle"}, x="14", y=num(middle), transform=turned)[
             self.plot.y.label
         ]
 
@@ -143,21 +133,23 @@ class _Area:
         high = self.plot.y.end if band.high is None else band.high
         left, right = self.x(band.start), self.x(band.end)
         top, bottom = self.y(high), self.y(low)
-        return h.g(class_=_kind("band", band.kind))[
-            h.rect(x=_n(left), y=_n(top), width=_n(max(0, right - left)), height=_n(bottom - top)),
-            band.label and _text((left + right) / 2, top + 14, band.label, "band-label", "middle"),
+        return h.g(class_=styled("band", band.kind))[
+            h.rect(
+                x=num(left), y=num(top), width=num(max(0, right - left)), height=num(bottom - top)
+            ),
+            band.label and label((left + right) / 2, top + 14, band.label, "band-label", "middle"),
         ]
 
     def line(self, line: Line) -> Node:
         if not line.points:
             return None
-        places = " ".join(f"{_n(self.x(x))},{_n(self.y(y))}" for x, y in line.points)
+        places = " ".join(f"{num(self.x(x))},{num(self.y(y))}" for x, y in line.points)
         last = line.points[-1]
         right = self.x(last[0]) > WIDTH - 120
-        return h.g(class_=_kind("line", line.kind))[
+        return h.g(class_=styled("line", line.kind))[
             h.polyline(points=places),
             line.label
-            and _text(
+            and label(
                 self.x(last[0]) + (-6 if right else 6),
                 self.y(last[1]) - 6,
                 line.label,
@@ -168,22 +160,22 @@ class _Area:
 
     def point(self, point: Point) -> Node:
         x, y = self.x(point.x), self.y(point.y)
-        return h.g(class_=_kind("point", point.kind))[
+        return h.g(class_=styled("point", point.kind))[
             _shape(point.kind, x, y),
             point.hint and h.title[point.hint],
-            point.label and _text(x, y - 9, point.label, "point-label", "middle"),
+            point.label and label(x, y - 9, point.label, "point-label", "middle"),
         ]
 
 
 def _shape(kind: str, x: float, y: float) -> Element:
     match kind:
         case "late" | "bad":
-            cross = f"M{_n(x - 5)} {_n(y - 5)}l10 10M{_n(x + 5)} {_n(y - 5)}l-10 10"
+            cross = f"M{num(x - 5)} {num(y - 5)}l10 10M{num(x + 5)} {num(y - 5)}l-10 10"
             return h.path(".cross", d=cross)
         case "warn":
-            return h.path(d=f"M{_n(x)} {_n(y - 7)}l7 7l-7 7l-7 -7z")
+            return h.path(d=f"M{num(x)} {num(y - 7)}l7 7l-7 7l-7 -7z")
         case _:
-            return h.circle(cx=_n(x), cy=_n(y), r="5")
+            return h.circle(cx=num(x), cy=num(y), r="5")
 
 
 def ticks(axis: Axis) -> list[float]:
@@ -212,29 +204,29 @@ def _lanes(lanes: Lanes) -> Element:
     width = max(WIDTH, _LABEL + most * _CELL + 60)
     height = len(lanes.lanes) * _LANE + 8
     drawn = [_lane(lane, place * _LANE + 8) for place, lane in enumerate(lanes.lanes)]
-    return _svg(height, lanes.description, drawn, width=width)
+    return svg(height, lanes.description, drawn, width=width)
 
 
 def _lane(lane: Lane, top: float) -> Element:
     end = _LABEL + len(lane.cells) * _CELL
     return h.g(".lane")[
-        _text(0, top + 19, lane.label, "lane-label"),
-        lane.note and _text(0, top + 36, lane.note, "lane-note"),
+        label(0, top + 19, lane.label, "lane-label"),
+        lane.note and label(0, top + 36, lane.note, "lane-note"),
         (
-            h.g(class_=_kind("cell", cell.kind))[
+            h.g(class_=styled("cell", cell.kind))[
                 h.rect(
-                    x=_n(_LABEL + place * _CELL),
-                    y=_n(top),
-                    width=_n(_CELL - 4),
+                    x=num(_LABEL + place * _CELL),
+                    y=num(top),
+                    width=num(_CELL - 4),
                     height="28",
                     rx="5",
                 ),
-                _text(_LABEL + place * _CELL + (_CELL - 4) / 2, top + 19, cell.text, "", "middle"),
+                label(_LABEL + place * _CELL + (_CELL - 4) / 2, top + 19, cell.text, "", "middle"),
                 cell.hint and h.title[cell.hint],
             ]
             for place, cell in enumerate(lane.cells)
         ),
-        h.line(".lane-end", x1=_n(end + 2), x2=_n(end + 2), y1=_n(top - 2), y2=_n(top + 32)),
+        h.line(".lane-end", x1=num(end + 2), x2=num(end + 2), y1=num(top - 2), y2=num(top + 32)),
         _pointers(lane, top + 32),
     ]
 
@@ -246,100 +238,7 @@ def _pointers(lane: Lane, top: float) -> Iterator[Element]:
         beside = taken.get(place, 0)
         taken[place] = beside + 1
         x = _LABEL + place * _CELL + (_CELL - 4) / 2 + beside * 26
-        yield h.g(class_=_kind("pointer", pointer.kind))[
-            h.path(d=f"M{_n(x)} {_n(top)}l6 8h-12z"),
-            _text(x, top + 22, pointer.label, "", "middle"),
+        yield h.g(class_=styled("pointer", pointer.kind))[
+            h.path(d=f"M{num(x)} {num(top)}l6 8h-12z"),
+            label(x, top + 22, pointer.label, "", "middle"),
         ]
-
-
-# Flows
-
-
-def _flow(flow: Flow) -> Element:
-    boxes = {box.name: box for box in flow.boxes}
-    column = _WIDE if flow.wide else _COLUMN
-    width = max(column * max(box.column for box in flow.boxes) + _BOX_WIDTH + 8, WIDTH)
-    tallest = max(len(box.lines) for box in flow.boxes)
-    height = _ROW * max(box.row for box in flow.boxes) + _height(tallest) + 16
-    return _svg(
-        height,
-        flow.description,
-        (_arrow(arrow, boxes, column) for arrow in flow.arrows),
-        (_box(box, column) for box in flow.boxes),
-        width=width,
-    )
-
-
-def _height(lines: int) -> float:
-    return max(_BOX_HEIGHT - 26, 32 + 16 * lines)
-
-
-def _corner(box: Box, column: float) -> tuple[float, float]:
-    return 4 + box.column * column, 8 + box.row * _ROW
-
-
-def _box(box: Box, column: float) -> Element:
-    x, y = _corner(box, column)
-    return h.g(class_=_kind("box", box.kind))[
-        h.rect(x=_n(x), y=_n(y), width=_n(_BOX_WIDTH), height=_n(_height(len(box.lines))), rx="8"),
-        _text(x + _BOX_WIDTH / 2, y + 20, box.title, "box-title", "middle"),
-        (
-            _text(x + _BOX_WIDTH / 2, y + 38 + 16 * place, line, "box-line", "middle")
-            for place, line in enumerate(box.lines)
-        ),
-    ]
-
-
-def _arrow(arrow: Arrow, boxes: dict[str, Box], column: float) -> Element:
-    left, right = boxes[arrow.start], boxes[arrow.end]
-    x1, y1 = _corner(left, column)
-    x2, y2 = _corner(right, column)
-    y1 += _height(len(left.lines)) / 2
-    y2 += _height(len(right.lines)) / 2
-    forward = x2 >= x1
-    x1, x2 = (x1 + _BOX_WIDTH, x2) if forward else (x1, x2 + _BOX_WIDTH)
-    bend = (x1 + x2) / 2
-    head = 7 if forward else -7
-    start, end = f"{_n(x1)} {_n(y1)}", f"{_n(x2 - head)} {_n(y2)}"
-    steps = len(arrow.tokens) + 1
-    return h.g(class_=_kind("arrow", arrow.kind))[
-        h.path(".shaft", d=f"M{start}C{_n(bend)} {_n(y1)} {_n(bend)} {_n(y2)} {end}"),
-        h.path(".head", d=f"M{_n(x2)} {_n(y2)}l{_n(-head)} 5v-10z"),
-        arrow.label and _text(bend, (y1 + y2) / 2 - 10, arrow.label, "arrow-label", "middle"),
-        (
-            h.g(class_=_kind("token", token.kind))[
-                h.circle(
-                    cx=_n(x1 + (x2 - x1) * (place + 1) / steps),
-                    cy=_n(y1 + (y2 - y1) * (place + 1) / steps),
-                    r="10",
-                ),
-                _text(
-                    x1 + (x2 - x1) * (place + 1) / steps,
-                    y1 + (y2 - y1) * (place + 1) / steps + 4,
-                    token.text,
-                    "",
-                    "middle",
-                ),
-                token.hint and h.title[token.hint],
-            ]
-            for place, token in enumerate(arrow.tokens)
-        ),
-    ]
-
-
-# Small things
-
-
-def _text(
-    x: float | str, y: float | str, text: str, class_: str = "", anchor: str = "start"
-) -> Element:
-    return h.text({"text-anchor": anchor, "class": class_ or None}, x=_n(x), y=_n(y))[text]
-
-
-def _kind(what: str, kind: str) -> str:
-    return f"{what} k-{kind}" if kind else what
-
-
-def _n(number: float | str) -> str:
-    """A number as SVG has it: short, and the same on every machine."""
-    return number if isinstance(number, str) else f"{number:.1f}".removesuffix(".0")

@@ -8,7 +8,8 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from headrace.closing import Closing
-from headrace.log import Log, open_log
+from headrace.eventsourcing import Domain, Store
+from headrace.log import Capability, Log, open_log
 from headrace.store import Views, open_views
 from headrace.studio.settings import StudioSettings
 
@@ -21,6 +22,7 @@ class Handles(Closing):
         self._lock = threading.Lock()
         self._log: Log | None = None
         self._views: Views | None = None
+        self._stores: dict[str, Store] = {}
 
     @property
     def log(self) -> Log:
@@ -39,11 +41,25 @@ class Handles(Closing):
                 self._views = open_views(home)
             return self._views
 
+    def store(self, domain: Domain) -> Store | None:
+        """The store of a domain, without keys: personal fields stay sealed.
+
+        None as long as a topic of the domain is missing: the studio makes none.
+        """
+        log, names = self.log, {topic.name for topic in domain.topics}
+        if Capability.CONDITIONS in log.capabilities and log.topic_ids(names).keys() < names:
+            return None
+        with self._lock:
+            if domain.name not in self._stores:
+                self._stores[domain.name] = domain.open(log)
+            return self._stores[domain.name]
+
     def close(self) -> None:
         with self._lock:
-            for opened in (self._views, self._log):
+            for opened in (*self._stores.values(), self._views, self._log):
                 if opened is not None:
                     opened.close()
+            self._stores.clear()
             self._views = self._log = None
 
 

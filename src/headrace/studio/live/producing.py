@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse
 from headrace.backfill.json_lines import line_reader
 from headrace.clock import SystemClock, to_text
 from headrace.errors import InvalidRecord
+from headrace.eventsourcing.topics import has_events
 from headrace.log import Log, Receipt, Topic
 from headrace.studio.live.browsing import one_record
 from headrace.studio.live.handles import Opened
@@ -91,6 +92,12 @@ def send_again(log: Log, name: str, partition: int, offset: int) -> Receipt:
     source, commit = letter["topic"], letter["commit_number"]
     if source is None or letter["partition"] is None or letter["offset"] is None:
         raise InvalidRecord("The dead letter does not say where its record is")
+    if has_events(log.topic(source).topic):
+        raise InvalidRecord(
+            f"The record is an event of a domain, in {source!r} for good: another one of the same "
+            "version would make its aggregate unreadable",
+            hint="Deploy the upcaster that reads it, and rebuild the views: headrace rebuild VIEW",
+        )
     original = one_record(log, source, letter["partition"], letter["offset"])
     if commit is None or original.commit != commit:
         raise InvalidRecord(

@@ -1,6 +1,7 @@
 """Captured databases: how far each capture is, snapshots of tables, gaps and changes of schemas.
 
-A capture writes its state with each commit, so the log knows it without the database.
+A capture writes its state with each commit, so the log knows it without the database. What the
+database alone knows, such as its lag and the WAL that a slot holds back, it notes in a file.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from htpy import Element, Node
 from starlette.responses import HTMLResponse
 
+from headrace.cdc.attachment import attachments
+from headrace.cdc.notes import CaptureNote, capture_note
 from headrace.cdc.state import CaptureState, Notice, Snapshot, TableState, read_state, state_topic
 from headrace.clock import SECOND, SystemClock
 from headrace.errors import UnknownTopic
@@ -23,20 +26,27 @@ from headrace.log import Log
 from headrace.studio.live.drawn import clock_time
 from headrace.studio.live.following import following
 from headrace.studio.live.handles import Opened
-from headrace.studio.pages import Fact, badge, facts, live, page, section, table
-from headrace.wording import span
+from headrace.studio.pages import Fact, badge, facts, failure, live, page, section, table
+from headrace.wording import lag_text, span
 
 router = APIRouter()
 
 _NOTICES = 20
+_STATES = {"running": "good", "waiting": "warn", "stopped": "muted", "silent": "bad"}
+_SAID = {
+    "waiting": " It waits for its database.",
+    "stopped": " Stopped {heard} ago. The numbers are from then.",
+    "silent": " Its process has said nothing for {heard}: it was killed, or cannot write.",
+}
 
 
 @dataclass(frozen=True)
 class Captured:
-    """A capture by the prefix of its topics, and its state."""
+    """A capture by the prefix of its topics, its state, and its note if it has written one."""
 
     prefix: str
     state: CaptureState
+    note: CaptureNote | None = None
 
     @property
     def delay(self) -> float | None:
@@ -66,25 +76,35 @@ async def sources_live(request: Request, opened: Opened) -> AsyncIterator[Server
 
 @router.get("/api/sources", tags=["sources"])
 def sources_json(opened: Opened) -> list[dict[str, Any]]:
-    """The captured databases: positions, tables with their snapshots, and notices."""
+    """The captured databases: positions, tables with their snapshots, notices, and lag."""
     return [
-        {"prefix": each.prefix, "delay": each.delay, **asdict(each.state)}
+        {
+            "prefix": each.prefix,
+            "delay": each.delay,
+            **asdict(each.state),
+            "note": None if each.note is None else asdict(each.note),
+        }
         for each in captures(opened.log)
     ]
 
 
 def captures(log: Log) -> list[Captured]:
-    """The captures of a log."""
+    """The captures of a log, and the databases that are attached to it and not captured yet."""
     start = state_topic("")
     names = [topic.name for topic in log.topics() if topic.name.startswith(start)]
-    found = []
-    for name in names:
-        prefix = name.removeprefix(start)
-        try:
-            found.append(Captured(prefix, read_state(log, prefix)))
-        except UnknownTopic:  # deleted meanwhile
-            continue
-    return found
+    prefixes = {name.removeprefix(start) for name in names}
+    prefixes |= {attachment.prefix for attachment in attachments(log)}
+    return [
+        Captured(prefix, _state(log, prefix), capture_note(log, prefix))
+        for prefix in sorted(prefixes)
+    ]
+
+
+def _state(log: Log, prefix: str) -> CaptureState:
+    try:
+        return read_state(log, prefix)
+    except UnknownTopic:  # it was attached and has not run yet
+        return CaptureState()
 
 
 def _content(log: Log) -> Node:
@@ -98,12 +118,16 @@ def _content(log: Log) -> Node:
 
 def _one(log: Log, captured: Captured) -> Element:
     state, reached = captured.state, captured.state.reached
+    if not reached.time:
+        return section(captured.prefix, _running(captured.note), id=f"source-{captured.prefix}")
     gaps = sum(notice.kind == "gap" for notice in state.notices)
     ago = max(0, SystemClock().now() - reached.time) if reached.time else None
     return section(
         captured.prefix,
+        _running(captured.note),
         facts(
             [
+                *_held(captured.note),
                 Fact("position", reached.position or "none yet"),
                 Fact("transactions", f"{reached.transactions:,}"),
                 Fact("changes", f"{reached.changes:,}"),
@@ -123,12 +147,45 @@ def _one(log: Log, captured: Captured) -> Element:
         ],
         _tables(log, list(state.tables.values())),
         _notices(state.notices),
-        h.p(".hint")[
-            "Changes that are not captured yet, and the WAL that a slot holds back, are known to "
-            "the database alone."
-        ],
         id=f"source-{captured.prefix}",
     )
+
+
+def _running(note: CaptureNote | None) -> Node:
+    """The state of a capture: running or not, and what it waits for."""
+    if note is None:
+        return h.p(".note")[badge("not running", "muted"), " ", h.code["headrace cdc run"]]
+    now = SystemClock().now()
+    state, heard = note.state_at(now), _rounded(max(0, now - note.at))
+    return [
+        h.p(".note")[
+            badge(state, _STATES[state]),
+            " ",
+            h.code[note.address],
+            _SAID.get(state, "").format(heard=heard),
+        ],
+        note.trouble and failure(note.trouble),
+    ]
+
+
+def _held(note: CaptureNote | None) -> list[Fact]:
+    """The database's side of a capture, such as the changes that are not in the log yet."""
+    if note is None:
+        return []
+    lag = Fact(
+        "lag",
+        lag_text(note.lag, note.unit),
+        "warn" if note.lag else "good",
+        hint="In the database, and not in the log yet",
+    )
+    return [lag, *(Fact(name, value, _kind(name, value)) for name, value in note.facts.items())]
+
+
+def _kind(name: str, value: str) -> str:
+    """The colour of a fact about a database. PostgreSQL says how safe a slot's log is."""
+    if name != "slot status":
+        return ""
+    return {"reserved": "good", "extended": "warn"}.get(value, "bad")
 
 
 def _rounded(micros: int) -> str:

@@ -21,6 +21,7 @@ from headrace.studio.live.cells import cell, path_of
 from headrace.studio.live.drawn import clock_time
 from headrace.studio.live.following import following
 from headrace.studio.live.handles import Handles, Opened
+from headrace.studio.live.verified import verifications
 from headrace.studio.pages import badge, failure, live, page, section, table
 from headrace.wording import span
 
@@ -49,12 +50,16 @@ def stores(
 ) -> HTMLResponse:
     """All stores, and the rows of a search index that have some words."""
     found = _statuses(opened.log)
-    indexes = [f"{each.app}.{each.view}" for each in found if each.store.startswith(SEARCH)]
+    indexes = {
+        f"{each.app}.{each.view}": (each.app, each.view)
+        for each in found
+        if each.store.startswith(SEARCH)
+    }
     return page(
         request,
         "Stores",
         h.p(".lead")["Copies of views in other stores. Each follows the changes of its view."],
-        live("/stores/live", _listed(found), id="stores"),
+        live("/stores/live", _followed(opened.log), id="stores"),
         bool(indexes) and _search(opened, indexes, view, q),
         wide=True,
     )
@@ -63,8 +68,7 @@ def stores(
 @router.get("/stores/live", include_in_schema=False, response_class=EventSourceResponse)
 async def stores_live(request: Request, opened: Opened) -> AsyncIterator[ServerSentEvent]:
     """The stores, whenever something changes."""
-    render = partial(lambda log: _listed(_statuses(log)), opened.log)
-    async for event in following(request, render, every=1.0):
+    async for event in following(request, partial(_followed, opened.log), every=1.0):
         yield event
 
 
@@ -89,6 +93,10 @@ def stores_json(opened: Opened) -> list[dict[str, Any]]:
 
 def _statuses(log: Log) -> list[StoreStatus]:
     return statuses(log, SystemClock().now())
+
+
+def _followed(log: Log) -> Node:
+    return [_listed(_statuses(log)), verifications(log)]
 
 
 def _listed(found: list[StoreStatus]) -> Node:
@@ -126,8 +134,8 @@ def _listed(found: list[StoreStatus]) -> Node:
     ]
 
 
-def _search(handles: Handles, indexes: list[str], view: str, text: str) -> Node:
-    chosen = view if view in indexes else indexes[0]
+def _search(handles: Handles, indexes: dict[str, tuple[str, str]], view: str, text: str) -> Node:
+    chosen = view if view in indexes else next(iter(indexes))
     return section(
         "Search",
         h.form(
@@ -152,12 +160,13 @@ def _search(handles: Handles, indexes: list[str], view: str, text: str) -> Node:
             ],
             h.button(".primary", type="submit")["Search"],
         ],
-        h.div("#hits", aria_live="polite")[bool(text.strip()) and _hits(handles, chosen, text)],
+        h.div("#hits", aria_live="polite")[
+            bool(text.strip()) and _hits(handles, *indexes[chosen], text)
+        ],
     )
 
 
-def _hits(handles: Handles, name: str, text: str) -> Node:
-    app, _, view = name.partition(".")
+def _hits(handles: Handles, app: str, view: str, text: str) -> Node:
     try:
         with open_search(view, handles.log.home, app=app) as index:
             found = index.search(text, limit=_HITS, marks=(_OPEN, _CLOSE), seconds=_SECONDS)
@@ -177,7 +186,7 @@ def _hits(handles: Handles, name: str, text: str) -> Node:
             ],
             numeric=("score",),
             caption="The best matches first.",
-            empty=f"No row of {name} has these words.",
+            empty=f"No row of {app}.{view} has these words.",
         ),
         found.more and h.p(".hint")[f"There are more. Only the first {_HITS} are shown."],
     ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from headrace.clock import SECOND, Clock, micros, to_datetime
 from headrace.errors import Retryable
-from headrace.log import Log
+from headrace.log.interface import Log
 
 _LOOK = SECOND
 

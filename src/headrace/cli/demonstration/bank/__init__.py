@@ -1,0 +1,1 @@
+"""The demo of a bank: commands, refusals, a compensated transfer, the past, a replay, what-if."""

@@ -1,0 +1,323 @@
+"""The queues of an embedded log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import apsw
+
+from headrace.clock import Clock
+from headrace.errors import InvalidSetting, QueueExists
+from headrace.log.declared import TopicRow, check_name
+from headrace.log.file.catalog import Catalog, many, one
+from headrace.log.file.queue import leases
+from headrace.log.file.queue.index import Chunks, Index, Unread
+from headrace.log.file.queue.parts import Handing, Redriving, Room, Seeking, Settling
+from headrace.log.file.queue.rows import (
+    ACQUIRED,
+    BLOCKED,
+    READY,
+    Now,
+    all_queues,
+    find_queue,
+    forget_queue,
+    queue_by_id,
+    unfinished,
+)
+from headrace.log.file.reader import Reader
+from headrace.log.file.topics import find_topic
+from headrace.log.queueing import (
+    Acquired,
+    Acquiring,
+    DeadMessage,
+    Lease,
+    QueueRow,
+    Queues,
+    QueueSettings,
+    QueueState,
+    Settled,
+)
+from headrace.log.record import Record
+from headrace.log.roles import CommitPart
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What a worker saw before it took the write lock."""
+
+    queue: QueueRow
+    topic: TopicRow
+    unread: Sequence[Unread]
+    work: bool
+
+
+class FileQueues(Queues):
+    """Work queues in the catalog. Thread-safe."""
+
+    def __init__(self, catalog: Catalog, clock: Clock, boot: str, reader: Reader) -> None:
+        self._catalog = catalog
+        self.clock = clock
+        self._boot = boot
+        self._reader = reader
+        self._chunks = Chunks(reader)
+        self._index = Index(catalog, reader, self._chunks)
+
+    def close(self) -> None:
+        self._reader.close()
+
+    # Declaring
+
+    def create(
+        self, name: str, topic: str, settings: QueueSettings, offsets: Mapping[int, int]
+    ) -> QueueRow:
+        check_name(name, "queue")
+        with self._catalog.writing(synced=True) as db:
+            if one(db, "SELECT 1 FROM queue WHERE name = ?", name):
+                raise QueueExists(
+                    f"Queue {name!r} already exists",
+                    hint=f"'headrace queue show {name}' shows it; take another name, or use it",
+                    queue=name,
+                )
+            row = find_topic(db, topic)
+            _check_topic(row, settings)
+            db.execute(
+                "INSERT INTO queue (name, topic, settings, boot) VALUES (?, ?, ?, ?)",
+                (name, row.id, json.dumps(settings.to_text()), self._boot),
+            )
+            queue = db.last_insert_rowid()
+            db.executemany(
+                "INSERT INTO queue_partition VALUES (?, ?, ?)",
+                [(queue, p, offset) for p, offset in offsets.items()],
+            )
+            return find_queue(db, name)
+
+    def alter(self, name: str, settings: QueueSettings) -> QueueRow:
+        with self._catalog.writing(synced=True) as db:
+            row = find_queue(db, name)
+            _check_topic(find_topic(db, row.topic), settings)
+            old = row.settings
+            rows = any(unfinished(db, row.id))
+            if rows and (old.by_key, old.per_key) != (settings.by_key, settings.per_key):
+                raise InvalidSetting(
+                    f"Queue {name!r} has messages, so its limits per key cannot change",
+                    hint="Let the workers finish them, or create another queue over the topic",
+                )
+            db.execute(
+                "UPDATE queue SET settings = ? WHERE id = ?",
+                (json.dumps(settings.to_text()), row.id),
+            )
+            return find_queue(db, name)
+
+    def delete(self, name: str) -> None:
+        with self._catalog.writing(synced=True) as db:
+            forget_queue(db, find_queue(db, name).id)
+
+    def all(self) -> list[QueueRow]:
+        with self._catalog.reading() as db:
+            return all_queues(db)
+
+    def find(self, name: str) -> QueueRow:
+        with self._catalog.reading() as db:
+            return find_queue(db, name)
+
+    # Handing out
+
+    def acquire(self, queue: QueueRow, limit: int, worker: str) -> list[Acquired]:
+        return self._acquire(queue, limit, worker, lowest=False)
+
+    def oldest(self, queue: QueueRow, limit: int) -> list[Acquired]:
+        return self._acquire(queue, limit, "put", lowest=True)
+
+    def _acquire(self, queue: QueueRow, limit: int, worker: str, *, lowest: bool) -> list[Acquired]:
+        while True:
+            look = self._look(queue, limit)
+            if not look.unread and not look.work:
+                return []
+            with self._catalog.writing() as db:
+                token, picked = self._hand_out(db, look, limit, worker, lowest=lowest)
+            if picked or not look.unread:
+                return self._with_records(look.topic, token, picked)
+
+    def acquiring(self, queue: QueueRow, limit: int, worker: str) -> Acquiring:
+        look = self._look(queue, limit)
+        return Handing(
+            lambda db: self._hand_out(db, look, limit, worker),
+            lambda token, picked: self._with_records(look.topic, token, picked),
+        )
+
+    def _look(self, queue: QueueRow, limit: int) -> _Look:
+        """Look for work, and read messages that have no row yet if too few with one are ready."""
+        while True:
+            now = self._now()
+            with self._catalog.reading() as db:
+                queue = queue_by_id(db, queue)
+                topic = find_topic(db, queue.topic)
+                ready = _count(db, queue, READY, limit)
+                _, unread = unfinished(db, queue.id)
+                sql = "SELECT count(*) FROM queue_partition WHERE queue = ?"
+                grown = (topic.topic.partitions,) != one(db, sql, queue.id)
+                work = ready > 0 or leases.may_have_work(db, queue, now)
+            if grown:
+                self._add_partitions(queue, topic)
+                continue
+            more = []
+            if unread and (ready < limit or queue.settings.priorities):
+                more = self._index.unread(queue, topic, limit)
+            return _Look(queue, topic, more, work)
+
+    def _hand_out(
+        self, db: apsw.Connection, look: _Look, limit: int, worker: str, *, lowest: bool = False
+    ) -> tuple[int, list[leases.Picked]]:
+        now = self._now()
+        queue = queue_by_id(db, look.queue)
+        self._index.add(db, queue, look.unread, now)
+        leases.wake(db, queue, now)
+        if queue.settings.priorities and unfinished(db, queue.id)[1]:
+            return 0, []  # a message of a higher priority may come later
+        return leases.acquire(db, queue, limit, worker, now, lowest=lowest)
+
+    def _with_records(
+        self, topic: TopicRow, token: int, picked: Sequence[leases.Picked]
+    ) -> list[Acquired]:
+        wanted: dict[int, list[int]] = {}
+        for partition, offset, _, _ in picked:
+            wanted.setdefault(partition, []).append(offset)
+        records: dict[tuple[int, int], Record] = {}
+        for partition, offsets in wanted.items():
+            found = self._chunks.records(topic, partition, sorted(offsets))
+            records |= {(partition, offset): record for offset, record in found.items()}
+        return [
+            Acquired(partition, offset, token, deliveries, -rank, records.get((partition, offset)))
+            for partition, offset, deliveries, rank in picked
+        ]
+
+    def _add_partitions(self, queue: QueueRow, topic: TopicRow) -> None:
+        """Follow a topic that has got more partitions."""
+        with self._catalog.writing() as db:
+            db.execute(
+                "INSERT OR IGNORE INTO queue_partition SELECT ?, partition, 0 FROM partition "
+                "WHERE topic = ?",
+                (queue.id, topic.id),
+            )
+
+    def changes(self) -> int:
+        return self._catalog.changes()
+
+    def next_due(self, queue: QueueRow) -> int | None:
+        with self._catalog.reading() as db:
+            return leases.next_due(db, queue, self._now())
+
+    def renew(self, queue: QueueRow, held: Sequence[Acquired]) -> list[Acquired]:
+        with self._catalog.writing() as db:
+            queue = queue_by_id(db, queue)
+            places = [(each.partition, each.offset, each.token) for each in held]
+            kept = leases.renew(db, queue, places, self._now())
+        return [each for each, mine in zip(held, kept, strict=True) if not mine]
+
+    # With a commit
+
+    def settling(self, queue: QueueRow, settled: Sequence[Settled]) -> CommitPart:
+        return Settling(self.clock, self._boot, queue, settled)
+
+    def room(self, queue: QueueRow, wanted: int) -> CommitPart:
+        return Room(queue, wanted)
+
+    def redriving(self, queue: QueueRow, dead: Sequence[DeadMessage]) -> CommitPart:
+        return Redriving(self.clock, self._boot, queue, dead)
+
+    def seeking(self, queue: QueueRow, offsets: Mapping[int, int]) -> CommitPart:
+        return Seeking(queue, offsets)
+
+    # Looking
+
+    def state(self, queue: QueueRow) -> QueueState:
+        with self._catalog.reading() as db:
+            queue = queue_by_id(db, queue)
+            held, unread = unfinished(db, queue.id)
+            acquired = _count(db, queue, ACQUIRED)
+            delayed, blocked = one(
+                db,
+                "SELECT (SELECT count(*) FROM message WHERE queue = ?1 AND due IS NOT NULL), "
+                f"(SELECT count(*) FROM message WHERE queue = ?1 AND state = {BLOCKED} "
+                "AND key IS NOT NULL)",
+                queue.id,
+            ) or (0, 0)
+            dead = one(db, "SELECT count(*) FROM dead_message WHERE queue = ?", queue.id)
+            oldest = one(
+                db,
+                "SELECT min(c.time) FROM commits c WHERE c.number IN ("
+                "SELECT (SELECT number FROM message m WHERE m.queue = i.queue "
+                "AND m.partition = i.partition ORDER BY m.offset LIMIT 1) "
+                "FROM queue_partition i WHERE i.queue = ?1 UNION ALL "
+                "SELECT (SELECT k.number FROM chunk k JOIN queue q ON q.topic = k.topic "
+                "WHERE q.id = i.queue AND k.partition = i.partition AND k.first >= i.indexed "
+                "ORDER BY k.first LIMIT 1) FROM queue_partition i WHERE i.queue = ?1)",
+                queue.id,
+            )
+        return QueueState(
+            queue.name,
+            ready=held - acquired - delayed - blocked,
+            acquired=acquired,
+            delayed=delayed,
+            blocked=blocked,
+            unread=unread,
+            dead=dead[0] if dead else 0,
+            oldest=oldest[0] if oldest else None,
+        )
+
+    def leases(self, queue: QueueRow, limit: int) -> list[Lease]:
+        now = self._now()
+        with self._catalog.reading() as db:
+            return [
+                Lease(p, offset, token, deliveries, worker, expires - now.beat)
+                for p, offset, token, deliveries, worker, expires in many(
+                    db,
+                    "SELECT partition, offset, token, deliveries, worker, expires FROM message "
+                    f"WHERE queue = ? AND state = {ACQUIRED} ORDER BY expires LIMIT ?",
+                    queue.id,
+                    limit,
+                )
+            ]
+
+    def dead(self, queue: QueueRow, reason: str | None, upto: int | None) -> list[DeadMessage]:
+        with self._catalog.reading() as db:
+            return [
+                DeadMessage(*row)
+                for row in many(
+                    db,
+                    "SELECT partition, offset, reason, deliveries, died FROM dead_message "
+                    "WHERE queue = ?1 AND (?2 IS NULL OR instr(reason, ?2)) "
+                    "AND (?3 IS NULL OR died <= ?3) ORDER BY died, partition, offset",
+                    queue.id,
+                    reason,
+                    upto,
+                )
+            ]
+
+    def _now(self) -> Now:
+        return Now(self.clock.now(), self.clock.monotonic(), self._boot)
+
+
+def _count(db: apsw.Connection, queue: QueueRow, state: int, limit: int = -1) -> int:
+    """The number of messages in a state, counted up to a limit. The state is in the SQL, so that
+    its index serves it."""
+    sql = (
+        f"SELECT count(*) FROM (SELECT 1 FROM message WHERE queue = ? AND state = {state} LIMIT ?)"
+    )
+    found = one(db, sql, queue.id, limit)
+    return int(found[0]) if found else 0
+
+
+def _check_topic(topic: TopicRow, settings: QueueSettings) -> None:
+    if topic.topic.settings.compacts:
+        raise InvalidSetting(
+            f"Topic {topic.name!r} is compacted, which would remove messages that wait",
+            hint="Use a topic with cleanup=delete",
+        )
+    if settings.by_key and topic.columns is not None and topic.topic.key is None:
+        raise InvalidSetting(
+            f"Topic {topic.name!r} has no key, so a queue over it has no order or limits per key",
+            hint="Declare the topic's key, or leave out ordered, key_concurrency and key_rate",
+        )

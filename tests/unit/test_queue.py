@@ -1,0 +1,324 @@
+"""Queues: messages are handed out one at a time, under leases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.clock import VirtualClock
+from headrace.errors import InvalidSetting, LeaseLost, QueueExists, QueueFull, UnknownQueue
+from headrace.log.file.log import FileLog
+from headrace.queue import (
+    Message,
+    NewMessage,
+    QueueSettings,
+    Send,
+    WorkQueue,
+    alter_queue,
+    create_queue,
+    delete_queue,
+    open_queue,
+)
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def log(tmp_path: Path, clock: VirtualClock) -> Iterator[FileLog]:
+    with FileLog(tmp_path / "log", clock=clock) as opened:
+        yield opened
+
+
+def queue_of(log: FileLog, count: int = 0, **settings: Any) -> WorkQueue:
+    queue = create_queue(log, "work", settings=QueueSettings(**settings))
+    queue.put_many(NewMessage(str(number)) for number in range(count))
+    return queue
+
+
+def texts(messages: list[Message]) -> list[str]:
+    return [message.text for message in messages]
+
+
+def outcomes(log: FileLog) -> list[tuple[int, str]]:
+    rows = [row for batch in log.read("work.journal") for row in batch.data.to_pylist()]
+    return [(row["offset"], row["outcome"]) for row in rows if row["outcome"] != "created"]
+
+
+def test_messages_are_handed_out_in_order_and_each_to_one_worker(log: FileLog) -> None:
+    queue_of(log, 5)
+    one, other = open_queue(log, "work", worker="one"), open_queue(log, "work", worker="other")
+    assert texts(one.take(2)) == ["0", "1"]
+    assert texts(other.take(2)) == ["2", "3"]
+    assert texts(one.take(2)) == ["4"]
+    assert one.take(2) == []
+
+
+def test_an_accepted_message_is_gone_and_its_sends_are_in_the_same_commit(log: FileLog) -> None:
+    queue = queue_of(log, 1)
+    log.create_topic("results")
+    queue.accept(*queue.take(), sends=[Send("results", "done")])
+    assert queue.state().unfinished == 0
+    (result,) = log.read("results")
+    _, line = log.read("work.journal")
+    assert result.commit == line.commit
+    assert outcomes(log) == [(0, "accepted")]
+
+
+def test_a_released_message_is_handed_out_again_and_its_deliveries_are_counted(
+    log: FileLog,
+) -> None:
+    queue = queue_of(log, 2)
+    (first,) = queue.take()
+    queue.release(first)
+    (again,) = queue.take()
+    assert (again.text, again.deliveries, again.id) == ("0", 2, first.id)
+    assert again.token > first.token
+
+
+def test_a_released_message_waits_for_its_delay(log: FileLog, clock: VirtualClock) -> None:
+    queue = queue_of(log, 1)
+    queue.release(*queue.take(), delay=timedelta(seconds=5))
+    assert queue.take() == []
+    assert queue.state().delayed == 1
+    clock.advance(timedelta(seconds=5))
+    assert texts(queue.take()) == ["0"]
+
+
+def test_a_rejected_message_is_a_dead_letter_with_its_reason(log: FileLog) -> None:
+    queue = queue_of(log, 1)
+    queue.reject(*queue.take(), reason="no such address")
+    assert queue.state().dead == 1
+    (batch,) = log.read("work.dead")
+    (letter,) = batch.data.to_pylist()
+    assert (letter["topic"], letter["offset"], letter["reason"], letter["row"]) == (
+        "work", 0, "no such address", "0",
+    )  # fmt: skip
+
+
+def test_a_message_whose_lease_has_ended_is_handed_out_again(
+    log: FileLog, clock: VirtualClock
+) -> None:
+    queue = queue_of(log, 1)
+    (late,) = queue.take()
+    clock.advance(timedelta(seconds=30))
+    (again,) = queue.take()
+    assert again.deliveries == 2
+    with pytest.raises(LeaseLost, match=late.id):
+        queue.accept(late)
+    assert outcomes(log) == []
+    queue.accept(again)
+
+
+def test_a_wall_clock_that_is_set_ends_no_lease(log: FileLog, clock: VirtualClock) -> None:
+    queue = queue_of(log, 1)
+    (message,) = queue.take()
+    clock.set(timedelta(days=1))
+    assert queue.take() == []
+    queue.accept(message)
+
+
+def test_a_lease_of_another_boot_has_ended(
+    tmp_path: Path, log: FileLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = queue_of(log, 1)
+    queue.take()
+    log.close()
+    monkeypatch.setattr("headrace.log.file.disk.Disk.boot", lambda disk: "another")
+    with FileLog(log.folder, clock=VirtualClock()) as opened:
+        assert texts(open_queue(opened, "work").take()) == ["0"]
+
+
+def test_a_renewed_lease_begins_anew(log: FileLog, clock: VirtualClock) -> None:
+    queue = queue_of(log, 1)
+    (message,) = queue.take()
+    clock.advance(timedelta(seconds=20))
+    assert queue.renew(message) == []
+    clock.advance(timedelta(seconds=20))
+    assert queue.take() == []
+    queue.accept(message)
+    assert queue.renew(message) == [message]
+
+
+def test_a_lost_lease_does_not_keep_others_from_being_settled(
+    log: FileLog, clock: VirtualClock
+) -> None:
+    queue = queue_of(log, 2)
+    late, fine = queue.take(2)
+    clock.advance(timedelta(seconds=20))
+    queue.renew(fine)
+    clock.advance(timedelta(seconds=20))
+    queue.take()
+    with pytest.raises(LeaseLost):
+        queue.accept(late, fine)
+    assert outcomes(log) == [(1, "accepted")]
+
+
+def test_a_message_whose_leases_end_too_often_is_a_dead_letter(
+    log: FileLog, clock: VirtualClock
+) -> None:
+    queue = queue_of(log, 1, max_deliveries=2)
+    for _ in range(2):
+        assert texts(queue.take()) == ["0"]
+        clock.advance(timedelta(seconds=30))
+    assert queue.take() == []
+    assert queue.state().dead == 1
+
+
+def test_a_message_at_most_once_is_gone_before_it_is_handed_out(
+    log: FileLog, clock: VirtualClock
+) -> None:
+    queue = queue_of(log, 1, delivery="at-most-once")
+    (message,) = queue.take()
+    assert outcomes(log) == [(0, "accepted")]
+    clock.advance(timedelta(days=1))
+    assert queue.take() == []
+    queue.accept(message)
+
+
+def test_a_delayed_message_waits_and_others_go_first(log: FileLog, clock: VirtualClock) -> None:
+    queue = queue_of(log)
+    queue.put("later", delay=timedelta(seconds=10))
+    queue.put("now")
+    assert texts(queue.take(2)) == ["now"]
+    clock.advance(timedelta(seconds=10))
+    assert texts(queue.take(2)) == ["later"]
+
+
+def test_a_higher_priority_is_handed_out_first(log: FileLog) -> None:
+    queue = queue_of(log, priorities=True)
+    queue.put_many(NewMessage(str(n), priority=n % 3) for n in range(6))
+    assert texts(queue.take(3)) == ["2", "5", "1"]
+    queue.put("urgent", priority=9)
+    assert texts(queue.take(2)) == ["urgent", "4"]
+
+
+def test_an_ordered_queue_hands_out_one_message_of_a_key_at_a_time(
+    log: FileLog, clock: VirtualClock
+) -> None:
+    queue = queue_of(log, ordered=True)
+    queue.put_many(NewMessage(f"{key}{n}", key=key) for n in range(3) for key in "ab")
+    first, other = queue.take(10)
+    assert texts([first, other]) == ["a0", "b0"]
+    queue.accept(first)
+    (second,) = queue.take(10)
+    assert second.text == "a1"
+    queue.release(second, delay=timedelta(seconds=1))
+    assert queue.take(10) == []  # a1 holds up its key
+    clock.advance(timedelta(seconds=1))
+    assert texts(queue.take(10)) == ["a1"]
+
+
+def test_at_most_so_many_messages_of_a_key_are_acquired(log: FileLog) -> None:
+    queue = queue_of(log, key_concurrency=2)
+    queue.put_many(NewMessage(f"a{n}", key="a") for n in range(4))
+    queue.put("b0", key="b")
+    taken = queue.take(10)
+    assert texts(taken) == ["a0", "a1", "b0"]
+    queue.release(taken[0], delay=timedelta(hours=1))
+    assert texts(queue.take(10)) == ["a2"]
+    queue.accept(taken[1], taken[2])
+    assert texts(queue.take(10)) == ["a3"]
+
+
+def test_messages_of_a_key_are_handed_out_at_its_rate(log: FileLog, clock: VirtualClock) -> None:
+    queue = queue_of(log, key_rate=2)
+    queue.put_many(NewMessage(f"a{n}", key="a") for n in range(3))
+    queue.put("b0", key="b")
+    assert texts(queue.take(10)) == ["a0", "b0"]
+    assert queue.take(10) == []
+    clock.advance(timedelta(milliseconds=500))
+    assert texts(queue.take(10)) == ["a1"]
+    clock.advance(timedelta(seconds=10))
+    assert texts(queue.take(10)) == ["a2"]  # a pause saves up nothing
+
+
+def test_a_full_queue_refuses(log: FileLog) -> None:
+    queue = queue_of(log, 3, max_messages=3, overflow="refuse")
+    with pytest.raises(QueueFull, match="3 unfinished messages of at most 3"):
+        queue.put("3")
+    queue.accept(*queue.take())
+    queue.put("3")
+    assert queue.state().unfinished == 3
+
+
+def test_a_full_queue_blocks_until_its_time_is_over(log: FileLog) -> None:
+    queue = queue_of(log, 3, max_messages=3)
+    with pytest.raises(QueueFull):
+        queue.put("3", timeout=timedelta(seconds=1))
+
+
+def test_a_full_queue_drops_the_oldest_and_says_so(log: FileLog) -> None:
+    queue = queue_of(log, 3, max_messages=3, overflow="drop")
+    (held,) = queue.take()
+    queue.put_many([NewMessage("3"), NewMessage("4")])
+    assert outcomes(log) == [(1, "dropped"), (2, "dropped")]
+    assert queue.state().dead == 2
+    assert texts(queue.take(5)) == ["3", "4"]
+    queue.accept(held)
+
+
+def test_queues_over_one_topic_get_every_message_each(log: FileLog) -> None:
+    queue = queue_of(log, 2)
+    other = create_queue(log, "audit", topic="work")
+    queue.accept(*queue.take(2))
+    assert texts(other.take(5)) == ["0", "1"]
+
+
+def test_partitions_that_are_added_are_handed_out_too(log: FileLog) -> None:
+    queue = queue_of(log, 1)
+    log.alter_topic("work", partitions=3)
+    with log.producer() as producer:
+        for partition in (1, 2):
+            producer.send("work", str(partition), partition=partition)
+    assert sorted(texts(queue.take(5))) == ["0", "1", "2"]
+
+
+def test_queues_are_found_changed_and_deleted_by_name(log: FileLog) -> None:
+    queue_of(log, 1)
+    with pytest.raises(QueueExists):
+        create_queue(log, "work")
+    with pytest.raises(UnknownQueue, match="no queue 'works'"):
+        open_queue(log, "works")
+    assert alter_queue(log, "work", {"lease": "5m"}).settings.lease == timedelta(minutes=5)
+    with pytest.raises(InvalidSetting, match="has messages"):
+        alter_queue(log, "work", {"ordered": "true"})
+    delete_queue(log, "work")
+    with pytest.raises(UnknownQueue):
+        open_queue(log, "work")
+    assert [topic.name for topic in log.topics()] == ["work", "work.dead", "work.journal"]
+
+
+def test_a_topic_that_is_deleted_takes_its_queues_along(log: FileLog) -> None:
+    queue_of(log, 1)
+    log.delete_topic("work")
+    with pytest.raises(UnknownQueue):
+        open_queue(log, "work")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"overflow": "explode"},
+        {"max_deliveries": 0},
+        {"lease": timedelta(days=2)},
+        {"ordered": True, "key_concurrency": 2},
+        {"ordered": True, "priorities": True},
+    ],
+)
+def test_impossible_settings_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSetting):
+        QueueSettings(**settings)
+
+
+def test_settings_survive_their_text() -> None:
+    settings = QueueSettings(lease=timedelta(minutes=2), ordered=True, key_rate=0.5)
+    assert QueueSettings().change(settings.to_text()) == settings
+    with pytest.raises(InvalidSetting, match="no queue setting"):
+        settings.change({"leese": "1m"})
