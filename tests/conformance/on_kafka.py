@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
 from headrace.clock import MILLISECOND, Clock, SystemClock, micros
 from headrace.log import EARLIEST, Consumer, Log, Position, Time
+from headrace.log.kafka import consumer as kafka_consumer
 from headrace.log.kafka.consumer import KafkaConsumer
 from headrace.log.kafka.log import KafkaLog
 from headrace.log.roles import CommitMode
@@ -34,12 +35,16 @@ _SILENCE = timedelta(seconds=4)
 """Poll interval after which a member is gone, in tests marked `silence`."""
 
 
-def _session(span: timedelta) -> timedelta:
+def _shortened(span: timedelta) -> timedelta:
     return span / HASTE if span < _MINUTE else timedelta(seconds=6)
 
 
 class HastyLog(KafkaLog):
     """Kafka with shorter sessions, which also end when a member does not poll.
+
+    Only where a test waits for the end of one: in tests marked `silence`, and for static members,
+    which keep their place when they are closed. Any other session is as long as users have it: a
+    busy machine can hold back heartbeats for seconds.
 
     Kafka's client sends heartbeats while its caller is busy, as it should. In a test, one thread
     polls all members, and a member that is not polled counts as gone. So its poll interval is
@@ -59,6 +64,8 @@ class HastyLog(KafkaLog):
         session: timedelta = timedelta(seconds=10),
         max_poll_interval: timedelta = timedelta(minutes=5),
     ) -> Consumer:
+        if self.silence < _MINUTE or instance is not None:
+            session = _shortened(session)
         return super().consumer(
             *topics,
             group=group,
@@ -66,8 +73,8 @@ class HastyLog(KafkaLog):
             commit=commit,
             assignor=assignor,
             instance=instance,
-            session=_session(session),
-            max_poll_interval=max(self.silence, _session(session)),
+            session=session,
+            max_poll_interval=max(self.silence, session),
         )
 
 
@@ -90,6 +97,8 @@ class KafkaBackend(Backend):
         if request.node.get_closest_marker("silence"):
             made._silence = _SILENCE
         made._servers = request.getfixturevalue("own_broker").servers
+        # Members hear of a rebalance by a heartbeat, and no test should wait for it.
+        request.getfixturevalue("monkeypatch").setattr(kafka_consumer, "HEARTBEAT_MS", 400)
         made._admin = AdminClient({"bootstrap.servers": made._servers, "log_level": 0})
         return made
 

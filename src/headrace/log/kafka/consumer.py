@@ -23,6 +23,8 @@ from headrace.log.positions import GroupOffsets, Place
 from headrace.log.roles import CommitMode
 
 _FIRST_ASSIGNMENT = 30 * SECOND
+HEARTBEAT_MS = 3000
+"""Longest time between two heartbeats: by the next one, a member hears of a rebalance."""
 STRATEGIES = {"sticky": "cooperative-sticky", "range": "range"}
 """Kafka's names of the assignors."""
 
@@ -281,7 +283,7 @@ def _settings(terms: Terms) -> dict[str, Any]:
         "group_id": terms.group,
         "partition_assignment_strategy": STRATEGIES[terms.assignor],
         "session_timeout_ms": session,
-        "heartbeat_interval_ms": max(1, min(session // 5, 3000)),
+        "heartbeat_interval_ms": max(1, min(session // 5, HEARTBEAT_MS)),
         "max_poll_interval_ms": max(session, terms.max_poll_interval // timedelta(milliseconds=1)),
     }
     if terms.instance is not None:
