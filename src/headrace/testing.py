@@ -30,13 +30,12 @@ from headrace.operators.window.meaning import meaning
 from headrace.oracle.events import events_of
 from headrace.pipeline.app import App
 from headrace.pipeline.stream import Source
-from headrace.plan.crash_points import LANDING_POINTS, POINTS, REBUILD_POINTS, CrashPoint, nothing
+from headrace.plan.crash_points import POINTS, REBUILD_POINTS, CrashPoint, nothing
 from headrace.plan.law import Law
 from headrace.plan.source_options import BatchLimits
 from headrace.store import open_views
 
 __all__ = [
-    "LANDING_POINTS",
     "POINTS",
     "REBUILD_POINTS",
     "Crash",
@@ -161,7 +160,7 @@ def kill_at(point: str, nth: int = 1) -> CrashPoint:
 
 
 def _at(point: str, nth: int, act: Any) -> CrashPoint:
-    known = (*POINTS, *REBUILD_POINTS, *LANDING_POINTS)
+    known = (*POINTS, *REBUILD_POINTS)
     if point not in known:
         raise InvalidSetting(
             f"There is no crash point {point!r}", hint=f"There are: {', '.join(known)}"

@@ -124,7 +124,7 @@ def same_however_it_is_read(kafka: Runs, count: int, *readings: Reading) -> None
 
 def test_lateness_depends_neither_on_the_batch_nor_on_a_crash(kafka: Runs) -> None:
     crashed = Reading(400, 4, (("committed", 2), ("before commit", 3)))
-    same_however_it_is_read(kafka, 1_200, Reading(1_000_000, 1), crashed)
+    same_however_it_is_read(kafka, 1_200, crashed, Reading(1_000_000, 1))
 
 
 @pytest.mark.slow

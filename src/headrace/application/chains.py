@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from headrace.errors import Unsupported, ViewError
+from headrace.errors import ViewError
 from headrace.log import Log
-from headrace.pipeline.chains import parts_of
 from headrace.plan.steps import Step, fingerprints, inputs_of
 from headrace.runtime.task import Task
 from headrace.store.sqlite.sink import changelog_topic
@@ -23,18 +22,6 @@ def inner_steps(step: Step, steps: Sequence[Step]) -> list[Step]:
     """The inner steps whose results a step reads, directly or not."""
     mine = [s for s in steps if s.passes_on is not None and _reads(step, {s.passes_on.name})]
     return [found for one in mine for found in (*inner_steps(one, steps), one)]
-
-
-def check_landed(steps: Iterable[Step]) -> None:
-    """Check that no step of a chain has to be copied from a broker before the next reads it."""
-    for step in steps:
-        if (part := next(parts_of(step.stream), None)) is not None:
-            raise Unsupported(
-                f"Step {step.name!r} reads its inner step through topic {part.topic.name!r}, and "
-                "on Kafka it needs a copy of its topics, which is made before any step has run",
-                hint="Use an embedded log (file:./data), or publish the results of the inner step "
-                f"and read that topic in another application. See {step.stream.where}",
-            )
 
 
 def is_stored(step: Step, stored: Mapping[str, StoredStep]) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,33 +18,31 @@ from typing import overload
 from pyspark.sql import SparkSession
 
 from headrace.application.bounded import BatchResult, Over, compute_over
-from headrace.application.chains import check_landed, follow, part_topics
+from headrace.application.chains import follow, part_topics
 from headrace.application.live import LiveRun
 from headrace.application.preflight import begins_anew, preflight
 from headrace.application.stores import followers_of
 from headrace.clock import SECOND, Clock, SystemClock
 from headrace.closing import Closing
 from headrace.errors import LawBroken, PipelineError
-from headrace.log import DEFAULT_LOG, Capability, Log, open_log
+from headrace.log import DEFAULT_LOG, Log, open_log
+from headrace.log.cutting import Cutting
 from headrace.log.idle import IdleHeartbeat
 from headrace.operators.registry import operator_of
 from headrace.pipeline.app import App, Latency
 from headrace.plan.crash_points import CrashPoint, nothing
-from headrace.plan.gaps import TOPICS, check_known
 from headrace.plan.kafka.connection import cluster_of
 from headrace.plan.plans import Job
 from headrace.plan.position import lags_of, total_lag
 from headrace.plan.source_options import BatchLimits
-from headrace.plan.steps import Step, prepare_topics, steps_of, topics_of, with_schemas
+from headrace.plan.steps import Step, prepare_topics, steps_of, with_schemas
 from headrace.runtime.cluster import is_cluster, require_local, require_shared
-from headrace.runtime.landing.landings import Landings
 from headrace.runtime.realtime.qualify import check_real_time
 from headrace.runtime.realtime.settings import RealTime
-from headrace.runtime.running import RunningStep, query_of, why_not_direct
+from headrace.runtime.running import RunningStep, query_of
 from headrace.runtime.session import SparkSettings, spark_session
 from headrace.runtime.task import StepProgress, Task, died, wait_for
 from headrace.runtime.tracing import traces
-from headrace.servers.java import jars
 from headrace.store.location import app_folder, checkpoint_of, database_of, share_folder
 from headrace.store.lock import only_run
 from headrace.store.outbox import Outbox
@@ -62,7 +59,6 @@ __all__ = ["LiveRun", "Run", "StepProgress", "run", "start"]
 class _Running:
     query: RunningStep
     sink: ViewSink
-    log: Log
     task: Task
 
 
@@ -109,8 +105,7 @@ class Run(Closing):
         self, spark: SparkSession | None, settings: SparkSettings | None, *, fresh: bool
     ) -> None:
         """Check that it can run, and open the session, the database and the outbox."""
-        self._on_kafka = Capability.COMMITS not in self.log.capabilities
-        if self._on_kafka:
+        if self.log.judges_rows:
             share_folder(self.log.home, cluster_of(self.log))
         app, home = self.app.name, self.log.home
         folder, views = app_folder(home, app), database_of(home, app)
@@ -125,15 +120,9 @@ class Run(Closing):
             finish_switches(home, app)
         if not fresh:
             preflight(self.app, self.log).require()
-        if self._on_kafka:
-            check_known(self.log, folder / TOPICS, self._steps)
-        self._spark = spark or spark_session(
-            settings,
-            log_file=folder / "spark.log",
-            jars=jars("spark-kafka") if self._on_kafka else (),
-        )
+        self._spark = spark or spark_session(settings, log_file=folder / "spark.log")
         require_local(self._spark, self.log.url)
-        if self._on_kafka and any(step.computed.has_spark_state for step in self._steps):
+        if self.log.judges_rows and any(step.computed.has_spark_state for step in self._steps):
             require_shared(self._spark, folder)
         self._database = Database(views, app)
         self._stack.callback(self._database.close)
@@ -143,20 +132,13 @@ class Run(Closing):
 
     def _compose(self) -> None:
         """Make the query and the sink of each step."""
-        landing = [s for s in self._steps if self._on_kafka and why_not_direct(s) is not None]
-        check_landed(landing)
-        self._landings = self._land(landing)
-        landed = self._landings.log if self._landings is not None else self.log
-        landings = self._landings.tasks if self._landings is not None else []
-        self._tasks = [*landings]
+        self._tasks: list[Task] = []
         self._running = []
         for step in self._steps:
-            lands = step in landing
-            log = landed if lands else self.log
             checkpoint = checkpoint_of(self.log.home, self.app.name, step.name)
             step = with_schemas(self.log, step)
             query = query_of(
-                Job(self._spark, log, step, checkpoint),
+                Job(self._spark, self.log, step, checkpoint),
                 batch_limits=self._batch_limits,
                 crash_point=self._crash_point,
                 clock=self._clock,
@@ -164,7 +146,7 @@ class Run(Closing):
             sink = ViewSink(
                 self._database,
                 self._outbox,
-                log,
+                self.log,
                 step,
                 query.shapes,
                 operator_of(step.stream).keeper,
@@ -172,41 +154,27 @@ class Run(Closing):
                 crash_point=self._crash_point,
             )
             task = Task(
-                partial(query.start, sink, until_caught_up=self._until_caught_up),
+                partial(self._start, query, sink),
                 query.wait,
                 partial(getattr, sink, "reached"),
-                # Rows that have not landed would be missed.
-                tuple(landings) if lands and self._until_caught_up else (),
-                self._by_chance,
+                by_chance=self._by_chance,
             )
-            self._running.append(_Running(query, sink, log, task))
+            self._running.append(_Running(query, sink, task))
             self._tasks.append(task)
         if self._until_caught_up:
             follow(self._steps, {r.query.step.name: r.task for r in self._running})
         self._followers = followers_of(
             self.app, self.log, self._clock, crash_point=self._crash_point
         )
-        self._heartbeat = IdleHeartbeat(landed, _with_frontiers(self._running), self._clock)
+        topics = {topic for step in self._steps for topic in step.topics}
+        self._heartbeat = IdleHeartbeat(self.log, topics, self._clock)
+        self._cutting = Cutting(self.log, topics, self._batch_limits.max_rows)
 
-    def _land(self, steps: Sequence[Step]) -> Landings | None:
-        """The landings that copy topics from a broker; None if no step needs them."""
-        if not steps:
-            return None
-        topics = {topic.name: topic for step in steps for topic in topics_of(step)}
-        landings = Landings(
-            self._spark,
-            self.app.name,
-            self.log,
-            list(topics.values()),
-            self._database,
-            self._outbox,
-            until_caught_up=self._until_caught_up,
-            batch_limits=self._batch_limits,
-            crash_point=self._crash_point,
-        )
-        require_local(self._spark, landings.log.url)
-        self._stack.callback(landings.close)
-        return landings
+    def _start(self, query: RunningStep, sink: ViewSink) -> None:
+        """Start the query of a step. To catch up, it has to find all records in commits."""
+        if self._until_caught_up:
+            self.log.cut(query.step.topics, rows=self._batch_limits.max_rows)
+        query.start(sink, until_caught_up=self._until_caught_up)
 
     def _begin(self) -> None:
         self._outbox.send()
@@ -215,6 +183,9 @@ class Run(Closing):
         if not self._until_caught_up:
             self._heartbeat.start()
             self._stack.callback(self._heartbeat.stop)
+        if not self._until_caught_up and self.log.judges_rows:
+            self._cutting.start()
+            self._stack.callback(self._cutting.stop)
         self._stack.callback(self._followers.close)
         if self._stores:
             self._followers.start()
@@ -242,6 +213,7 @@ class Run(Closing):
     def _check(self) -> None:
         self.log.check_there()
         self._heartbeat.check()
+        self._cutting.check()
 
     def progress(self) -> list[StepProgress]:
         """The progress of each step."""
@@ -278,22 +250,13 @@ class Run(Closing):
 
     def _progress(self, running: _Running) -> StepProgress:
         sink = running.sink
-        if self._landings is not None and running.log is self._landings.log:
-            lags = self._landings.lags_of(sink.reached)
-        else:
-            lags = lags_of(running.log, sink.reached)
+        lags = lags_of(self.log, sink.reached)
         step = running.query.step
         return StepProgress(step.name, sink.law, sink.frontier, total_lag(lags), lags, step.delay)
 
 
 def _has_stores(step: Step) -> bool:
     return step.view is not None and bool(step.view.stores)
-
-
-def _with_frontiers(steps: Sequence[_Running]) -> set[str]:
-    """The topics whose frontier can advance while they are idle."""
-    able = [s for s in steps if Capability.FRONTIERS in s.log.capabilities]
-    return {topic for running in able for topic in running.query.step.topics}
 
 
 def start(
@@ -384,6 +347,6 @@ def _remove_results(folder: Path, views: Path) -> None:
     """Remove all results and checkpoints. They can be computed again from the log."""
     for suffix in ("", "-wal", "-shm"):
         Path(f"{views}{suffix}").unlink(missing_ok=True)
-    (folder / TOPICS).unlink(missing_ok=True)
+    # Earlier versions copied topics of Kafka into a landing.
     for name in ("checkpoints", "landing"):
         shutil.rmtree(folder / name, ignore_errors=True)

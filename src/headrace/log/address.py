@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.clock import Clock
@@ -17,17 +18,24 @@ VARIABLE = "HEADRACE_LOG"
 _KAFKA = {"confluent_kafka", "fastavro", "orjson"}
 
 
-def open_log(url: str | None = None, *, clock: Clock | None = None, create: bool = True) -> Log:
+def open_log(
+    url: str | None = None,
+    *,
+    clock: Clock | None = None,
+    create: bool = True,
+    settings: Mapping[str, str] | None = None,
+) -> Log:
     """Open the log at a URL, by default that in HEADRACE_LOG, or else the one in ./data.
 
-    With `create`, a missing embedded log is created. A Kafka cluster has to exist.
+    With `create`, a missing embedded log is created. A Kafka cluster has to exist. Its `settings`
+    take precedence over those in the URL.
     """
     url = url or os.environ.get(VARIABLE) or DEFAULT_LOG
     if (folder := folder_of_log(url)) is not None:
         return FileLog(folder, clock=clock, create=create)
     scheme, _, rest = url.partition(":")
     if scheme == "kafka" and rest.startswith("//"):
-        return _kafka_log(url, clock)
+        return _kafka_log(url, clock, settings or {})
     example = url if ":" not in url else "./data"
     raise InvalidSetting(
         f"{scheme + ':...' if '@' in url or '?' in url else url!r} is not the address of a log",
@@ -42,7 +50,7 @@ def folder_of_log(url: str) -> Path | None:
     return Path(rest.removeprefix("//")).expanduser() if scheme == "file" and rest else None
 
 
-def _kafka_log(url: str, clock: Clock | None) -> Log:
+def _kafka_log(url: str, clock: Clock | None, settings: Mapping[str, str]) -> Log:
     """Open a log on Kafka. Its client is optional and slow to import, so it is imported here."""
     try:
         module = importlib.import_module("headrace.log.kafka.log")
@@ -53,5 +61,5 @@ def _kafka_log(url: str, clock: Clock | None) -> Log:
             f"A log on Kafka needs the package {error.name!r}, which is not installed",
             hint="pip install 'headrace[kafka]'",
         ) from None
-    log: Log = module.KafkaLog(url, clock=clock)
+    log: Log = module.KafkaLog(url, clock=clock, settings=settings)
     return log

@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import InvalidSchema, InvalidSetting
+from headrace.clock import micros
+from headrace.errors import InvalidPosition, InvalidSchema, InvalidSetting
 from headrace.log.state import Topic
 from headrace.schema.ddl import format_schema
 
@@ -34,6 +35,30 @@ def times_of(topic: Topic, rows: pa.RecordBatch | pa.Table) -> pa.Array:
     if topic.event_time in rows.schema.names:
         return rows.column(topic.event_time)
     return expressions().computed(topic.event_time, topic.schema, rows)
+
+
+def has_event_time(topic: Topic) -> None:
+    """Raise unless a topic has an event time, and so a frontier."""
+    if topic.event_time is None:
+        raise InvalidSetting(
+            f"Topic {topic.name!r} has no event time, and so no frontier",
+            hint="Create the topic with an event-time column",
+        )
+
+
+def last_believed(topic: Topic, now: int) -> int | None:
+    """The latest valid event time by a clock; None if any is."""
+    return None if topic.settings.skew is None else now + micros(topic.settings.skew)
+
+
+def check_not_ahead(topic: Topic, moment: int, bound: int | None) -> None:
+    """Raise if a frontier would move ahead of the latest valid event time."""
+    if bound is not None and moment > bound:
+        raise InvalidPosition(
+            f"The frontier of topic {topic.name!r} cannot move ahead of the clock by more than the "
+            "topic's skew",
+            hint="Check this machine's clock, or raise the topic setting `skew`",
+        )
 
 
 def check_event_time(event_time: str, schema: pa.Schema) -> None:

@@ -70,6 +70,13 @@ class Log(Closing):
 
     url: str
     capabilities: frozenset[Capability]
+    judges_rows = False
+    """True if each row is judged by its own partition's history, and not by that of its commit."""
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The settings with which another process opens the log. There may be secrets in it."""
+        return {}
 
     @property
     def home(self) -> str:
@@ -184,10 +191,13 @@ class Log(Closing):
         stop: Position = LATEST,
         partitions: Iterable[int] | None = None,
         columns: Sequence[str] | None = None,
+        judged: bool = False,
     ) -> Iterator[Batch]:
         """Read a topic from one position up to another, partition by partition.
 
-        `stop` is resolved when the call is made. An offset applies to each partition read.
+        `stop` is resolved when the call is made. An offset applies to each partition read. With
+        `judged`, a log that judges rows one by one says how they stand in time, and gives records
+        that are no rows as nulls.
         """
 
     @abstractmethod
@@ -214,7 +224,24 @@ class Log(Closing):
     def offset_at(self, topic: str, partition: int, position: Position) -> int:
         """The offset of the first record at or after a position."""
 
+    def offsets_at(self, topic: str, position: Position) -> tuple[int, ...]:
+        """The offset of the first record at or after a position, in each partition."""
+        partitions = range(self.topic(topic).topic.partitions)
+        return tuple(self.offset_at(topic, partition, position) for partition in partitions)
+
     # Commits and frontiers, for logs with these capabilities
+
+    def cut(self, topics: Iterable[str], *, rows: int | None = None) -> int:
+        """Make commits of all records that the topics have; return the number of the last commit.
+
+        Each has at most so many `rows`. In a log that makes a commit of each append, there is
+        nothing to do.
+        """
+        return self.head()
+
+    def cut_on(self, topics: Iterable[str], *, rows: int | None = None) -> bool:
+        """Make one commit of what is new in some topics; False if there is nothing to do."""
+        return False
 
     def head(self) -> int:
         """The number of the last commit, 0 before the first."""

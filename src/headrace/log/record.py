@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +44,30 @@ class Record:
     commit: int | None
 
 
+class Fault(NamedTuple):
+    """A record that is not valid: its value, and the reason if it is not a row of its topic."""
+
+    reason: str | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """How rows stand in time, one by one, in a log that does not judge them by commit.
+
+    `good` rows have a valid event time. `frontiers` has the frontier that each row met. `faults`
+    has the records of the others, by offset, without tombstones.
+    """
+
+    good: np.ndarray[Any, np.dtype[np.bool_]]
+    frontiers: np.ndarray[Any, np.dtype[np.int64]]
+    faults: Mapping[int, Fault]
+
+    def part(self, rows: Any) -> Judged:
+        """Those of some rows, by a slice or a mask."""
+        return Judged(self.good[rows], self.frontiers[rows], self.faults)
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Rows of one commit in one partition, as Arrow.
@@ -51,7 +75,8 @@ class Batch:
     `data` has the topic's columns. `offsets` increase by one except where compaction removed rows.
     `tombstones` is None if there are none. `key` names the key column. `raw` is True for a topic of
     raw bytes, with the columns `key`, `value` and `headers`. Where each row has its own time, as on
-    Kafka, `timestamps` has them and `timestamp` is the last.
+    Kafka, `timestamps` has them and `timestamp` is the last. There, `judged` is how the rows stand
+    in time, if it was asked for.
     """
 
     topic: str
@@ -64,38 +89,28 @@ class Batch:
     timestamp: int
     commit: int | None
     timestamps: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    judged: Judged | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
 
     def slice(self, start: int, stop: int) -> Batch:
         """The rows from `start` up to `stop`, by index in this batch."""
-        return Batch(
-            self.topic,
-            self.partition,
-            self.offsets[start:stop],
-            self.data.slice(start, stop - start),
-            None if self.tombstones is None else self.tombstones[start:stop],
-            self.raw,
-            self.key,
-            self.timestamp,
-            self.commit,
-            None if self.timestamps is None else self.timestamps[start:stop],
-        )
+        return self.part(slice(start, stop), self.data.slice(start, stop - start))
 
     def only(self, wanted: np.ndarray[Any, np.dtype[np.bool_]]) -> Batch:
         """The rows that a mask selects."""
-        return Batch(
-            self.topic,
-            self.partition,
-            self.offsets[wanted],
-            self.data.filter(pa.array(wanted)),
-            None if self.tombstones is None else self.tombstones[wanted],
-            self.raw,
-            self.key,
-            self.timestamp,
-            self.commit,
-            None if self.timestamps is None else self.timestamps[wanted],
+        return self.part(wanted, self.data.filter(pa.array(wanted)))
+
+    def part(self, rows: Any, data: pa.RecordBatch) -> Batch:
+        """Some rows, by a slice or a mask, whose columns are `data`."""
+        return replace(
+            self,
+            offsets=self.offsets[rows],
+            data=data,
+            tombstones=None if self.tombstones is None else self.tombstones[rows],
+            timestamps=None if self.timestamps is None else self.timestamps[rows],
+            judged=None if self.judged is None else self.judged.part(rows),
         )
 
     def records(self, *, as_text: bool = False) -> Iterator[Record]:

@@ -78,6 +78,8 @@ class TopicCommit:
     `before` and `after` are the topic's frontier. Event times after `bound`, which is the append
     time plus the topic's skew, are invalid, and so are those outside the years 1 to 9999.
     `misplaced` counts rows with an invalid or no event time; `oldest` is the lowest valid one.
+    Where each row is judged by its own partition, `behind` is how far a row is at most behind the
+    frontier that it met.
     """
 
     number: int
@@ -87,6 +89,7 @@ class TopicCommit:
     oldest: int | None
     misplaced: int
     bound: int | None
+    behind: int | None = None
 
 
 def believed(bound: int | None) -> tuple[int, int]:

@@ -91,10 +91,6 @@ class Operator(Generic[S]):
         """The rows that an output writes."""
         return "each row once,"
 
-    def needs_commits(self, stream: S) -> str | None:
-        """The reason why it cannot read Kafka directly, which has no commit order, or None."""
-        return "its state follows the commits of the log" if self.state_by_commit else None
-
     def refuses_real_time(self, stream: S) -> Refusal | None:
         """The reason why it cannot run in real time, or None."""
         return None

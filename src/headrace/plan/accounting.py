@@ -16,16 +16,12 @@ from headrace.plan.uncounted import Uncounted
 
 @dataclass(frozen=True)
 class Account:
-    """The rows of a batch by topic, and those that are not counted.
-
-    `made` is the time of the batch if the log has no commits.
-    """
+    """The rows of a batch by topic, and those that are not counted."""
 
     rows: Mapping[str, int]
     uncounted: Mapping[str, Uncounted]
     late: pa.Table | None
     frontier: int | None
-    made: int | None = None
 
     @property
     def dead(self) -> pa.Table | None:

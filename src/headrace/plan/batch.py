@@ -108,12 +108,10 @@ class StepBatch(Generic[P_co]):
     payload: P_co
     taken: int = 0
     """Rows that were not too late, by Spark's own counters if an operator has them."""
-    made: int | None = None
-    """The time of the batch if the log has no commits."""
 
     def moment(self, log: Log) -> int:
         """The time of the batch by the clock of the log."""
-        return log.commit_time(last_commit(self.end)) if self.made is None else self.made
+        return log.commit_time(last_commit(self.end))
 
 
 class Sink(ABC):

@@ -33,7 +33,6 @@ REBUILD_POINTS = (
 """In the order of a rebuild. While it builds, the points of its batches are reached as well."""
 
 
-LANDING_POINTS = ("landing began", "landed", "before landing commit", "landing committed")
 """In the order of a batch that is copied from a broker."""
 
 

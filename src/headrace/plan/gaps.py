@@ -12,12 +12,12 @@ from pathlib import Path
 
 from headrace.errors import LogUnavailable, PipelineError, UnknownTopic
 from headrace.files import write_note
-from headrace.log import Capability, Log
+from headrace.log import Log
 from headrace.plan.position import Positions, last_kept
 from headrace.plan.steps import Step, topics_of
 
 TOPICS = "topics.json"
-"""The file with the ids of the topics of a broker that an application reads."""
+"""The file with the ids of the topics that an application reads in real time."""
 
 _CHOICES = (
     "headrace run --fresh recomputes everything from the rows that are still there",
@@ -73,10 +73,9 @@ class Gaps:
             known = (place[topic].id for place in places if topic in place)
             if {now[topic]} != {id, *known} - {None}:
                 raise self._made_again(topic)
-        if Capability.COMMITS in self._log.capabilities:
-            for topic, position in (item for place in places for item in place.items()):
-                if position.commit > (kept := last_kept(self._log, position)):
-                    raise self._rolled_back(topic, kept + 1, position.commit)
+        for topic, position in (item for place in places for item in place.items()):
+            if position.commit > (kept := last_kept(self._log, position)):
+                raise self._rolled_back(topic, kept + 1, position.commit)
 
     def _deleted(self, topic: str) -> PipelineError:
         return PipelineError(
@@ -92,11 +91,19 @@ class Gaps:
     def _rolled_back(self, topic: str, first: int, commit: int) -> PipelineError:
         return PipelineError(
             f"Step {self._step!r} has read topic {topic!r} up to commit {commit:,}, and commits "
-            f"from {first:,} on were rolled back since: they were not synced when the machine went "
-            "down, or an older copy of the log was restored",
+            f"from {first:,} on are gone: {self._cause}",
             hint=self._fresh,
             topic=topic,
             first=first,
+        )
+
+    @property
+    def _cause(self) -> str:
+        if self._log.judges_rows:
+            return "the topic _headrace.commits was deleted, or made again"
+        return (
+            "they were not synced when the machine went down, or an older copy of the log was "
+            "restored"
         )
 
     def _gone(self, topic: str, partition: int, read: int, first: int) -> PipelineError:

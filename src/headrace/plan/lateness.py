@@ -55,6 +55,8 @@ class Closing:
 
     def touches(self, commit: TopicCommit) -> bool:
         """True if a commit may hold a row that is too late for one of its windows."""
+        if commit.behind is not None:
+            return commit.behind > self.patience
         if commit.oldest is None or commit.before is None:
             return False
         return commit.oldest < self.all_open_from(commit.before)

@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,14 +30,17 @@ _SPLIT_ROWS = 32_768
 _RUN = 1_000
 """The average run of rows from which copying runs is faster than filtering."""
 
-_logs: dict[tuple[int, str], Log] = {}
+Settings = tuple[tuple[str, str], ...]
+"""Settings of a log's address, which may be secret."""
+
+_logs: dict[tuple[int, str, Settings], Log] = {}
 
 
-def opened(url: str) -> Log:
+def opened(url: str, settings: Settings = ()) -> Log:
     """This process's log at a URL. Spark reuses its Python workers from batch to batch."""
-    key = (os.getpid(), url)
+    key = (os.getpid(), url, settings)
     if key not in _logs:
-        _logs[key] = open_log(url, create=False)
+        _logs[key] = open_log(url, create=False, settings=dict(settings))
     return _logs[key]
 
 
@@ -49,9 +53,13 @@ class Span(InputPartition):
     end: int
 
 
-def spans(start: Position, end: Position, tasks: int) -> list[Span]:
-    """Split the rows between two positions into tasks, so that one partition uses all cores."""
+def spans(log: Log, start: Position, end: Position, tasks: int) -> list[Span]:
+    """Split the rows between two positions into tasks, so that one partition uses all cores.
+
+    Where a row is judged by those before it in its partition, a task reads all of a partition.
+    """
     found = []
+    tasks = 1 if log.judges_rows else tasks
     for partition, (first, last) in enumerate(start.ranges(end)):
         parts = min(tasks, max(1, (last - first) // _SPLIT_ROWS))
         cuts = [first + (last - first) * part // parts for part in range(parts + 1)]
@@ -63,7 +71,7 @@ def read_rows(wish: SourceOptions, span: Span) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a span, in record batches of a size that suits Spark."""
     if span.start == span.end:
         return
-    log = opened(wish.log)
+    log = opened(wish.log, wish.settings)
     topic = log.topic(wish.topic).topic
     schema = wish.schema(topic)
     names = schema.names[: len(schema) - len(wish.places)]
@@ -111,6 +119,7 @@ def read_span(log: Log, topic: str, span: Span, columns: Sequence[str]) -> Itera
             stop=Offset(span.end),
             partitions=[span.partition],
             columns=list(columns) or None,
+            judged=True,
         )
     except OffsetOutOfRange as error:
         raise OffsetOutOfRange(
@@ -135,13 +144,7 @@ def cleaned(
     """
     assert batch.commit is not None
     if deleted and batch.tombstones is not None:
-        good = in_time(batch, topic, commits) | batch.tombstones
-        return replace(
-            batch,
-            offsets=batch.offsets[good],
-            data=batch.data.filter(pa.array(good)),
-            tombstones=batch.tombstones[good],
-        )
+        return batch.only(in_time(batch, topic, commits) | batch.tombstones)
     commit = commits[batch.commit]
     late = closing is not None and closing.touches(commit)
     if batch.tombstones is None and not commit.misplaced and not late:
@@ -149,16 +152,13 @@ def cleaned(
     good = in_time(batch, topic, commits)
     if late:
         assert closing is not None
-        assert commit.before is not None
-        good = good & (event_times(batch, topic) >= closing.first_open(commit.before))
+        good = good & (event_times(batch, topic) >= closing.first_open(met(batch, commits)))
     return chosen(batch, good)
 
 
 def chosen(batch: Batch, rows: Mask) -> Batch:
     """Select rows of a batch, none of which is a tombstone."""
-    return replace(
-        batch, offsets=batch.offsets[rows], data=_filtered(batch.data, rows), tombstones=None
-    )
+    return replace(batch.part(rows, _filtered(batch.data, rows)), tombstones=None)
 
 
 def _filtered(data: pa.RecordBatch, rows: Mask) -> pa.RecordBatch:
@@ -181,6 +181,8 @@ def event_times(batch: Batch, topic: Topic) -> Moments:
 def in_time(batch: Batch, topic: Topic, commits: Commits) -> Mask:
     """True for each row with a valid event time."""
     assert batch.commit is not None
+    if batch.judged is not None:
+        return batch.judged.good
     if batch.tombstones is None and not commits[batch.commit].misplaced:
         return np.ones(len(batch), np.bool_)
     times = times_of(topic, batch.data).cast(pa.int64())
@@ -188,6 +190,15 @@ def in_time(batch: Batch, topic: Topic, commits: Commits) -> Mask:
     good = pc.and_(pc.less_equal(first, times), pc.less_equal(times, last))
     mask: Mask = pc.fill_null(good, False).to_numpy(zero_copy_only=False)
     return mask if batch.tombstones is None else mask & ~batch.tombstones
+
+
+def met(batch: Batch, commits: Commits) -> Any:
+    """The frontier that the rows of a batch met: one for each, or one for all."""
+    if batch.judged is not None:
+        return batch.judged.frontiers
+    assert batch.commit is not None
+    before = commits[batch.commit].before
+    return metadata.NO_FRONTIER if before is None else before
 
 
 def place_column(name: str, batches: Sequence[Batch], commits: Commits) -> pa.Array:
@@ -205,9 +216,13 @@ def place_column(name: str, batches: Sequence[Batch], commits: Commits) -> pa.Ar
         case metadata.PARTITION:
             values = [batch.partition for batch in batches]
         case metadata.FRONTIER:
+            if any(batch.judged is not None for batch in batches):
+                return pa.array(np.concatenate([met(batch, commits) for batch in batches]))
+            values = [met(batch, commits) for batch in batches]
+        case metadata.LOWEST:
             before = [commits[batch.commit or 0].before for batch in batches]
             values = [metadata.NO_FRONTIER if moment is None else moment for moment in before]
         case _:
             raise ValueError(name)
-    column = np.array(values, dtype=metadata.TYPES[name].to_pandas_dtype())
+    column = np.array(values, dtype=metadata.type_of(name).to_pandas_dtype())
     return pa.array(np.repeat(column, [len(batch) for batch in batches]))

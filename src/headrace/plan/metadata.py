@@ -16,7 +16,11 @@ TIME = "_time"
 
 COMMIT = "_commit"
 FRONTIER = "_frontier"
-"""The topic's frontier before the row's commit, in microseconds."""
+"""The frontier that the row met, in microseconds: the topic's before its commit; on Kafka, that of
+its partition before the row."""
+
+LOWEST = "_lowest"
+"""The lowest frontier of the topic's partitions before the row's commit, in microseconds."""
 
 MET = "_met"
 """The frontier as a timestamp, if it drives Spark's watermark."""
@@ -62,7 +66,12 @@ TYPES = {
 }
 """The metadata that the log has, in the order of a source's columns."""
 
-MORE_TYPES = {DELETED: pa.bool_(), READY: pa.int64(), TIME: pa.timestamp("us", tz="UTC")}
+MORE_TYPES = {
+    LOWEST: pa.int64(),
+    DELETED: pa.bool_(),
+    READY: pa.int64(),
+    TIME: pa.timestamp("us", tz="UTC"),
+}
 """The metadata that a source adds on request."""
 
 

@@ -75,6 +75,8 @@ class StreamPlan(ABC):
     """True if Spark needs to see time that advances without rows."""
     windows_per_row: int | None = 1
     """Windows per row, if constant."""
+    delivers: ClassVar[bool] = False
+    """True if the results are rows that the tasks can write to their topic themselves."""
 
     def __init__(self, job: Job) -> None:
         self.job = job

@@ -16,19 +16,16 @@ from typing import Any
 
 from headrace.clock import to_micros
 from headrace.errors import InvalidPosition
-from headrace.log import LATEST, Capability, Commit, Log, TopicCommit
+from headrace.log import LATEST, Capability, Commit, Log, Offset, TopicCommit
 
 _PAGE = 10_000
-
-START = "headrace.start"
-"""The file in a checkpoint with the number that its batches are counted from."""
 
 
 @dataclass(frozen=True)
 class Position:
     """After `commit`, and before `offsets[p]` in partition p.
 
-    Without an `id`, the topic is a broker's, or the position was stored before topics had ids.
+    Without an `id`, the position was stored before topics had ids.
     """
 
     commit: int
@@ -37,8 +34,6 @@ class Position:
     """The id of the topic."""
     epoch: int = field(default=0, compare=False)
     """The epoch of the log that it was made in; each rollback starts another."""
-    frontiers: tuple[int, ...] | None = field(default=None, compare=False)
-    """The frontier of each partition, on a broker, which stores none."""
 
     def rows_after(self, earlier: Position) -> int:
         """The number of rows between an earlier position and this one."""
@@ -56,16 +51,12 @@ class Position:
     def to_json(self) -> dict[str, Any]:
         offsets = {str(p): offset for p, offset in enumerate(self.offsets)}
         place: dict[str, Any] = {"commit": self.commit, "offsets": offsets}
-        if self.frontiers is not None:
-            place["frontiers"] = list(self.frontiers)
         return place if self.id is None else {**place, "id": self.id, "epoch": self.epoch}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Position:
         offsets = tuple(data["offsets"][str(p)] for p in range(len(data["offsets"])))
-        found = data.get("frontiers")
-        frontiers = None if found is None else tuple(found)
-        return Position(data["commit"], offsets, data.get("id"), data.get("epoch", 0), frontiers)
+        return Position(data["commit"], offsets, data.get("id"), data.get("epoch", 0))
 
 
 Positions = Mapping[str, Position]
@@ -82,15 +73,11 @@ def position_at(log: Log, topic: str, commit: int) -> Position:
     """The position after a commit."""
     # First: if the topic is created again meanwhile, its old id gives that away.
     identity = identity_of(log, topic)
-    partitions = range(log.topic(topic).topic.partitions)
-    offsets = tuple(log.offset_at(topic, p, Commit(commit)) for p in partitions)
-    return Position(commit, offsets, *identity)
+    return Position(commit, log.offsets_at(topic, Commit(commit)), *identity)
 
 
 def identity_of(log: Log, topic: str) -> tuple[int | None, int]:
     """The `id` and `epoch` of new positions in a topic."""
-    if Capability.COMMITS not in log.capabilities:
-        return None, 0
     return log.topic_ids([topic]).get(topic), max(log.rollbacks(), default=0)
 
 
@@ -111,7 +98,7 @@ def lags_of(log: Log, reached: Positions) -> dict[str, tuple[int, ...]]:
 
 
 def _lags(log: Log, topic: str, place: Position) -> tuple[int, ...]:
-    end = _end_of(log, topic, place)
+    end = _end_of(log, topic)
     if place.id not in (None, end.id) or len(place.offsets) > len(end.offsets):
         place = beginning(log, topic)  # nothing was read of another topic of that name
     elif end.id is not None and (kept := last_kept(log, place)) < place.commit:
@@ -124,12 +111,10 @@ def total_lag(lags: Mapping[str, tuple[int, ...]]) -> int:
     return sum(map(sum, lags.values()))
 
 
-def _end_of(log: Log, topic: str, place: Position) -> Position:
-    if Capability.COMMITS in log.capabilities:
-        return position_at(log, topic, log.head())
-    # A broker looks up offsets quickly, but takes longer to describe the topic.
-    partitions = range(len(place.offsets))
-    return Position(0, tuple(log.offset_at(topic, p, LATEST) for p in partitions))
+def _end_of(log: Log, topic: str) -> Position:
+    identity = identity_of(log, topic)
+    # On Kafka, records that are in no commit yet are behind as well.
+    return Position(log.head(), log.offsets_at(topic, LATEST), *identity)
 
 
 def commit_by(log: Log, until: datetime | int) -> int:
@@ -175,18 +160,42 @@ def _source_end(checkpoint: Path, number: int, end: Mapping[str, Any]) -> tuple[
     """The topic of a source and its end: as headrace's source writes it, or as Kafka's does."""
     if len(end) > 1:
         return end["topic"], Position.from_json(end)
+    # Of Spark's own source for Kafka: in real time, batches count as commits.
     ((topic, offsets),) = end.items()
-    commit = started_at(checkpoint) + number + 1
-    return topic, Position.from_json({"commit": commit, "offsets": offsets})
+    return topic, Position.from_json({"commit": number + 1, "offsets": offsets})
 
 
-def started_at(checkpoint: Path) -> int:
-    """The number before a checkpoint's first batch, if batches count as commits.
+def rows_in(log: Log, topic: str, start: Position, end: Position) -> int:
+    """The number of records between two positions, by the log's own metadata."""
+    if Capability.DENSE_OFFSETS in log.capabilities:
+        return end.rows_after(start)
+    # Markers of transactions take offsets, too.
+    begin = log.offsets_at(topic, Commit(start.commit))
+    if begin[: len(start.offsets)] == start.offsets:
+        return _rows_of_commits(log, topic, start.commit, end.commit)
+    # It begins where retention has cut off rows, and not at the end of a commit.
+    return sum(
+        len(batch)
+        for partition, (first, last) in enumerate(start.ranges(end))
+        for batch in log.read(
+            topic, start=Offset(first), stop=Offset(last), partitions=[partition], judged=True
+        )
+    )
 
-    It is not 0 if a checkpoint was lost and a new one continues from the stored position.
-    """
-    start = checkpoint / START
-    return int(start.read_text()) if start.exists() else 0
+
+def rows_by_topic(log: Log, start: Positions, end: Positions) -> dict[str, int]:
+    """The number of records between two positions, by topic."""
+    return {topic: rows_in(log, topic, start[topic], end[topic]) for topic in end}
+
+
+def _rows_of_commits(log: Log, topic: str, after: int, upto: int) -> int:
+    rows = 0
+    while page := log.commits(topic, after, _PAGE):
+        rows += sum(commit.rows for commit in page if commit.number <= upto)
+        after = page[-1].number
+        if after >= upto or len(page) < _PAGE:
+            break
+    return rows
 
 
 def lowest_frontier(log: Log, end: Positions) -> int | None:

@@ -15,7 +15,7 @@ from headrace.plan.arrow_frames import frame_of
 from headrace.plan.compile import Compiler, placed
 from headrace.plan.counters import Counters
 from headrace.plan.plans import with_metadata
-from headrace.plan.position import Position, Positions
+from headrace.plan.position import Position, Positions, rows_in
 from headrace.plan.source_options import FORMAT, SourceOptions
 from headrace.plan.waiting import Waiting
 
@@ -58,6 +58,7 @@ class RangeRead:
                 tasks=self.spark.sparkContext.defaultParallelism,
                 until=end[topic].commit,
                 waiting=waiting,
+                settings=tuple(self.log.settings.items()),
             )
             rows = self.spark.read.format(FORMAT).options(**wish.options()).load()
             return placed(rows, source, ordered=ordered)
@@ -82,12 +83,13 @@ class RangeRead:
             start=Commit(start.commit),
             stop=Commit(end.commit),
             columns=[topic.key] if topic.key is not None else None,
+            judged=True,
         )
-        return end.rows_after(start) - sum(map(len, rows))
+        return rows_in(self.log, topic.name, start, end) - sum(map(len, rows))
 
     def rows(self, topic: Topic, start: Position, end: Position) -> int:
         """The number of rows that compaction left of a topic."""
-        return end.rows_after(start) - self.compacted(topic, start, end)
+        return rows_in(self.log, topic.name, start, end) - self.compacted(topic, start, end)
 
 
 def _columns(source: Source, needed: set[str] | None) -> tuple[str, ...] | None:

@@ -69,7 +69,8 @@ def _refused(
 ) -> Uncounted:
     letters, unevenly = [], 0
     commits = Commits(log, topic.name)
-    for batch in log.read(topic.name, start=Commit(span[0] - 1), stop=Commit(span[1])):
+    first, last = Commit(span[0] - 1), Commit(span[1])
+    for batch in log.read(topic.name, start=first, stop=last, judged=True):
         batch = chosen(batch, in_time(batch, topic, commits))
         rows = to_rows(batch.data)
         reasons = [[judge.refusal(row) if judge else None for judge in judges] for row in rows]

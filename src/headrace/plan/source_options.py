@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 
 import pyarrow as pa
 
@@ -20,6 +20,9 @@ FORMAT = "headrace"
 MAX_ROWS = 4_000_000
 """Rows in a batch, unless one commit alone has more. A batch costs half a second whatever its size,
 and only its results are held in memory."""
+
+_SETTINGS = "secret_settings"
+"""Spark shows no option with such a name."""
 
 ANY = 1 << 60
 """No limit."""
@@ -51,12 +54,14 @@ class SourceOptions:
     waiting: Waiting | None = None
     ticks: bool = False
     """True if a batch without rows, in which only time advances, has a task too."""
+    settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """The settings of the log's address."""
 
     @staticmethod
     def from_options(options: Mapping[str, str]) -> SourceOptions:
         """Parse the options of a reader, whose names Spark has made lower case."""
         known = {"log", "topic", "columns", "places", "clean", "start", "max_rows", "max_commits"}
-        ours = {"tasks", "closing", "seam", "until", "waiting", "ticks", "path"}
+        ours = {"tasks", "closing", "seam", "until", "waiting", "ticks", "path", _SETTINGS}
         check_options("source", options, known, ours)
         columns, start = options.get("columns"), options.get("start")
         return SourceOptions(
@@ -74,6 +79,7 @@ class SourceOptions:
             int(options.get("until", str(ANY))),
             Waiting.from_json(json.loads(options["waiting"])) if "waiting" in options else None,
             options.get("ticks") == "true",
+            tuple(sorted(json.loads(options.get(_SETTINGS, "{}")).items())),
         )
 
     def options(self) -> dict[str, str]:
@@ -96,6 +102,8 @@ class SourceOptions:
             made["closing"] = json.dumps(astuple(self.closing))
         if self.waiting is not None:
             made["waiting"] = json.dumps(self.waiting.to_json())
+        if self.settings:
+            made[_SETTINGS] = json.dumps(dict(self.settings))
         if self.start is not None:
             made["start"] = json.dumps(self.start.to_json())
         return made

@@ -25,7 +25,7 @@ from headrace.pipeline.row_steps import needed_columns
 from headrace.pipeline.stream import Late, Source, Stream, check_topic, sources
 from headrace.pipeline.tables import Table
 from headrace.plan.compile import column
-from headrace.plan.kafka.connection import OnKafka, connection_of
+from headrace.plan.kafka.connection import OnKafka
 from headrace.plan.kafka.schemas import check_schemas
 from headrace.schema.ddl import format_schema, parse_schema
 
@@ -231,7 +231,6 @@ def _whole_definition(step: Step) -> dict[str, Any]:
 def prepare_topics(log: Log, step: Step) -> None:
     """Create the topics that a step reads, add new columns, and compare those that exist."""
     if isinstance(log, OnKafka):
-        connection_of(log)  # before anything is created: Spark may not support the settings
         for source in inputs_of(step):
             check_schemas(log, source.topic)
     _check_foreign(log, step)

@@ -8,21 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
-from headrace.clock import to_datetime
+from headrace.clock import micros, to_datetime
 from headrace.log import Batch, Commit, Log, Topic, TopicCommit
-from headrace.log.dead_letter import AHEAD, NO_TIME, OUTSIDE, dead_letters, misread, row_text
+from headrace.log.dead_letter import (
+    AHEAD,
+    NO_TIME,
+    OUTSIDE,
+    UNREADABLE,
+    bytes_text,
+    dead_letters,
+    misread,
+    row_text,
+)
 from headrace.log.event_time import time_column, times_of
 from headrace.pipeline.stream import Stream, sources
 from headrace.plan import metadata
 from headrace.plan.lateness import Closing, Mask
-from headrace.plan.log_rows import chosen, event_times, in_time, place_column
+from headrace.plan.log_rows import chosen, event_times, in_time, met, place_column
 from headrace.plan.position import Commits, Position, Positions
 from headrace.schema.python_rows import to_rows
 
 _PAGE = 10_000
+_BINARY = ("avro", "avro-confluent")
+"""Formats whose records are no text."""
 
 
 @dataclass
@@ -73,6 +85,7 @@ def find_uncounted(
             start=Commit(first - 1),
             stop=Commit(last),
             columns=topic.schema.names if topic.schema is not None else None,
+            judged=True,
         ):
             assert batch.commit is not None
             good = in_time(batch, topic, commits)
@@ -119,11 +132,8 @@ def _candidates(
     closing: Closing,
 ) -> pa.RecordBatch:
     """The rows that are too late for at least the first of their windows, with their places."""
-    assert batch.commit is not None
     times = event_times(batch, topic)
-    before = commits[batch.commit].before
-    assert before is not None
-    rows = chosen(batch, good & (times < closing.all_open_from(before)))
+    rows = chosen(batch, good & (times < closing.all_open_from(met(batch, commits))))
     beside = {name: place_column(name, [rows], commits) for name in metadata.TYPES}
     beside |= {name: times_of(topic, rows.data) for name in metadata.times_beside(topic)}
     return pa.RecordBatch.from_arrays(
@@ -138,6 +148,16 @@ def _dead_letters(step: str, topic: Topic, batch: Batch, good: Mask, bound: int 
     # Python's dates end with the year 9999, and a dead letter may be further ahead than that.
     readable = [c.cast(pa.string()) if pa.types.is_timestamp(c.type) else c for c in data.columns]
     rows = to_rows(pa.RecordBatch.from_arrays(readable, names=data.schema.names))
+    reasons, texts = _told(topic, letters, bound), [row_text(row) for row in rows]
+    if letters.judged is not None:
+        faults = [letters.judged.faults.get(offset) for offset in letters.offsets.tolist()]
+        shown = topic.settings.format not in _BINARY
+        for place, fault in enumerate(faults):
+            if fault is not None and fault.reason is not None:
+                reasons[place] = f"{UNREADABLE}: {fault.reason}"
+                texts[place] = bytes_text(fault.value, readable=False) or ""
+            elif fault is not None and shown:
+                texts[place] = bytes_text(fault.value, readable=True) or ""
     return dead_letters(
         len(rows),
         step=step,
@@ -145,10 +165,24 @@ def _dead_letters(step: str, topic: Topic, batch: Batch, good: Mask, bound: int 
         partition=batch.partition,
         offset=letters.offsets,
         commit_number=batch.commit,
-        appended=to_datetime(batch.timestamp),
-        reason=[_reason(t, bound, topic) for t in times_of(topic, data).cast(pa.int64())],
-        row=[row_text(row) for row in rows],
+        appended=_appended(letters),
+        reason=reasons,
+        row=texts,
     )
+
+
+def _appended(batch: Batch) -> Any:
+    if batch.timestamps is None:
+        return to_datetime(batch.timestamp)
+    return pa.array(batch.timestamps).cast(pa.timestamp("us", tz="UTC"))
+
+
+def _told(topic: Topic, letters: Batch, bound: int | None) -> list[str]:
+    times = times_of(topic, letters.data).cast(pa.int64())
+    if letters.timestamps is None or topic.settings.skew is None:
+        return [_reason(time, bound, topic) for time in times]
+    bounds = (letters.timestamps + micros(topic.settings.skew)).tolist()
+    return [_reason(time, latest, topic) for time, latest in zip(times, bounds, strict=True)]
 
 
 def _reason(time: pa.Scalar, bound: int | None, topic: Topic) -> str:

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from headrace.plan.accounting import Account, law_of
 from headrace.plan.batch import Payload, Sink, StepBatch
 from headrace.plan.plans import Job, StreamPlan
-from headrace.plan.position import Positions, behind, lowest_frontier
+from headrace.plan.position import Positions, behind, lowest_frontier, rows_by_topic
 from headrace.plan.refused_rows import with_refused
 from headrace.plan.uncounted import all_uncounted
 from headrace.runtime.frames import Frames
@@ -50,7 +50,7 @@ def _batch(job: Job, frames: Frames, sink: Sink, end: Positions) -> StepBatch[Pa
         found = looking.result()
     observed = counters.values()
     uncounted = with_refused(job.log, step.name, step.stream, found, counters, observed)
-    rows = {topic: end[topic].rows_after(start[topic]) for topic in end}
+    rows = rows_by_topic(job.log, start, end)
     late = frames.late(uncounted)
     account = Account(rows, uncounted, late, lowest_frontier(job.log, end))
     law = law_of(step.computed, account, counters, observed, plan.windows_per_row)

@@ -29,6 +29,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from headrace.log import Log
 from headrace.plan.gaps import Gaps
 from headrace.plan.log_rows import Span, opened, read_rows, spans
 from headrace.plan.position import Position, beginning, next_cut, position_at
@@ -48,7 +49,9 @@ class LogSource(DataSource):
 
     def schema(self) -> str:
         options = SourceOptions.from_options(self.options)
-        return format_schema(options.schema(opened(options.log).topic(options.topic).topic))
+        return format_schema(
+            options.schema(opened(options.log, options.settings).topic(options.topic).topic)
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(SourceOptions.from_options(self.options))
@@ -75,12 +78,16 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
+    @property
+    def _log(self) -> Log:
+        return opened(self._options.log, self._options.settings)
+
     def partitions(self) -> Sequence[Span]:
-        log, topic = opened(self._options.log), self._options.topic
+        log, topic = self._log, self._options.topic
         start = self._options.start or beginning(log, topic)
         end = position_at(log, topic, min(log.head(), self._options.until))
         # Without partitions, Spark would read everything.
-        return spans(start, end, self._options.tasks) or [Span(0, 0, 0)]
+        return spans(log, start, end, self._options.tasks) or [Span(0, 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Span)
@@ -96,18 +103,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._idle: tuple[int, int] | None = None
         """The log's head and a position with nothing new: a cache, since Spark asks often."""
 
+    @property
+    def _log(self) -> Log:
+        return opened(self._options.log, self._options.settings)
+
     def initialOffset(self) -> dict[str, Any]:
-        start = self._options.start or beginning(opened(self._options.log), self._options.topic)
+        start = self._options.start or beginning(self._log, self._options.topic)
         return self._offset(start)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._until = opened(self._options.log).head()
+        self._until = self._log.head()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        options, log, after = self._options, opened(self._options.log), start["commit"]
+        options, log, after = self._options, self._log, start["commit"]
         head = log.head()
         if (head, after) == self._idle:
             return start
@@ -137,13 +148,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check(self, *places: dict[str, Any]) -> None:
         """Raise unless the log still has the rows after the positions in Spark's checkpoint."""
         topic = self._options.topic
-        gaps = Gaps(opened(self._options.log), f"stream of {topic}", [topic], fresh=_FRESH)
+        gaps = Gaps(self._log, f"stream of {topic}", [topic], fresh=_FRESH)
         for place in places:
             gaps.check({topic: Position.from_json(place)})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Span]:
         self._check(start, end)
-        found = spans(Position.from_json(start), Position.from_json(end), self._options.tasks)
+        log = self._log
+        found = spans(log, Position.from_json(start), Position.from_json(end), self._options.tasks)
         return [Span(0, 0, 0)] if self._options.ticks and not found else found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

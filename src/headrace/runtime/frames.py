@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +17,7 @@ from headrace.pipeline.row_steps import needed_columns
 from headrace.pipeline.stream import Source
 from headrace.plan import metadata
 from headrace.plan.arrow_frames import frame_of
-from headrace.plan.batch import Sink
+from headrace.plan.batch import Payload, Sink
 from headrace.plan.compile import Compiler, Load
 from headrace.plan.counters import Counters, Observations
 from headrace.plan.plans import Job, StreamPlan, with_metadata
@@ -24,6 +25,16 @@ from headrace.plan.position import Positions
 from headrace.plan.source_options import FORMAT, BatchLimits, SourceOptions
 from headrace.plan.uncounted import Uncounted
 from headrace.plan.watermark import milliseconds, watermarked
+
+
+def frames_of(job: Job, plan: StreamPlan) -> Frames:
+    """The frames of a step. On Kafka, tasks write rows that are only published themselves."""
+    if job.log.judges_rows and plan.delivers and len(job.step.outputs) == 1:
+        # Kafka's client is optional, so it is imported only for a log on Kafka.
+        module = importlib.import_module("headrace.runtime.kafka.delivery")
+        made: Frames = module.DeliveryFrames(job, plan)
+        return made
+    return Frames(job, plan)
 
 
 class Frames:
@@ -42,6 +53,8 @@ class Frames:
             job.log.topic(topic).topic.settings.frontier != "events" for topic in job.step.topics
         )
         """True if the watermark follows the log's frontier, not the newest event time."""
+        self._by_partition = job.log.judges_rows
+        """True if partitions have frontiers of their own, and the lowest drives the watermark."""
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -82,6 +95,10 @@ class Frames:
 
         counters = Observations()
         return self._streamed(self._compiler(load, counters)), counters
+
+    def results(self, batch: DataFrame, sink: Sink, commit: int) -> Payload:
+        """Compute the results of a batch of the stream, which ends with a commit."""
+        return self.plan.results(batch, sink, None)
 
     def clear(self) -> None:
         """Remove the staged results of a batch that was not stored."""
@@ -132,6 +149,7 @@ class Frames:
             tasks=self._spark.sparkContext.defaultParallelism,
             closing=self.plan.closing if self.plan.clears_source else None,
             ticks=self.plan.ticks,
+            settings=tuple(self._log.settings.items()),
         )
 
     def _load_stream(self, source: Source, sink: Sink, batch_limits: BatchLimits) -> DataFrame:
@@ -149,13 +167,19 @@ class Frames:
         if self.plan.held is None:
             return rows  # Spark has no state to evict
         moment = F.unix_micros(metadata.TIME)
-        if self._by_frontier:
+        if self._by_frontier or self._by_partition:
             # Before there is a frontier, it is below any event time, and Spark evicts nothing.
-            moment = F.greatest(F.col(metadata.FRONTIER), F.lit(FIRST_MOMENT))
-        return watermarked(rows, moment, milliseconds(self.plan.held), self._shift)
+            frontier = metadata.LOWEST if self._by_partition else metadata.FRONTIER
+            moment = F.greatest(F.col(frontier), F.lit(FIRST_MOMENT))
+        rows = watermarked(rows, moment, milliseconds(self.plan.held), self._shift)
+        return rows.drop(metadata.LOWEST)
 
     def _metadata(self) -> tuple[str, ...]:
         """The metadata columns that the plan needs."""
+        lowest = (metadata.LOWEST,) if self._by_partition and self.plan.held is not None else ()
+        return (*self._of_rows(), *lowest)
+
+    def _of_rows(self) -> tuple[str, ...]:
         if self._ordered:
             return tuple(metadata.TYPES)
         closing = self.plan.closing if self.plan.clears_source else None

@@ -16,17 +16,25 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from headrace.clock import SECOND, Clock
 from headrace.errors import HeadraceError, LawBroken, PipelineError
 from headrace.plan.accounting import Account, law_of
-from headrace.plan.batch import Payload, Shapes, Sink, StepBatch
+from headrace.plan.batch import Shapes, Sink, StepBatch
 from headrace.plan.counters import Counters
 from headrace.plan.crash_points import CrashPoint, nothing
+from headrace.plan.kafka.connection import Tell, group_of
 from headrace.plan.law import NOT_STORED, Law
 from headrace.plan.plans import Job, StreamPlan
-from headrace.plan.position import Positions, behind, commits_told, lowest_frontier
+from headrace.plan.position import (
+    Positions,
+    behind,
+    commits_told,
+    last_commit,
+    lowest_frontier,
+    rows_by_topic,
+)
 from headrace.plan.refused_rows import with_refused
 from headrace.plan.source_options import BatchLimits
 from headrace.plan.uncounted import Uncounted, all_uncounted
 from headrace.runtime.checkpoint import owner_of
-from headrace.runtime.frames import Frames
+from headrace.runtime.frames import frames_of
 from headrace.runtime.spark_internals import dropped_rows, observed_counters
 from headrace.runtime.stopwatch import Stopwatch
 from headrace.runtime.streaming import Streaming
@@ -53,15 +61,13 @@ class Query(Streaming):
         self.step = step
         self._batch_limits = batch_limits or BatchLimits()
         self._crash_point = crash_point
-        self.frames = self._frames(job, plan)
+        self.frames = frames_of(job, plan)
         self._counters = Counters()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="headrace-uncounted")
         self._started = threading.Event()
         self._sink: Sink | None = None
         self._stopwatch = Stopwatch(job.log, step)
-
-    def _frames(self, job: Job, plan: StreamPlan) -> Frames:
-        return Frames(job, plan)
+        self._tell: Tell | None = None
 
     @property
     def shapes(self) -> Shapes:
@@ -74,6 +80,8 @@ class Query(Streaming):
         """Start in the background, to run until stopped or until caught up with the log."""
         self._sink = sink
         self._stopwatch.reset()
+        if self._log.judges_rows:
+            self._tell = group_of(self._log, f"{self.step.app}.{self.step.name}")
         if (gap := sink.gap()) is not None:
             raise gap
         self._claim_checkpoint(sink)
@@ -139,7 +147,7 @@ class Query(Streaming):
         self._checkpoint.sync_plan(number)
         looking = self._pool.submit(self._find_uncounted, reached, end)
         try:
-            payload = self._results(number, frame, sink)
+            payload = self.frames.results(frame, sink, last_commit(end))
             self._crash_point("computed")
         finally:
             wait_for([looking])
@@ -149,33 +157,23 @@ class Query(Streaming):
         uncounted = with_refused(
             self._log, self.step.name, stream, looking.result(), self._counters, observed
         )
-        account = self._account(number, reached, end, uncounted)
+        account = self._account(reached, end, uncounted)
         batch = StepBatch(
             reached,
-            self._reached(end),
+            end,
             account.frontier,
             account.late,
             account.dead,
             self._law(account, observed),
             payload,
             taken=sum(observed[name] for name in self._counters.taken),
-            made=account.made,
         )
         self._crash_point("set aside")
         with self._stopwatch.storing(number, batch):
             sink.store(batch)
-        self._stored(end)
+        if self._tell is not None:
+            self._tell(end)
         payload.remove()
-
-    def _reached(self, end: Positions) -> Positions:
-        """The end of a computed batch, with all that is stored of it."""
-        return end
-
-    def _stored(self, end: Positions) -> None:
-        """Called when a batch up to these positions is stored."""
-
-    def _results(self, number: int, frame: DataFrame, sink: Sink) -> Payload:
-        return self.frames.plan.results(frame, sink, None)
 
     def _law(self, account: Account, observed: Mapping[str, int]) -> Law:
         """The terms of the row law that are known before the batch is stored."""
@@ -189,10 +187,10 @@ class Query(Streaming):
         return all_uncounted(self._log, step.name, step.stream, start, end, closing)
 
     def _account(
-        self, number: int, start: Positions, end: Positions, uncounted: Mapping[str, Uncounted]
+        self, start: Positions, end: Positions, uncounted: Mapping[str, Uncounted]
     ) -> Account:
         """The account of a computed batch, with the uncounted rows that were found."""
-        rows = {topic: end[topic].rows_after(start[topic]) for topic in end}
+        rows = rows_by_topic(self._log, start, end)
         return Account(
             rows, uncounted, self.frames.late(uncounted), lowest_frontier(self._log, end)
         )

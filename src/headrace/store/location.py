@@ -62,11 +62,6 @@ def checkpoint_of(url: str, app: str, step: str) -> Path:
     return app_folder(url, app) / "checkpoints" / step
 
 
-def landing_of(url: str, app: str) -> Path:
-    """The embedded log that a broker's topics are copied into for an application."""
-    return app_folder(url, app) / "landing"
-
-
 @dataclass(frozen=True)
 class BuildPlace:
     """The place where a new version of a view is built, unseen by readers."""

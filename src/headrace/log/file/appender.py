@@ -20,9 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.clock import Clock, micros
-from headrace.errors import InvalidPosition
 from headrace.log.declared import TOMBSTONE, TopicRow
-from headrace.log.event_time import time_column, times_of
+from headrace.log.event_time import check_not_ahead, last_believed, time_column, times_of
 from headrace.log.file.catalog import Catalog, one
 from headrace.log.file.clock_watch import ClockWatch, trusted_now
 from headrace.log.file.disk import Disk
@@ -112,14 +111,9 @@ class Appender:
             if before is not None and moment <= before:
                 return None
             commit = self._next(db, set())
-            skew = topic.topic.settings.skew
-            bound = None if skew is None else commit.clock + micros(skew)
-            if bound is not None and moment > bound and not ahead:
-                raise InvalidPosition(
-                    f"The frontier of topic {topic.name!r} cannot move ahead of the clock by more "
-                    "than the topic's skew",
-                    hint="Check this machine's clock, or raise the topic setting `skew`",
-                )
+            bound = last_believed(topic.topic, commit.clock)
+            if not ahead:
+                check_not_ahead(topic.topic, moment, bound)
             _record_head(commit, None)
             db.execute(
                 "INSERT INTO topic_commit VALUES (?, ?, 0, ?, ?, NULL, 0, ?)",
@@ -213,8 +207,7 @@ def _record(commit: _Commit, pieces: Sequence[Piece], identity: Identity | None)
     for id, mine in by_topic.items():
         topic = mine[0].topic.topic
         before = after = frontier_at(db, id, None)
-        skew, oldest, misplaced = topic.settings.skew, None, 0
-        bound = None if skew is None else now + micros(skew)
+        oldest, misplaced, bound = None, 0, last_believed(topic, now)
         if topic.event_time is not None:
             seen = [_event_times(times_of(topic, piece.rows), bound) for piece in mine]
             misplaced = sum(times.misplaced for times in seen)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from headrace.clock import Clock, SystemClock, to_micros
 from headrace.errors import InvalidPosition, InvalidSetting, NotALog
 from headrace.log.declared import TopicRow, check_partition
+from headrace.log.event_time import has_event_time
 from headrace.log.file import storage, topics
 from headrace.log.file.appender import Appender, StaleTopic
 from headrace.log.file.catalog import Catalog, many, one
@@ -190,6 +191,7 @@ class FileLog(Log):
         stop: Position = LATEST,
         partitions: Iterable[int] | None = None,
         columns: Sequence[str] | None = None,
+        judged: bool = False,
     ) -> Iterator[Batch]:
         with self._catalog.reading() as db:
             row = find_topic(db, topic)
@@ -294,11 +296,7 @@ class FileLog(Log):
     def advance(self, topic: str, moment: datetime, *, ahead: bool = False) -> int | None:
         while True:
             row = self._row(topic)
-            if row.topic.event_time is None:
-                raise InvalidSetting(
-                    f"Topic {topic!r} has no event time, and so no frontier",
-                    hint="Create the topic with an event-time column",
-                )
+            has_event_time(row.topic)
             with contextlib.suppress(StaleTopic):
                 return self._appender.advance(row, to_micros(moment), ahead=ahead)
 

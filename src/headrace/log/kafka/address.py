@@ -57,6 +57,11 @@ class KafkaAddress:
         return text
 
     @property
+    def every_setting(self) -> dict[str, str]:
+        """All settings by the names that they have in a URL, secrets among them."""
+        return {**self._all, "timeout": f"{self.timeout.total_seconds():g}s"}
+
+    @property
     def _all(self) -> dict[str, str]:
         registry = {f"{REGISTRY}{name}": value for name, value in self.registry.items()}
         return {**self.settings, **registry}
@@ -67,11 +72,16 @@ def is_secret(name: str) -> bool:
     return _SECRET.search(name.lower()) is not None
 
 
-def parse_address(url: str, environment: Mapping[str, str] | None = None) -> KafkaAddress:
+def parse_address(
+    url: str,
+    environment: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> KafkaAddress:
     """Parse `kafka://host:port,host:port?setting=value`.
 
-    Settings are those of librdkafka. They come from the URL, from the file that its `config` names,
-    and from variables, in this order of precedence; `timeout` is how long to wait for a broker.
+    Settings are those of librdkafka. They are those given, else they come from the URL, from the
+    file that its `config` names, and from variables, in this order of precedence; `timeout` is how
+    long to wait for a broker.
     """
     parts = urlsplit(url)
     if "@" in parts.netloc:
@@ -86,23 +96,23 @@ def parse_address(url: str, environment: Mapping[str, str] | None = None) -> Kaf
             f"'kafka://{parts.netloc}{parts.path}' is not the address of a Kafka log",
             hint="Use kafka://host:port, or kafka://host:port,host:port for several brokers",
         )
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    given = dict(parse_qsl(parts.query, keep_blank_values=True)) | dict(settings or {})
     named = given.pop("config", None)
-    settings = {
+    found = {
         **_from_environment(os.environ if environment is None else environment),
         **({} if named is None else _from_file(Path(named).expanduser())),
         **given,
     }
-    timeout = parse_span(settings.pop("timeout", "30s"))
+    timeout = parse_span(found.pop("timeout", "30s"))
     if timeout < timedelta(seconds=1):
         raise InvalidSetting("The timeout of a Kafka log is too short", hint="Use 1s or more")
     registry = {
-        name.removeprefix(REGISTRY): settings.pop(name)
-        for name in list(settings)
+        name.removeprefix(REGISTRY): found.pop(name)
+        for name in list(found)
         if name.startswith(REGISTRY)
     }
     check_registry(registry)
-    return KafkaAddress(",".join(servers), settings, timeout, registry)
+    return KafkaAddress(",".join(servers), found, timeout, registry)
 
 
 def check_registry(settings: Mapping[str, str]) -> None:

@@ -5,31 +5,36 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
-from headrace.clock import Clock
+from headrace.clock import Clock, to_micros
 from headrace.errors import InvalidPosition, InvalidSetting
 from headrace.log.conform import unknown_column
-from headrace.log.declared import TopicRow, check_name
+from headrace.log.declared import TopicRow, check_name, check_partition
+from headrace.log.event_time import check_not_ahead, has_event_time, last_believed
 from headrace.log.interface import Capability, Log
 from headrace.log.kafka import shares
 from headrace.log.kafka.address import KafkaAddress, parse_address
 from headrace.log.kafka.client import Client
 from headrace.log.kafka.committer import KafkaCommitter
 from headrace.log.kafka.consumer import STRATEGIES, KafkaConsumer, Terms
+from headrace.log.kafka.cuts import Record, TopicCuts
+from headrace.log.kafka.cutter import Cutter
 from headrace.log.kafka.groups import Groups
+from headrace.log.kafka.journal import Journal
 from headrace.log.kafka.lookup import find_offsets
 from headrace.log.kafka.reader import scan
 from headrace.log.kafka.topics import Topics, number_of
-from headrace.log.position import EARLIEST, LATEST, Position
+from headrace.log.position import EARLIEST, LATEST, Commit, Position
 from headrace.log.producer import LogProducer
 from headrace.log.record import Batch
 from headrace.log.roles import Acks, CommitMode, Consumer, Producer
 from headrace.log.settings import TopicSettings
-from headrace.log.state import GroupState, Topic, TopicState
+from headrace.log.state import GroupState, Topic, TopicCommit, TopicState
 
 _LONGEST_SESSION = timedelta(minutes=30)
 """Kafka's default maximum, and near the limit of its client."""
@@ -41,15 +46,33 @@ class KafkaLog(Log):
     `cluster` is Kafka's id of the cluster.
     """
 
-    capabilities = frozenset({Capability.SEQUENCES, Capability.TYPED_TOPICS})
+    capabilities = frozenset(
+        {
+            Capability.SEQUENCES,
+            Capability.TYPED_TOPICS,
+            Capability.COMMITS,
+            Capability.FRONTIERS,
+        }
+    )
 
-    def __init__(self, address: KafkaAddress | str, *, clock: Clock | None = None) -> None:
-        self.address = parse_address(address) if isinstance(address, str) else address
+    judges_rows = True
+
+    def __init__(
+        self,
+        address: KafkaAddress | str,
+        *,
+        clock: Clock | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        given = parse_address(address, settings=settings) if isinstance(address, str) else address
+        self.address = given
         self.url = str(self.address)
         self._client = Client(self.address, clock)
         self.cluster = self._client.check()
         self._topics = Topics(self._client)
         self._groups = Groups(self._client, self._topics)
+        self._journal = Journal(self._client)
+        self._cutter = Cutter(self._client, self._topics, self._journal)
         self._handles: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
 
     def __repr__(self) -> str:
@@ -58,10 +81,16 @@ class KafkaLog(Log):
     def close(self) -> None:
         with contextlib.ExitStack() as stack:
             stack.callback(self._client.close)
+            stack.callback(self._journal.close)
+            stack.callback(self._cutter.close)
             for handle in list(self._handles):
                 # Polled records may not have been processed, so a consumer does not commit.
                 ends = handle.abandon if isinstance(handle, KafkaConsumer) else handle.close
                 stack.callback(ends)
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        return self.address.every_setting
 
     # Topics
 
@@ -95,7 +124,8 @@ class KafkaLog(Log):
         return [row.topic for row in self._topics.find_all(self._topics.names())]
 
     def topic(self, name: str) -> TopicState:
-        return self._topics.describe(name)
+        state = self._topics.describe(name)
+        return replace(state, frontier=self._cuts(self._topics.find(name)).last.frontier)
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, int]:
         return {name: number_of(found) for name, found in self._topics.described(names).items()}
@@ -142,6 +172,7 @@ class KafkaLog(Log):
         stop: Position = LATEST,
         partitions: Iterable[int] | None = None,
         columns: Sequence[str] | None = None,
+        judged: bool = False,
     ) -> Iterator[Batch]:
         row = self._topics.find(topic)
         if columns is not None and not columns:
@@ -150,10 +181,30 @@ class KafkaLog(Log):
             if name not in row.schema.names:
                 raise unknown_column(row.topic, name)
         wanted = list(range(row.topic.partitions) if partitions is None else partitions)
-        first = find_offsets(self._client, row, wanted, start)
-        end = find_offsets(self._client, row, wanted, stop)
+        cuts = self._cuts(row)
+        first = self._offsets(row, wanted, start, cuts)
+        end = self._offsets(row, wanted, stop, cuts)
+        if isinstance(start, Commit) and any(first[p] < end[p] for p in wanted):
+            # Retention may have removed rows since.
+            oldest = find_offsets(self._client, row, wanted, EARLIEST)
+            first = {p: max(offset, oldest[p]) for p, offset in first.items()}
         spans = [(partition, first[partition], end[partition]) for partition in wanted]
-        return scan(self._client, row, spans, columns, self._again(row))
+        again = self._again(row)
+        return scan(self._client, row, spans, columns, again, cuts, judged=judged)
+
+    def _cuts(self, row: TopicRow) -> TopicCuts:
+        return self._journal.read().topics.get(row.id, TopicCuts())
+
+    def _offsets(
+        self, row: TopicRow, partitions: Iterable[int], position: Position, cuts: TopicCuts
+    ) -> dict[int, int]:
+        wanted = [check_partition(row, partition) for partition in partitions]
+        if not isinstance(position, Commit):
+            return find_offsets(self._client, row, wanted, position)
+        ends = cuts.at(position.number).ends
+        unknown = [p for p in wanted if p >= len(ends)]
+        first = find_offsets(self._client, row, unknown, EARLIEST) if unknown else {}
+        return first | {p: ends[p] for p in wanted if p < len(ends)}
 
     def _again(self, row: TopicRow) -> Any:
         ignored: set[str] = set()
@@ -228,10 +279,63 @@ class KafkaLog(Log):
 
     def offset_at(self, topic: str, partition: int, position: Position) -> int:
         row = self._topics.find(topic)
-        return find_offsets(self._client, row, [partition], position)[partition]
+        return self._offsets(row, [partition], position, self._cuts(row))[partition]
+
+    def offsets_at(self, topic: str, position: Position) -> tuple[int, ...]:
+        row = self._topics.find(topic)
+        partitions = range(row.topic.partitions)
+        found = self._offsets(row, partitions, position, self._cuts(row))
+        return tuple(found[partition] for partition in partitions)
+
+    # Commits and frontiers
+
+    def cut(self, topics: Iterable[str], *, rows: int | None = None) -> int:
+        return self._cutter.cut(topics, rows)
+
+    def cut_on(self, topics: Iterable[str], *, rows: int | None = None) -> bool:
+        return self._cutter.cut_on(topics, rows)
+
+    def head(self) -> int:
+        return self._journal.read().head
+
+    def rollbacks(self) -> dict[int, int]:
+        # A journal that was made again takes back all commits of earlier ones.
+        made = self._journal.read().made
+        return {} if made is None else {made: 1}
 
     def sync(self, upto: int) -> None:
         """Do nothing: all replicas have every record that a broker acknowledged."""
+
+    def commit_time(self, commit: int) -> int:
+        times = self._journal.read().times
+        if not 0 < commit < len(times):
+            raise InvalidPosition(
+                f"Commit {commit} is not in the log", hint=f"The last one is {len(times) - 1}"
+            )
+        return times[commit]
+
+    def commits(self, topic: str, after: int, limit: int) -> list[TopicCommit]:
+        return self._cuts(self._topics.find(topic)).after(after, limit)
+
+    def advance(self, topic: str, moment: datetime, *, ahead: bool = False) -> int | None:
+        row = self._topics.find(topic)
+        has_event_time(row.topic)
+        point = to_micros(moment)
+        if not ahead:
+            bound = last_believed(row.topic, self._client.clock.now())
+            check_not_ahead(row.topic, point, bound)
+        # The rows that are there already must not be late by it.
+        self._cutter.cut([topic])
+        cuts = self._cuts(row)
+        if cuts.last.lowest >= point:
+            return None
+        self._journal.append(Record(advance={row.id: point}))
+        self._journal.read()
+        return cuts.last.number
+
+    def frontier(self, topic: str, commit: int | None = None) -> int | None:
+        cuts = self._cuts(self._topics.find(topic))
+        return (cuts.last if commit is None else cuts.at(commit)).frontier
 
     # Share groups
 

@@ -20,7 +20,7 @@ from headrace.log.kafka.rows_bytes import Garbage
 from headrace.log.kafka.rows_debezium import key_text
 from headrace.log.kafka.wire import rows_of
 from headrace.log.partitioner import key_bytes, key_of_bytes
-from headrace.log.record import HEADERS_TYPE, RAW_SCHEMA, Batch, Header
+from headrace.log.record import HEADERS_TYPE, RAW_SCHEMA, Batch, Fault, Header
 from headrace.log.split import Piece
 from headrace.schema.python_rows import UNREADABLE, unreadable_column
 
@@ -104,8 +104,13 @@ def batch_of(
     messages: Sequence[Message],
     columns: Sequence[str] | None = None,
     again: Again = lambda _: None,
+    faults: dict[int, Fault] | None = None,
 ) -> Batch:
-    """Messages of one partition as one batch."""
+    """Messages of one partition as one batch.
+
+    With `faults`, a message that is not a row of the topic is entered there, by its offset, and its
+    row is null. Else it is an error.
+    """
     rows = len(messages)
     times = np.fromiter((max(0, _micros(m)) for m in messages), np.int64, rows)
     tombstones = None
@@ -113,10 +118,10 @@ def batch_of(
         data = _raw(messages)
     else:
         odd: set[str] = set()
-        data, tombstones = _typed(topic, messages, odd)
+        data, tombstones = _typed(topic, messages, odd, faults)
         if odd and (new := again(odd)) is not None:
             topic = new
-            data, tombstones = _typed(topic, messages, odd)
+            data, tombstones = _typed(topic, messages, odd, faults)
     if columns is not None:
         data = data.select(list(columns))
     first = messages[0]
@@ -140,10 +145,6 @@ def _micros(message: Message) -> int:
     return min(millis, _LAST_MILLIS) * 1000
 
 
-def _values(messages: Sequence[Message]) -> list[bytes]:
-    return [value for m in messages if (value := m.value()) is not None]
-
-
 def _raw(messages: Sequence[Message]) -> pa.RecordBatch:
     headers: list[Any] = [
         None if not (found := m.headers()) else [{"key": k, "value": v} for k, v in found]
@@ -160,15 +161,31 @@ def _raw(messages: Sequence[Message]) -> pa.RecordBatch:
 
 
 def _typed(
-    topic: TopicRow, messages: Sequence[Message], odd: set[str]
+    topic: TopicRow, messages: Sequence[Message], odd: set[str], faults: dict[int, Fault] | None
 ) -> tuple[pa.RecordBatch, np.ndarray[Any, np.dtype[np.bool_]] | None]:
-    alive = [index for index, m in enumerate(messages) if m.value() is not None]
-    try:
-        found = rows_of(topic).decode(
-            _values(messages), odd, lambda index: messages[alive[index]].headers() or ()
+    values = [message.value() for message in messages]
+    alive = [index for index, value in enumerate(values) if value is not None]
+    deleted = len(alive) < len(messages)
+    tombstones = np.ones(len(messages), np.bool_)
+    tombstones[alive] = False
+    keys: dict[int, Any] = {}
+    if deleted and topic.topic.key is not None:
+        keys = _keys(topic, messages, np.flatnonzero(tombstones).tolist(), faults)
+
+    def decode(places: list[int]) -> list[pa.Array]:
+        return rows_of(topic).decode(
+            [values[place] for place in places],
+            odd,
+            lambda index: messages[places[index]].headers() or (),
         )
-    except Garbage as garbage:
-        raise _unreadable(topic, messages[alive[garbage.index]], garbage.reason) from None
+
+    if faults is None:
+        try:
+            found = decode(alive)
+        except Garbage as garbage:
+            raise _unreadable(topic, messages[alive[garbage.index]], garbage.reason) from None
+    else:
+        alive, found = _readable(decode, alive, messages, faults)
     _give_times(topic, found, [messages[index] for index in alive])
     if topic.topic.settings.format == DEBEZIUM and topic.topic.key is not None:
         index = topic.schema.names.index(topic.topic.key)
@@ -181,14 +198,57 @@ def _typed(
     places[alive] = np.arange(len(alive))
     take = pa.array(places, mask=places < 0)
     spread = [column.take(take) for column in found]
-    if topic.topic.key is not None:
+    if keys:
         index = topic.schema.names.index(topic.topic.key)
-        spread[index] = pa.array(
-            [_key(topic, m) if m.value() is None else k.as_py() for m, k in zip(
-                messages, spread[index], strict=True)],
-            schema.field(index).type,
-        )  # fmt: skip
-    return pa.RecordBatch.from_arrays(spread, schema=schema), places < 0
+        known = spread[index].to_pylist()
+        for place, key in keys.items():
+            known[place] = key
+        spread[index] = pa.array(known, schema.field(index).type)
+    data = pa.RecordBatch.from_arrays(spread, schema=schema)
+    return data, tombstones if deleted else None
+
+
+def _readable(
+    decode: Callable[[list[int]], list[pa.Array]],
+    places: list[int],
+    messages: Sequence[Message],
+    faults: dict[int, Fault],
+) -> tuple[list[int], list[pa.Array]]:
+    """The places of the messages that are rows, and their columns. The others are `faults`.
+
+    Messages that do not decode together are halved until a bad one is alone.
+    """
+    try:
+        return places, decode(places)
+    except Garbage as garbage:
+        if len(places) == 1:
+            message = messages[places[0]]
+            faults[message.offset() or 0] = Fault(garbage.reason, message.value())
+            return [], decode([])
+        # Those before the bad one are good.
+        middle = garbage.index or len(places) // 2
+    low, first = _readable(decode, places[:middle], messages, faults)
+    high, second = _readable(decode, places[middle:], messages, faults)
+    parts = zip(first, second, strict=True)
+    return low + high, [pa.concat_arrays([one, other]) for one, other in parts]
+
+
+def _keys(
+    topic: TopicRow,
+    messages: Sequence[Message],
+    places: Sequence[int],
+    faults: dict[int, Fault] | None,
+) -> dict[int, Any]:
+    """The keys of tombstones."""
+    found = {}
+    for place in places:
+        try:
+            found[place] = _key(topic, messages[place])
+        except UnreadableRecord as error:
+            if faults is None:
+                raise
+            faults[error.details["offset"]] = Fault(error.details["reason"], None)
+    return found
 
 
 def _give_times(topic: TopicRow, columns: list[pa.Array], messages: Sequence[Message]) -> None:
@@ -223,6 +283,7 @@ def _unreadable(topic: TopicRow, message: Message, reason: str) -> UnreadableRec
         topic=topic.name,
         partition=partition,
         offset=offset,
+        reason=reason,
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
@@ -10,6 +12,8 @@ from headrace.clock import SECOND
 from headrace.errors import LogUnavailable
 from headrace.log.declared import TopicRow
 from headrace.log.kafka.client import Client, fetch
+from headrace.log.kafka.cuts import NONE, Cut, TopicCuts
+from headrace.log.kafka.judging import Judge
 from headrace.log.kafka.lookup import out_of_range, range_of
 from headrace.log.kafka.messages import Again, batches
 from headrace.log.record import Batch
@@ -23,13 +27,77 @@ def scan(
     spans: Sequence[tuple[int, int, int]],
     columns: Sequence[str] | None,
     again: Again,
+    cuts: TopicCuts,
+    *,
+    judged: bool = False,
 ) -> Iterator[Batch]:
-    """Yield the rows of each partition between two offsets, one partition after the other."""
+    """Yield the rows of each partition between two offsets, one partition after the other.
+
+    Those in a commit have its number. With `judged`, each batch says how its rows stand in time.
+    """
     for partition, first, end in spans:
         if first >= end:
             continue
+        if judged:
+            yield from _judged(client, row, (partition, first, end), columns, again, cuts)
+            continue
         for messages in fetched(client, row.name, partition, first, end):
-            yield from batches(row, messages, columns, again)
+            for some, cut in _by_cut(messages, partition, cuts):
+                for batch in batches(row, some, columns, again):
+                    yield batch if cut is None else replace(batch, commit=cut.number)
+
+
+def _judged(
+    client: Client,
+    row: TopicRow,
+    span: tuple[int, int, int],
+    columns: Sequence[str] | None,
+    again: Again,
+    cuts: TopicCuts,
+) -> Iterator[Batch]:
+    """As `scan`, for one partition. Reading begins where the frontier is known."""
+    partition, first, end = span
+    origin = cuts.of(partition, first)
+    base, frontier = first, NONE
+    if partition < len(origin.ends):
+        base, frontier = origin.ends[partition], origin.frontiers[partition]
+        if base < first:
+            base = max(base, range_of(client, row.name, partition)[0])
+    judge = Judge(row, frontier, again)
+    for messages in fetched(client, row.name, partition, min(base, first), end):
+        for some, cut in _by_cut(messages, partition, cuts):
+            if cut is not None:
+                before = cuts.at(cut.number - 1).frontiers
+                # A heartbeat may have advanced it since the last row.
+                judge.frontier = max(judge.frontier, *before[partition : partition + 1], NONE)
+            for batch in judge.batches(some):
+                if cut is not None:
+                    batch = replace(batch, commit=cut.number)
+                if batch.offsets[0] < first:
+                    batch = batch.only(batch.offsets >= first)
+                if columns is not None:
+                    batch = replace(batch, data=batch.data.select(list(columns)))
+                if len(batch):
+                    yield batch
+
+
+def _by_cut(
+    messages: list[Message], partition: int, cuts: TopicCuts
+) -> Iterator[tuple[list[Message], Cut | None]]:
+    """The messages of each cut; those that are in no cut yet come last."""
+    start = 0
+    while start < len(messages):
+        cut = cuts.covering(partition, messages[start].offset() or 0)
+        if cut is None:
+            yield messages[start:], None
+            return
+        limit = cut.ends[partition]
+        if (messages[-1].offset() or 0) < limit:
+            stop = len(messages)
+        else:
+            stop = bisect_left(messages, limit, start, key=lambda one: one.offset() or 0)
+        yield messages[start:stop], cut
+        start = stop
 
 
 def fetched(

@@ -28,7 +28,7 @@ from headrace.plan.lateness import Mask, Moments, too_late
 from headrace.plan.law import Law
 from headrace.plan.metadata import OPENED
 from headrace.plan.plans import Job, RoundPlan
-from headrace.plan.position import Positions, lowest_frontier
+from headrace.plan.position import Positions, lowest_frontier, rows_by_topic
 from headrace.plan.range_read import RangeRead
 from headrace.plan.refused_rows import with_refused
 from headrace.plan.uncounted import all_uncounted
@@ -83,7 +83,7 @@ class DedupPlan(RoundPlan):
         decided = self._decide(rows.filter(pa.array(~late)), sink)
         crash_point("computed")
         uncounted = all_uncounted(self._log, self._step.name, self._made, start, end)
-        came = {topic: end[topic].rows_after(start[topic]) for topic in end}
+        came = rows_by_topic(self._log, start, end)
         seen = observed(found, counters.all)
         uncounted = with_refused(self._log, self._step.name, self._made, uncounted, counters, seen)
         law = terms(self._made, came, uncounted, counters, seen)

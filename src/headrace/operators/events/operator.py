@@ -21,9 +21,6 @@ class EventsOperator(RowOperator):
 
     terms: ClassVar[Mapping[str, Term]] = {"events": Term("events and upcasters", _types)}
 
-    def needs_commits(self, stream: Stream) -> str | None:
-        return "events of a domain are on the embedded log, which can append on a condition"
-
     def refuses_real_time(self, stream: Stream) -> Refusal | None:
         return Refusal("events of a domain are on the embedded log", IN_BATCHES)
 

@@ -16,9 +16,6 @@ class RemoteLookupOperator(RowOperator):
 
     terms: ClassVar[Mapping[str, Term]] = {"fetch": Term("remote table")}
 
-    def needs_commits(self, stream: Stream) -> str | None:
-        return "the remote lookup runs once per commit"
-
     def refuses_real_time(self, stream: Stream) -> Refusal | None:
         return Refusal(
             "rows would wait for a Python function that queries a remote system",

@@ -86,7 +86,12 @@ class StatefulPlan(StreamPlan):
         )
         packed = map_in_arrow(chosen, Pack(rules.rows, self._step.buckets, time), PACKED)
         site = Site(
-            job.log.url, str(job.checkpoint), str(job.staging), micros(self._step.delay), MOST_BYTES
+            job.log.url,
+            str(job.checkpoint),
+            str(job.staging),
+            micros(self._step.delay),
+            MOST_BYTES,
+            tuple(job.log.settings.items()),
         )
         _by_value(self._step.function)
         return transform_with_state(packed, BUCKET, Visitor(rules, site), REPORT)

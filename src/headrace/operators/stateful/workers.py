@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,8 @@ class Site:
     folder: str
     delay: int
     most_bytes: int
+    settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """The settings of the log's address."""
 
     def watermark(self) -> int | None:
         """The watermark at the end of the current batch, from the log and not from Spark."""
@@ -119,7 +121,9 @@ class Site:
         number = context.getLocalProperty(_BATCH) if context is not None else None
         if number is None:
             raise RuntimeError("no batch is running")
-        frontier = lowest_frontier(opened(self.log), batch_end(Path(self.checkpoint), int(number)))
+        frontier = lowest_frontier(
+            opened(self.log, self.settings), batch_end(Path(self.checkpoint), int(number))
+        )
         return None if frontier is None else frontier - self.delay
 
 

@@ -18,6 +18,8 @@ from headrace.plan.staging import stage
 class RowPlan(StreamPlan):
     """Rows that are published as they arrive."""
 
+    delivers = True
+
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self.shapes = Shapes(arrow_schema(self.streamed(job.sketch())), None)

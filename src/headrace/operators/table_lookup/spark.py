@@ -35,6 +35,7 @@ from headrace.plan.position import (
     last_commit,
     lowest_frontier,
     position_at,
+    rows_by_topic,
 )
 from headrace.plan.range_read import PLACES, RangeRead
 from headrace.plan.refused_rows import judges_rows, with_refused
@@ -146,7 +147,7 @@ class LookupPlan(RoundPlan):
                 counters,
                 results.counts,
             )
-        came = {topic: end[topic].rows_after(start[topic]) for topic in end}
+        came = rows_by_topic(self._log, start, end)
         table = self._table.name
         # The tombstones of the table are versions, and already counted among its changes.
         unended = {**uncounted, table: replace(uncounted[table], tombstones=0)}

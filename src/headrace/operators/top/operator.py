@@ -36,9 +36,6 @@ class TopOperator(Operator[Top]):
         assert isinstance(output.stream, Top)
         return published_panes(output, output.stream.emit)
 
-    def needs_commits(self, stream: Top) -> str | None:
-        return _windows.needs_commits(stream.of)
-
     def refuses_real_time(self, stream: Top) -> Refusal | None:
         return _windows.refuses_real_time(stream.of)
 

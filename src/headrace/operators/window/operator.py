@@ -77,11 +77,6 @@ class WindowOperator(Operator[Aggregation]):
         assert isinstance(output.stream, Aggregation)
         return published_panes(output, output.stream.emit)
 
-    def needs_commits(self, stream: Aggregation) -> str | None:
-        if isinstance(stream.window, Sliding):
-            return "lateness in a sliding window depends on the row, and Spark's watermark on panes"
-        return None
-
     def refuses_real_time(self, stream: Aggregation) -> Refusal | None:
         if isinstance(stream.window, Session):
             return Refusal("Spark merges sessions batch by batch", f"{USE_ALERTS}. {IN_BATCHES}")

@@ -1,5 +1,1 @@
-"""Steps that read Kafka with Spark's own source, and keep their state in Spark alone.
-
-Kafka has no commits that order a log. A batch of Spark is the commit, and the history of each
-partition decides what is late.
-"""
+"""Steps that write to topics on Kafka from the tasks that compute their rows."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.clock import micros
 from headrace.errors import ChangedPipeline, PipelineError
-from headrace.log import Capability, Log
+from headrace.log import Log
 from headrace.plan import metadata
 from headrace.plan.batch import Payload, Shapes, Sink, StepBatch, Timing
 from headrace.plan.crash_points import CrashPoint
@@ -233,8 +233,7 @@ class ViewSink(Sink):
         self.begun = positions_from_json(str(begun_text))
         self.reached = positions_from_json(str(reached))
         self._gaps.check(self.reached)
-        if Capability.COMMITS in self._log.capabilities:
-            self._adopt()
+        self._adopt()
         self.frontier = None if frontier is None else int(str(frontier))
         self.law = Law(**json.loads(str(law)))
 
@@ -246,6 +245,13 @@ class ViewSink(Sink):
         """Add topic ids to positions that were stored before topics had any."""
         if all(place.id is not None for place in self.reached.values()):
             return
+        if self._log.judges_rows:
+            raise PipelineError(
+                f"Step {self._step.name!r} has results of an earlier version of headrace, which "
+                "had no commits on Kafka",
+                hint="headrace run --fresh computes everything from the topics as they are now. "
+                "With another name, the application is a new one, beside this one",
+            )
         self.reached = {
             topic: Position(place.commit, place.offsets, *identity_of(self._log, topic))
             for topic, place in self.reached.items()

@@ -1,0 +1,242 @@
+"""Making of commits: the cutter reads what is new in some topics, and appends the next cut.
+
+It reads each record once, in the order of its partition, and notes in the cut how the records stand
+in time. Several may cut at once: the journal takes the cut that comes first, and the others start
+again where that one ended.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from headrace.clock import SECOND
+from headrace.errors import LogUnavailable
+from headrace.log.declared import TopicRow
+from headrace.log.kafka.client import Client, fetch
+from headrace.log.kafka.cuts import NONE, Record, Stretch, TopicCuts
+from headrace.log.kafka.journal import Journal
+from headrace.log.kafka.judging import Judge, times
+from headrace.log.kafka.topics import Topics
+from headrace.log.record import Batch
+
+ROWS = 250_000
+"""The most records of a cut."""
+
+_AT_ONCE = 50_000
+_LOOK = SECOND
+"""A topic's declaration and partitions are looked up again after so long."""
+
+Place = tuple[str, int]
+Ends = dict[Place, int]
+
+
+@dataclass
+class _Seen:
+    """The stretch of a partition that is being read."""
+
+    start: int
+    judge: Judge
+    before: int
+    end: int
+    rows: int = 0
+    misplaced: int = 0
+    oldest: int | None = None
+    behind: int = 0
+
+    def add(self, messages: list[Message]) -> None:
+        for batch in self.judge.batches(messages):
+            self._count(batch)
+        self.end = max(self.end, (messages[-1].offset() or 0) + 1)
+
+    def _count(self, batch: Batch) -> None:
+        assert batch.judged is not None
+        good = batch.judged.good
+        self.rows += len(batch)
+        self.misplaced += int((~good).sum())
+        if self.judge.topic.topic.event_time is None or not good.any():
+            return
+        found = times(self.judge.topic.topic, batch)[good]
+        oldest = int(found.min())
+        self.oldest = oldest if self.oldest is None else min(self.oldest, oldest)
+        met = batch.judged.frontiers[good]
+        behind = np.where(met == NONE, 0, met - found)
+        self.behind = max(self.behind, int(behind.max()))
+
+    def stretch(self, partition: int) -> Stretch:
+        return Stretch(
+            partition, self.start, self.end, self.rows, self.misplaced, self.oldest,
+            self.before, self.judge.frontier, self.behind,
+        )  # fmt: skip
+
+
+@dataclass
+class Cutter:
+    """Cuts topics. One thread at a time uses it."""
+
+    client: Client
+    topics: Topics
+    journal: Journal
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _consumer: Consumer | None = None
+    _at: Ends = field(default_factory=dict)
+    """The next record that the consumer returns of each partition."""
+    _rows: dict[str, tuple[int, TopicRow]] = field(default_factory=dict)
+
+    def close(self) -> None:
+        """Close its consumer."""
+        with self._lock:
+            consumer, self._consumer = self._consumer, None
+            self._at = {}
+            if consumer is not None:
+                consumer.close()
+
+    def cut(self, names: Iterable[str], rows: int | None = None) -> int:
+        """Make commits of all records that the topics have now; return the last commit.
+
+        Each has at most so many `rows`.
+        """
+        with self._lock:
+            wanted = [self._find(name, anew=True) for name in sorted(set(names))]
+            ends = self._ends(wanted)
+            while self._cut(wanted, ends, min(rows or ROWS, ROWS)):
+                continue
+            return self.journal.read().head
+
+    def cut_on(self, names: Iterable[str], rows: int | None = None) -> bool:
+        """Make one commit of what is new in the topics; False if there is nothing."""
+        with self._lock:
+            wanted = [self._find(name) for name in sorted(set(names))]
+            return self._cut(wanted, self._ends(wanted), min(rows or ROWS, ROWS))
+
+    def _find(self, name: str, *, anew: bool = False) -> TopicRow:
+        now = self.client.clock.monotonic()
+        known = self._rows.get(name)
+        if anew or known is None or now - known[0] > _LOOK:
+            known = self._rows[name] = now, self.topics.find(name)
+        return known[1]
+
+    def _ends(self, rows: Collection[TopicRow]) -> Ends:
+        places = [(row.name, p) for row in rows for p in range(row.topic.partitions)]
+        found = self.client.offsets(places, OffsetSpec.latest())
+        return {place: offset for place, (offset, _) in found.items()}
+
+    def _cut(self, wanted: Collection[TopicRow], ends: Ends, most: int) -> bool:
+        """Append one cut up to some ends, unless the journal has reached them."""
+        index = self.journal.read()
+        cuts = {row.name: index.topics.get(row.id, TopicCuts()) for row in wanted}
+        starts = self._starts(wanted, cuts, ends)
+        new = {place for place, start in starts.items() if start < ends[place]}
+        unknown = {(name, p) for name, p in starts if p >= len(cuts[name].last.ends)}
+        if not new and not unknown:
+            return False
+        seen = {
+            (row.name, p): self._begin(row, p, starts[row.name, p], cuts[row.name])
+            for row in wanted
+            for p in range(row.topic.partitions)
+            if (row.name, p) in new | unknown
+        }
+        if new:
+            self._follow(starts)
+            self._read({place: ends[place] for place in new}, seen, most)
+        made = {
+            row.id: tuple(
+                seen[row.name, p].stretch(p)
+                for p in range(row.topic.partitions)
+                if (row.name, p) in seen
+                and (seen[row.name, p].end > seen[row.name, p].start or (row.name, p) in unknown)
+            )
+            for row in wanted
+        }
+        self.journal.append(Record({topic: found for topic, found in made.items() if found}))
+        return True
+
+    def _begin(self, row: TopicRow, partition: int, start: int, cuts: TopicCuts) -> _Seen:
+        last = cuts.last
+        known = partition < len(last.ends)
+        before = last.frontiers[partition] if known else last.lowest
+        begin = last.ends[partition] if known else start
+        return _Seen(begin, Judge(row, before), before, max(begin, start))
+
+    def _starts(
+        self, wanted: Collection[TopicRow], cuts: Mapping[str, TopicCuts], ends: Ends
+    ) -> Ends:
+        """The offset of each partition from which the journal has no cut."""
+        found: Ends = {}
+        for row in wanted:
+            last = cuts[row.name].last.ends
+            found |= {(row.name, p): end for p, end in enumerate(last[: row.topic.partitions])}
+        # Retention may have removed rows that nobody has cut.
+        unsure = [place for place, end in ends.items() if found.get(place, -1) < end]
+        first = self.client.offsets(unsure, OffsetSpec.earliest()) if unsure else {}
+        return found | {
+            place: max(found.get(place, 0), offset) for place, (offset, _) in first.items()
+        }
+
+    # Reading
+
+    def _follow(self, starts: Ends) -> None:
+        """Let the consumer go on at some offsets."""
+        if self._consumer is None:
+            self._consumer = self.client.consumer(fetch_wait_max_ms=100)
+        if starts != self._at:
+            self.client.introduce(self._consumer, *{topic for topic, _ in starts})
+            self._consumer.assign([TopicPartition(*place, at) for place, at in starts.items()])
+            self._at = dict(starts)
+
+    def _read(self, ends: Ends, seen: Mapping[Place, _Seen], most: int) -> None:
+        """Read up to some ends, or about so many rows."""
+        assert self._consumer is not None
+        patience = int(self.client.seconds * SECOND)
+        deadline = self.client.clock.monotonic() + patience
+        try:
+            while any(seen[place].end < end for place, end in ends.items()):
+                left = most - sum(one.rows for one in seen.values())
+                if left <= 0:
+                    return
+                found = fetch(self._consumer, min(left, _AT_ONCE), 0.1)
+                for place, messages in _by_place(found).items():
+                    self._take(place, messages, seen)
+                now = self.client.clock.monotonic()
+                if found:
+                    deadline = now + patience
+                if now > deadline:
+                    raise LogUnavailable(
+                        "No records arrive of " + ", ".join(sorted({t for t, _ in ends}))
+                    )
+        except BaseException:
+            self._at = {}  # what was read is lost: it is read again
+            raise
+
+    def _take(self, place: Place, messages: list[Message], seen: Mapping[Place, _Seen]) -> None:
+        rows = [message for message in messages if message.error() is None]
+        one = seen.get(place)
+        if one is None:
+            # It came after the ends were looked up: the next cut reads it again.
+            self._at[place] = -1
+            return
+        if rows:
+            one.add(rows)
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                if error.code() != KafkaError._PARTITION_EOF:
+                    raise self.client.failure(error, topic=place[0], partition=place[1])
+                # Markers of transactions take offsets, too.
+                one.end = max(one.end, message.offset() or 0)
+        self._at[place] = one.end
+
+
+def _by_place(messages: list[Message]) -> dict[Place, list[Message]]:
+    found: dict[Place, list[Message]] = defaultdict(list)
+    for message in messages:
+        topic, partition = message.topic(), message.partition()
+        if topic is not None and partition is not None:
+            found[topic, partition].append(message)
+    return found
