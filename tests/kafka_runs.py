@@ -16,13 +16,12 @@ import headrace as hr
 from headrace.application.run import Run
 from headrace.clock import to_micros
 from headrace.log import Log, open_log
+from headrace.log.record import Record
 from headrace.log.state import Topic
 from headrace.oracle.events import Event
 from headrace.pipeline.stream import Source, sources
 from headrace.plan.crash_points import CrashPoint, nothing
-from headrace.plan.position import Position, batch_end
 from headrace.plan.source_options import BatchLimits
-from headrace.store.location import checkpoint_of
 from headrace.testing import Results
 
 Sent = Mapping[str, Any] | bytes | None
@@ -75,42 +74,37 @@ class Runs:
             running.wait()
             return Results(self.log, app.name, tuple(running.progress()))
 
-    def cuts(self, app: hr.App, step: str) -> list[dict[str, Position]]:
-        """The end of each batch of a step, from Spark's checkpoint."""
-        folder = checkpoint_of(self.log.home, app.name, step)
-        numbers = sorted(int(path.name) for path in (folder / "offsets").glob("[0-9]*"))
-        return [batch_end(folder, number) for number in numbers]
+    def events(self, stream: hr.Stream) -> list[Event]:
+        """The rows of a stream's topics, each with its commit.
 
-    def events(self, app: hr.App, step: str, aggregation: hr.Aggregation) -> list[Event]:
-        """The rows of an aggregation's topics, each with its batch as its commit.
-
-        A row meets the highest event time before it in its own partition, whatever the batch.
+        A row meets the highest event time before it in its own partition, whatever the commit.
         """
-        topics = {source.topic.name: source.topic for source in sources(aggregation)}
-        cuts = self.cuts(app, step)
-        rows = {name: list(self._rows(topic)) for name, topic in topics.items()}
         events: list[Event] = []
-        for name, topic in topics.items():
+        for topic in {source.topic.name: source.topic for source in sources(stream)}.values():
             frontiers: dict[int, int] = {}
-            for partition, offset, timestamp, row in rows[name]:
-                commit = next(
-                    end[name].commit for end in cuts if offset < end[name].offsets[partition]
+            for record in self._records(topic):
+                frontier = frontiers.get(record.partition)
+                event = Event(
+                    topic,
+                    record.commit or 0,
+                    record.partition,
+                    record.offset,
+                    to_micros(record.timestamp),
+                    frontier,
+                    record.value,
                 )
-                frontier = frontiers.get(partition)
-                event = Event(topic, commit, partition, offset, timestamp, frontier, row)
                 events.append(event)
                 if event.dead is None and event.event_time is not None:
-                    frontiers[partition] = max(
+                    frontiers[record.partition] = max(
                         event.event_time, event.event_time if frontier is None else frontier
                     )
         return sorted(events, key=lambda event: event.commit)
 
-    def _rows(self, topic: Topic) -> Iterator[tuple[int, int, int, dict[str, Any]]]:
+    def _records(self, topic: Topic) -> Iterator[Record]:
         for batch in self.log.read(topic.name):
             for record in batch.records():
                 if record.value is not None:
-                    moment = to_micros(record.timestamp)
-                    yield record.partition, record.offset, moment, record.value
+                    yield record
 
 
 @contextmanager

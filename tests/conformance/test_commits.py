@@ -1,4 +1,4 @@
-"""Commit numbers over the whole log, consistent cuts at them, and frontiers per commit."""
+"""Commit numbers of appends over the whole log, and frontiers per commit."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from headrace.log import Capability, Commit, Log
 from tests.conformance.backends import START
 from tests.conformance.stage import LONG, Stage, needs, read, send
 
-COMMITS = Capability.COMMITS
-FRONTIERS = (Capability.TYPED_TOPICS, Capability.FRONTIERS)
+COMMITS = Capability.NUMBERED_APPENDS
+FRONTIERS = (Capability.TYPED_TOPICS, Capability.FRONTIERS, Capability.NUMBERED_APPENDS)
 
 
 def numbers(log: Log, topic: str, after: int, limit: int) -> list[int]:
@@ -117,7 +117,7 @@ def at(minute: float) -> datetime:
 
 def events(log: Log, *minutes: float | None) -> int:
     """Commit rows with these event times, and return the commit number."""
-    log.require(Capability.FRONTIERS)
+    log.require(Capability.NUMBERED_APPENDS)
     rows = [{"at": None if minute is None else at(minute)} for minute in minutes]
     commit = send(log, "events", *rows).commit
     assert commit is not None
@@ -312,7 +312,7 @@ def test_a_topic_goes_by_the_time_it_is_altered_to_and_never_back(stage: Stage) 
 def test_a_row_without_a_time_gets_that_of_its_arrival_if_the_topic_says_so(stage: Stage) -> None:
     log = stage.log
     with needs(log, *FRONTIERS):
-        log.require(Capability.FRONTIERS)
+        log.require(Capability.NUMBERED_APPENDS)
         settings = {"missing_time": "arrival"}
         log.create_topic(
             "events", schema="k string, at timestamp", key="k", event_time="at", settings=settings

@@ -87,7 +87,7 @@ def test_where_a_consumer_starts_is_its_own_choice(stage: Stage, numbers: Log) -
     assert polled(numbers.consumer("numbers", start=Offset(7))) == "789"
     eight = stage.place(Time.at(START + 8 * MINUTE))
     assert polled(numbers.consumer("numbers", start=eight)) == "89"
-    with needs(numbers, Capability.COMMITS):
+    with needs(numbers, Capability.NUMBERED_APPENDS):
         assert polled(numbers.consumer("numbers", start=Commit(9))) == "9"
 
 
@@ -102,7 +102,7 @@ def test_a_consumer_can_seek_anywhere(stage: Stage, numbers: Log) -> None:
     ):
         consumer.seek(stage.place(position))
         assert polled(consumer) == expected
-    with needs(numbers, Capability.COMMITS):
+    with needs(numbers, Capability.NUMBERED_APPENDS):
         consumer.seek(Commit(4))
         assert polled(consumer) == "456789"
 

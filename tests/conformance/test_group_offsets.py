@@ -106,7 +106,7 @@ def test_an_idle_group_can_be_moved_to_any_position(
 
 
 def test_an_idle_group_can_be_moved_to_a_commit(stage: Stage, numbers: Log) -> None:
-    with needs(numbers, Capability.COMMITS):
+    with needs(numbers, Capability.NUMBERED_APPENDS):
         # The third commit is the 1 of partition 0; the 1 of partition 1 follows it.
         assert numbers.reset_group("readers", "numbers", Commit(3)) == {0: 2, 1: 1}
         assert len(consume(stage, "readers", 100)) == 7

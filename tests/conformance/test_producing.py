@@ -225,7 +225,7 @@ def test_a_batch_is_committed_when_it_has_lingered(backend: Backend) -> None:
 def test_what_is_sent_together_over_topics_is_one_commit(log: Log) -> None:
     log.create_topic("a", partitions=2)
     log.create_topic("b")
-    with needs(log, Capability.COMMITS):
+    with needs(log, Capability.NUMBERED_APPENDS):
         before = log.head()
         with log.producer(linger=LONG) as producer:
             for partition in (0, 1):

@@ -55,7 +55,7 @@ def test_a_record_says_where_and_when_it_was_written(log: Log) -> None:
     assert (record.key, record.value, record.headers) == (b"k", b"1", ())
     assert to_micros(record.timestamp) == receipt.timestamp
     assert record.commit == receipt.commit
-    assert (record.commit is None) == (Capability.COMMITS not in log.capabilities)
+    assert (record.commit is None) == (Capability.NUMBERED_APPENDS not in log.capabilities)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_reading_is_from_a_position_up_to_another(
 def test_reading_from_a_commit_begins_after_it_and_ends_with_it(
     numbers: Log, start: Position, stop: Position, expected: str
 ) -> None:
-    with needs(numbers, Capability.COMMITS):
+    with needs(numbers, Capability.NUMBERED_APPENDS):
         assert values(numbers, "numbers", start=start, stop=stop) == digits(expected)
 
 
@@ -162,7 +162,7 @@ def test_a_position_is_an_offset_in_each_partition(
 
 
 def test_a_commit_is_an_offset_in_each_partition(numbers: Log) -> None:
-    with needs(numbers, Capability.COMMITS):
+    with needs(numbers, Capability.NUMBERED_APPENDS):
         assert [numbers.offset_at("numbers", 0, Commit(n)) for n in (0, 4, 99)] == [0, 4, 10]
 
 

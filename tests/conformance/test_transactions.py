@@ -43,7 +43,7 @@ def test_a_transaction_over_topics_is_visible_once_it_is_committed(two: Log) -> 
 
 
 def test_a_transaction_becomes_visible_at_one_moment(two: Log) -> None:
-    with needs(two, Capability.COMMITS, Capability.ATOMIC_VISIBILITY):
+    with needs(two, Capability.NUMBERED_APPENDS, Capability.ATOMIC_VISIBILITY):
         before = two.head()
         with two.producer() as producer, producer.transaction() as transaction:
             for partition in (0, 1):
@@ -124,7 +124,7 @@ def test_a_transaction_that_is_over_takes_nothing_more(two: Log) -> None:
 def test_a_transaction_with_nothing_in_it_commits_nothing(two: Log) -> None:
     with two.producer() as producer:
         assert producer.transaction().commit() is None
-    with needs(two, Capability.COMMITS):
+    with needs(two, Capability.NUMBERED_APPENDS):
         assert two.head() == 0
 
 
@@ -207,7 +207,7 @@ def test_offsets_may_be_all_a_transaction_has(two: Log) -> None:
         # Afterwards the producer works as before.
         producer.send("b", b"2")
     assert values(two, "b") == [b"0", b"1", b"2"]
-    with needs(two, Capability.COMMITS):
+    with needs(two, Capability.NUMBERED_APPENDS):
         assert two.head() == 2, "offsets alone are no commit of the log"
 
 
@@ -283,7 +283,7 @@ def test_results_from_a_partition_that_was_given_away_fence_the_whole_transactio
 
 
 def test_a_reader_sees_all_of_a_transaction_or_nothing_at_every_commit(two: Log) -> None:
-    with needs(two, Capability.COMMITS, Capability.ATOMIC_VISIBILITY):
+    with needs(two, Capability.NUMBERED_APPENDS, Capability.ATOMIC_VISIBILITY):
         with two.producer() as producer:
             for number in range(5):
                 with producer.transaction() as transaction:

@@ -15,10 +15,9 @@ from headrace.log import Log, Producer
 from headrace.log.dead_letter import DEAD_LETTER
 from headrace.log.file.log import FileLog
 from headrace.log.settings import MAX_RECORD_BYTES
-from headrace.log.split import MAX_COMMIT_BYTES, ranges_of
+from headrace.log.split import ranges_of
 from headrace.plan import metadata
 from headrace.plan.crash_points import nothing
-from headrace.runtime.landing.parting import Parted
 from headrace.store import changelog
 from headrace.store.outbox import Outbox, put
 from headrace.store.sqlite.database import Database
@@ -200,12 +199,3 @@ def test_ranges_hold_every_row_once_and_no_more_than_they_may(
     assert [n for first, end in ranges for n in range(first, end)] == list(range(len(sizes)))
     for first, end in ranges:
         assert end - first == 1 or rows.slice(first, end - first).nbytes <= most
-
-
-def test_what_is_landed_is_cut_by_what_its_rows_take(log: Log) -> None:
-    rows = few_large_among_many_small()
-    flags = pa.array([False] * 60 + [True] * 100_000).to_numpy(zero_copy_only=False)
-    parts = list(Parted(rows, flags, DEAD_LETTER.empty_table()).parts())
-    assert pa.concat_tables([part for part, _ in parts]).equals(rows)
-    assert [flag for _, some in parts for flag in some] == flags.tolist()
-    assert max(part.nbytes for part, _ in parts) <= MAX_COMMIT_BYTES

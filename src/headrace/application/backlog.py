@@ -18,7 +18,7 @@ def backlog(app: App, log: str, *, fresh: bool = False) -> int | None:
     """
     try:
         with open_log(log, create=False) as there:
-            if Capability.COMMITS not in there.capabilities:
+            if Capability.NUMBERED_APPENDS not in there.capabilities:
                 return None
             stored = {} if fresh else steps_in(database_of(there.home, app.name))
             reached = {name: step.reached for name, step in stored.items()}

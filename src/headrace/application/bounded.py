@@ -22,7 +22,6 @@ from headrace.backfill.loading import Loaded, Loader
 from headrace.errors import InvalidSetting, Unsupported
 from headrace.log import DEFAULT_LOG, Log, open_log
 from headrace.log.dead_letter import DEAD_LETTER
-from headrace.log.interface import require_embedded
 from headrace.operators.registry import operator_of
 from headrace.pipeline.app import App
 from headrace.pipeline.chains import Part
@@ -107,8 +106,6 @@ def compute_over(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-")))
         if isinstance(over, LogRange):
             where = log or app.log or DEFAULT_LOG
-            url = where.url if isinstance(where, Log) else where
-            require_embedded(url, "A range of the log", "Give files: over='history/*.parquet'")
             opened = (
                 where
                 if isinstance(where, Log)
@@ -116,6 +113,7 @@ def compute_over(
             )
             for step in steps:
                 check_topics(opened, step)
+            opened.cut({topic for step in steps for topic in step.topics})
         else:
             files = _by_topic(app, steps, over)
             opened = stack.enter_context(open_log(f"file:{folder / 'log'}"))

@@ -12,21 +12,14 @@ from pyspark.sql import SparkSession
 from headrace.application.chains import stages_of
 from headrace.application.run import StepProgress, run
 from headrace.clock import micros, to_datetime
-from headrace.log import DEFAULT_LOG, Capability, Log, open_log
-from headrace.log.interface import require_embedded
+from headrace.log import DEFAULT_LOG, Log, open_log
 from headrace.operators.registry import operator_of
 from headrace.pipeline.app import App
 from headrace.plan.steps import Step, steps_of
 from headrace.runtime.session import SparkSettings
 from headrace.store import open_views
 
-__all__ = ["close_windows", "drain", "require_drainable"]
-
-
-def require_drainable(url: str) -> None:
-    """Raise if the windows of an application on that log cannot be closed."""
-    instead = "On Kafka, a window ends when rows with later event times arrive"
-    require_embedded(url, "headrace drain", instead)
+__all__ = ["close_windows", "drain"]
 
 
 def drain(
@@ -41,10 +34,8 @@ def drain(
     Rows that arrive later for these windows are late.
     """
     if not isinstance(log, Log):
-        require_drainable(log or app.log or DEFAULT_LOG)
         with open_log(log or app.log or DEFAULT_LOG) as opened:
             return drain(app, opened, spark=spark, settings=settings)
-    log.require(Capability.FRONTIERS)
     progress = run(app, log, spark=spark, settings=settings)
     # The last rows of a step may open windows of the next, so they are closed one after the other.
     for steps in stages_of(steps_of(app)):

@@ -48,7 +48,7 @@ def wait_for(
             return wait_for(
                 app, view, commit=commit, timeout=timeout, store=store, log=opened, clock=clock
             )
-    log.require(Capability.COMMITS)
+    log.require(Capability.NUMBERED_APPENDS)
     if commit > log.head():
         raise InvalidPosition(
             f"Commit {commit} is not in the log", hint=f"The last is {log.head()}"

@@ -155,7 +155,7 @@ def read_once(log: Log, wanted: Wanted, printer: Printer) -> None:
     stop = wanted.stop
     if stop is None:
         # The same commit for every partition, which makes a consistent snapshot.
-        stop = Commit(log.head()) if Capability.COMMITS in log.capabilities else LATEST
+        stop = Commit(log.head()) if Capability.NUMBERED_APPENDS in log.capabilities else LATEST
     starts = _offsets(log, wanted, wanted.start, places)
     stops = _offsets(log, wanted, stop, places)
     scans = [

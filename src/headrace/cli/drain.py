@@ -29,15 +29,12 @@ def drain(
     """
     declared = load_app(reference)
     url = log or declared.log or DEFAULT_LOG
-    # Imported here, since it loads Spark's modules.
-    from headrace.application.drain import close_windows, require_drainable
-
-    require_drainable(url)
     confirm(
         f"Close all windows of {declared.name!r}? Rows that arrive for them later will be late.",
         yes=yes,
     )
     from headrace.application.chains import stages_of
+    from headrace.application.drain import close_windows
     from headrace.cli.running import run_watched
     from headrace.cli.step_tables import step_json, summary
     from headrace.log import open_log

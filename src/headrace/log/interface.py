@@ -30,6 +30,7 @@ class Capability(StrEnum):
     """A feature that not every log has."""
 
     COMMITS = "commit numbers that order the whole log"
+    NUMBERED_APPENDS = "appends that are commits, each with its number"
     FRONTIERS = "the highest event time of a topic at every commit"
     SEQUENCES = "producer sequences that a restarted process can go on from"
     ATOMIC_VISIBILITY = "transactions whose records become visible at one moment"

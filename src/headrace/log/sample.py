@@ -56,12 +56,13 @@ class Sample:
 def newest(log: Log, name: str, rows: int = ROWS) -> Sample:
     """The last whole commits of a topic, with at most `rows` rows or 64 MiB.
 
-    On Kafka, which has no commits, the last rows of each partition.
+    If nobody has made commits of it yet, as may be on Kafka, the last rows of each partition.
     """
     state = log.topic(name)
     if state.bytes:
         rows = min(rows, max(1, state.records * _BYTES // state.bytes))
-    if Capability.COMMITS not in log.capabilities:
+    commits = _last(log, name, rows)
+    if not commits and Capability.NUMBERED_APPENDS not in log.capabilities:
         share = -(-rows // len(state.partitions))
         found = [
             batch
@@ -74,7 +75,6 @@ def newest(log: Log, name: str, rows: int = ROWS) -> Sample:
             )
         ]
         return Sample(state.topic, state.records, (), tuple(found))
-    commits = _last(log, name, rows)
     batches = tuple(
         log.read(name, start=Commit(commits[0].number - 1), stop=Commit(commits[-1].number))
         if commits

@@ -33,6 +33,8 @@ from headrace.plan.position import Commits, Position, Positions
 from headrace.schema.python_rows import to_rows
 
 _PAGE = 10_000
+_PLAIN = ("json", "avro", "bytes")
+"""Formats with one reason for all records that do not decode, so that letters can be grouped."""
 _BINARY = ("avro", "avro-confluent")
 """Formats whose records are no text."""
 
@@ -154,7 +156,8 @@ def _dead_letters(step: str, topic: Topic, batch: Batch, good: Mask, bound: int 
         shown = topic.settings.format not in _BINARY
         for place, fault in enumerate(faults):
             if fault is not None and fault.reason is not None:
-                reasons[place] = f"{UNREADABLE}: {fault.reason}"
+                plain = topic.settings.format in _PLAIN
+                reasons[place] = UNREADABLE if plain else f"{UNREADABLE}: {fault.reason}"
                 texts[place] = bytes_text(fault.value, readable=False) or ""
             elif fault is not None and shown:
                 texts[place] = bytes_text(fault.value, readable=True) or ""

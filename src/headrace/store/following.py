@@ -67,7 +67,7 @@ def followed_in(log: Log, app: str, view: str, form: str) -> Followed | None:
     columns = pa.schema(list(schema.field("after").type))
     stored = StoredView(app, view, columns, results.key, stores_folder(log.home))
     epoch = 0
-    if Capability.COMMITS in log.capabilities:
+    if Capability.NUMBERED_APPENDS in log.capabilities:
         epoch = max(log.rollbacks(), default=0)
     # A position means something in one history of one topic, and in one form of the rows.
     text = f"{columns.to_string()}|{results.key}|{form}".encode()

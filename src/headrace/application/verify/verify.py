@@ -75,7 +75,7 @@ class Verification(Closing):
             else:
                 address = log or app.log or DEFAULT_LOG
                 self.log = self._stack.enter_context(open_log(address, create=False))
-            self.log.require(Capability.COMMITS)
+            self.log.require(Capability.NUMBERED_APPENDS)
         except BaseException:
             self._stack.close()
             raise

@@ -8,7 +8,6 @@ again where that one ended.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -21,6 +20,7 @@ from headrace.errors import LogUnavailable
 from headrace.log.declared import TopicRow
 from headrace.log.kafka.client import Client, fetch
 from headrace.log.kafka.cuts import NONE, Record, Stretch, TopicCuts
+from headrace.log.kafka.failures import UNKNOWN
 from headrace.log.kafka.journal import Journal
 from headrace.log.kafka.judging import Judge, times
 from headrace.log.kafka.topics import Topics
@@ -30,6 +30,7 @@ ROWS = 250_000
 """The most records of a cut."""
 
 _AT_ONCE = 50_000
+_PAUSE = SECOND // 50
 _LOOK = SECOND
 """A topic's declaration and partitions are looked up again after so long."""
 
@@ -87,15 +88,20 @@ class Cutter:
     _consumer: Consumer | None = None
     _at: Ends = field(default_factory=dict)
     """The next record that the consumer returns of each partition."""
+    _ids: dict[str, int] = field(default_factory=dict)
+    """The topics that the consumer reads."""
     _rows: dict[str, tuple[int, TopicRow]] = field(default_factory=dict)
 
     def close(self) -> None:
         """Close its consumer."""
         with self._lock:
-            consumer, self._consumer = self._consumer, None
-            self._at = {}
-            if consumer is not None:
-                consumer.close()
+            self._drop_consumer()
+
+    def _drop_consumer(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        self._at = {}
+        if consumer is not None:
+            consumer.close()
 
     def cut(self, names: Iterable[str], rows: int | None = None) -> int:
         """Make commits of all records that the topics have now; return the last commit.
@@ -143,7 +149,7 @@ class Cutter:
             if (row.name, p) in new | unknown
         }
         if new:
-            self._follow(starts)
+            self._follow(starts, {row.name: row.id for row in wanted})
             self._read({place: ends[place] for place in new}, seen, most)
         made = {
             row.id: tuple(
@@ -154,7 +160,8 @@ class Cutter:
             )
             for row in wanted
         }
-        self.journal.append(Record({topic: found for topic, found in made.items() if found}))
+        if any(made.values()):
+            self.journal.append(Record({topic: found for topic, found in made.items() if found}))
         return True
 
     def _begin(self, row: TopicRow, partition: int, start: int, cuts: TopicCuts) -> _Seen:
@@ -181,8 +188,11 @@ class Cutter:
 
     # Reading
 
-    def _follow(self, starts: Ends) -> None:
+    def _follow(self, starts: Ends, ids: dict[str, int]) -> None:
         """Let the consumer go on at some offsets."""
+        if any(self._ids.get(name, id) != id for name, id in ids.items()):
+            self._drop_consumer()  # it would go on in a topic that was deleted
+        self._ids = ids
         if self._consumer is None:
             self._consumer = self.client.consumer(fetch_wait_max_ms=100)
         if starts != self._at:
@@ -201,8 +211,13 @@ class Cutter:
                 if left <= 0:
                     return
                 found = fetch(self._consumer, min(left, _AT_ONCE), 0.1)
-                for place, messages in _by_place(found).items():
+                rows, events = _sorted_out(found)
+                for place, messages in _by_place(rows).items():
                     self._take(place, messages, seen)
+                if not all([self._hears(event, seen) for event in events]):
+                    self._drop_consumer()
+                    self.client.clock.sleep(_PAUSE)
+                    return
                 now = self.client.clock.monotonic()
                 if found:
                     deadline = now + patience
@@ -215,28 +230,44 @@ class Cutter:
             raise
 
     def _take(self, place: Place, messages: list[Message], seen: Mapping[Place, _Seen]) -> None:
-        rows = [message for message in messages if message.error() is None]
-        one = seen.get(place)
-        if one is None:
+        if place not in seen:
             # It came after the ends were looked up: the next cut reads it again.
             self._at[place] = -1
             return
-        if rows:
-            one.add(rows)
-        for message in messages:
-            error = message.error()
-            if error is not None:
-                if error.code() != KafkaError._PARTITION_EOF:
-                    raise self.client.failure(error, topic=place[0], partition=place[1])
-                # Markers of transactions take offsets, too.
-                one.end = max(one.end, message.offset() or 0)
-        self._at[place] = one.end
+        seen[place].add(messages)
+        self._at[place] = seen[place].end
+
+    def _hears(self, event: Message, seen: Mapping[Place, _Seen]) -> bool:
+        """Take in an event; False if the ends and beginnings have to be looked up again."""
+        error, place = event.error(), (event.topic(), event.partition())
+        assert error is not None
+        if error.code() in UNKNOWN | {KafkaError._AUTO_OFFSET_RESET}:
+            return False
+        if error.code() != KafkaError._PARTITION_EOF:
+            raise self.client.failure(error, topic=place[0], partition=place[1])
+        if (one := seen.get(place)) is not None:
+            # Markers of transactions take offsets, too.
+            one.end = max(one.end, event.offset() or 0)
+            self._at[place] = one.end
+        return True
+
+
+def _sorted_out(messages: list[Message]) -> tuple[list[Message], list[Message]]:
+    """The records among messages, and the events."""
+    if not any(map(Message.error, messages)):
+        return messages, []
+    rows = [message for message in messages if message.error() is None]
+    return rows, [message for message in messages if message.error() is not None]
 
 
 def _by_place(messages: list[Message]) -> dict[Place, list[Message]]:
-    found: dict[Place, list[Message]] = defaultdict(list)
-    for message in messages:
-        topic, partition = message.topic(), message.partition()
-        if topic is not None and partition is not None:
-            found[topic, partition].append(message)
+    """Records by topic and partition, in order."""
+    found: dict[Place, list[Message]] = {}
+    topics = list(map(Message.topic, messages))
+    partitions = np.fromiter(map(Message.partition, messages), np.int64, len(messages))
+    for topic in dict.fromkeys(topics):
+        of_topic = np.array([name == topic for name in topics])
+        for partition in np.unique(partitions[of_topic]).tolist():
+            mine = np.flatnonzero(of_topic & (partitions == partition))
+            found[topic, partition] = [messages[place] for place in mine.tolist()]
     return found

@@ -49,7 +49,10 @@ class Judge:
                 faults.setdefault(int(batch.offsets[place]), Fault(None, value))
         frontiers = np.maximum.accumulate(np.concatenate([[self.frontier], moments]))
         self.frontier = int(frontiers[-1])
-        return replace(batch, judged=Judged(good, frontiers[:-1], faults))
+        # By arrival, the moment of a row is the broker's, and the row meets it.
+        by_arrival = self.topic.topic.settings.frontier == "arrival"
+        met = frontiers[1:] if by_arrival else frontiers[:-1]
+        return replace(batch, judged=Judged(good, met, faults))
 
 
 def times(topic: Topic, batch: Batch) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -91,6 +91,8 @@ def batches(
 
 def fitting(messages: Sequence[Message]) -> int:
     """The number of messages that fit in one batch."""
+    if sum(map(len, messages)) < _BATCH_BYTES:
+        return len(messages)
     size = 0
     for index, message in enumerate(messages):
         size += len(message)
@@ -112,7 +114,7 @@ def batch_of(
     row is null. Else it is an error.
     """
     rows = len(messages)
-    times = np.fromiter((max(0, _micros(m)) for m in messages), np.int64, rows)
+    times = _micros(messages)
     tombstones = None
     if topic.columns is None:
         data = _raw(messages)
@@ -128,7 +130,7 @@ def batch_of(
     return Batch(
         topic.name,
         int(first.partition() or 0),
-        np.fromiter((m.offset() or 0 for m in messages), np.int64, rows),
+        np.fromiter(map(Message.offset, messages), np.int64, rows),
         data,
         tombstones,
         topic.columns is None,
@@ -137,12 +139,6 @@ def batch_of(
         None,
         times,
     )
-
-
-def _micros(message: Message) -> int:
-    """A message's time; other producers may have set any number of milliseconds."""
-    millis: int = message.timestamp()[1]
-    return min(millis, _LAST_MILLIS) * 1000
 
 
 def _raw(messages: Sequence[Message]) -> pa.RecordBatch:
@@ -251,6 +247,13 @@ def _keys(
     return found
 
 
+def _micros(messages: Sequence[Message]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The times of messages; other producers may have set any number of milliseconds."""
+    millis = np.fromiter((m.timestamp()[1] for m in messages), np.int64, len(messages))
+    found: np.ndarray[Any, np.dtype[np.int64]] = np.clip(millis, 0, _LAST_MILLIS) * 1000
+    return found
+
+
 def _give_times(topic: TopicRow, columns: list[pa.Array], messages: Sequence[Message]) -> None:
     """Use the arrival time for rows without an event time, if the topic says so."""
     declared = topic.topic
@@ -259,8 +262,8 @@ def _give_times(topic: TopicRow, columns: list[pa.Array], messages: Sequence[Mes
         return
     index = topic.schema.names.index(column)
     kind = topic.schema.field(index).type
-    times = pa.array(map(_micros, messages), pa.int64()).cast(kind)
-    columns[index] = pc.coalesce(columns[index], times)
+    found = pa.array(_micros(messages)).cast(kind)
+    columns[index] = pc.coalesce(columns[index], found)
 
 
 def _key(topic: TopicRow, message: Message) -> Any:

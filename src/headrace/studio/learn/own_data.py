@@ -157,7 +157,7 @@ def frame(log: Log, chosen: Chosen) -> Frame:
     return Frame(
         0,
         0,
-        _caption(found, mine, commits=Capability.COMMITS in log.capabilities),
+        _caption(found, mine, commits=Capability.NUMBERED_APPENDS in log.capabilities),
         (
             Number("rows read", len(found.events), hint=found.sample.text),
             Number("counted", result.counted, kind="good"),

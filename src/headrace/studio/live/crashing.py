@@ -58,7 +58,7 @@ class Crashes:
                 f"The studio does not run {app!r}", hint="It kills only what it has started itself"
             )
         # The receipt needs commits. Nothing is killed where there cannot be one.
-        self._handles.log.require(Capability.COMMITS)
+        self._handles.log.require(Capability.NUMBERED_APPENDS)
         at = self._clock.monotonic()
         self._processes.kill(app)
         ends = _ends(self._handles.log, declared)

@@ -38,7 +38,7 @@ class Cursor:
 
     def moved(self, log: Log, bounds: dict[int, int]) -> Cursor:
         pinned = self.pinned
-        if pinned is None and Capability.COMMITS in log.capabilities:
+        if pinned is None and Capability.NUMBERED_APPENDS in log.capabilities:
             pinned = log.head()
         return replace(self, bounds=self.bounds | bounds, pinned=pinned)
 

@@ -200,7 +200,7 @@ def _asof(log: Log, state: TopicState, wanted: Wanted) -> Node:
     """The contents of the topic after a commit, if one is asked for."""
     if wanted.asof is None:
         return None
-    log.require(Capability.COMMITS)
+    log.require(Capability.NUMBERED_APPENDS)
     return h.p(".note", role="status")[
         "As of commit ",
         h.strong(data_fact="asof")[f"{wanted.asof:,}"],
@@ -252,7 +252,7 @@ def filters(state: TopicState, wanted: Wanted, *, follows: bool) -> Element:
 
 def slider(log: Log, state: TopicState, wanted: Wanted) -> Node:
     """The slider of commits, for logs that have them."""
-    if Capability.COMMITS not in log.capabilities or not (head := log.head()):
+    if Capability.NUMBERED_APPENDS not in log.capabilities or not (head := log.head()):
         return None
     name = state.topic.name
     hidden = {**wanted.parameters(), "asof": ""}

@@ -79,7 +79,7 @@ def _head(watch: Watch) -> int | None:
         log = watch.handles.log
     except HeadraceError:
         return None
-    return (log.head() or None) if Capability.COMMITS in log.capabilities else None
+    return (log.head() or None) if Capability.NUMBERED_APPENDS in log.capabilities else None
 
 
 def _slider(head: int | None, shown: int | None) -> Node:
@@ -137,7 +137,7 @@ def _content(watch: Watch) -> Node:
 
 
 def _now_line(log: Log) -> Element:
-    if Capability.COMMITS not in log.capabilities:
+    if Capability.NUMBERED_APPENDS not in log.capabilities:
         return h.p(".note")["Now. A log on Kafka keeps no commits, so its past cannot be shown."]
     head = log.head()
     return h.p(".note")[h.strong["Now"], f", after commit {head:,}{_made(log, head)}."]

@@ -165,4 +165,4 @@ def _ends(log: Log, topic: str, commit: int) -> tuple[int, ...]:
 
 
 def _has_commits(log: Log) -> bool:
-    return Capability.COMMITS in log.capabilities
+    return Capability.NUMBERED_APPENDS in log.capabilities

@@ -190,7 +190,7 @@ def _buttons(now: PipelineNow, handles: Handles) -> Node:
         ]
     if handles.settings.read_only:
         return h.p(".hint")["This studio is read-only."]
-    counted = Capability.COMMITS in handles.log.capabilities
+    counted = Capability.NUMBERED_APPENDS in handles.log.capabilities
     idle = now.state.word in ("stopped", "failed", "killed", "never run")
     name = now.app
     return h.div(".buttons")[

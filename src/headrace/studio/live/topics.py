@@ -196,7 +196,7 @@ def _facts(log: Log, state: TopicState, wanted: Wanted) -> Node:
             Fact("frontier", when(state.frontier), hint="The highest event time"),
         ]
     else:
-        log.require(Capability.COMMITS)
+        log.require(Capability.NUMBERED_APPENDS)
         commit = Commit(wanted.asof)
         held = sum(
             max(0, log.offset_at(topic.name, each.partition, commit) - each.first)

@@ -216,7 +216,7 @@ def _slider(handles: Handles, view: Described, commit: int | None) -> Node:
     log = handles.log
     if reason := why.no_changelog(log, view):
         return h.p(".hint")["Only the present can be shown. ", reason]
-    assert Capability.COMMITS in log.capabilities
+    assert Capability.NUMBERED_APPENDS in log.capabilities
     first = log.commits(topic_of(view.app, view.name), 0, 1)
     head = log.head()
     if not first:

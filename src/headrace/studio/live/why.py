@@ -120,7 +120,7 @@ def past_of(log: Log, view: Described, commit: int, limit: int) -> Past:
 
 def no_changelog(log: Log, view: Described) -> str:
     """The reason why a view has no past, if it has none."""
-    if Capability.COMMITS not in log.capabilities:
+    if Capability.NUMBERED_APPENDS not in log.capabilities:
         return "A log on Kafka keeps no commits, so there is no past to show."
     name = topic_of(view.app, view.name)
     if not log.topic_ids([name]):
@@ -140,7 +140,7 @@ def events_of(
             reason="The declaration of this view is not known. Start the studio with its "
             "application: headrace studio MODULE:APP"
         )
-    if Capability.COMMITS not in log.capabilities:
+    if Capability.NUMBERED_APPENDS not in log.capabilities:
         return Why(reason="A log on Kafka keeps no commits, so this cannot be told.")
     try:
         return _explained(log, app, view, row, reached)
