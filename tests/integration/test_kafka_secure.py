@@ -23,7 +23,6 @@ from headrace.application.run import Run, start
 from headrace.clock import SystemClock, to_datetime
 from headrace.errors import AccessDenied, LogUnavailable, Unsupported
 from headrace.log import open_log
-from headrace.pipeline.app import Latency
 from headrace.servers.java.ports import HOST, free
 from headrace.servers.kafka import starting
 from headrace.servers.kafka.starting import properties
@@ -250,20 +249,18 @@ def test_who_has_no_certificate_is_not_let_in(secure: Secure) -> None:
 
 
 @pytest.mark.usefixtures("bob")
-@pytest.mark.parametrize("latency", ["micro-batch", "real-time"])
-def test_what_spark_cannot_be_told_is_refused_before_it_is_started(
-    secure: Secure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, latency: Latency
+def test_what_spark_cannot_be_told_is_refused_in_real_time_before_it_is_started(
+    secure: Secure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
-    for module in ("run", "live"):
-        monkeypatch.setattr(f"headrace.application.{module}.spark_session", None)
+    monkeypatch.setattr("headrace.application.live.spark_session", None)
     app = hr.App("trusting")
     words = app.topic("trusted", schema="word string, at timestamp", event_time="at")
     app.publish("loud-trusted", hr.derive(words, word="upper(word)"))
     setting = "enable.ssl.certificate.verification"
     with open_log(f"{secure.url()}&{setting}=false") as log:
         with pytest.raises(Unsupported, match=f"{setting}=false"):
-            start(app, log, latency=latency)
+            start(app, log, latency="real-time")
         assert "trusted" not in [topic.name for topic in log.topics()]
 
 

@@ -22,7 +22,7 @@ from headrace.log import Log, open_log
 from headrace.pipeline.app import App
 from headrace.pipeline.stream import sources
 from headrace.plan.gaps import TOPICS, check_known
-from headrace.plan.kafka.connection import cluster_of, group_of
+from headrace.plan.kafka.connection import cluster_of, connection_of, group_of
 from headrace.plan.position import Position, total_lag
 from headrace.plan.steps import Step, prepare_topics
 from headrace.runtime.cluster import is_cluster, require_shared
@@ -71,6 +71,7 @@ class LiveRun(Closing):
         steps = check_real_time(app, log.url if isinstance(log, Log) else log)
         try:
             self.log = log if isinstance(log, Log) else self._stack.enter_context(open_log(log))
+            connection_of(self.log)  # before anything is made: Spark may not take its settings
             share_folder(self.log.home, cluster_of(self.log))
             folder = app_folder(self.log.home, app.name)
             self._stack.enter_context(only_run(folder, app.name))

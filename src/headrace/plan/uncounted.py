@@ -150,7 +150,8 @@ def _dead_letters(step: str, topic: Topic, batch: Batch, good: Mask, bound: int 
     # Python's dates end with the year 9999, and a dead letter may be further ahead than that.
     readable = [c.cast(pa.string()) if pa.types.is_timestamp(c.type) else c for c in data.columns]
     rows = to_rows(pa.RecordBatch.from_arrays(readable, names=data.schema.names))
-    reasons, texts = _told(topic, letters, bound), [row_text(row) for row in rows]
+    reasons = _told(topic, letters, bound)
+    texts: list[str | None] = [row_text(row) for row in rows]
     if letters.judged is not None:
         faults = [letters.judged.faults.get(offset) for offset in letters.offsets.tolist()]
         shown = topic.settings.format not in _BINARY
@@ -158,9 +159,9 @@ def _dead_letters(step: str, topic: Topic, batch: Batch, good: Mask, bound: int 
             if fault is not None and fault.reason is not None:
                 plain = topic.settings.format in _PLAIN
                 reasons[place] = UNREADABLE if plain else f"{UNREADABLE}: {fault.reason}"
-                texts[place] = bytes_text(fault.value, readable=False) or ""
+                texts[place] = bytes_text(fault.value, readable=False)
             elif fault is not None and shown:
-                texts[place] = bytes_text(fault.value, readable=True) or ""
+                texts[place] = bytes_text(fault.value, readable=True)
     return dead_letters(
         len(rows),
         step=step,

@@ -18,6 +18,7 @@ from confluent_kafka.admin import OffsetSpec
 from headrace.clock import SECOND
 from headrace.errors import LogUnavailable
 from headrace.log.declared import TopicRow
+from headrace.log.event_time import check_embedded
 from headrace.log.kafka.client import Client, fetch
 from headrace.log.kafka.cuts import NONE, Record, Stretch, TopicCuts
 from headrace.log.kafka.failures import UNKNOWN
@@ -125,7 +126,9 @@ class Cutter:
         now = self.client.clock.monotonic()
         known = self._rows.get(name)
         if anew or known is None or now - known[0] > _LOOK:
-            known = self._rows[name] = now, self.topics.find(name)
+            row = self.topics.find(name)
+            check_embedded(row.topic, row.schema)
+            known = self._rows[name] = now, row
         return known[1]
 
     def _ends(self, rows: Collection[TopicRow]) -> Ends:
@@ -214,7 +217,7 @@ class Cutter:
                 rows, events = _sorted_out(found)
                 for place, messages in _by_place(rows).items():
                     self._take(place, messages, seen)
-                if not all([self._hears(event, seen) for event in events]):
+                if not all(self._hears(event, seen) for event in events):
                     self._drop_consumer()
                     self.client.clock.sleep(_PAUSE)
                     return

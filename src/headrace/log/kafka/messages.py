@@ -179,7 +179,7 @@ def _typed(
         try:
             found = decode(alive)
         except Garbage as garbage:
-            raise _unreadable(topic, messages[alive[garbage.index]], garbage.reason) from None
+            raise _unreadable(topic, messages[alive[garbage.index]], garbage.detail) from None
     else:
         alive, found = _readable(decode, alive, messages, faults)
     _give_times(topic, found, [messages[index] for index in alive])

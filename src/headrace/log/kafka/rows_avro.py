@@ -14,6 +14,8 @@ from headrace.log.kafka.avro import avro_schema
 from headrace.log.kafka.rows_bytes import Garbage, HeadersOf, no_headers
 from headrace.log.rows import check_of
 
+NOT_AVRO = "it is not Avro of this schema"
+
 
 class AvroRows:
     """The codec of one schema's rows as Avro without a header."""
@@ -54,7 +56,7 @@ class AvroRows:
                     ]
                 )
             except Exception as error:  # fastavro may raise any error on bad input
-                raise Garbage(index, f"it is not Avro of this schema: {error!r}") from None
+                raise Garbage(index, NOT_AVRO, f"{NOT_AVRO}: {error!r}") from None
         columns = zip(*rows, strict=True) if rows else ([] for _ in self._schema)
         return [
             pa.array(list(column), field.type)

@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from headrace.errors import InvalidSchema
 
+NOT_TEXT = "it is not UTF-8 text"
+
 HeadersOf = Callable[[int], Sequence[tuple[str, bytes | None]]]
 """Gives the headers of the record at an index."""
 
@@ -21,12 +23,19 @@ def no_headers(index: int) -> Sequence[tuple[str, bytes | None]]:
 
 
 class Garbage(Exception):
-    """The value at `index` is not a row of the schema; `reason` says why."""
+    """The value at `index` is not a row of the schema.
 
-    def __init__(self, index: int, reason: str) -> None:
-        super().__init__(reason)
+    `reason` is one of few, by which dead letters are counted; `detail` says more about this value.
+    """
+
+    def __init__(
+        self, index: int, reason: str, detail: str = "", *, column: str | None = None
+    ) -> None:
+        super().__init__(detail or reason)
         self.index = index
         self.reason = reason
+        self.detail = detail or reason
+        self.column = column
 
 
 class BytesRows:
@@ -53,7 +62,7 @@ class BytesRows:
                 try:
                     value.decode()
                 except UnicodeDecodeError as error:
-                    raise Garbage(index, f"it is not UTF-8 text: {error}") from None
+                    raise Garbage(index, NOT_TEXT, f"{NOT_TEXT}: {error}") from None
         return pa.array(values, pa.binary()).cast(field.type)
 
 

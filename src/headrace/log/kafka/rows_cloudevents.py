@@ -9,6 +9,7 @@ import orjson
 import pyarrow as pa
 
 from headrace.log.kafka.cloudevents import (
+    BAD_ATTRIBUTE,
     BAD_DATA,
     NO_VERSION,
     NOT_JSON,
@@ -37,7 +38,13 @@ class CloudEventRows(JsonRows):
         self, values: Sequence[bytes], odd: set[str], headers: HeadersOf = no_headers
     ) -> list[pa.Array]:
         rows = [self._flat(i, value, headers(i)) for i, value in enumerate(values)]
-        return super().decode(rows, set())  # an event has more attributes than anybody declares
+        try:
+            # An event has more attributes than anybody declares.
+            return super().decode(rows, set())
+        except Garbage as garbage:
+            of_data = garbage.column is None or attribute(garbage.column) is None
+            reason = BAD_DATA if of_data else f"{BAD_ATTRIBUTE}{garbage.column}"
+            raise Garbage(garbage.index, reason, garbage.detail) from None
 
     def _flat(self, index: int, value: bytes, headers: Sequence[tuple[str, bytes | None]]) -> bytes:
         """An event as the JSON of a row."""

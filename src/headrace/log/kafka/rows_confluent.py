@@ -75,7 +75,8 @@ class ConfluentAvroRows:
                 raise ValueError(f"{len(rest) - data.tell()} bytes are left over")
             return [None if row[n] is None else check(row[n]) for n, check in self._checks]
         except Exception as error:  # fastavro may raise any error on bad input
-            raise Garbage(index, f"it is not Avro of schema {number}: {error!r}") from None
+            reason = f"it is not Avro of schema {number}"
+            raise Garbage(index, reason, f"{reason}: {error!r}") from None
 
     def _projection(self, index: int, number: int) -> Projection:
         if number not in self._projections:

@@ -27,6 +27,10 @@ _UNFIT = (TypeError, ValueError, ArithmeticError)
 
 Convert = Callable[[Any], Any]
 
+NOT_ROW = "it is not JSON with the declared columns"
+
+_MOST_MICROS = 2**63
+
 
 class JsonRows:
     """The codec of one schema's rows as JSON objects."""
@@ -55,7 +59,8 @@ class JsonRows:
             try:
                 pieces.append(columns or self._by_row(values[start:end], odd))
             except Garbage as garbage:
-                raise Garbage(start + garbage.index, garbage.reason) from None
+                garbage.index += start
+                raise
         return [pa.concat_arrays(parts) for parts in zip(*pieces, strict=True)]
 
     def _by_row(self, values: Sequence[bytes], odd: set[str]) -> list[pa.Array]:
@@ -75,18 +80,21 @@ class JsonRows:
             try:
                 row = json.loads(value, parse_float=Decimal)
             except (*_UNFIT, RecursionError) as error:
-                raise Garbage(index, f"it is not JSON: {error}") from None
+                raise Garbage(index, NOT_ROW, f"it is not JSON: {error}") from None
             if not isinstance(row, dict):
-                raise Garbage(index, f"it is not a JSON object but {type(row).__name__}")
+                what = f"it is not a JSON object but {type(row).__name__}"
+                raise Garbage(index, NOT_ROW, what)
             odd |= row.keys() - self._names
             for column, (field, read) in zip(columns, self._read, strict=True):
                 found = row.get(field.name)
                 try:
                     column.append(None if found is None else read(found))
                 except _UNFIT as error:
-                    raise Garbage(index, f"its column {field.name!r}: {error}") from None
+                    what = f"its column {field.name!r}: {error}"
+                    raise Garbage(index, NOT_ROW, what, column=field.name) from None
                 if found is None and not field.nullable:
-                    raise Garbage(index, f"it has no {field.name!r}, which must not be null")
+                    what = f"it has no {field.name!r}, which must not be null"
+                    raise Garbage(index, NOT_ROW, what, column=field.name)
         return [
             pa.array(column, field.type)
             for column, (field, _) in zip(columns, self._read, strict=True)
@@ -173,7 +181,16 @@ def _reader(kind: pa.DataType) -> Convert:
             name: _or_none(read, _must_be(dict, value).get(name)) for name, read in fields.items()
         }
     check = check_of(kind)
+    if pa.types.is_timestamp(kind):
+        return lambda value: _seconds(value) if type(value) is int else check(value)
     return lambda value: check(_number(value) if pa.types.is_integer(kind) else value)
+
+
+def _seconds(value: int) -> int:
+    """A number in place of a time is seconds since 1970. As microseconds, it may be any."""
+    if not -_MOST_MICROS <= value * 1_000_000 < _MOST_MICROS:
+        raise ValueError(f"{value} seconds are out of range")
+    return value * 1_000_000
 
 
 def _number(value: Any) -> Any:
