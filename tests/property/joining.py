@@ -10,10 +10,10 @@ import headrace as hr
 from headrace.clock import to_datetime, to_micros
 from headrace.log import Log
 from headrace.operators.stream_join.meaning import Joined, joined
-from headrace.oracle.events import Event, events_of
+from headrace.oracle.events import Event
 from headrace.pipeline.stream import Stream, sources
 from headrace.testing import Results
-from tests.property.judging import advances
+from tests.property.judging import events_in
 
 Row = dict[str, Any]
 
@@ -22,9 +22,7 @@ def events_read(stream: Stream, log: Log) -> list[Event]:
     """All events of the topics that a stream reads."""
     events = []
     for source in sources(stream):
-        name = source.topic.name
-        records = [record for batch in log.read(name) for record in batch.records()]
-        events += events_of(log.topic(name).topic, records, advances(log, name))
+        events += events_in(log, source.topic.name)
     return events
 
 

@@ -31,9 +31,15 @@ def what_it_means(aggregation: Aggregation, results: Results) -> tuple[Meaning, 
     events = []
     for source in sources(aggregation):
         name = source.topic.name
-        records = [record for batch in results.log.read(name) for record in batch.records()]
-        events += events_of(results.log.topic(name).topic, records, advances(results.log, name))
+        events += events_in(results.log, name)
     return meaning(aggregation, events), events
+
+
+def events_in(log: Log, topic: str) -> list[Event]:
+    """The events of a topic in a log."""
+    records = [record for batch in log.read(topic) for record in batch.records()]
+    declared = log.topic(topic).topic
+    return events_of(declared, records, advances(log, topic), by_partition=log.judges_rows)
 
 
 def advances(log: Log, topic: str) -> list[tuple[int, int]]:

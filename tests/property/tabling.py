@@ -11,10 +11,9 @@ import headrace as hr
 from headrace.clock import to_micros
 from headrace.log import Log
 from headrace.operators.table_join.meaning import current, joined_tables
-from headrace.oracle.events import events_of
 from headrace.oracle.tables import Changes, changes_of
 from headrace.testing import Results
-from tests.property.judging import advances
+from tests.property.judging import events_in
 
 Row = dict[str, Any]
 
@@ -27,8 +26,7 @@ def changes_in(table: hr.Table, log: Log) -> Changes:
 
     name = table.topic
     records = [record for batch in log.read(name) for record in batch.records()]
-    events = events_of(log.topic(name).topic, records, advances(log, name))
-    return changes_of(table, records, events, frontier)
+    return changes_of(table, records, events_in(log, name), frontier)
 
 
 def check(

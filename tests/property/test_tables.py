@@ -15,11 +15,10 @@ import headrace as hr
 from headrace.log import Record
 from headrace.operators.table_lookup import lookup
 from headrace.operators.table_lookup.meaning import Lookups, looked_up
-from headrace.oracle.events import events_of
 from headrace.oracle.tables import Changes, changes_of
 from headrace.testing import Results, ScriptedLog, scripted_log
 from tests.property.joining import counted, events_read
-from tests.property.judging import advances
+from tests.property.judging import events_in
 from tests.property.scripts import (
     BEGIN,
     NOW,
@@ -110,7 +109,7 @@ def meant(step: hr.Enriched, results: Results) -> tuple[Lookups, Changes]:
     known = changes_of(
         step.table,
         records,
-        events_of(log.topic("users").topic, records, advances(log, "users")),
+        events_in(log, "users"),
         frontier,
     )
     events = events_read(step.input, log)

@@ -48,40 +48,55 @@ class Event:
 
 
 def events_of(
-    topic: Topic, records: Iterable[Record], advances: Iterable[tuple[int, int]] = ()
+    topic: Topic,
+    records: Iterable[Record],
+    advances: Iterable[tuple[int, int]] = (),
+    *,
+    by_partition: bool = False,
 ) -> list[Event]:
     """Return a topic's events in commit order, each with the frontier before its commit.
 
     Tombstones are left out. `advances` are commits without rows that move the frontier, each with
-    its number and the moment.
+    its number and the moment. With `by_partition`, as on Kafka, an event has the frontier of its
+    own partition before it.
     """
     ahead = sorted(advances, reverse=True)
     events: list[Event] = []
-    frontier: int | None = None  # after all commits before the current one
-    reached: int | None = None  # after the rows seen so far
+    frontiers: dict[int, int] = {}  # before the current commit, by partition
+    reached: dict[int, int] = {}  # after the rows seen so far
+    least: int | None = None  # where partitions begin that have no row yet
     commit: int | None = None
+
+    def move(partition: int, moment: int) -> None:
+        known = reached.get(partition, least)
+        reached[partition] = moment if known is None else max(known, moment)
+
     for record in sorted(records, key=lambda r: (r.commit or 0, r.partition, r.offset)):
+        place = record.partition if by_partition else 0
         if record.commit != commit:
             while ahead and ahead[-1][0] < (record.commit or 0):
                 moment = ahead.pop()[1]
-                reached = moment if reached is None else max(reached, moment)
-            commit, frontier = record.commit, reached
-            if topic.settings.frontier == "arrival":
-                arrived = to_micros(record.timestamp)
-                reached = arrived if reached is None else max(reached, arrived)
+                least = moment if least is None else max(least, moment)
+                for known in reached:
+                    move(known, moment)
+            commit, frontiers = record.commit, dict(reached)
+            if topic.settings.frontier == "arrival" and not by_partition:
+                move(place, to_micros(record.timestamp))
         if record.value is None:
             continue
+        if topic.settings.frontier == "arrival" and by_partition:
+            move(place, to_micros(record.timestamp))
         event = Event(
             topic,
             record.commit or 0,
             record.partition,
             record.offset,
             to_micros(record.timestamp),
-            frontier,
+            (reached if by_partition else frontiers).get(place, least),
             record.value,
         )
         events.append(event)
         moves = topic.settings.frontier == "events" and event.dead is None
         if moves and event.event_time is not None:
-            reached = event.event_time if reached is None else max(reached, event.event_time)
+            move(place, event.event_time)
     return events
