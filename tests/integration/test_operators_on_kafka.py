@@ -137,31 +137,12 @@ def test_joins_and_lookups_are_the_oracles(url: str) -> None:
     assert found[0] == found[1]
 
 
-@pytest.mark.slow
-def test_joined_tables_are_the_oracles(url: str) -> None:
-    with open_log(url) as log:
-        script = Script(log)
-        order_tables.create_topics(script)
-        source = order_tables.Feed(3)
-        found = []
-        app, _ = order_tables.declare("tables-small")
-        for _ in range(2):
-            order_tables.feed(script, source, 10)
-            log.cut(app.topics, rows=8)
-            done = run(app, url, max_rows=8)
-        found.append(order_tables.judge("tables-small", Results(log, app.name, done.steps)))
-        app, _ = order_tables.declare("tables-large")
-        done = run(app, url, max_rows=100_000)
-        found.append(order_tables.judge("tables-large", Results(log, app.name, done.steps)))
-    assert len(found[0]["dead"]) == len(found[1]["dead"]) > 0
-
-
 def test_a_view_is_rebuilt_to_the_same_rows(fed: str) -> None:
     app, _ = pipeline.declare("rebuilt", "small")
     run(app, fed, max_rows=30)
     with open_log(fed) as log:
-        diff = hr.rebuild(app, "sales", log, spark=shuffling(2))
-        assert (diff.missing, diff.extra, diff.changed) == (0, 0, 0), diff
+        diff = hr.rebuild(app, "sales", log, spark=shuffling(2)).diff
+        assert diff.same, diff
 
 
 def test_a_window_of_an_idle_topic_closes_and_a_drained_one_too(url: str, tmp_path: Path) -> None:
@@ -186,3 +167,24 @@ def test_a_window_of_an_idle_topic_closes_and_a_drained_one_too(url: str, tmp_pa
         Script(log).write(clicks, {"k": "a", "at": NOW})
         done = run(app, url, max_rows=100)
         assert done.law("clicks_counted").late == 1
+
+
+@pytest.mark.slow
+def test_joined_tables_are_the_oracles(url: str) -> None:
+    with open_log(url) as log:
+        if log.topic_ids([pipeline.TOPIC]):
+            log.delete_topic(pipeline.TOPIC)  # the tables have a topic of that name, too
+        script = Script(log)
+        order_tables.create_topics(script)
+        source = order_tables.Feed(3)
+        found = []
+        app, _ = order_tables.declare("tables-small")
+        for _ in range(2):
+            order_tables.feed(script, source, 10)
+            log.cut(app.topics, rows=8)
+            done = run(app, url, max_rows=8)
+        found.append(order_tables.judge("tables-small", Results(log, app.name, done.steps)))
+        app, _ = order_tables.declare("tables-large")
+        done = run(app, url, max_rows=100_000)
+        found.append(order_tables.judge("tables-large", Results(log, app.name, done.steps)))
+    assert len(found[0]["dead"]) == len(found[1]["dead"]) > 0

@@ -69,8 +69,23 @@ def evicted_by(rows: DataFrame, end: str, shift: int) -> DataFrame:
     Spark recognizes such a key by metadata of its column, which `withWatermark` adds and arithmetic
     loses. It has to be a column before the grouping, or the metadata is lost again.
     """
-    moment = shifted(F.col(end), shift).alias(end, metadata={_WATERMARKED: 0})
-    return rows.withColumn(end, moment)
+    return rows.withColumn(end, _marked(shifted(F.col(end), shift), end))
+
+
+def driven(rows: DataFrame, frontier: Column, behind: str, shift: int) -> DataFrame:
+    """Rows whose watermark a frontier drives, and not their event time.
+
+    Spark compares the event time, in the column `MET`, with that watermark.
+    """
+    rows = watermarked(rows, frontier, behind, shift)
+    return rows.withColumn(
+        metadata.MET, _marked(shifted(F.unix_micros(metadata.TIME), shift), metadata.MET)
+    )
+
+
+def _marked(column: Column, name: str) -> Column:
+    """A column that Spark takes for one with a watermark."""
+    return column.alias(name, metadata={_WATERMARKED: 0})
 
 
 def hold(rows: DataFrame, by: Sequence[str], size: timedelta, shift: int) -> DataFrame:

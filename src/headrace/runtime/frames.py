@@ -24,7 +24,7 @@ from headrace.plan.plans import Job, StreamPlan, with_metadata
 from headrace.plan.position import Positions
 from headrace.plan.source_options import FORMAT, BatchLimits, SourceOptions
 from headrace.plan.uncounted import Uncounted
-from headrace.plan.watermark import milliseconds, watermarked
+from headrace.plan.watermark import driven, milliseconds, watermarked
 
 
 def frames_of(job: Job, plan: StreamPlan) -> Frames:
@@ -166,13 +166,13 @@ class Frames:
         rows = self._job.placed(rows, source)
         if self.plan.held is None:
             return rows  # Spark has no state to evict
-        moment = F.unix_micros(metadata.TIME)
-        if self._by_frontier or self._by_partition:
-            # Before there is a frontier, it is below any event time, and Spark evicts nothing.
-            frontier = metadata.LOWEST if self._by_partition else metadata.FRONTIER
-            moment = F.greatest(F.col(frontier), F.lit(FIRST_MOMENT))
-        rows = watermarked(rows, moment, milliseconds(self.plan.held), self._shift)
-        return rows.drop(metadata.LOWEST)
+        delay = milliseconds(self.plan.held)
+        if not self._by_frontier and not self._by_partition:
+            return watermarked(rows, F.unix_micros(metadata.TIME), delay, self._shift)
+        # Before there is a frontier, it is below any event time, and Spark evicts nothing.
+        frontier = metadata.LOWEST if self._by_partition else metadata.FRONTIER
+        moment = F.greatest(F.col(frontier), F.lit(FIRST_MOMENT))
+        return driven(rows, moment, delay, self._shift).drop(metadata.LOWEST)
 
     def _metadata(self) -> tuple[str, ...]:
         """The metadata columns that the plan needs."""
