@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from pathlib import Path
 
 
@@ -15,6 +16,13 @@ def write_note(path: Path, text: str) -> None:
     sync_path(new)
     os.replace(new, path)
     sync_path(path.parent)
+
+
+def write_whole(path: Path, data: bytes | memoryview) -> None:
+    """Replace a file atomically. After a power cut it may be empty."""
+    new = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    new.write_bytes(data)
+    os.replace(new, path)
 
 
 def sync_path(path: Path) -> None:

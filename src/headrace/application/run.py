@@ -39,6 +39,7 @@ from headrace.plan.steps import Step, prepare_topics, steps_of, with_schemas
 from headrace.runtime.cluster import is_cluster, require_local, require_shared
 from headrace.runtime.realtime.qualify import check_real_time
 from headrace.runtime.realtime.settings import RealTime
+from headrace.runtime.rounds import Rounds
 from headrace.runtime.running import RunningStep, query_of
 from headrace.runtime.session import SparkSettings, spark_session
 from headrace.runtime.task import StepProgress, Task, died, wait_for
@@ -171,8 +172,8 @@ class Run(Closing):
         self._cutting = Cutting(self.log, topics, self._batch_limits.max_rows)
 
     def _start(self, query: RunningStep, sink: ViewSink) -> None:
-        """Start the query of a step. To catch up, it has to find all records in commits."""
-        if self._until_caught_up:
+        """Start the query of a step. Rounds catch up with the commits that there are by then."""
+        if self._until_caught_up and isinstance(query, Rounds):
             self.log.cut(query.step.topics, rows=self._batch_limits.max_rows)
         query.start(sink, until_caught_up=self._until_caught_up)
 
@@ -183,7 +184,7 @@ class Run(Closing):
         if not self._until_caught_up:
             self._heartbeat.start()
             self._stack.callback(self._heartbeat.stop)
-        if not self._until_caught_up and self.log.judges_rows:
+        if self.log.judges_rows:
             self._cutting.start()
             self._stack.callback(self._cutting.stop)
         self._stack.callback(self._followers.close)

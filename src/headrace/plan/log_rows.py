@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,7 +67,13 @@ def spans(log: Log, start: Position, end: Position, tasks: int) -> list[Span]:
     return found
 
 
-def read_rows(wish: SourceOptions, span: Span) -> Iterator[pa.RecordBatch]:
+Beside = Callable[[Batch, Topic, Commits], None]
+"""Takes what a task reads, whole, before rows that do not count are dropped."""
+
+
+def read_rows(
+    wish: SourceOptions, span: Span, beside: Beside | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a span, in record batches of a size that suits Spark."""
     if span.start == span.end:
         return
@@ -96,7 +102,10 @@ def read_rows(wish: SourceOptions, span: Span) -> Iterator[pa.RecordBatch]:
         beside = [column(name, batches) for name in wish.places]
         return pa.RecordBatch.from_arrays([*data.columns, *beside], schema=schema)
 
-    for batch in read_span(log, wish.topic, span, [*names, *extra]):
+    wanted = topic.schema.names if beside is not None and topic.schema else [*names, *extra]
+    for batch in read_span(log, wish.topic, span, wanted):
+        if beside is not None:
+            beside(batch, topic, commits)
         if wish.clean:
             batch = cleaned(batch, topic, commits, wish.closing, deleted=deleted)
         if ready is not None:

@@ -56,12 +56,19 @@ class SourceOptions:
     """True if a batch without rows, in which only time advances, has a task too."""
     settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """The settings of the log's address."""
+    beside: str = ""
+    """The folder for uncounted rows (`plan.side_output`), if tasks hand them to the driver."""
+    step: str = ""
+    """The step that dead letters name."""
+    late: Closing | None = None
+    """The rule by which tasks find rows that may be late."""
 
     @staticmethod
     def from_options(options: Mapping[str, str]) -> SourceOptions:
         """Parse the options of a reader, whose names Spark has made lower case."""
         known = {"log", "topic", "columns", "places", "clean", "start", "max_rows", "max_commits"}
         ours = {"tasks", "closing", "seam", "until", "waiting", "ticks", "path", _SETTINGS}
+        ours |= {"beside", "step", "late"}
         check_options("source", options, known, ours)
         columns, start = options.get("columns"), options.get("start")
         return SourceOptions(
@@ -80,6 +87,9 @@ class SourceOptions:
             Waiting.from_json(json.loads(options["waiting"])) if "waiting" in options else None,
             options.get("ticks") == "true",
             tuple(sorted(json.loads(options.get(_SETTINGS, "{}")).items())),
+            options.get("beside", ""),
+            options.get("step", ""),
+            Closing(*json.loads(options["late"])) if "late" in options else None,
         )
 
     def options(self) -> dict[str, str]:
@@ -102,6 +112,10 @@ class SourceOptions:
             made["closing"] = json.dumps(astuple(self.closing))
         if self.waiting is not None:
             made["waiting"] = json.dumps(self.waiting.to_json())
+        if self.beside:
+            made |= {"beside": self.beside, "step": self.step}
+        if self.late is not None:
+            made["late"] = json.dumps(astuple(self.late))
         if self.settings:
             made[_SETTINGS] = json.dumps(dict(self.settings))
         if self.start is not None:

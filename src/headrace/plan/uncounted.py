@@ -53,6 +53,21 @@ class Uncounted:
     def dead_rows(self) -> int:
         return sum(letters.num_rows for letters in self.dead)
 
+    def add(
+        self, step: str, topic: Topic, batch: Batch, commits: Commits, closing: Closing | None
+    ) -> None:
+        """Add the uncounted rows of a batch of the log."""
+        assert batch.commit is not None
+        good, commit = in_time(batch, topic, commits), commits[batch.commit]
+        if batch.tombstones is not None:
+            self.tombstones += int(batch.tombstones.sum())
+        if not good.all():
+            letters = _dead_letters(step, topic, batch, good, commit.bound)
+            self.dead += [letters] if letters.num_rows else []
+        if closing is not None and closing.touches(commit):
+            rows = _candidates(topic, batch, good, commits, closing)
+            self.candidates += [rows] if rows.num_rows else []
+
 
 def all_uncounted(
     log: Log,
@@ -89,16 +104,7 @@ def find_uncounted(
             columns=topic.schema.names if topic.schema is not None else None,
             judged=True,
         ):
-            assert batch.commit is not None
-            good = in_time(batch, topic, commits)
-            if batch.tombstones is not None:
-                found.tombstones += int(batch.tombstones.sum())
-            if not good.all():
-                letters = _dead_letters(step, topic, batch, good, commits[batch.commit].bound)
-                found.dead += [letters] if letters.num_rows else []
-            if closing is not None and closing.touches(commits[batch.commit]):
-                rows = _candidates(topic, batch, good, commits, closing)
-                found.candidates += [rows] if rows.num_rows else []
+            found.add(step, topic, batch, commits, closing)
     return found
 
 

@@ -10,6 +10,7 @@ The position of a streaming reader is a commit. A batch has whole commits, as ma
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -29,14 +30,20 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from headrace.log import Log
+from headrace.clock import SECOND, SystemClock
+from headrace.errors import LogUnavailable
+from headrace.log import LATEST, Batch, Capability, Commit, Log, Topic
 from headrace.plan.gaps import Gaps
 from headrace.plan.log_rows import Span, opened, read_rows, spans
-from headrace.plan.position import Position, beginning, next_cut, position_at
+from headrace.plan.position import Commits, Position, beginning, next_cut, position_at
+from headrace.plan.side_output import SideOutput
 from headrace.plan.source_options import ANY, FORMAT, SourceOptions
+from headrace.plan.uncounted import Uncounted
 from headrace.runtime.data_writer import JobWriter, StreamWriter, Target
 from headrace.schema.ddl import format_schema
 
+_PATIENCE = 60 * SECOND
+_MOMENT = SECOND // 50
 _FRESH = "Without its checkpoint, the stream reads the topic from the start"
 
 
@@ -100,6 +107,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._until: int | None = None
+        self._target: tuple[int, ...] | None = None
+        """The ends to catch up with, in a log where commits follow the appends."""
         self._idle: tuple[int, int] | None = None
         """The log's head and a position with nothing new: a cache, since Spark asks often."""
 
@@ -115,9 +124,36 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._until = self._log.head()
+        log = self._log
+        if Capability.NUMBERED_APPENDS in log.capabilities:
+            self._until = log.head()
+        else:
+            self._target = log.offsets_at(self._options.topic, LATEST)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        found = self._latest(start, limit)
+        clock = SystemClock()
+        until = clock.monotonic() + _PATIENCE
+        while found is start and self._target is not None:
+            if self._at_target():
+                return self._latest(start, limit)
+            if clock.monotonic() > until:
+                raise LogUnavailable(
+                    f"Nobody makes commits of topic {self._options.topic!r}",
+                    hint="Is the process that runs the application still alive?",
+                )
+            clock.sleep(_MOMENT)
+            found = self._latest(start, limit)
+        return found
+
+    def _at_target(self) -> bool:
+        """True if there are commits of all records that it has to catch up with."""
+        assert self._target is not None
+        log, topic = self._log, self._options.topic
+        reached = log.offsets_at(topic, Commit(log.head()))
+        return all(there >= wanted for there, wanted in zip(reached, self._target, strict=False))
+
+    def _latest(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         options, log, after = self._options, self._log, start["commit"]
         head = log.head()
         if (head, after) == self._idle:
@@ -160,4 +196,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Span)
-        return read_rows(self._options, partition)
+        if not self._options.beside:
+            return read_rows(self._options, partition)
+        return self._read_beside(partition)
+
+    def _read_beside(self, span: Span) -> Iterator[pa.RecordBatch]:
+        options, found = self._options, Uncounted()
+
+        def add(batch: Batch, topic: Topic, commits: Commits) -> None:
+            found.add(options.step, topic, batch, commits, options.late)
+
+        yield from read_rows(options, span, add)
+        SideOutput(Path(options.beside)).write(options.topic, span, found)

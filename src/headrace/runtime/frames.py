@@ -22,6 +22,7 @@ from headrace.plan.compile import Compiler, Load
 from headrace.plan.counters import Counters, Observations
 from headrace.plan.plans import Job, StreamPlan, with_metadata
 from headrace.plan.position import Positions
+from headrace.plan.side_output import SideOutput
 from headrace.plan.source_options import FORMAT, BatchLimits, SourceOptions
 from headrace.plan.uncounted import Uncounted
 from headrace.plan.watermark import driven, milliseconds, watermarked
@@ -55,6 +56,8 @@ class Frames:
         """True if the watermark follows the log's frontier, not the newest event time."""
         self._by_partition = job.log.judges_rows
         """True if partitions have frontiers of their own, and the lowest drives the watermark."""
+        self.beside = SideOutput(job.checkpoint.with_name(f"{job.checkpoint.name}.beside"))
+        """The uncounted rows that tasks find."""
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -161,6 +164,9 @@ class Frames:
             max_commits=batch_limits.max_commits,
             seam=sink.reached[topic].commit,
             until=sink.limit(topic),
+            beside=str(self.beside.folder) if self._by_partition else "",
+            step=self._step.name,
+            late=self.plan.closing if self._by_partition else None,
         )
         rows = self._spark.readStream.format(FORMAT).options(**options.options()).load()
         rows = self._job.placed(rows, source)

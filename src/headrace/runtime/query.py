@@ -15,12 +15,14 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headrace.clock import SECOND, Clock
 from headrace.errors import HeadraceError, LawBroken, PipelineError
+from headrace.pipeline.stream import sources
 from headrace.plan.accounting import Account, law_of
 from headrace.plan.batch import Shapes, Sink, StepBatch
 from headrace.plan.counters import Counters
 from headrace.plan.crash_points import CrashPoint, nothing
 from headrace.plan.kafka.connection import Tell, group_of
 from headrace.plan.law import NOT_STORED, Law
+from headrace.plan.log_rows import spans
 from headrace.plan.plans import Job, StreamPlan
 from headrace.plan.position import (
     Positions,
@@ -32,7 +34,7 @@ from headrace.plan.position import (
 )
 from headrace.plan.refused_rows import with_refused
 from headrace.plan.source_options import BatchLimits
-from headrace.plan.uncounted import Uncounted, all_uncounted
+from headrace.plan.uncounted import Uncounted, all_uncounted, find_uncounted
 from headrace.runtime.checkpoint import owner_of
 from headrace.runtime.frames import frames_of
 from headrace.runtime.spark_internals import dropped_rows, observed_counters
@@ -85,6 +87,7 @@ class Query(Streaming):
         if (gap := sink.gap()) is not None:
             raise gap
         self._claim_checkpoint(sink)
+        self.frames.beside.clear()
         self._shift = self._checkpoint.shift
         self._started.clear()
 
@@ -146,17 +149,24 @@ class Query(Streaming):
             )
         self.frames.plan.check(reached, end)
         self._checkpoint.sync_plan(number)
-        looking = self._pool.submit(self._find_uncounted, reached, end)
+        # Where tasks find the uncounted rows, only what they did not is left to look for.
+        by_tasks = self._log.judges_rows
+        looking = None if by_tasks else self._pool.submit(self._find_uncounted, reached, end)
         try:
             payload = self.frames.results(frame, sink, last_commit(end))
             self._crash_point("computed")
         finally:
-            wait_for([looking])
+            wait_for([] if looking is None else [looking])
         self._check_dropped()
         observed = self._observed()
         stream = self.step.stream
         uncounted = with_refused(
-            self._log, self.step.name, stream, looking.result(), self._counters, observed
+            self._log,
+            self.step.name,
+            stream,
+            self._found_by_tasks(begin, end) if looking is None else looking.result(),
+            self._counters,
+            observed,
         )
         account = self._account(reached, end, uncounted)
         batch = StepBatch(
@@ -175,6 +185,7 @@ class Query(Streaming):
         if self._tell is not None:
             self._tell(end)
         payload.remove()
+        self.frames.beside.clear()
 
     def _law(self, account: Account, observed: Mapping[str, int]) -> Law:
         """The terms of the row law that are known before the batch is stored."""
@@ -186,6 +197,19 @@ class Query(Streaming):
         self._stopwatch.report(self._sink, self.progress, last=False)
         step, closing = self.step, self.frames.plan.closing
         return all_uncounted(self._log, step.name, step.stream, start, end, closing)
+
+    def _found_by_tasks(self, start: Positions, end: Positions) -> dict[str, Uncounted]:
+        """The uncounted rows that the tasks of a batch have found, or else the log's."""
+        self._stopwatch.report(self._sink, self.progress, last=False)
+        found: dict[str, Uncounted] = {}
+        closing = self.frames.plan.closing
+        for topic in (source.topic for source in sources(self.step.stream)):
+            first, last = start[topic.name], end[topic.name]
+            handed = self.frames.beside.read(topic.name, spans(self._log, first, last, 1))
+            if handed is None:
+                handed = find_uncounted(self._log, self.step.name, topic, first, last, closing)
+            found[topic.name] = handed
+        return found
 
     def _account(
         self, start: Positions, end: Positions, uncounted: Mapping[str, Uncounted]
