@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable
 
 from headrace.clock import SECOND
-from headrace.errors import Retryable
+from headrace.errors import Retryable, UnknownTopic
 from headrace.log.interface import Log
 
 _PAUSE = SECOND // 100
@@ -44,7 +44,8 @@ class Cutting:
             try:
                 if not self._log.cut_on(self._topics, rows=self._rows):
                     self._stopped.wait(_PAUSE / SECOND)
-            except Retryable:
+            except (Retryable, UnknownTopic):
+                # The step that reads a topic that is gone says so itself.
                 self._stopped.wait(_AFTER_FAILURE / SECOND)
             except Exception as error:  # `check` raises it
                 self._error = error
