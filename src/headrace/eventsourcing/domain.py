@@ -8,7 +8,13 @@ from typing import Any
 
 from headrace.errors import InvalidDomain, UnreadableEvent
 from headrace.eventsourcing.boundary import Decision
-from headrace.eventsourcing.declare import Aggregate, CommandType, EventType, check_name
+from headrace.eventsourcing.declare import (
+    Aggregate,
+    CommandType,
+    EventType,
+    check_name,
+    check_personal,
+)
 from headrace.eventsourcing.keys import KeyStore
 from headrace.eventsourcing.personal import PersonalFields, personal_metadata_of
 from headrace.eventsourcing.store import Store
@@ -57,6 +63,11 @@ class Domain:
             if not isinstance(other, Decision):
                 raise InvalidDomain(f"{other!r} is no decision", hint="Use es.decision(...)")
             self._add_commands(other)
+            personal = [event for event in self.event_types if event.personal.fields]
+            check_personal(
+                other.name, type(other.initial), other.personal, (*personal, *other.commands),
+                stored=True,
+            )  # fmt: skip
 
     def open(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -87,9 +88,13 @@ class Writer:
         conditions: Sequence[CommitPart],
         *,
         reason: str | None = None,
+        subjects: AbstractSet[str] = frozenset(),
         snapshot: tuple[Aggregate[Any], Any] | None = None,
     ) -> int | None:
-        """Commit events, the command and a snapshot, all on conditions; None for nothing."""
+        """Commit events, the command and a snapshot, all on conditions; None for nothing.
+
+        The `reason` of a refusal may name the `subjects`.
+        """
         domain = self._domain
         if not events and not domain.record_commands:
             return None
@@ -106,6 +111,7 @@ class Writer:
             row = command_row(
                 domain, request.kind, request.command, id=request.id, key=request.key,
                 at=request.at, reason=reason, metadata=request.metadata, keys=self._keys,
+                subjects=subjects,
             )  # fmt: skip
             transaction.send(domain.commands.name, row)
         if snapshot is not None:

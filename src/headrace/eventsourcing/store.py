@@ -271,7 +271,10 @@ class Store(Closing):
             self.domain.events.name, [[[aggregate_tag(key)]]], after=loaded.commit
         )
         if isinstance(outcome, Refusal):
-            commit = self._writer.commit(request, (), [condition], reason=outcome.reason)
+            commit = self._writer.commit(
+                request, (), [condition], reason=outcome.reason,
+                subjects=aggregate.subjects(loaded.state, key),
+            )  # fmt: skip
             return Refused(request.id, commit, outcome.reason, loaded.version, loaded.state)
         state, version = loaded.state, loaded.version
         addressed = []
@@ -297,7 +300,9 @@ class Store(Closing):
         outcome = decided(decision.name, decision.decide(state, request.command))
         conditions = [self.log.unless(name, matches, after=head)]
         if isinstance(outcome, Refusal):
-            commit = self._writer.commit(request, (), conditions, reason=outcome.reason)
+            commit = self._writer.commit(
+                request, (), conditions, reason=outcome.reason, subjects=decision.subjects(state)
+            )
             return Refused(request.id, commit, outcome.reason, 0, state)
         versions: dict[str, int] = {}
         addressed = []

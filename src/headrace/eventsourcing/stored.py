@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -156,8 +157,9 @@ def command_row(
     reason: str | None,
     metadata: Mapping[str, str],
     keys: KeyStore | None = None,
+    subjects: AbstractSet[str] = frozenset(),
 ) -> Row:
-    """The row of a command that was decided."""
+    """The row of a command that was decided, on a state that has something of the subjects."""
     row: Row = {
         "id": id,
         "aggregate": key,
@@ -170,7 +172,8 @@ def command_row(
     place, data = command_place(row), kind.codec.data(command)
     stored = seal_data(kind.personal, data, key, place, keys)
     if reason is not None:
-        reason, stored = seal_reason(kind.personal, reason, stored, data, key, place, keys)
+        subjects = subjects | kind.personal.subjects(data, key)
+        reason, stored = seal_reason(reason, subjects, stored, place, keys)
     row["metadata"] = _metadata(domain, metadata, key, place, keys)
     return {**row, "reason": reason, "data": text_of(stored)}
 
