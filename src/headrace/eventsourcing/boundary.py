@@ -21,6 +21,7 @@ from headrace.eventsourcing.declare import (
     check_name,
 )
 from headrace.eventsourcing.personal import Personal, PersonalFields, personal_fields
+from headrace.eventsourcing.scalars import is_text
 from headrace.log import Match
 
 
@@ -100,4 +101,8 @@ def _texts(values: Iterable[str]) -> list[str]:
         raise InvalidDomain(
             f"{values!r} is one text, and a match takes a list", hint=f"Write [{values!r}]"
         )
-    return sorted(set(values))
+    found = set(values)
+    for text in found:
+        if not is_text(text):
+            raise InvalidDomain(f"{text!r} cannot be matched", hint="Give texts: ['seat:4']")
+    return sorted(found)

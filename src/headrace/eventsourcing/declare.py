@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 from headrace.errors import InvalidDomain, UnreadableEvent
 from headrace.eventsourcing.codec import Codec, Data, codec_of, parsed
 from headrace.eventsourcing.personal import Personal, PersonalFields, check_names, personal_fields
+from headrace.eventsourcing.scalars import is_text
 from headrace.eventsourcing.upcast import Chain, UpcastStep, upcasted
 
 S = TypeVar("S")
@@ -157,6 +158,11 @@ class Aggregate(Generic[S]):
             )
         return f"{self.name}/{id}"
 
+    def snapshot_due(self, before: int, after: int) -> bool:
+        """True if a commit from one version to another has a snapshot."""
+        every = self.snapshot_every
+        return every is not None and after // every > before // every
+
     def subjects(self, state: S, key: str) -> set[str]:
         """The subjects of what is personal in a state, which a refusal may name."""
         if self.personal.declared:
@@ -294,8 +300,3 @@ def check_kinds(found: tuple[Any, ...], kind: type[MessageType], what: str) -> N
     for message in found:
         if not isinstance(message, kind):
             raise InvalidDomain(f"{message!r} is no type of {what}", hint=f"Use es.{what}(...)")
-
-
-def is_text(value: object) -> bool:
-    """True for text that is not empty."""
-    return isinstance(value, str) and value != ""

@@ -25,9 +25,9 @@ from headrace.log import Acks, Log, Topic
 class Domain:
     """Aggregates whose events are in one topic, `NAME.events`, in one order.
 
-    Their commands, also refused ones, are in `NAME.commands` unless `record_commands` is False;
-    their snapshots are in `NAME.snapshots`. `personal_metadata` names metadata that is sealed as
-    personal fields are.
+    Their commands, also refused ones, are in `NAME.commands`; with `record_commands=False` they are
+    not recorded, and have no ids to be sent again with. Snapshots are in `NAME.snapshots`.
+    `personal_metadata` names metadata that is sealed as personal fields are.
     """
 
     def __init__(

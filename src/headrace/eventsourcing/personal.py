@@ -161,10 +161,10 @@ def seal_data(
     return {MARK: marks, **data, **sealed}
 
 
-def agree(personal: Personal, stored: Data, given: Data) -> bool:
-    """True if data is what was stored, as far as that is not forgotten."""
+def differing(personal: Personal, stored: Data, given: Data) -> list[str]:
+    """The fields in which data is not what was stored, as far as that is not forgotten."""
     forgotten = {name for name in personal.fields if stored[name] in (None, FORGOTTEN)}
-    return all(stored[name] == given[name] or name in forgotten for name in given)
+    return [name for name in given if stored[name] != given[name] and name not in forgotten]
 
 
 def open_data(data: Data, place: Place, keys: KeyStore | None) -> Data:

@@ -20,14 +20,13 @@ from headrace.eventsourcing.hidden import stored_matches
 from headrace.eventsourcing.history import Change, changes, latest_commands
 from headrace.eventsourcing.keys import KeyStore
 from headrace.eventsourcing.loading import Loaded, Loader, evolved
-from headrace.eventsourcing.request import Request, Writer
+from headrace.eventsourcing.request import Request, Snapshot, Writer
 from headrace.eventsourcing.stored import (
     StoredCommand,
     StoredEvent,
     aggregate_tag,
     commands_in,
     events_in,
-    in_order,
 )
 from headrace.eventsourcing.what_if import Decide, Difference, what_if
 from headrace.log import Acks, Capability, Log, Match, folder_of_log
@@ -100,8 +99,8 @@ class Store(Closing):
         other commands for the aggregate come first, it is decided again, a bounded number of
         times. With `expect` it is only decided on that version. `metadata` says who and why.
         """
-        kind = self.domain.type_of_command(aggregate, command)
-        request = Request(kind, command, aggregate.key(aggregate_id), id, metadata, self._at(at))
+        key = aggregate.key(aggregate_id)
+        request = self._request(aggregate, command, key, id, metadata, at)
         return self._answer(request, lambda: self._handle(request, aggregate, expect), aggregate)
 
     def decide_across(
@@ -118,8 +117,7 @@ class Store(Closing):
         They are committed unless an event has come that matches, whichever aggregate it belongs
         to: of two commands for the same seat, one wins.
         """
-        kind = self.domain.type_of_command(decision, command)
-        request = Request(kind, command, decision.name, id, metadata, self._at(at))
+        request = self._request(decision, command, decision.name, id, metadata, at)
         return self._answer(request, lambda: self._across(request, decision), decision)
 
     # States
@@ -212,8 +210,25 @@ class Store(Closing):
 
     # Inside
 
-    def _at(self, at: datetime | None) -> datetime:
-        return to_datetime(self.clock.now()) if at is None else at
+    def _request(
+        self,
+        decider: Aggregate[Any] | Decision[Any],
+        command: Any,
+        key: str,
+        id: str | None,
+        metadata: Mapping[str, str] | None,
+        at: datetime | None,
+    ) -> Request:
+        kind = self.domain.type_of_command(decider, command)
+        if id is not None and not self.domain.record_commands:
+            raise InvalidDomain(
+                f"The domain {self.domain.name!r} does not record its commands, so none can have "
+                "an id to be sent again with",
+                hint="Leave out the id, or record_commands=False. A refused command would leave no "
+                "trace, and an accepted one could not be told from another with its id",
+            )
+        moment = to_datetime(self.clock.now()) if at is None else at
+        return Request(kind, command, key, id, metadata, moment)
 
     def _answer(
         self,
@@ -282,11 +297,9 @@ class Store(Closing):
             version += 1
             state = evolved(aggregate, state, event)
             addressed.append((key, version, event))
-        every = aggregate.snapshot_every
-        due = every is not None and version // every > loaded.version // every
-        commit = self._writer.commit(
-            request, addressed, [condition], snapshot=(aggregate, state) if due else None
-        )
+        due = aggregate.snapshot_due(loaded.version, version)
+        snapshots = [Snapshot(aggregate, key, version, state)] if due else []
+        commit = self._writer.commit(request, addressed, [condition], snapshots=snapshots)
         if outcome and commit is not None:
             self._loader.remember(key, Loaded(state, version, commit, loaded.era))
         return Handled(request.id, commit, outcome, version, state)
@@ -304,8 +317,9 @@ class Store(Closing):
                 request, (), conditions, reason=outcome.reason, subjects=decision.subjects(state)
             )
             return Refused(request.id, commit, outcome.reason, 0, state)
-        versions: dict[str, int] = {}
+        reached: dict[str, int] = {}
         addressed = []
+        new: dict[str, list[Addressed]] = {}
         for event in outcome:
             if not isinstance(event, Addressed):
                 raise InvalidDomain(
@@ -313,29 +327,34 @@ class Store(Closing):
                     hint="Return es.to(aggregate, id, event)",
                 )
             key = event.aggregate.key(event.id)
-            if key not in versions:
-                versions[key], commit = self._loader.version(key)
+            if key not in new:
+                reached[key], commit = self._loader.version(key)
                 conditions.append(self.log.unless(name, [[[aggregate_tag(key)]]], after=commit))
-            versions[key] += 1
-            addressed.append((key, versions[key], event.event))
-        commit = self._writer.commit(request, addressed, conditions)
+            new.setdefault(key, []).append(event)
+            addressed.append((key, reached[key] + len(new[key]), event.event))
+        snapshots = [one for key in new for one in self._snapshot(key, reached[key], new[key])]
+        commit = self._writer.commit(request, addressed, conditions, snapshots=snapshots)
         return Handled(request.id, commit, tuple(e for *_, e in addressed), 0, state)
+
+    def _snapshot(self, key: str, before: int, events: Sequence[Addressed]) -> Iterator[Snapshot]:
+        """The snapshot of an aggregate after events of a decision, if one is due."""
+        aggregate = self.domain.aggregate(events[0].aggregate.name)
+        after = before + len(events)
+        if aggregate.snapshot_due(before, after):
+            state = self._loader.at_version(aggregate, key, before).state
+            for one in events:
+                state = evolved(aggregate, state, one.event)
+            yield Snapshot(aggregate, key, after, state)
 
     def _answered(self, request: Request, subject: Aggregate[Any] | Decision[Any]) -> Answer | None:
         """The answer to a command that was handled before; None if it was not."""
-        if self.domain.record_commands:
-            found = self.log.find(self.domain.commands.name, request.tag)
-            before = next(commands_in(self.domain, found, self._keys), None)
-            if before is None:
-                return None
-            request.check_same(before)
-            commit, reason = before.commit, before.reason
-            events = self._writer.events_of(commit, request.id)
-        else:
-            events = in_order(self.events(request.tag))
-            if not events:
-                return None
-            commit, reason = events[0].commit, None
+        found = self.log.find(self.domain.commands.name, request.tag)
+        before = next(commands_in(self.domain, found, self._keys), None)
+        if before is None:
+            return None
+        request.check_same(before)
+        commit, reason = before.commit, before.reason
+        events = self._writer.events_of(commit, request.id)
         state, version = None, 0
         if isinstance(subject, Aggregate):
             loaded = self._loader.at_commit(subject, request.key, commit)

@@ -126,9 +126,6 @@ def event_rows(
         kind = domain.type_of_event(event)
         data, given = kind.codec.data(event), kind.tags_of(event)
         check_tags(kind.personal, data, given)
-        tags = [f"type:{kind.name}", aggregate_tag(key), *stored_tags(given, keys)]
-        if not domain.record_commands:
-            tags.append(command_tag(command))
         row: Row = {
             "aggregate": key,
             "version": version,
@@ -137,7 +134,7 @@ def event_rows(
             "at": at,
             "id": f"{command}:{index}",
             "command": command,
-            "tags": tags,
+            "tags": [f"type:{kind.name}", aggregate_tag(key), *stored_tags(given, keys)],
         }
         place = event_place(row)
         row["metadata"] = _metadata(domain, metadata, key, place, keys)
@@ -276,6 +273,8 @@ def checked_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
 
 def micros_of(at: datetime) -> int:
     """A moment with a time zone in microseconds."""
-    if at.tzinfo is None:
-        raise WrongType(f"The time {at} has no time zone", hint="Use datetime.now(tz=UTC)")
+    if getattr(at, "tzinfo", None) is None:
+        raise WrongType(
+            f"The time {at!r} is no datetime with a time zone", hint="Use datetime.now(tz=UTC)"
+        )
     return to_micros(at)

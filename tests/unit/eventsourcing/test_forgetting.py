@@ -177,6 +177,14 @@ def test_a_repeated_command_has_its_answer_after_its_subject_is_forgotten(
         store.handle(CUSTOMER, "c-7", Order("book", None, "f-2"), id="o-1")
 
 
+def test_an_error_about_an_id_shows_no_personal_field(store: es.Store) -> None:
+    busy(store)
+    with pytest.raises(ReusedCommand, match="'register' to 'customer/c-7'") as caught:
+        store.handle(CUSTOMER, "c-7", Register("Eve", None), id="r-1")
+    assert "another name, email" in caught.value.message
+    assert not any(secret in repr(caught.value) + str(caught.value) for secret in SECRETS)
+
+
 def test_without_the_keys_fields_read_as_sealed_and_cannot_be_written(
     store: es.Store, log: Log
 ) -> None:
