@@ -217,7 +217,7 @@ def test_replays_are_measured_against_plain_python(tmp_path: Path) -> None:
     report = Cli(tmp_path).json("bench", "replay", "--quick")
     found = _results(report)
     assert set(found) == {
-        "replay", "replay in batches", "from snapshots", "50 million, extrapolated"
+        "replay", "replay in batches", "states from snapshots", "50 million, extrapolated"
     }  # fmt: skip
     assert {result["baseline"] for result in found.values()} == {"plain Python"}
     assert report["settings"]["events"] == 40_000
