@@ -190,10 +190,9 @@ def aggregate(
     `decide(state, command)` returns an event, several, none, or `es.refuse(reason)`.
     `evolve(state, event)` returns the next state. Both are pure: no clock, no randomness, no
     input. Every `snapshot_every` events the state is stored, with `state_version`. Raise that
-    when the state's class or `evolve` changes: snapshots of another version are ignored, or go
-    through `upgrade(data, version)`, which returns data of the current version or None. `personal`
-    names fields of the state: snapshots seal them, and reasons of refusals are sealed for their
-    subjects.
+    when the state's class or `evolve` changes: snapshots of another version are ignored, unless
+    `upgrade(data, version)` returns data of the current version for an older one. `personal` names
+    fields of the state: snapshots seal them, and reasons of refusals are sealed for their subjects.
     """
     check_name(name, "aggregate")
     for what, function in (("decide", decide), ("evolve", evolve)):

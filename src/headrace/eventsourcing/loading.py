@@ -26,6 +26,7 @@ from headrace.log import Batch, Log
 
 if TYPE_CHECKING:
     from headrace.eventsourcing.domain import Domain
+    from headrace.eventsourcing.processes.declare import Process
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class Loader:
         topic = self._domain.snapshots.name
         for batch in self._log.find(topic, [[[key]]], upto=upto, last=1):
             ((row, found),) = opened(batch.data.to_pylist(), snapshot_place, self._keys)
-            data = _upgraded(aggregate, found, row["state_version"])
+            data = upgraded(aggregate, found, row["state_version"])
             if data is not None:
                 return Loaded(aggregate.codec.read(data), row["version"], batch.commit or 0)
         return start
@@ -179,13 +180,13 @@ class Loader:
         return Loaded(state, reached, commit)
 
 
-def _upgraded(aggregate: Aggregate[S], data: Data, version: int) -> Data | None:
-    """A snapshot's data of the current version; None if this code cannot read it."""
-    if version == aggregate.state_version:
+def upgraded(of: Aggregate[Any] | Process[Any], data: Data, version: int) -> Data | None:
+    """The data of a stored state in the current version; None if this code cannot read it."""
+    if version == of.state_version:
         return data
-    if aggregate.upgrade is None or version > aggregate.state_version:
-        return None  # only newer code knows what a newer snapshot means
-    return aggregate.upgrade(data, version)
+    if of.upgrade is None or version > of.state_version:
+        return None  # only newer code knows what a newer state means
+    return of.upgrade(data, version)
 
 
 def evolved(aggregate: Aggregate[S] | Decision[S], state: S, event: Any) -> S:
