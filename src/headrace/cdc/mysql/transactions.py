@@ -210,7 +210,8 @@ class Assembler:
             if effect.effect == "rows" and self._may_write(text, schema):
                 raise SourceGap(
                     f"the transaction {gtid} is in the binlog as a statement, without its rows",
-                    hint="Set binlog_format=ROW for every session that writes, and heal the gap",
+                    hint="Set binlog_format=ROW for every session that writes, and run the capture "
+                    "again with --heal",
                     position=str(self.position),
                 )
             named = [name for name in effect.tables if name in self._tables]
@@ -220,7 +221,7 @@ class Assembler:
                 raise SourceGap(
                     f"the transaction {gtid} gave {'.'.join(named[0])} other rows as a whole, "
                     "which the binlog does not have",
-                    hint="Heal the gap, which takes a snapshot of the table",
+                    hint="Run the capture again with --heal, which compares the table with its topic",
                     position=str(self.position),
                 )
             if effect.effect == "emptied":
