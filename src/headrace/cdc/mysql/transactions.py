@@ -221,7 +221,7 @@ class Assembler:
                 raise SourceGap(
                     f"the transaction {gtid} gave {'.'.join(named[0])} other rows as a whole, "
                     "which the binlog does not have",
-                    hint="Run the capture again with --heal, which compares the table with its topic",
+                    hint="Run the capture again with --heal, which compares it with its topic",
                     position=str(self.position),
                 )
             if effect.effect == "emptied":
