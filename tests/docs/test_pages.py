@@ -64,7 +64,10 @@ _LONG = {
 }
 """Pages that start Spark several times, or several brokers."""
 
-_DATABASES = {"docs/how-to/capture-postgresql.md": "postgresql"}
+_DATABASES = {
+    "docs/how-to/capture-mysql.md": "mariadb",
+    "docs/how-to/capture-postgresql.md": "postgresql",
+}
 """Pages of a database, whose address is in the variable SHOP, by the fixture that gives it."""
 
 _SERVERS: dict[str, tuple[str, Callable[[], AbstractContextManager[Any]]]] = {
@@ -116,7 +119,7 @@ def test_the_examples_of_a_page_do_what_they_say(
             Path(block.file).write_text(block.text)
             continue
         if block.kind == "sql" and database is not None:
-            database.execute(block.text)
+            database.execute(*(one for one in block.text.split(";\n") if one))
             continue
         if block.kind == "python":
             padded = "\n" * (block.line - 1) + block.text

@@ -62,7 +62,7 @@ class Engine:
             "op": op,
             "after": row if op in "cu" else None,
             "source": {"schema": "dbo", "table": "items", "ts_ms": 1_000},
-            "transaction": {"id": tx},
+            "transaction": {"id": f"{tx}:{self._count}"},
         }
         schema = {"fields": [{"field": "after", "fields": _FIELDS}]}
         value = {"schema": schema, "payload": payload}
@@ -70,7 +70,7 @@ class Engine:
 
     def end(self, tx: str = "7") -> Record:
         """The end of a transaction."""
-        payload = {"status": "END", "id": tx, "ts_ms": 2_000}
+        payload = {"status": "END", "id": f"{tx}:{self._count}", "ts_ms": 2_000}
         return self._record(_TRANSACTIONS, None, {"payload": payload})
 
     def give(self, *batches: list[Record]) -> None:
@@ -130,7 +130,7 @@ def test_a_large_transaction_is_not_held_as_a_whole(
         # One more, with which the engine hears of the last commit.
         capture.step(0.1)
     parts = [(change["source"]["tx"], change["source"]["part"]) for change in found]
-    assert parts == [("7", 1 + n // 4) for n in range(count)] + [("8", None)]
+    assert parts == [("7:0", 1 + n // 4) for n in range(count)] + [(f"8:{count + 1}", None)]
     last = [change["source"]["last_part"] for change in found]
     assert last == [n // 4 == (count - 1) // 4 for n in range(count)] + [None]
     # Nothing of the first batches may be confirmed, so the engine keeps none of it.

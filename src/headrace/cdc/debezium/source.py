@@ -78,6 +78,7 @@ class DebeziumSource(Source):
         self._folder: Any = None
         self._tables: dict[str, tuple[str, Table, tuple[Reader, ...], tuple[Reader, ...]]] = {}
         self._unfinished: list[Change] = []
+        self._id: str | None = None
         self._ends: dict[str, int] = {}
         self._position: str | None = None
         self._whole = ""
@@ -195,19 +196,19 @@ class DebeziumSource(Source):
         payload = value["payload"]
         if topic == _TRANSACTIONS:
             if payload["status"] == "END" and self._unfinished:
-                found.append(self._finished(payload["id"], payload["ts_ms"]))
+                found.append(self._finished(self._id or payload["id"], payload["ts_ms"]))
             return
         if payload.get("op") not in ("c", "u", "d", "r", "t"):
             return
         source = payload["source"]
         self._snapshots = payload["op"] == "r"
         transaction = payload.get("transaction")
-        if transaction is not None and len(self._unfinished) >= _PART_CHANGES:
+        if transaction is not None and self._id is None:
+            self._id = transaction["id"]  # In PostgreSQL each record has another one.
+        if self._id is not None and len(self._unfinished) >= _PART_CHANGES:
             changes, self._unfinished = self._unfinished, []
             at = source["ts_ms"] * 1_000
-            found.append(
-                SourceTransaction(transaction["id"], self._whole, at, changes, whole=False)
-            )
+            found.append(SourceTransaction(self._id, self._whole, at, changes, whole=False))
         table, keys, readers = self._table(key, payload["op"], value["schema"], source)
         if payload["op"] == "r" and str(source.get("snapshot")).startswith("first"):
             # A snapshot that begins again does not have the rows that were deleted meanwhile.
@@ -218,7 +219,7 @@ class DebeziumSource(Source):
             found.append(self._finished(id, source["ts_ms"]))
 
     def _finished(self, id: str, millis: int | None) -> SourceTransaction:
-        changes, self._unfinished = self._unfinished, []
+        changes, self._unfinished, self._id = self._unfinished, [], None
         self._whole = self._position or ""
         self._ends[self._whole] = self._number
         at = None if millis is None else millis * 1_000
@@ -292,7 +293,8 @@ class DebeziumSource(Source):
 
     def _end(self) -> None:
         process, self._process = self._process, None
-        self._unfinished, self._ends, self._durable, self._waits = [], {}, 0, False
+        self._unfinished, self._id = [], None
+        self._ends, self._durable, self._waits = {}, 0, False
         if process is None:
             return
         process.kill()
