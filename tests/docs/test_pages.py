@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from bench.baselines import debezium
 from headrace.servers.kafka import Cluster
 from headrace.servers.spark_cluster import Standalone
 from tests.docs.pages import blocks, same
@@ -36,6 +37,7 @@ _LONG = {
     "docs/how-to/back-up-and-restore.md",
     "docs/how-to/backfill-from-files.md",
     "docs/how-to/drills.md",
+    "docs/how-to/capture-with-debezium.md",
     "docs/how-to/chain-steps.md",
     "docs/how-to/change-a-pipeline.md",
     "docs/how-to/develop-in-a-notebook.md",
@@ -62,11 +64,15 @@ _LONG = {
     "docs/tutorial-event-sourcing.md",
     "docs/tutorial.md",
 }
-"""Pages that start Spark several times, or several brokers."""
+"""Pages that start Spark several times, several brokers, or a Java of their own."""
+
+_DEBEZIUM = {"docs/how-to/capture-with-debezium.md"}
+"""Pages that need Debezium's engine."""
 
 _DATABASES = {
     "docs/how-to/capture-mysql.md": "mariadb",
     "docs/how-to/capture-postgresql.md": "postgresql",
+    "docs/how-to/capture-with-debezium.md": "postgresql",
 }
 """Pages of a database, whose address is in the variable SHOP, by the fixture that gives it."""
 
@@ -81,6 +87,9 @@ def _parameter(page: Path) -> Any:
     name = str(page.relative_to(ROOT))
     marks = [pytest.mark.slow] if name in _LONG else []
     marks += [pytest.mark.service] if name in {*_DATABASES, *_SERVERS} else []
+    if name in _DEBEZIUM:
+        reason = debezium.missing()
+        marks.append(pytest.mark.skipif(reason is not None, reason=str(reason)))
     return pytest.param(page, id=name, marks=marks)
 
 
@@ -108,6 +117,8 @@ def test_the_examples_of_a_page_do_what_they_say(
     database = None if fixture is None else request.getfixturevalue(fixture)
     if database is not None:
         environment["SHOP"] = database.url
+        monkeypatch.setenv("SHOP", database.url)
+        monkeypatch.setenv("DEBEZIUM_PYTHON", str(debezium.ENVIRONMENT))
     if (used := _SERVERS.get(str(page.relative_to(ROOT)))) is not None:
         variable, running = used
         server = running()
