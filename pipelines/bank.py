@@ -7,13 +7,15 @@
     headrace domain run pipelines/bank.py:bank pipelines/bank.py:transfers --until-caught-up
     headrace domain history pipelines/bank.py:bank account/ada
     headrace run pipelines/bank.py:app
+    headrace rebuild pipelines/bank.py:app balances --diff
 
 The withdrawal is refused, and recorded with its reason. The transfer is sent, refused by an account
 that is not open, and returned: nothing is taken back from the history, which is appended to.
 
 A balance is never stored as the truth. `decide` turns a command into events, or refuses it, and
 `evolve` folds the events into a state. The application keeps three read models of the same events:
-balances, statements by month, and notices of large withdrawals.
+balances, statements by month, and notices of large withdrawals. `rebuild` replays all events from
+scratch beside a live one, and shows what a fix changes.
 """
 
 from dataclasses import dataclass, replace

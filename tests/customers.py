@@ -35,6 +35,11 @@ class Register:
 
 
 @dataclass(frozen=True)
+class Remind:
+    """Remind a customer, who is named by the state alone."""
+
+
+@dataclass(frozen=True)
 class Order:
     item: str
     gift_for: str | None = None
@@ -43,6 +48,8 @@ class Order:
 
 def decide(state: Customer, command: Any) -> Any:
     match command:
+        case Remind():
+            return es.refuse(f"{state.name} owes nothing")
         case Register(name, email):
             return es.refuse(f"{name} is known") if state.name else Registered(name, email)
         case Order(item, gift_for, friend):
@@ -81,6 +88,21 @@ class RegisterOnly:
     email: str
 
 
+@dataclass(frozen=True)
+class Gifts:
+    """The last gift for a friend."""
+
+    gift_for: str | None = None
+    friend: str | None = None
+
+
+@dataclass(frozen=True)
+class Surprise:
+    """Order for a friend who has not had a gift before."""
+
+    friend: str
+
+
 def customers(*, sealed: bool = True) -> es.Domain:
     """The domain. Without `sealed` everything is in clear, for comparison."""
     who: Any = ["name", "email"] if sealed else None
@@ -98,6 +120,7 @@ def customers(*, sealed: bool = True) -> es.Domain:
         commands=[
             es.command("register", Register, personal=who),
             es.command("order", Order, personal=gift),
+            es.command("remind", Remind),
         ],
         snapshot_every=2,
         personal=who,
@@ -116,7 +139,16 @@ def customers(*, sealed: bool = True) -> es.Domain:
         commands=[
             es.command("register-only", RegisterOnly, personal={"name": their, "email": their})
         ],
+        personal=[],
     )
-    return es.Domain(
-        "shop", [customer], decisions=[only], personal_metadata=["why"] if sealed else ()
+    surprise = es.decision(
+        "surprise",
+        initial=Gifts(),
+        evolve=lambda gifts, event: Gifts(event.gift_for, event.friend),
+        decide=lambda gifts, command: es.refuse(f"{gifts.gift_for} has a gift"),
+        matches=lambda command: [es.match(types=["item-ordered"])],
+        commands=[es.command("surprise", Surprise)],
+        personal=gift,
     )
+    metadata = ["why"] if sealed else ()
+    return es.Domain("shop", [customer], decisions=[only, surprise], personal_metadata=metadata)

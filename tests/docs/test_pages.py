@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from bench.baselines import debezium
 from headrace.servers.kafka import Cluster
 from headrace.servers.spark_cluster import Standalone
 from tests.docs.pages import blocks, same
@@ -36,6 +37,7 @@ _LONG = {
     "docs/how-to/back-up-and-restore.md",
     "docs/how-to/backfill-from-files.md",
     "docs/how-to/drills.md",
+    "docs/how-to/capture-with-debezium.md",
     "docs/how-to/chain-steps.md",
     "docs/how-to/change-a-pipeline.md",
     "docs/how-to/develop-in-a-notebook.md",
@@ -62,9 +64,16 @@ _LONG = {
     "docs/tutorial-event-sourcing.md",
     "docs/tutorial.md",
 }
-"""Pages that start Spark several times, or several brokers."""
+"""Pages that start Spark several times, several brokers, or a Java of their own."""
 
-_DATABASES = {"docs/how-to/capture-postgresql.md": "postgresql"}
+_DEBEZIUM = {"docs/how-to/capture-with-debezium.md"}
+"""Pages that need Debezium's engine."""
+
+_DATABASES = {
+    "docs/how-to/capture-mysql.md": "mariadb",
+    "docs/how-to/capture-postgresql.md": "postgresql",
+    "docs/how-to/capture-with-debezium.md": "postgresql",
+}
 """Pages of a database, whose address is in the variable SHOP, by the fixture that gives it."""
 
 _SERVERS: dict[str, tuple[str, Callable[[], AbstractContextManager[Any]]]] = {
@@ -78,6 +87,9 @@ def _parameter(page: Path) -> Any:
     name = str(page.relative_to(ROOT))
     marks = [pytest.mark.slow] if name in _LONG else []
     marks += [pytest.mark.service] if name in {*_DATABASES, *_SERVERS} else []
+    if name in _DEBEZIUM:
+        reason = debezium.missing()
+        marks.append(pytest.mark.skipif(reason is not None, reason=str(reason)))
     return pytest.param(page, id=name, marks=marks)
 
 
@@ -105,6 +117,8 @@ def test_the_examples_of_a_page_do_what_they_say(
     database = None if fixture is None else request.getfixturevalue(fixture)
     if database is not None:
         environment["SHOP"] = database.url
+        monkeypatch.setenv("SHOP", database.url)
+        monkeypatch.setenv("DEBEZIUM_PYTHON", str(debezium.ENVIRONMENT))
     if (used := _SERVERS.get(str(page.relative_to(ROOT)))) is not None:
         variable, running = used
         server = running()
@@ -116,7 +130,7 @@ def test_the_examples_of_a_page_do_what_they_say(
             Path(block.file).write_text(block.text)
             continue
         if block.kind == "sql" and database is not None:
-            database.execute(block.text)
+            database.execute(*(one for one in block.text.split(";\n") if one))
             continue
         if block.kind == "python":
             padded = "\n" * (block.line - 1) + block.text

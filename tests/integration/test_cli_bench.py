@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bench.baselines import debezium
 from headrace.cli import bench
 from tests.integration.test_cli_running import Cli
 from tests.spark import shared
@@ -217,7 +218,29 @@ def test_replays_are_measured_against_plain_python(tmp_path: Path) -> None:
     report = Cli(tmp_path).json("bench", "replay", "--quick")
     found = _results(report)
     assert set(found) == {
-        "replay", "replay in batches", "from snapshots", "50 million, extrapolated"
+        "replay", "replay in batches", "states from snapshots", "50 million, extrapolated"
     }  # fmt: skip
     assert {result["baseline"] for result in found.values()} == {"plain Python"}
     assert report["settings"]["events"] == 40_000
+
+
+@pytest.mark.slow
+@pytest.mark.service
+def test_captures_are_measured_from_the_database_to_each_store(tmp_path: Path) -> None:
+    shared()
+    report = Cli(tmp_path).json("bench", "cdc", "--quick")
+    found = {result["name"]: result for result in report["results"]}
+    rates = {f"rate, transactions of {size}" for size in ("1", "10", "1,000")}
+    stores = {"PostgreSQL", "Redis", "search index", "Delta table"}
+    hops = {"topic", "view in SQLite", *stores}
+    hops |= {"topic, from SQLite", "view in SQLite, from SQLite"}
+    lags = {f"lag, {hop}, {share}" for hop in hops for share in ("p50", "p99")}
+    others = {"snapshot", "trigger overhead", "verify, whole", "verify, after 100 changes"}
+    engine = debezium.missing() is None
+    processor = {name.replace("rate", "processor") for name in rates} if engine else set()
+    assert set(found) == rates | processor | others | lags
+    assert all(result["value"] > 0 for result in found.values())
+    compared = set(found) if engine else set(found) - rates
+    assert all(found[name]["baseline_value"] > 0 for name in compared)
+    for hop in hops:
+        assert found[f"lag, {hop}, p50"]["value"] <= found[f"lag, {hop}, p99"]["value"]

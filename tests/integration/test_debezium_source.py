@@ -16,9 +16,11 @@ import pytest
 
 from bench.baselines import debezium
 from headrace.cdc import run
+from headrace.cdc.capture import CrashPoint
 from headrace.cdc.debezium.source import DebeziumSource
 from headrace.errors import MissingExtra, SourceUnavailable
 from headrace.log import Log, open_log
+from tests.conformance.sources.stage import Crashed, crash_at
 from tests.servers.postgresql import Database
 from tests.waiting import wait_until
 
@@ -49,7 +51,12 @@ def log(tmp_path: Path) -> Iterator[Log]:
         yield opened
 
 
-def capture(database: Database, log: Log, until: Callable[[], bool]) -> None:
+def capture(
+    database: Database,
+    log: Log,
+    until: Callable[[], bool],
+    crash_point: CrashPoint = lambda point: None,
+) -> None:
     """Capture until a condition holds. The process of the engine is killed then."""
     stop = threading.Event()
     failed: list[BaseException] = []
@@ -58,7 +65,14 @@ def capture(database: Database, log: Log, until: Callable[[], bool]) -> None:
         source = DebeziumSource(properties(database), python=str(debezium.ENVIRONMENT))
         try:
             with source:
-                run(source, log, "shop", snapshot="never", stopped=stop.is_set)
+                run(
+                    source,
+                    log,
+                    "shop",
+                    snapshot="never",
+                    stopped=stop.is_set,
+                    crash_point=crash_point,
+                )
         except BaseException as error:
             failed.append(error)
 
@@ -146,6 +160,31 @@ def test_each_transaction_is_in_the_log_once_whatever_ends_between(
     for change in [*streamed, *changes(log, "kinds")[1:]]:
         commits[change["source"]["tx"]].add(change["commit"])
     assert [len(found) for found in commits.values()] == [1, 1, 1, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.service
+@engine
+def test_a_large_transaction_goes_on_after_its_last_part(
+    postgresql: Database, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.cdc.debezium.source._PART_CHANGES", 10)
+    postgresql.execute(_TABLES[1], "INSERT INTO orders VALUES (0, 'first')")
+    capture(postgresql, log, lambda: len(folded(log, "orders")) == 1)
+    postgresql.execute(
+        "INSERT INTO orders VALUES (1, 'before')",
+        "INSERT INTO orders SELECT i, 'x' FROM generate_series(2, 46) i",
+    )
+    with pytest.raises(Crashed):
+        capture(postgresql, log, lambda: False, crash_at("copied", 4))
+    written = changes(log, "orders")
+    assert written[-1]["source"]["part"] is not None and not written[-1]["source"]["last_part"]
+    capture(postgresql, log, lambda: len(folded(log, "orders")) == 47)
+    found = [change["after"]["id"] for change in changes(log, "orders")]
+    assert found == list(range(47))
+    numbers = [change["source"]["part"] for change in changes(log, "orders")[2:]]
+    assert numbers == sorted(numbers) and set(numbers) == set(range(1, numbers[-1] + 1))
+    assert [change["source"]["last_part"] for change in changes(log, "orders")][-1] is True
 
 
 @pytest.mark.slow

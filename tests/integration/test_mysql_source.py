@@ -348,6 +348,21 @@ def test_a_large_transaction_comes_in_parts_and_begins_again_where_it_began(
         assert [change.key for change in again] == [(i,) for i in range(1, 2001)]
 
 
+def test_a_transaction_that_ends_where_a_part_is_full_has_a_last_part(shop: Database) -> None:
+    with (
+        contextlib.closing(shop.connect()) as writer,
+        writer.cursor() as cursor,
+        capturing(shop, "lines", part_bytes=1_000) as source,
+    ):
+        for size in (400, 2_000):
+            cursor.execute("BEGIN")
+            cursor.execute("INSERT INTO `lines` VALUES (%s, 1, REPEAT('x', 1500))", (size,))
+            cursor.execute("INSERT INTO `lines` VALUES (%s, 2, REPEAT('x', %s))", (size, size))
+            cursor.execute("COMMIT")
+            parts = transactions(source, 2)
+            assert [(len(part.changes), part.whole) for part in parts] == [(1, False), (1, True)]
+
+
 def test_reading_goes_on_after_a_position(shop: Database) -> None:
     with capturing(shop) as source:
         shop.execute(*(f"INSERT INTO orders VALUES ({id}, 'x', 1)" for id in range(5)))

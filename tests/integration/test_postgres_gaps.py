@@ -121,6 +121,44 @@ def test_a_promotion_is_a_gap_only_if_what_was_read_came_after_it() -> None:
             assert Position.parse(transaction.position).timeline == 2
 
 
+def test_a_server_that_took_over_owes_nothing_that_only_the_last_one_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headrace.cdc.postgres.source._PATIENCE", 0)
+    with Postgresql.running() as server, server.database() as database:
+        database.execute(ITEMS, "INSERT INTO items VALUES (1, 'a'), (2, 'a')")
+        with PostgresSource(database.url, ["items"]) as source:
+            source.attach()
+        server.stop()
+        standby = server.data.with_name("standby")
+        server.run(["/bin/cp", "-a", str(server.data), str(standby)])
+        server.start()
+        with PostgresSource(database.url, ["items"]) as source:
+            assert source.begin(None) is None
+            (table,) = source.tables()
+            database.execute("UPDATE items SET name = 'lost'")
+            (lost,) = read_all(source)
+            first = source.chunk(table, None, 1)
+            assert source._ahead._asked is not None
+            assert source._ahead._asked.found.result() is not None
+            database.execute("UPDATE items SET name = 'lost, too'")
+            (lost,) = read_all(source)
+
+            server.kill()
+            server.run(["/bin/mv", str(server.data), str(server.data.with_name("gone"))])
+            server.run(["/bin/mv", str(standby), str(server.data)])
+            (server.data / "recovery.signal").touch()
+            server.settings = ("restore_command=false",)
+            server.start()
+            wait_until(lambda: database.query("SELECT pg_is_in_recovery()") == [(False,)])
+            with pytest.raises(SourceUnavailable):
+                source.begin(lost.position)
+            gap = source.begin(lost.position)
+            assert gap is not None and "promoted" in gap.reason
+            assert source.begin(None) is None
+            assert list(source.chunk(table, first.last, 1).rows) == [(b"2", b"a")]
+
+
 def test_a_server_that_is_killed_and_comes_back_has_lost_and_repeated_nothing() -> None:
     with Postgresql.running() as server, server.database() as database:
         database.execute(ITEMS)

@@ -426,6 +426,30 @@ def test_a_table_without_a_key_any_more_is_named(postgresql: Database) -> None:
             read_all(source)
 
 
+def test_another_primary_key_is_noticed_whatever_the_replica_identity(postgresql: Database) -> None:
+    postgresql.execute(ITEMS, "ALTER TABLE items REPLICA IDENTITY FULL")
+    with reading(postgresql, "items") as source:
+        postgresql.execute("INSERT INTO items VALUES (1, 'a')")
+        assert [change.key for change in changes(source)] == [(b"1",)]
+        postgresql.execute(
+            "ALTER TABLE items DROP CONSTRAINT items_pkey, ADD PRIMARY KEY (name)",
+            "UPDATE items SET note = 'x'",
+        )
+        (update,) = changes(source)
+        assert update.key == (b"a",) and update.table.key == ("name",)
+        postgresql.execute("ALTER TABLE items DROP CONSTRAINT items_pkey", "DELETE FROM items")
+        with pytest.raises(SourceError, match=r"public\.items has no primary key any more"):
+            read_all(source)
+
+
+def test_changes_of_a_table_that_is_gone_have_the_key_that_it_had(postgresql: Database) -> None:
+    postgresql.execute(ITEMS, "ALTER TABLE items REPLICA IDENTITY FULL")
+    with reading(postgresql, "items") as source:
+        source.tables()
+        postgresql.execute("INSERT INTO items VALUES (1, 'a')", "DROP TABLE items")
+        assert [change.key for change in changes(source)] == [(b"1",)]
+
+
 def test_detaching_leaves_nothing_behind_and_both_can_be_repeated(postgresql: Database) -> None:
     postgresql.execute(ITEMS)
     with PostgresSource(postgresql.url) as source:
@@ -498,3 +522,17 @@ def test_a_chunk_that_could_not_be_read_ahead_is_read_again(postgresql: Database
             chunk = source.chunk(table, last, 2)
             last = chunk.last
         assert [int(row[0]) for row in chunk.rows] == [5, 6]
+
+
+def test_a_server_that_ends_while_a_chunk_is_read_ahead_is_only_unavailable() -> None:
+    with Postgresql.running() as server, server.database() as database:
+        database.execute(ITEMS, "INSERT INTO items SELECT i, 'x' FROM generate_series(1, 6) i")
+        try:
+            with reading(database, "items") as source:
+                (table,) = source.tables()
+                source.chunk(table, None, 2)
+                asked = source._ahead._asked
+                assert asked is not None and asked.found.result() is not None
+                server.kill()
+        finally:
+            server.start()

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import headrace as hr
 import headrace.eventsourcing as es
 from headrace.errors import Contended
 from headrace.log import check_log
 from headrace.log.file.log import FileLog
 from tests import bank as b
 from tests.bank import Account, Deposit, Empty, Open, OpenOnly, Withdraw
+from tests.property.scripts import quickly
+from tests.spark import shared
 
 IDS = ("a", "b")
 WRITERS = 3
@@ -64,10 +69,11 @@ class Writers:
         self.answers: dict[str, set[Any]] = {}
         self.used: dict[str, Any] = {}
 
-    def run(self) -> None:
-        """Take all steps."""
-        while self.step():
-            pass
+    def run(self, only: int | None = None) -> None:
+        """Take so many steps, and all that come between them; without a number take all."""
+        for _ in range(only) if only is not None else itertools.count():
+            if not self.step():
+                break
 
     def step(self) -> bool:
         """Let a writer handle its command."""
@@ -125,6 +131,53 @@ def test_the_rules_hold_whatever_comes_between(steps: list[Any], interrupting: l
     finally:
         writers.close()
         shutil.rmtree(folder)
+
+
+def balances(domain: es.Domain) -> hr.App:
+    """The read model: what the events of each account add up to."""
+    app = hr.App("bank")
+    signed = "CASE type WHEN 'money-deposited' THEN amount WHEN 'money-withdrawn' THEN -amount END"
+    movements = hr.derive(domain.stream(app), change=f"coalesce({signed}, 0)")
+    at_once = hr.Lateness(delay=timedelta(0), grace=timedelta(0))
+    found = hr.aggregate(
+        movements, by="aggregate", window=hr.running(hr.FOREVER), lateness=at_once,
+        balance=hr.sum("change"), version=hr.count(),
+    )  # fmt: skip
+    app.view("balances", found)
+    return app
+
+
+@quickly(3)
+@given(steps=STEPS, interrupting=st.lists(st.booleans(), max_size=20), early=st.integers(0, 14))
+def test_a_read_model_that_is_caught_up_has_what_every_state_adds_up_to(
+    steps: list[Any], interrupting: list[Any], early: int
+) -> None:
+    """The state is the fold of the events, the snapshot with its tail, and the row of the view."""
+    with tempfile.TemporaryDirectory() as folder:
+        first = [(0, "a", Open("mia"), None), (1, "a", Deposit(3), None)]
+        writers = Writers(Path(folder) / "log", [*first, *steps], interrupting)
+        try:
+            if early:
+                writers.run(len(first) + early)
+                _check_read_model(writers)
+            writers.run()
+            _check(writers)
+            _check_read_model(writers)
+        finally:
+            writers.close()
+
+
+def _check_read_model(writers: Writers) -> None:
+    store = writers.stores[0]
+    (progress,) = hr.run(balances(store.domain), writers.log, spark=shared())
+    with hr.open_views(writers.log.home) as views:
+        rows = {row["aggregate"]: row for row in views.rows("balances")}
+    states = {key: store.load(writers.account, key.partition("/")[2]) for key in rows}
+    assert {key: (row["version"], row["balance"]) for key, row in rows.items()} == {
+        key: (loaded.version, loaded.state.balance) for key, loaded in states.items()
+    }
+    assert progress.law.counted == sum(loaded.version for loaded in states.values())
+    assert progress.law.holds
 
 
 def _check(writers: Writers) -> None:

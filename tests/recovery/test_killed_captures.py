@@ -14,9 +14,12 @@ from typing import Any
 import apsw
 import pytest
 
+from headrace.cdc import run
 from headrace.cdc.capture import POINTS
+from headrace.errors import SourceGap
 from headrace.log import open_log
 from tests.recovery.capturing import main
+from tests.recovery.early import capture_early, early_source
 from tests.waiting import left, started
 
 TABLES = ("orders", "lines")
@@ -128,6 +131,24 @@ def killed(folder: Path, kills: int) -> None:
 
 def test_a_capture_that_is_killed_loses_and_repeats_nothing(tmp_path: Path) -> None:
     killed(tmp_path, 3)
+
+
+def test_a_capture_that_acknowledges_before_its_commit_loses_a_row(tmp_path: Path) -> None:
+    application = Application(tmp_path / "shop.db", 0)
+    application.write()
+    main(tmp_path, "", 0)
+    database = str(tmp_path / "shop.db")
+    with apsw.Connection(database) as db:
+        db.execute("INSERT INTO orders VALUES (1000, 1, 'lost')")
+    capture_early("sqlite", database, tmp_path / "log")
+    with pytest.raises(SourceGap, match="were not captured"):
+        main(tmp_path, "", 0)
+    application.write()
+    with open_log(f"file:{tmp_path / 'log'}") as log, early_source("sqlite", database) as source:
+        run(source, log, "shop", until_caught_up=True)
+    with pytest.raises(AssertionError, match="1000"):
+        check(tmp_path, {table: application.rows(table) for table in TABLES})
+    application.close()
 
 
 @pytest.mark.slow

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from headrace.cdc import run
+from headrace.errors import SourceGap
 from tests.conformance.sources.postgres import PostgresStage
 from tests.recovery.capturing_process import LIMITS, Capturing
+from tests.recovery.early import capture_early, early_source
 from tests.recovery.postgres_load import TABLES, Load
 from tests.seed import SEED
 from tests.servers.postgresql import Database, Postgresql
@@ -54,6 +56,27 @@ def test_topics_fold_to_the_tables_whatever_is_killed(
                 run(source, stage.log, "shop", limits=LIMITS, until_caught_up=True)
             load.run(transactions)
         _check(stage)
+
+
+def test_a_capture_that_acknowledges_before_its_commit_loses_a_row(
+    tmp_path: Path, database: Database
+) -> None:
+    load = Load(database, SEED or 0)
+    load.run(50)
+    with closing(PostgresStage(tmp_path, database)) as stage:
+        stage.capture(limits=LIMITS)
+        load.run(40)
+        stage.capture(limits=LIMITS)
+        _check(stage)
+        stage.execute("INSERT INTO ledger VALUES (-1, NULL)")
+        capture_early("postgresql", database.url, tmp_path / "log")
+        with pytest.raises(SourceGap, match="were not captured"):
+            stage.capture(limits=LIMITS)
+        load.run(40)
+        with early_source("postgresql", database.url) as source:
+            run(source, stage.log, "shop", limits=LIMITS, until_caught_up=True)
+        with pytest.raises(AssertionError, match=r"'tx': -1"):
+            _check(stage)
 
 
 def _check(stage: PostgresStage) -> None:

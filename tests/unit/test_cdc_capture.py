@@ -12,7 +12,7 @@ import pytest
 from headrace.cdc import Capture, Limits
 from headrace.cdc.contract import UNCHANGED, Change, Row
 from headrace.clock import VirtualClock
-from headrace.errors import SourceError
+from headrace.errors import SourceError, SourceGap
 from headrace.log import open_log
 from tests.conformance.sources.stage import Crashed, crash_at
 from tests.property.scripted_source import TABLES, ScriptedDatabase, ScriptedSource, applied
@@ -39,6 +39,13 @@ class Blind(Whole):
 
     def random(self) -> float:
         return 0.0
+
+
+class Parted(Whole):
+    """The same, but transactions come in parts of two changes."""
+
+    def choice(self, choices: Any) -> Any:
+        return choices[0]
 
 
 class Shop:
@@ -145,6 +152,41 @@ def test_after_a_gap_unchanged_values_come_from_the_snapshot(shop: Shop) -> None
     shop.commit(("u", 1, (1, UNCHANGED, 2)), full=(1, "in the gap", 2))
     shop.capture(heal=True)
     assert shop.changes()[-1] == ("u", (1, "before the gap", 1), (1, "in the gap", 2))
+
+
+def test_a_gap_within_a_transaction_leaves_nothing_of_it_behind(shop: Shop) -> None:
+    shop.commit(*(("c", n, (n, "x", n)) for n in range(1, 4)))
+    shop.capture()
+    shop.commit(("u", 1, (1, "y", 1)), ("d", 2, None), ("c", 4, (4, "y", 4)))
+    source = ScriptedSource(shop.database, Parted())
+    read = source.read
+
+    def read_part(seconds: float) -> Any:
+        source.read = gone  # type: ignore[method-assign]
+        return read(seconds)
+
+    def gone(seconds: float) -> Any:
+        source.read = read  # type: ignore[method-assign]
+        shop.database.lose()
+        raise SourceGap("the rest is gone")
+
+    source.read = read_part  # type: ignore[method-assign]
+    with Capture(source, shop.log, "p", clock=shop.clock, heal=True) as capture:
+        capture.step(0)
+        assert capture.reached.tx == "1"
+        while not capture.has_passed("2"):
+            capture.step(0)
+        shop.commit(("u", 4, (4, "z", 4)), *(("u", n, (n, "z", n)) for n in (1, 3)))
+        while not capture.has_passed("3"):
+            capture.step(0)
+    assert shop.changes()[3:] == [
+        ("u", (1, "x", 1), (1, "y", 1)),
+        ("r", None, (4, "y", 4)),
+        ("d", (2, "x", 2), None),
+        ("u", (4, "y", 4), (4, "z", 4)),
+        ("u", (1, "y", 1), (1, "z", 1)),
+        ("u", (3, "x", 3), (3, "z", 3)),
+    ]
 
 
 def test_unchanged_values_without_a_copy_stop_the_capture(shop: Shop) -> None:

@@ -121,6 +121,66 @@ def test_rows_that_a_conflict_keeps_are_not_deleted(shop: Shop, recursive: int) 
     assert shop.said() == [("u", (1, "a", 3))]
 
 
+@pytest.mark.parametrize("first", ["application", "capture"])
+@pytest.mark.parametrize("recursive", [0, 1])
+def test_a_replaced_row_is_deleted_though_a_trigger_writes_to_the_table_at_once(
+    shop: Shop, first: str, recursive: int
+) -> None:
+    trigger = (
+        "CREATE TRIGGER copy AFTER INSERT ON users WHEN NEW.id < 100 BEGIN"
+        " INSERT INTO users VALUES (NEW.id + 100, NEW.email || '+', NEW.n); END"
+    )
+    shop(UNIQUE, f"PRAGMA recursive_triggers = {recursive}", "INSERT INTO users VALUES (1, 'a', 1)")
+    if first == "application":
+        shop(trigger)
+    shop.attach()
+    if first == "capture":
+        shop(trigger)
+    shop("INSERT OR REPLACE INTO users VALUES (2, 'a', 2)")
+    assert sorted(shop.said()) == [
+        ("c", (2, "a", 2)),
+        ("c", (102, "a+", 2)),
+        ("d", (1, "a", 1)),
+    ]
+
+
+@pytest.mark.parametrize("first", ["application", "capture"])
+def test_a_row_that_was_in_conflict_before_is_deleted_once(shop: Shop, first: str) -> None:
+    trigger = (
+        "CREATE TRIGGER moved AFTER DELETE ON users WHEN OLD.id < 100 BEGIN"
+        " INSERT INTO users VALUES (OLD.id + 100, OLD.email || '+', OLD.n); END"
+    )
+    shop(UNIQUE, "INSERT INTO users VALUES (1, 'a', 1)")
+    if first == "application":
+        shop(trigger)
+    shop.attach()
+    if first == "capture":
+        shop(trigger)
+    shop("INSERT OR IGNORE INTO users VALUES (2, 'a', 2)", "DELETE FROM users WHERE id = 1")
+    assert sorted(shop.said()) == [("c", (101, "a+", 1)), ("d", (1, "a", 1))]
+
+
+def test_a_row_without_a_key_stops_the_capture_by_name(shop: Shop, tmp_path: Path) -> None:
+    shop("CREATE TABLE items (sku TEXT PRIMARY KEY, name TEXT)")
+    with open_log(f"file:{tmp_path / 'log'}") as log, SqliteSource(shop.path) as source:
+        run(source, log, "shop", until_caught_up=True)
+        shop("INSERT INTO items VALUES (NULL, 'lost')")
+        with pytest.raises(SourceError, match=r"items has no value in 'sku'"):
+            run(source, log, "shop", until_caught_up=True)
+
+
+def test_triggers_that_another_version_has_made_are_made_anew(shop: Shop) -> None:
+    inserts = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND name GLOB '*_i'"
+    shop(UNIQUE)
+    shop.attach().close()
+    ((name, sql),) = shop.db.execute(inserts)
+    shop(f"DROP TRIGGER {name}", sql.replace("total_changes()", "0"))
+    with SqliteSource(shop.path) as source:
+        source.tables()
+    ((again, made),) = shop.db.execute(inserts)
+    assert made.replace(again, name).replace("SELECT 2", "SELECT 1").replace("= 2", "= 1") == sql
+
+
 def test_a_replaced_row_of_the_same_key_is_an_update(shop: Shop, tmp_path: Path) -> None:
     shop(
         "CREATE TABLE items (id INTEGER PRIMARY KEY, name TEXT)",

@@ -80,6 +80,7 @@ class Capture(Closing):
         self._log = log
         self._prefix = check_name(prefix, "prefix")
         self._snapshot_mode = snapshot
+        self._heals = heal or snapshot == "when_needed"
         self._limits = limits or Limits()
         self._clock = clock or SystemClock()
         self._crash_point = crash_point
@@ -89,7 +90,7 @@ class Capture(Closing):
         self._producer = log.producer(id=f"cdc.{prefix}")
         self._copy = RowCopy(folder_of(log.home) / "cdc" / f"{prefix}.db", source.rows)
         try:
-            self._start(heal or snapshot == "when_needed", partitions, router)
+            self._start(partitions, router)
         except BaseException:
             self.close()
             raise
@@ -99,7 +100,7 @@ class Capture(Closing):
         self._copy.close()
         self._producer.close()
 
-    def _start(self, heal: bool, partitions: int, router: Router | None) -> None:
+    def _start(self, partitions: int, router: Router | None) -> None:
         source, log, prefix, copy = self._source, self._log, self._prefix, self._copy
         state = read_state(log, prefix)
         self.reached = state.reached
@@ -129,36 +130,42 @@ class Capture(Closing):
             self._clock,
             self._crash_point,
         )
-        gap = source.begin(self._position)
-        if gap is not None:
-            self._heal(gap, heal)
+        if (gap := source.begin(self._position)) is not None:
+            self._meet(gap)
+            return
         self._tables.look()
         for captured in self._tables.by_name.values():
-            if gap is not None:
-                self._tables.snapshot(captured, "heal", doubt=True)
-            else:
-                self._tables.resume(captured)
-        if self._position is None or gap is not None:
+            self._tables.resume(captured)
+        if self._position is None:
             self._position = source.position
         # The place where reading begins has to be known before a part of a transaction is written.
         self.settle()
 
-    def _heal(self, gap: Gap, heal: bool) -> None:
-        """Begin where the source still has changes, or raise with what is missing."""
+    def _meet(self, gap: Gap) -> None:
+        """Heal a gap that was there at the beginning, or raise with what is missing."""
         upto = "now" if gap.before is None else gap.before
         text = f"{gap.reason}. Changes after {gap.after} and before {upto} were not captured"
-        if not heal:
+        if not self._heals:
             raise SourceGap(
                 f"The source no longer has all changes of {self._prefix!r}: {text}",
                 hint=_HINT,
                 after=gap.after,
                 before=gap.before,
             )
+        self._heal(text)
+
+    def _heal(self, text: str) -> None:
+        """Begin where the source still has changes, and compare all tables with their topics."""
         if (again := self._source.begin(None)) is not None:
             raise SourceError(f"The source cannot begin anew: {again.reason}")
         self._tables.notice("gap", text)
-        self._skip = 0
+        self._skip, self._held = 0, []
         self.reached = replace(self.reached, tx=None, done=0, parts=0)
+        self._tables.look()
+        for captured in self._tables.by_name.values():
+            self._tables.snapshot(captured, "heal", doubt=True)
+        self._position = self._source.position
+        self.settle()
 
     # What a caller sees
 
@@ -195,7 +202,13 @@ class Capture(Closing):
         with _uncollected():
             busy = self._step_snapshot()
             wait = 0.0 if busy else min(seconds, _SOON) if self._snapshots.waits else seconds
-            read = self._source.read(wait)
+            try:
+                read = self._source.read(wait)
+            except SourceGap as gap:
+                if not self._heals:
+                    raise
+                self._heal(f"{gap.message}. What it changed was not captured")
+                return True
             self._crash_point("read")
             self._write(read)
         return busy or any(transaction.changes for transaction in read)

@@ -85,9 +85,10 @@ class SourceTransaction(NamedTuple):
     the time of its commit, in microseconds since the epoch; None if there are no changes.
 
     `whole` is False for a part of a transaction that is too large to be held at once; its last part
-    has it True, and all have the same id. A source gives parts only of what is committed. Reading
-    does not go on between parts: `begin` with the position before the transaction gives its changes
-    again in the same order, and the capture skips those that it has written.
+    has it True. All parts have changes, and the same id. A source gives parts only of what is
+    committed. Reading does not go on between parts: `begin` with the position before the
+    transaction gives its changes again in the same order, and the capture skips those that it has
+    written.
     """
 
     id: str

@@ -188,4 +188,5 @@ class SupervisedRun:
             self._facts,
             progress.trouble,
         )
-        write_capture_note(self._log, note)
+        with contextlib.suppress(OSError):  # On a full disk the log itself says so, and waits.
+            write_capture_note(self._log, note)

@@ -190,7 +190,7 @@ def _commands(store: Store, to: Target | None) -> Iterator[StoredCommand]:
     """The recorded commands to a target, or all, in the order of their commits."""
     single = to is not None and (to.id is not None or isinstance(to.decider, Decision))
     tag = aggregate_tag(to.key) if to is not None and single else None
-    found = batches_of(store.log, store.domain.commands.name, tag)
+    found = batches_of(store.log, store.domain.commands.name, tag, upto=store.log.head())
     return commands_in(store.domain, found, store.keys, of=None if to is None else to.decider.name)
 
 

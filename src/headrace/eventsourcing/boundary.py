@@ -20,6 +20,8 @@ from headrace.eventsourcing.declare import (
     check_kinds,
     check_name,
 )
+from headrace.eventsourcing.personal import Personal, PersonalFields, personal_fields
+from headrace.eventsourcing.scalars import is_text
 from headrace.log import Match
 
 
@@ -58,7 +60,12 @@ class Decision(Generic[S]):
     evolve: Callable[[S, Any], S]
     matches: Callable[[Any], Sequence[Match]]
     commands: tuple[CommandType, ...]
+    personal: Personal
     codec: Codec[S] = field(repr=False, compare=False)
+
+    def subjects(self, state: S) -> set[str]:
+        """The subjects of what is personal in a state, which a refusal may name."""
+        return self.personal.subjects(self.codec.data(state), "") if self.personal.fields else set()
 
 
 def decision(
@@ -69,19 +76,24 @@ def decision(
     evolve: Callable[[S, Any], S],
     matches: Callable[[Any], Sequence[Match]],
     commands: Iterable[CommandType],
+    personal: PersonalFields | None = None,
 ) -> Decision[S]:
     """Declare a decision over several aggregates.
 
     `matches(command)` returns the matches of the events that it depends on, each made with
     `es.match`. `evolve(state, event)` folds those into its state. `decide(state, command)`
     returns events with their aggregates, `es.to(account, "a-1", event)`, or `es.refuse(reason)`.
+    `personal` names fields of the state, with their subjects: reasons of refusals are sealed for
+    them. Where events have personal fields it has to be given, as `[]` if the state has none.
     """
     check_name(name, "decision")
     for what, function in (("decide", decide), ("evolve", evolve), ("matches", matches)):
         check_callable(f"{what} of {name!r}", function)
     known = tuple(commands)
     check_kinds(known, CommandType, "command")
-    return Decision(name, initial, decide, evolve, matches, known, codec_of(type(initial)))
+    sealed = personal_fields(f"the state of {name!r}", type(initial), personal)
+    codec = codec_of(type(initial))
+    return Decision(name, initial, decide, evolve, matches, known, sealed, codec)
 
 
 def _texts(values: Iterable[str]) -> list[str]:
@@ -89,4 +101,8 @@ def _texts(values: Iterable[str]) -> list[str]:
         raise InvalidDomain(
             f"{values!r} is one text, and a match takes a list", hint=f"Write [{values!r}]"
         )
-    return sorted(set(values))
+    found = set(values)
+    for text in found:
+        if not is_text(text):
+            raise InvalidDomain(f"{text!r} cannot be matched", hint="Give texts: ['seat:4']")
+    return sorted(found)

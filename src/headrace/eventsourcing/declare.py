@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 from headrace.errors import InvalidDomain, UnreadableEvent
 from headrace.eventsourcing.codec import Codec, Data, codec_of, parsed
 from headrace.eventsourcing.personal import Personal, PersonalFields, check_names, personal_fields
+from headrace.eventsourcing.scalars import is_text
 from headrace.eventsourcing.upcast import Chain, UpcastStep, upcasted
 
 S = TypeVar("S")
@@ -157,6 +158,19 @@ class Aggregate(Generic[S]):
             )
         return f"{self.name}/{id}"
 
+    def snapshot_due(self, before: int, after: int) -> bool:
+        """True if a commit from one version to another has a snapshot."""
+        every = self.snapshot_every
+        return every is not None and after // every > before // every
+
+    def subjects(self, state: S, key: str) -> set[str]:
+        """The subjects of what is personal in a state, which a refusal may name."""
+        if self.personal.declared:
+            fields = self.personal.fields
+            return self.personal.subjects(self.codec.data(state), key) if fields else set()
+        messages: tuple[MessageType, ...] = (*self.events, *self.commands)
+        return {key} if any(one.personal.fields for one in messages) else set()
+
 
 def aggregate(
     name: str,
@@ -176,9 +190,9 @@ def aggregate(
     `decide(state, command)` returns an event, several, none, or `es.refuse(reason)`.
     `evolve(state, event)` returns the next state. Both are pure: no clock, no randomness, no
     input. Every `snapshot_every` events the state is stored, with `state_version`. Raise that
-    when the state's class or `evolve` changes: snapshots of another version are ignored, or go
-    through `upgrade(data, version)`, which returns data of the current version or None. `personal`
-    names fields of the state that snapshots seal.
+    when the state's class or `evolve` changes: snapshots of another version are ignored, unless
+    `upgrade(data, version)` returns data of the current version for an older one. `personal` names
+    fields of the state: snapshots seal them, and reasons of refusals are sealed for their subjects.
     """
     check_name(name, "aggregate")
     for what, function in (("decide", decide), ("evolve", evolve)):
@@ -200,7 +214,7 @@ def aggregate(
     codec = codec_of(type(initial))
     codec.data(initial)
     sealed = personal_fields(f"the state of {name!r}", type(initial), personal)
-    check_personal(name, type(initial), sealed, known, asked, snapshot_every is not None)
+    check_personal(name, type(initial), sealed, (*known, *asked), stored=snapshot_every is not None)
     return Aggregate(
         name, initial, decide, evolve, known, asked, snapshot_every, state_version, upgrade,
         sealed, codec,
@@ -250,28 +264,29 @@ def _message(
 
 
 def check_personal(
-    name: str,
-    state: type,
-    sealed: Personal,
-    events: tuple[EventType, ...],
-    commands: tuple[CommandType, ...],
-    snapshots: bool,
+    name: str, state: type, sealed: Personal, messages: Iterable[MessageType], *, stored: bool
 ) -> None:
-    """Raise if what is personal in one message would be stored in clear with another."""
-    messages: tuple[MessageType, ...] = (*events, *commands)
-    where = {field: repr(one.name) for one in messages for field in one.personal.fields}
-    for one in messages:
+    """Raise if what is personal in one message would be stored in clear elsewhere.
+
+    Reasons of refusals may repeat a state. If that does not say what is personal in it, they are
+    sealed for the aggregate, which suffices unless it is `stored` or there are other subjects.
+    """
+    found = tuple(messages)
+    where = {field: repr(one.name) for one in found for field in one.personal.fields}
+    for one in found:
         check_names(repr(one.name), one.kind, one.personal, where)
-    if snapshots and where:
-        if not sealed.declared:
-            field, message = next(iter(where.items()))
-            raise InvalidDomain(
-                f"Snapshots of {name!r} may have what is personal in its messages, such as "
-                f"{field!r} of {message}",
-                hint="Say which fields of the state are personal: es.aggregate(..., "
-                "personal=['name']), or personal=[] if none is",
-            )
+    if not where:
+        return
+    if sealed.declared:
         check_names(f"the state of {name!r}", state, sealed, where)
+    elif stored or any(one.personal.has_others for one in found):
+        field, message = next(iter(where.items()))
+        raise InvalidDomain(
+            f"The state of {name!r}, in snapshots and in reasons of refusals, may have what is "
+            f"personal in its messages, such as {field!r} of {message}",
+            hint=f"Say which fields of the state are personal: personal=[{field!r}], or a dict "
+            "with their subjects, or personal=[] if none is",
+        )
 
 
 def check_version(name: str, version: int) -> None:
@@ -284,8 +299,3 @@ def check_kinds(found: tuple[Any, ...], kind: type[MessageType], what: str) -> N
     for message in found:
         if not isinstance(message, kind):
             raise InvalidDomain(f"{message!r} is no type of {what}", hint=f"Use es.{what}(...)")
-
-
-def is_text(value: object) -> bool:
-    """True for text that is not empty."""
-    return isinstance(value, str) and value != ""

@@ -8,7 +8,13 @@ from typing import Any
 
 from headrace.errors import InvalidDomain, UnreadableEvent
 from headrace.eventsourcing.boundary import Decision
-from headrace.eventsourcing.declare import Aggregate, CommandType, EventType, check_name
+from headrace.eventsourcing.declare import (
+    Aggregate,
+    CommandType,
+    EventType,
+    check_name,
+    check_personal,
+)
 from headrace.eventsourcing.keys import KeyStore
 from headrace.eventsourcing.personal import PersonalFields, personal_metadata_of
 from headrace.eventsourcing.store import Store
@@ -19,9 +25,9 @@ from headrace.log import Acks, Log, Topic
 class Domain:
     """Aggregates whose events are in one topic, `NAME.events`, in one order.
 
-    Their commands, also refused ones, are in `NAME.commands` unless `record_commands` is False;
-    their snapshots are in `NAME.snapshots`. `personal_metadata` names metadata that is sealed as
-    personal fields are.
+    Their commands, also refused ones, are in `NAME.commands`; with `record_commands=False` they are
+    not recorded, and have no ids to be sent again with. Snapshots are in `NAME.snapshots`.
+    `personal_metadata` names metadata that is sealed as personal fields are.
     """
 
     def __init__(
@@ -57,6 +63,11 @@ class Domain:
             if not isinstance(other, Decision):
                 raise InvalidDomain(f"{other!r} is no decision", hint="Use es.decision(...)")
             self._add_commands(other)
+            personal = [event for event in self.event_types if event.personal.fields]
+            check_personal(
+                other.name, type(other.initial), other.personal, (*personal, *other.commands),
+                stored=True,
+            )  # fmt: skip
 
     def open(
         self,

@@ -37,13 +37,12 @@ def changes(
         state = after
 
 
-def batches_of(log: Log, topic: str, tag: str | None = None) -> Iterator[Batch]:
+def batches_of(log: Log, topic: str, tag: str | None = None, *, upto: int) -> Iterator[Batch]:
     """The rows of a topic, of one tag if it is given, in the order of their commits."""
     if tag is not None:
-        return log.find(topic, [[[tag]]])
-    head = Commit(log.head())
+        return log.find(topic, [[[tag]]], upto=upto)
     partitions = range(log.topic(topic).topic.partitions)
-    each = (log.read(topic, stop=head, partitions=[one]) for one in partitions)
+    each = (log.read(topic, stop=Commit(upto), partitions=[one]) for one in partitions)
     return heapq.merge(*each, key=lambda batch: batch.commit or 0)
 
 

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from headrace.errors import InvalidDomain, UnreadableEvent
 from headrace.eventsourcing.boundary import Decision
+from headrace.eventsourcing.codec import Data
 from headrace.eventsourcing.declare import Aggregate, S
 from headrace.eventsourcing.keys import KeyStore
 from headrace.eventsourcing.stored import (
     FOLDED,
     aggregate_tag,
     event_place,
+    micros_of,
     opened,
     snapshot_place,
 )
@@ -24,6 +26,7 @@ from headrace.log import Batch, Log
 
 if TYPE_CHECKING:
     from headrace.eventsourcing.domain import Domain
+    from headrace.eventsourcing.processes.declare import Process
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,11 @@ class Loader:
 
     def at_version(self, aggregate: Aggregate[S], key: str, version: int) -> Loaded[S]:
         """The state after the event of that version."""
+        if type(version) is not int or version < 0:
+            raise InvalidDomain(
+                f"An aggregate cannot have the version {version!r}",
+                hint="Versions count its events, from 0 for none",
+            )
         base = self._snapshot(aggregate, key, None)
         if base.version > version:
             base = Loaded(aggregate.initial, 0, 0)
@@ -98,6 +106,7 @@ class Loader:
 
     def at_time(self, aggregate: Aggregate[S], key: str, at: datetime) -> Loaded[S]:
         """The state by the events whose time is not after a moment."""
+        micros_of(at)
         return self._after(aggregate, key, Loaded(aggregate.initial, 0, 0), None, at=at)
 
     def version(self, key: str) -> tuple[int, int]:
@@ -123,13 +132,10 @@ class Loader:
             return start
         topic = self._domain.snapshots.name
         for batch in self._log.find(topic, [[[key]]], upto=upto, last=1):
-            ((row, data),) = opened(batch.data.to_pylist(), snapshot_place, self._keys)
-            if row["state_version"] != aggregate.state_version:
-                upgraded = aggregate.upgrade and aggregate.upgrade(data, row["state_version"])
-                if upgraded is None:
-                    return start
-                data = upgraded
-            return Loaded(aggregate.codec.read(data), row["version"], batch.commit or 0)
+            ((row, found),) = opened(batch.data.to_pylist(), snapshot_place, self._keys)
+            data = upgraded(aggregate, found, row["state_version"])
+            if data is not None:
+                return Loaded(aggregate.codec.read(data), row["version"], batch.commit or 0)
         return start
 
     def _after(
@@ -174,12 +180,21 @@ class Loader:
         return Loaded(state, reached, commit)
 
 
+def upgraded(of: Aggregate[Any] | Process[Any], data: Data, version: int) -> Data | None:
+    """The data of a stored state in the current version; None if this code cannot read it."""
+    if version == of.state_version:
+        return data
+    if of.upgrade is None or version > of.state_version:
+        return None  # only newer code knows what a newer state means
+    return of.upgrade(data, version)
+
+
 def evolved(aggregate: Aggregate[S] | Decision[S], state: S, event: Any) -> S:
     """The state after an event."""
     after = aggregate.evolve(state, event)
     if type(after) is not type(aggregate.initial):
         raise InvalidDomain(
-            f"evolve of {aggregate.name!r} returned {after!r} for {event!r}",
+            f"evolve of {aggregate.name!r} returned {after!r} for a {type(event).__name__}",
             hint=f"It returns the next {type(aggregate.initial).__name__} for every event, the "
             "same one if nothing changes",
         )

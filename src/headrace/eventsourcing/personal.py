@@ -10,11 +10,11 @@ import dataclasses
 import json
 import string
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.errors import InvalidDomain, WrongType
+from headrace.errors import InvalidDomain, SubjectForgotten, WrongType
 from headrace.eventsourcing.codec import Data
 from headrace.eventsourcing.keys import KeyStore
 
@@ -31,7 +31,8 @@ MARK = "$sealed"
 """The name beside the fields of stored data under which its sealed fields are listed."""
 
 REASON = "$reason"
-"""The name in the list for the reason of a refusal, which is in a column of its own."""
+"""The name in the list for the reason of a refusal, which is in a column of its own, and is sealed
+for so many subjects."""
 
 Place = Sequence[str]
 """The place of stored data, such as ("event", "account/a-1", "3", "account-opened")."""
@@ -57,6 +58,11 @@ class Personal:
         return tuple(name for name, template in self.templates if template is not None)
 
     @property
+    def has_others(self) -> bool:
+        """True if a subject may be another than the aggregate itself."""
+        return any(template not in (None, ITSELF) for _, template in self.templates)
+
+    @property
     def known(self) -> frozenset[str]:
         """The fields that were declared personal or not personal."""
         return frozenset(name for name, _ in self.templates)
@@ -77,6 +83,12 @@ class Personal:
                     else "A decision over several aggregates has none: name a subject by a field",
                 )
         return (template or "").format(**values)
+
+    def subjects(self, data: Mapping[str, Any], aggregate: str) -> set[str]:
+        """The subjects of the personal fields that are not empty."""
+        return {
+            self.subject(name, data, aggregate) for name in self.fields if _there(data.get(name))
+        }
 
 
 def personal_fields(what: str, kind: type, fields: PersonalFields | None) -> Personal:
@@ -118,6 +130,10 @@ def personal_metadata_of(domain: str, keys: PersonalFields) -> Personal:
     return Personal(tuple(named.items()), frozenset(), True)
 
 
+def _there(value: Any) -> bool:
+    return value not in (None, "", FORGOTTEN)
+
+
 def seal_data(
     personal: Personal, data: Data, aggregate: str, place: Place, keys: KeyStore | None
 ) -> Data:
@@ -145,10 +161,10 @@ def seal_data(
     return {MARK: marks, **data, **sealed}
 
 
-def agree(personal: Personal, stored: Data, given: Data) -> bool:
-    """True if data is what was stored, as far as that is not forgotten."""
+def differing(personal: Personal, stored: Data, given: Data) -> list[str]:
+    """The fields in which data is not what was stored, as far as that is not forgotten."""
     forgotten = {name for name in personal.fields if stored[name] in (None, FORGOTTEN)}
-    return all(stored[name] == given[name] or name in forgotten for name in given)
+    return [name for name in given if stored[name] != given[name] and name not in forgotten]
 
 
 def open_data(data: Data, place: Place, keys: KeyStore | None) -> Data:
@@ -179,36 +195,38 @@ def open_all(stored: Iterable[tuple[Data, Place]], keys: KeyStore | None) -> lis
 
 
 def seal_reason(
-    personal: Personal,
-    reason: str,
-    stored: Data,
-    command: Data,
-    aggregate: str,
-    place: Place,
-    keys: KeyStore | None,
+    reason: str, subjects: Collection[str], stored: Data, place: Place, keys: KeyStore | None
 ) -> tuple[str, Data]:
     """A refusal's reason and its command's data as they are stored.
 
-    A reason may repeat what the command says. So where the command has personal fields, the reason
-    is sealed for the subject of the first.
+    A reason may repeat what it was decided on. So it is sealed for every subject of that, one
+    around the other, and is gone with the first of them that is forgotten.
     """
-    if MARK not in stored or keys is None:
+    if not subjects or keys is None:  # without keys, nothing personal was read
         return reason, stored
-    first = next(iter(stored[MARK]))
-    sealed = keys.seal(personal.subject(first, command, aggregate), reason, (*place, REASON))
-    return sealed, {**stored, MARK: {**stored[MARK], REASON: FORGOTTEN}}
+    try:
+        for subject in sorted(subjects):
+            reason = keys.seal(subject, reason, (*place, REASON))
+    except SubjectForgotten:
+        return FORGOTTEN, stored
+    return reason, {**stored, MARK: {**stored.get(MARK, {}), REASON: len(subjects)}}
 
 
 def open_reason(
     reason: str | None, stored: Data, place: Place, keys: KeyStore | None
 ) -> str | None:
     """The reason of a refusal."""
-    if reason is None or REASON not in stored.get(MARK, ()):
+    subjects = stored.get(MARK, {}).get(REASON, 0)
+    if reason is None or not subjects:
         return reason
     if keys is None:
         return SEALED
-    text = keys.open(reason, (*place, REASON))
-    return FORGOTTEN if text is None else text
+    for _ in range(subjects):
+        text = keys.open(reason, (*place, REASON))
+        if text is None:
+            return FORGOTTEN
+        reason = text
+    return reason
 
 
 def seal_metadata(

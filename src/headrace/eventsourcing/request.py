@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import InvalidDomain, ReusedCommand
 from headrace.eventsourcing.declare import Aggregate, CommandType
 from headrace.eventsourcing.keys import KeyStore
-from headrace.eventsourcing.personal import agree
+from headrace.eventsourcing.personal import differing
+from headrace.eventsourcing.scalars import is_text
 from headrace.eventsourcing.stored import (
     StoredCommand,
     StoredEvent,
@@ -29,6 +31,15 @@ if TYPE_CHECKING:
     from headrace.eventsourcing.domain import Domain
 
 
+class Snapshot(NamedTuple):
+    """The state of an aggregate after an event."""
+
+    aggregate: Aggregate[Any]
+    key: str
+    version: int
+    state: Any
+
+
 class Request:
     """A command to one aggregate, or to a decision over several."""
 
@@ -41,7 +52,7 @@ class Request:
         metadata: Mapping[str, str] | None,
         at: datetime,
     ) -> None:
-        if id == "" or not isinstance(id, str | None):
+        if id is not None and not is_text(id):
             raise InvalidDomain(f"{id!r} cannot be the id of a command", hint="Use text")
         micros_of(at)
         self.kind = kind
@@ -58,10 +69,14 @@ class Request:
         """Raise if another command was handled under the id before."""
         data = self.kind.codec.data
         same = type(before.command) is self.kind.kind and before.aggregate == self.key
-        if not same or not agree(self.kind.personal, data(before.command), data(self.command)):
+        others = (
+            differing(self.kind.personal, data(before.command), data(self.command)) if same else []
+        )
+        if others or not same:
+            how = f", with another {', '.join(others)}" if same else ""
             raise ReusedCommand(
-                f"The id {self.id!r} was given to another command before: {before.command!r} to "
-                f"{before.aggregate!r}",
+                f"The id {self.id!r} was given to another command before: {before.type!r} to "
+                f"{before.aggregate!r}{how}",
                 hint="Give each command an id of its own; send it again unchanged",
                 id=self.id,
             )
@@ -75,7 +90,6 @@ class Writer:
         self._domain = domain
         self._log = log
         self._producer = log.producer(acks=acks)
-        self._place = domain.events.name if not domain.record_commands else domain.commands.name
 
     def close(self) -> None:
         self._producer.close()
@@ -87,9 +101,13 @@ class Writer:
         conditions: Sequence[CommitPart],
         *,
         reason: str | None = None,
-        snapshot: tuple[Aggregate[Any], Any] | None = None,
+        subjects: AbstractSet[str] = frozenset(),
+        snapshots: Iterable[Snapshot] = (),
     ) -> int | None:
-        """Commit events, the command and a snapshot, all on conditions; None for nothing."""
+        """Commit events, the command and snapshots, all on conditions; None for nothing.
+
+        The `reason` of a refusal may name the `subjects`.
+        """
         domain = self._domain
         if not events and not domain.record_commands:
             return None
@@ -97,7 +115,7 @@ class Writer:
         for condition in conditions:
             transaction.attach(condition)
         if request.given:
-            transaction.attach(self._log.unless(self._place, request.tag, after=0))
+            transaction.attach(self._log.unless(domain.commands.name, request.tag, after=0))
         if events:
             rows = event_rows(domain, events, request.id, request.at, request.metadata, self._keys)
             for row in rows:
@@ -106,11 +124,11 @@ class Writer:
             row = command_row(
                 domain, request.kind, request.command, id=request.id, key=request.key,
                 at=request.at, reason=reason, metadata=request.metadata, keys=self._keys,
+                subjects=subjects,
             )  # fmt: skip
             transaction.send(domain.commands.name, row)
-        if snapshot is not None:
-            aggregate, state = snapshot
-            row = snapshot_row(aggregate, request.key, events[-1][1], state, self._keys)
+        for aggregate, key, version, state in snapshots:
+            row = snapshot_row(aggregate, key, version, state, self._keys)
             transaction.send(domain.snapshots.name, row)
         receipt = transaction.commit()
         return None if receipt is None else receipt.commit

@@ -60,10 +60,20 @@ def _float(value: Any) -> float:
     raise Mismatch(f"{value!r} is not a finite float")
 
 
+def is_text(value: object) -> bool:
+    """True for text that is not empty and can be stored."""
+    return isinstance(value, str) and value != "" and not _has_half(value)
+
+
+def _has_half(text: str) -> bool:
+    """True if a text has half a character, which UTF-8 cannot store."""
+    return not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 def _text(value: Any) -> str:
     if type(value) is not str:
         raise Mismatch(f"{value!r} is not of type str")
-    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+    if _has_half(value):
         raise Mismatch(f"{value!r} has half a character, which UTF-8 cannot store")
     return value
 

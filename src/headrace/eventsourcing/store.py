@@ -1,25 +1,22 @@
-"""Stores: commands are handled in one commit each, and states are loaded.
-
-One command is one commit: its events, its record, a snapshot if one is due, and the conditions
-that nothing has come on which its decision depends, and that no command has its id.
-"""
+"""Stores: commands are handled, each in one commit, and states are loaded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from headrace.clock import Clock, SystemClock, to_datetime
 from headrace.closing import Closing
-from headrace.errors import ConditionFailed, Conflict, Contended, InvalidDomain, Unsupported
-from headrace.eventsourcing.answers import Answer, Handled, Refused, decided
-from headrace.eventsourcing.boundary import Addressed, Decision
-from headrace.eventsourcing.declare import Aggregate, Refusal, S
+from headrace.errors import InvalidDomain, Unsupported
+from headrace.eventsourcing.answers import Answer
+from headrace.eventsourcing.boundary import Decision
+from headrace.eventsourcing.declare import Aggregate, S
+from headrace.eventsourcing.handling import Handler
 from headrace.eventsourcing.hidden import stored_matches
 from headrace.eventsourcing.history import Change, changes, latest_commands
 from headrace.eventsourcing.keys import KeyStore
-from headrace.eventsourcing.loading import Loaded, Loader, evolved
+from headrace.eventsourcing.loading import Loaded, Loader
 from headrace.eventsourcing.request import Request, Writer
 from headrace.eventsourcing.stored import (
     StoredCommand,
@@ -27,7 +24,6 @@ from headrace.eventsourcing.stored import (
     aggregate_tag,
     commands_in,
     events_in,
-    in_order,
 )
 from headrace.eventsourcing.what_if import Decide, Difference, what_if
 from headrace.log import Acks, Capability, Log, Match, folder_of_log
@@ -58,7 +54,6 @@ class Store(Closing):
             raise _undecidable(domain, log.url)
         self.domain = domain
         self.log = log
-        self._attempts = attempts
         self.clock = clock or SystemClock()
         there = log.topic_ids(topic.name for topic in domain.topics)
         for topic in domain.topics:
@@ -71,6 +66,7 @@ class Store(Closing):
         self._loader = Loader(domain, log, remembered, keys)
         self._grouped = grouped and acks == "synced"
         self._writer = Writer(domain, log, "written" if self._grouped else acks, keys)
+        self._handler = Handler(domain, log, self._loader, self._writer, keys, attempts)
 
     def close(self) -> None:
         """End the store. The log stays open."""
@@ -100,9 +96,9 @@ class Store(Closing):
         other commands for the aggregate come first, it is decided again, a bounded number of
         times. With `expect` it is only decided on that version. `metadata` says who and why.
         """
-        kind = self.domain.type_of_command(aggregate, command)
-        request = Request(kind, command, aggregate.key(aggregate_id), id, metadata, self._at(at))
-        return self._answer(request, lambda: self._handle(request, aggregate, expect), aggregate)
+        key = aggregate.key(aggregate_id)
+        request = self._request(aggregate, command, key, id, metadata, at)
+        return self._synced(self._handler.handle(request, aggregate, expect))
 
     def decide_across(
         self,
@@ -118,9 +114,8 @@ class Store(Closing):
         They are committed unless an event has come that matches, whichever aggregate it belongs
         to: of two commands for the same seat, one wins.
         """
-        kind = self.domain.type_of_command(decision, command)
-        request = Request(kind, command, decision.name, id, metadata, self._at(at))
-        return self._answer(request, lambda: self._across(request, decision), decision)
+        request = self._request(decision, command, decision.name, id, metadata, at)
+        return self._synced(self._handler.decide_across(request, decision))
 
     # States
 
@@ -212,133 +207,32 @@ class Store(Closing):
 
     # Inside
 
-    def _at(self, at: datetime | None) -> datetime:
-        return to_datetime(self.clock.now()) if at is None else at
-
-    def _answer(
+    def _request(
         self,
-        request: Request,
-        attempt: Callable[[], Answer],
-        subject: Aggregate[Any] | Decision[Any],
-    ) -> Answer:
+        decider: Aggregate[Any] | Decision[Any],
+        command: Any,
+        key: str,
+        id: str | None,
+        metadata: Mapping[str, str] | None,
+        at: datetime | None,
+    ) -> Request:
+        kind = self.domain.type_of_command(decider, command)
+        if id is not None and not self.domain.record_commands:
+            raise InvalidDomain(
+                f"The domain {self.domain.name!r} does not record its commands, so none can have "
+                "an id to be sent again with",
+                hint="Leave out the id, or record_commands=False. A refused command would leave no "
+                "trace, and an accepted one could not be told from another with its id",
+            )
+        moment = to_datetime(self.clock.now()) if at is None else at
+        return Request(kind, command, key, id, metadata, moment)
+
+    def _synced(self, answer: Answer) -> Answer:
         """The answer to a command, once what it depends on is on disk."""
-        known = self._answered(request, subject) if request.given else None
-        answer = self._decide(request, attempt, subject) if known is None else known
         if self._grouped:
             # Whoever gets the log's lock first syncs for all who wait for it.
             self.log.sync(self.log.head() if answer.commit is None else answer.commit)
         return answer
-
-    def _decide(
-        self,
-        request: Request,
-        attempt: Callable[[], Answer],
-        subject: Aggregate[Any] | Decision[Any],
-    ) -> Answer:
-        """Try until no other commit comes between, or until the command turns out as repeated."""
-        for _ in range(self._attempts):
-            try:
-                return attempt()
-            except ConditionFailed as lost:
-                last = lost
-                if isinstance(subject, Aggregate):
-                    self._loader.current(subject, request.key)
-                if request.given and (known := self._answered(request, subject)) is not None:
-                    return known
-        raise Contended(
-            f"The command {request.kind.name!r} to {request.key!r} lost to others {self._attempts} "
-            "times",
-            hint="Nothing of it is in the log. Try again",
-            commit=last.details["commit"],
-        ) from last
-
-    def _handle(self, request: Request, aggregate: Aggregate[S], expect: int | None) -> Answer:
-        key = request.key
-        loaded = self._loader.known(aggregate, key)
-        outcome = decided(aggregate.name, aggregate.decide(loaded.state, request.command))
-        unseen = expect is not None and loaded.version != expect
-        unseen |= isinstance(outcome, Refusal) and not self.domain.record_commands
-        if unseen:  # no condition protects what was remembered
-            loaded = self._loader.current(aggregate, key)
-            outcome = decided(aggregate.name, aggregate.decide(loaded.state, request.command))
-        if expect is not None and loaded.version != expect:
-            raise Conflict(
-                f"{key!r} has version {loaded.version}, and the command expects {expect}",
-                hint="Load it again, and decide whether the command still makes sense",
-                version=loaded.version,
-            )
-        condition = self.log.unless(
-            self.domain.events.name, [[[aggregate_tag(key)]]], after=loaded.commit
-        )
-        if isinstance(outcome, Refusal):
-            commit = self._writer.commit(request, (), [condition], reason=outcome.reason)
-            return Refused(request.id, commit, outcome.reason, loaded.version, loaded.state)
-        state, version = loaded.state, loaded.version
-        addressed = []
-        for event in outcome:
-            version += 1
-            state = evolved(aggregate, state, event)
-            addressed.append((key, version, event))
-        every = aggregate.snapshot_every
-        due = every is not None and version // every > loaded.version // every
-        commit = self._writer.commit(
-            request, addressed, [condition], snapshot=(aggregate, state) if due else None
-        )
-        if outcome and commit is not None:
-            self._loader.remember(key, Loaded(state, version, commit, loaded.era))
-        return Handled(request.id, commit, outcome, version, state)
-
-    def _across(self, request: Request, decision: Decision[S]) -> Answer:
-        matches = stored_matches(decision.matches(request.command), self._keys)
-        name, head = self.domain.events.name, self.log.head()
-        state = decision.initial
-        for stored in events_in(self.domain, self.log.find(name, matches, upto=head), self._keys):
-            state = evolved(decision, state, stored.event)
-        outcome = decided(decision.name, decision.decide(state, request.command))
-        conditions = [self.log.unless(name, matches, after=head)]
-        if isinstance(outcome, Refusal):
-            commit = self._writer.commit(request, (), conditions, reason=outcome.reason)
-            return Refused(request.id, commit, outcome.reason, 0, state)
-        versions: dict[str, int] = {}
-        addressed = []
-        for event in outcome:
-            if not isinstance(event, Addressed):
-                raise InvalidDomain(
-                    f"decide of {decision.name!r} returned {event!r} without its aggregate",
-                    hint="Return es.to(aggregate, id, event)",
-                )
-            key = event.aggregate.key(event.id)
-            if key not in versions:
-                versions[key], commit = self._loader.version(key)
-                conditions.append(self.log.unless(name, [[[aggregate_tag(key)]]], after=commit))
-            versions[key] += 1
-            addressed.append((key, versions[key], event.event))
-        commit = self._writer.commit(request, addressed, conditions)
-        return Handled(request.id, commit, tuple(e for *_, e in addressed), 0, state)
-
-    def _answered(self, request: Request, subject: Aggregate[Any] | Decision[Any]) -> Answer | None:
-        """The answer to a command that was handled before; None if it was not."""
-        if self.domain.record_commands:
-            found = self.log.find(self.domain.commands.name, request.tag)
-            before = next(commands_in(self.domain, found, self._keys), None)
-            if before is None:
-                return None
-            request.check_same(before)
-            commit, reason = before.commit, before.reason
-            events = self._writer.events_of(commit, request.id)
-        else:
-            events = in_order(self.events(request.tag))
-            if not events:
-                return None
-            commit, reason = events[0].commit, None
-        state, version = None, 0
-        if isinstance(subject, Aggregate):
-            loaded = self._loader.at_commit(subject, request.key, commit)
-            state, version = loaded.state, loaded.version
-        if reason is not None:
-            return Refused(request.id, commit, reason, version, state, repeated=True)
-        facts = tuple(stored.event for stored in events)
-        return Handled(request.id, commit, facts, version, state, repeated=True)
 
 
 def _undecidable(domain: Domain, url: str) -> Unsupported:

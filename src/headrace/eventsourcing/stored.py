@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -125,9 +126,6 @@ def event_rows(
         kind = domain.type_of_event(event)
         data, given = kind.codec.data(event), kind.tags_of(event)
         check_tags(kind.personal, data, given)
-        tags = [f"type:{kind.name}", aggregate_tag(key), *stored_tags(given, keys)]
-        if not domain.record_commands:
-            tags.append(command_tag(command))
         row: Row = {
             "aggregate": key,
             "version": version,
@@ -136,7 +134,7 @@ def event_rows(
             "at": at,
             "id": f"{command}:{index}",
             "command": command,
-            "tags": tags,
+            "tags": [f"type:{kind.name}", aggregate_tag(key), *stored_tags(given, keys)],
         }
         place = event_place(row)
         row["metadata"] = _metadata(domain, metadata, key, place, keys)
@@ -156,8 +154,9 @@ def command_row(
     reason: str | None,
     metadata: Mapping[str, str],
     keys: KeyStore | None = None,
+    subjects: AbstractSet[str] = frozenset(),
 ) -> Row:
-    """The row of a command that was decided."""
+    """The row of a command that was decided, on a state that has something of the subjects."""
     row: Row = {
         "id": id,
         "aggregate": key,
@@ -170,7 +169,8 @@ def command_row(
     place, data = command_place(row), kind.codec.data(command)
     stored = seal_data(kind.personal, data, key, place, keys)
     if reason is not None:
-        reason, stored = seal_reason(kind.personal, reason, stored, data, key, place, keys)
+        subjects = subjects | kind.personal.subjects(data, key)
+        reason, stored = seal_reason(reason, subjects, stored, place, keys)
     row["metadata"] = _metadata(domain, metadata, key, place, keys)
     return {**row, "reason": reason, "data": text_of(stored)}
 
@@ -273,6 +273,8 @@ def checked_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
 
 def micros_of(at: datetime) -> int:
     """A moment with a time zone in microseconds."""
-    if at.tzinfo is None:
-        raise WrongType(f"The time {at} has no time zone", hint="Use datetime.now(tz=UTC)")
+    if getattr(at, "tzinfo", None) is None:
+        raise WrongType(
+            f"The time {at!r} is no datetime with a time zone", hint="Use datetime.now(tz=UTC)"
+        )
     return to_micros(at)

@@ -89,6 +89,7 @@ class _Past:
         self._domain = domain
         self._log = log
         self._decider = decider
+        self._head = log.head()
         self._tag: str | None = None
         if isinstance(decider, Decision):
             self._tag = aggregate_tag(decider.name)
@@ -97,12 +98,14 @@ class _Past:
         self._states: dict[str, Any] = {}
         self._events: Iterator[StoredEvent] = iter(())
         if isinstance(decider, Aggregate):
-            self._events = events_in(domain, batches_of(log, domain.events.name, self._tag), keys)
+            found = batches_of(log, domain.events.name, self._tag, upto=self._head)
+            self._events = events_in(domain, found, keys)
         self._next = next(self._events, None)
 
     def commands(self) -> Iterator[StoredCommand]:
         """The commands, in the order of their commits."""
-        found = batches_of(self._log, self._domain.commands.name, self._tag)
+        name = self._domain.commands.name
+        found = batches_of(self._log, name, self._tag, upto=self._head)
         return commands_in(self._domain, found, self._keys, of=self._decider.name)
 
     def before(self, command: StoredCommand) -> tuple[Any, tuple[Any, ...]]:

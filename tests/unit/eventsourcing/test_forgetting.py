@@ -13,7 +13,17 @@ import headrace.eventsourcing as es
 from headrace.errors import InvalidDomain, InvalidSetting, ReusedCommand, SubjectForgotten
 from headrace.log import Commit, Log
 from headrace.log.file.log import FileLog
-from tests.customers import Customer, Order, Ordered, Register, Registered, RegisterOnly, customers
+from tests.customers import (
+    Customer,
+    Order,
+    Ordered,
+    Register,
+    Registered,
+    RegisterOnly,
+    Remind,
+    Surprise,
+    customers,
+)
 from tests.unit.eventsourcing.test_keys import files_with, raw_keys
 
 NAME, EMAIL, FRIEND, WHY = "Jane Qwertzu", "jane@qwertzu.example", "Paul Asdfgh", "Yxcvbn called"
@@ -21,7 +31,7 @@ SECRETS = (NAME, EMAIL, FRIEND, WHY)
 
 SHOP = customers()
 (CUSTOMER,) = SHOP.aggregates
-(ONLY,) = SHOP.decisions
+ONLY, SURPRISE = SHOP.decisions
 
 
 @pytest.fixture
@@ -43,12 +53,20 @@ def store(log: Log, keys: es.KeyStore) -> Iterator[es.Store]:
 
 
 def busy(store: es.Store) -> es.Store:
-    """The store after Jane has registered, ordered a gift for Paul, and been refused."""
+    """The store after Jane has registered, ordered a gift for Paul, and been refused.
+
+    Each name is in the reason of a refusal whose command does not have it.
+    """
     customer, why = store.domain.aggregates[0], {"who": "clerk-3", "why": WHY}
     store.handle(customer, "c-7", Register(NAME, EMAIL), id="r-1", metadata=why)
     store.handle(customer, "c-7", Order("book", FRIEND, "f-1"), id="o-1", metadata=why)
-    refused = store.handle(customer, "c-7", Register(NAME, None), id="r-2", metadata=why)
-    assert isinstance(refused, es.Refused) and refused.reason == f"{NAME} is known"
+    for answer, reason in (
+        (store.handle(customer, "c-7", Remind()), f"{NAME} owes nothing"),
+        (store.decide_across(store.domain.decisions[1], Surprise("f-1")), f"{FRIEND} has a gift"),
+        (store.handle(customer, "c-7", Register(NAME, None), id="r-2", metadata=why),
+         f"{NAME} is known"),
+    ):  # fmt: skip
+        assert isinstance(answer, es.Refused) and answer.reason == reason
     return store
 
 
@@ -157,6 +175,14 @@ def test_a_repeated_command_has_its_answer_after_its_subject_is_forgotten(
     assert again.events == (Registered(es.FORGOTTEN, None),)
     with pytest.raises(ReusedCommand):
         store.handle(CUSTOMER, "c-7", Order("book", None, "f-2"), id="o-1")
+
+
+def test_an_error_about_an_id_shows_no_personal_field(store: es.Store) -> None:
+    busy(store)
+    with pytest.raises(ReusedCommand, match="'register' to 'customer/c-7'") as caught:
+        store.handle(CUSTOMER, "c-7", Register("Eve", None), id="r-1")
+    assert "another name, email" in caught.value.message
+    assert not any(secret in repr(caught.value) + str(caught.value) for secret in SECRETS)
 
 
 def test_without_the_keys_fields_read_as_sealed_and_cannot_be_written(

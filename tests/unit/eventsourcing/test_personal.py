@@ -167,30 +167,58 @@ def test_a_field_that_is_personal_in_an_event_is_declared_in_its_command() -> No
 
 
 def test_snapshots_of_an_aggregate_with_personal_fields_say_what_they_seal() -> None:
-    with pytest.raises(InvalidDomain, match="Snapshots of 'account' may have what is personal"):
+    with pytest.raises(InvalidDomain, match="state of 'account', in snapshots and"):
         bank(["name"], ["name"], snapshot_every=10)
     bank(["name"], ["name"], snapshot_every=10, personal=[])
     bank(["name"], ["name"], snapshot_every=10, personal=["owner"])
     bank(["name"], ["name"])
 
 
-def test_the_reason_of_a_refusal_is_sealed_with_its_command(keys: es.KeyStore) -> None:
+def test_a_state_without_a_declaration_is_personal_of_the_aggregate_itself() -> None:
+    plain, named = bank(["name"], ["name"]), bank(["name"], ["name"], personal=["owner"])
+    assert plain.subjects(State("Jane"), "account/a-1") == {"account/a-1"}
+    assert named.subjects(State("Jane"), "account/a-1") == {"account/a-1"}
+    assert named.subjects(State(), "account/a-1") == set()
+    assert bank(["name"], ["name"], personal=[]).subjects(State("Jane"), "k") == set()
+    assert bank(None, None).subjects(State("Jane"), "account/a-1") == set()
+    with pytest.raises(InvalidDomain, match="in reasons of refusals"):
+        bank({"name": "customer/{customer}"}, ["name"])
+
+
+def test_a_decision_over_personal_events_says_what_is_personal_in_its_state() -> None:
+    def domain(**settings: Any) -> es.Domain:
+        rule = es.decision(
+            "rule", initial=State(), decide=lambda state, command: (), commands=[],
+            evolve=lambda state, event: state, matches=lambda command: [], **settings,
+        )  # fmt: skip
+        return es.Domain("bank", [bank(["name"], ["name"])], decisions=[rule])
+
+    with pytest.raises(InvalidDomain, match="state of 'rule', in snapshots"):
+        domain()
+    domain(personal=[])
+    domain(personal={"owner": None})
+
+
+@pytest.mark.parametrize("forgotten", ["customer/c-7", "friend/f-1"])
+def test_the_reason_of_a_refusal_is_gone_with_any_of_its_subjects(
+    keys: es.KeyStore, forgotten: str
+) -> None:
     place = ("command", "account/a-1", "c-1", "open")
     stored = seal_data(MINE, DATA, "account/a-1", place, keys)
-    reason, stored = seal_reason(MINE, "Jane is known", stored, DATA, "account/a-1", place, keys)
+    subjects = MINE.subjects(DATA, "account/a-1") | {"friend/f-1"}
+    reason, stored = seal_reason("Jane knows Paul", subjects, stored, place, keys)
     assert "Jane" not in reason
-    assert open_reason(reason, stored, place, keys) == "Jane is known"
+    assert open_reason(reason, stored, place, keys) == "Jane knows Paul"
     assert open_data(stored, place, keys) == DATA
     assert open_reason(reason, stored, place, None) == es.SEALED
-    keys.forget("customer/c-7")
+    keys.forget(forgotten)
     assert open_reason(reason, stored, place, keys) == es.FORGOTTEN
+    assert seal_reason("Jane knows Paul", subjects, {}, place, keys) == (es.FORGOTTEN, {})
 
 
 def test_a_reason_stays_in_clear_where_nothing_is_personal(keys: es.KeyStore) -> None:
-    assert seal_reason(Personal(), "too much", {"a": 1}, {"a": 1}, "k", PLACE, keys) == (
-        "too much",
-        {"a": 1},
-    )
+    empty = MINE.subjects({**DATA, "name": "", "email": None}, "account/a-1")
+    assert seal_reason("too much", empty, {"a": 1}, PLACE, keys) == ("too much", {"a": 1})
     assert open_reason("too much", {"a": 1}, PLACE, keys) == "too much"
 
 

@@ -309,6 +309,9 @@ def test_a_state_of_another_version_is_upgraded_or_refused(store: es.Store) -> N
     made = newer(lambda data, version: {"source": data["source"], "cents": data["amount"] * 100})
     made.run(store, until_caught_up=True)
     assert sent(store)[-1] == ("account/a", Remind("3001"))
+    asked(store, "b")
+    with pytest.raises(ProcessFailed, match="version 2, and this code has 1"):
+        t.transfers(upgrade=lambda data, version: data).run(store, until_caught_up=True)
 
 
 def test_a_process_needs_recorded_commands(log: Log) -> None:

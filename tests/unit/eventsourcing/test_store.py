@@ -84,19 +84,26 @@ def test_a_refused_command_is_recorded_with_its_reason_and_changes_nothing(
     assert store.load(ACCOUNT, "a").version == 2
 
 
-@pytest.mark.parametrize("recorded", [True, False])
-def test_a_command_that_is_sent_twice_has_one_effect_and_the_same_answer(
-    log: Log, recorded: bool
-) -> None:
-    with b.bank(record_commands=recorded).open(log) as store:
+def test_a_command_that_is_sent_twice_has_one_effect_and_the_same_answer(store: es.Store) -> None:
+    deposited(store)
+    first = store.handle(ACCOUNT, "a", Deposit(5), id="c-1")
+    store.handle(ACCOUNT, "a", Deposit(7), id="c-2")
+    again = store.handle(ACCOUNT, "a", Deposit(5), id="c-1")
+    assert again == es.Handled(
+        "c-1", first.commit, (Deposited(5),), 2, Account("mia", 5), repeated=True
+    )
+    assert store.load(ACCOUNT, "a").state.balance == 12
+
+
+def test_a_command_that_is_not_recorded_has_no_id_to_be_sent_again_with(log: Log) -> None:
+    """A refused one would leave no trace, and another with its id would get its answer."""
+    with b.bank(record_commands=False).open(log) as store:
         deposited(store)
-        first = store.handle(ACCOUNT, "a", Deposit(5), id="c-1")
-        store.handle(ACCOUNT, "a", Deposit(7), id="c-2")
-        again = store.handle(ACCOUNT, "a", Deposit(5), id="c-1")
-        assert again == es.Handled(
-            "c-1", first.commit, (Deposited(5),), 2, Account("mia", 5), repeated=True
-        )
-        assert store.load(ACCOUNT, "a").state.balance == 12
+        with pytest.raises(InvalidDomain, match="does not record its commands"):
+            store.handle(ACCOUNT, "a", Deposit(5), id="c-1")
+        with pytest.raises(InvalidDomain, match="does not record its commands"):
+            store.decide_across(b.ONE_ACCOUNT, OpenOnly("noa", "b"), id="c-1")
+        assert store.load(ACCOUNT, "a").version == 1
 
 
 def test_a_command_that_is_sent_twice_at_once_has_one_effect(log: Log, store: es.Store) -> None:
@@ -149,6 +156,8 @@ def test_an_id_is_of_one_command(store: es.Store) -> None:
         store.handle(ACCOUNT, "a", Deposit(6), id="c-1")
     with pytest.raises(ReusedCommand, match="c-1"):
         store.handle(ACCOUNT, "b", Deposit(5), id="c-1")
+    with pytest.raises(ReusedCommand, match="'deposit' to 'account/a'"):
+        store.handle(ACCOUNT, "a", Withdraw(5), id="c-1")
 
 
 def test_commands_of_which_only_events_are_recorded(log: Log) -> None:
@@ -304,6 +313,42 @@ def test_a_command_with_many_events_stores_one_snapshot(log: Log, store: es.Stor
         assert other.load(ACCOUNT, "a").state == Account("mia")
 
 
+def snapshots(log: Log) -> list[tuple[str, int]]:
+    """The aggregates and versions of all snapshots, in order."""
+    found = [row for batch in log.read("bank.snapshots") for row in batch.data.to_pylist()]
+    return [(row["aggregate"], row["version"]) for row in found]
+
+
+def moving(*events: tuple[str, int]) -> es.Domain:
+    """The bank with a decision that deposits amounts, whatever its command."""
+    rule = es.decision(
+        "one-account", initial=b.Taken(), evolve=lambda state, event: state,
+        decide=lambda state, command: [es.to(ACCOUNT, id, Deposited(n)) for id, n in events],
+        matches=b.ONE_ACCOUNT.matches, commands=b.ONE_ACCOUNT.commands,
+    )  # fmt: skip
+    return es.Domain("bank", [ACCOUNT], decisions=[rule])
+
+
+def test_events_of_decisions_count_for_snapshots(log: Log, store: es.Store) -> None:
+    domain = moving(("a", 1), ("b", 1), ("b", 1))
+    with domain.open(log) as other:
+        for number in range(4):
+            other.decide_across(domain.decisions[0], OpenOnly(str(number), "x"))
+    assert snapshots(log) == [("account/b", 4), ("account/a", 3), ("account/b", 6)]
+    deposited(store, 1, 1, id="b")
+    assert snapshots(log)[3:] == [("account/b", 9)]
+    events = []
+
+    def watched(state: Account, event: Any) -> Account:
+        events.append(event)
+        return b.evolve(state, event)
+
+    watching = b.account(evolve=watched)
+    with b.bank(watching).open(log) as fresh:
+        assert fresh.load(watching, "b").state.balance == 8 + 2
+    assert len(events) == 2
+
+
 @dataclass(frozen=True)
 class Renamed:
     """A newer class of the account's state."""
@@ -350,8 +395,13 @@ def test_a_snapshot_of_newer_code_is_ignored_by_older(log: Log) -> None:
         store.handle(newer, "a", Open("mia"))
         for _ in range(3):
             store.handle(newer, "a", Deposit(1))
-    with b.bank().open(log) as older:
-        assert older.load(ACCOUNT, "a").state == Account("mia", 3)
+
+    def upgrade(data: Any, version: int) -> Any:
+        raise AssertionError(f"asked to upgrade version {version}")
+
+    for old in (ACCOUNT, b.account(upgrade=upgrade)):
+        with b.bank(old).open(log) as older:
+            assert older.load(old, "a").state == Account("mia", 3)
 
 
 def test_a_rule_over_aggregates_holds_for_all_of_them(log: Log, store: es.Store) -> None:
@@ -428,9 +478,37 @@ def test_metadata_are_texts(store: es.Store, metadata: Any) -> None:
         store.handle(ACCOUNT, "a", Open("mia"), metadata=metadata)
 
 
-def test_a_time_has_a_zone(store: es.Store) -> None:
+@pytest.mark.parametrize("at", [datetime(2026, 1, 1), "2026-01-01"])
+def test_a_time_has_a_zone(store: es.Store, at: Any) -> None:
     with pytest.raises(WrongType, match="zone"):
-        store.handle(ACCOUNT, "a", Open("mia"), at=datetime(2026, 1, 1))
+        store.handle(ACCOUNT, "a", Open("mia"), at=at)
+    with pytest.raises(WrongType, match="zone"):
+        deposited(store).load(ACCOUNT, "a", at=at)
+
+
+@pytest.mark.parametrize("version", [-1, "1", True])
+def test_versions_are_counted_from_0(store: es.Store, version: Any) -> None:
+    with pytest.raises(InvalidDomain, match=r"cannot have the version .*") as caught:
+        deposited(store).load(ACCOUNT, "a", version=version)
+    assert "from 0" in str(caught.value.hint)
+
+
+HALF = "half a character: \ud800"
+
+
+@pytest.mark.parametrize(
+    "used",
+    [
+        lambda store: store.handle(ACCOUNT, "a", Open("mia"), id=HALF),
+        lambda store: store.handle(ACCOUNT, HALF, Open("mia")),
+        lambda store: store.load(ACCOUNT, HALF),
+        lambda store: es.refuse(HALF),
+        lambda store: es.match(tags=[HALF]),
+    ],
+)
+def test_text_that_cannot_be_stored_is_refused(store: es.Store, used: Any) -> None:
+    with pytest.raises(InvalidDomain, match=r"\\ud800"):
+        used(store)
 
 
 class LikeKafka(LimitedLog):
@@ -482,6 +560,26 @@ def test_what_if_lists_the_commands_that_would_be_decided_differently(
         assert list(store.what_if(ACCOUNT, stricter, after=found[0].command.commit)) == found[1:]
         assert list(store.what_if(ACCOUNT, b.decide)) == []
         assert log.head() == head
+
+
+@pytest.mark.parametrize("id", [None, "a"])
+def test_what_if_reads_events_and_commands_up_to_one_commit(
+    store: es.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, id: str | None
+) -> None:
+    deposited(store, 5)
+
+    def then_a_deposit(reading: Any) -> Any:
+        def both(*args: Any, **settings: Any) -> Any:
+            found = reading(*args, **settings)
+            store.handle(ACCOUNT, "a", Deposit(1))
+            return found
+
+        return both
+
+    with FileLog(tmp_path / "log") as log, b.bank().open(log) as reader:
+        for name in ("head", "find"):
+            monkeypatch.setattr(log, name, then_a_deposit(getattr(log, name)))
+        assert list(reader.what_if(ACCOUNT, b.decide, aggregate_id=id)) == []
 
 
 def test_what_if_a_decision_had_another_rule(store: es.Store) -> None:

@@ -1,8 +1,9 @@
 """The process of Debezium's engine. It may run in an environment that has no headrace.
 
-Its first line of input has the properties and the position as JSON. It writes each batch as a line
-of JSON and waits for a line with the number of the last record that is durable, which is what it
-confirms to the database. What Java prints goes to the standard error.
+Its first line of input has the properties and the position as JSON. It says that it is ready, and
+begins after another line. It writes each batch as a line of JSON and waits for a line with the
+number of the last record that is durable, which is what it confirms to the database, and those of
+records that may be durable later. What Java prints goes to the standard error.
 """
 
 from __future__ import annotations
@@ -57,11 +58,11 @@ def main() -> None:
             line = sys.stdin.readline()
             if not line:
                 os._exit(0)  # Nobody reads any more.
-            durable = int(line)
+            durable, *later = json.loads(line)
             if durable in numbered:
                 committer.markProcessed(numbered[durable])
                 committer.markBatchFinished()
-            for number in [number for number in numbered if number <= durable]:
+            for number in numbered.keys() - set(later):
                 del numbered[number]
 
         @jpype.JOverride  # type: ignore[untyped-decorator]
@@ -95,6 +96,7 @@ def main() -> None:
             jpype.JClass("io.debezium.engine.format.Json")
         )
         say("ready")
+        sys.stdin.readline()
         engine.using(settings).notifying(Handing()).build().run()
     sys.exit("the engine ended")
 

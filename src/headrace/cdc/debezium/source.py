@@ -51,6 +51,8 @@ _FIXED: Final = {
 """Settings that the source depends on."""
 _TRANSACTIONS: Final = "headrace.transaction"
 _SNAPSHOT: Final = "snapshot"
+_PART_CHANGES: Final = 20_000
+"""Changes after which a transaction is given in parts."""
 
 
 class DebeziumSource(Source):
@@ -76,10 +78,12 @@ class DebeziumSource(Source):
         self._folder: Any = None
         self._tables: dict[str, tuple[str, Table, tuple[Reader, ...], tuple[Reader, ...]]] = {}
         self._unfinished: list[Change] = []
+        self._id: str | None = None
         self._ends: dict[str, int] = {}
         self._position: str | None = None
         self._whole = ""
         self._durable = 0
+        self._number = 0
         self._waits = False
         self._snapshots = False
 
@@ -118,6 +122,8 @@ class DebeziumSource(Source):
         }
         self._tell(json.dumps(started))
         self._hear()
+        # One line at a time: `select` does not see what was read along with another one.
+        self._tell("go on")
         return None
 
     @property
@@ -129,7 +135,8 @@ class DebeziumSource(Source):
             raise MisusedHandle("reading has not begun", hint="Call begin() first")
         if self._waits:
             self._waits = False
-            self._tell(str(self._durable))
+            # The engine keeps only records that may be confirmed later.
+            self._tell(json.dumps([self._durable, *self._ends.values()]))
         if not select.select([self._process.stdout], [], [], seconds)[0]:
             if self._process.poll() is not None:
                 raise self._failed()
@@ -138,10 +145,9 @@ class DebeziumSource(Source):
         self._waits = True
         found: list[SourceTransaction] = []
         for number, topic, key, value, place in records:
-            position = json.dumps(place)
-            self._take(found, topic, key, value, position)
-            self._position = position
-            self._ends[position] = number
+            self._position = json.dumps(place)
+            self._number = number
+            self._take(found, topic, key, value)
         if self._unfinished and self._snapshots:
             found.append(self._finished(_SNAPSHOT, None))
         return found
@@ -182,7 +188,6 @@ class DebeziumSource(Source):
         topic: str,
         key: str | None,
         text: str | None,
-        position: str,
     ) -> None:
         """Add a record to the transaction that it belongs to, and end it with its last one."""
         if text is None:
@@ -191,30 +196,37 @@ class DebeziumSource(Source):
         payload = value["payload"]
         if topic == _TRANSACTIONS:
             if payload["status"] == "END" and self._unfinished:
-                self._position = position
-                found.append(self._finished(payload["id"], payload["ts_ms"]))
+                found.append(self._finished(self._id or payload["id"], payload["ts_ms"]))
             return
         if payload.get("op") not in ("c", "u", "d", "r", "t"):
             return
         source = payload["source"]
-        self._position = position
         self._snapshots = payload["op"] == "r"
-        table, keys, readers = self._table(key, value["schema"], source)
+        transaction = payload.get("transaction")
+        if transaction is not None and self._id is None:
+            self._id = transaction["id"]  # In PostgreSQL each record has another one.
+        if self._id is not None and len(self._unfinished) >= _PART_CHANGES:
+            changes, self._unfinished = self._unfinished, []
+            at = source["ts_ms"] * 1_000
+            found.append(SourceTransaction(self._id, self._whole, at, changes, whole=False))
+        table, keys, readers = self._table(key, payload["op"], value["schema"], source)
         if payload["op"] == "r" and str(source.get("snapshot")).startswith("first"):
             # A snapshot that begins again does not have the rows that were deleted meanwhile.
             self._unfinished.append(Change(table, "t", (), None, None))
         self._unfinished.append(_change(table, keys, readers, payload, key))
-        if payload["op"] != "r" and payload.get("transaction") is None:
-            found.append(self._finished(str(source.get("txId") or position), source["ts_ms"]))
+        if payload["op"] != "r" and transaction is None:
+            id = str(source.get("txId") or self._position)
+            found.append(self._finished(id, source["ts_ms"]))
 
     def _finished(self, id: str, millis: int | None) -> SourceTransaction:
-        changes, self._unfinished = self._unfinished, []
+        changes, self._unfinished, self._id = self._unfinished, [], None
         self._whole = self._position or ""
+        self._ends[self._whole] = self._number
         at = None if millis is None else millis * 1_000
         return SourceTransaction(id, self._whole, at, changes)
 
     def _table(
-        self, key: str | None, schema: dict[str, Any], source: dict[str, Any]
+        self, key: str | None, op: str, schema: dict[str, Any], source: dict[str, Any]
     ) -> tuple[Table, tuple[Reader, ...], tuple[Reader, ...]]:
         """The table of a record; the same object until its columns change."""
         space = str(source.get("schema") or source.get("db"))
@@ -226,10 +238,11 @@ class DebeziumSource(Source):
                 hint="Only connectors of tables can be captured: MongoDB has not been tried",
                 capability="COLUMNS",
             )
-        if key is None and f"{space}.{name}" not in self._tables:
+        if key is None and (op != "t" or f"{space}.{name}" not in self._tables):
             raise SourceError(
                 f"{space}.{name} has no primary key, so its rows cannot be told apart",
                 hint="Give it one, or leave it out in table.exclude.list",
+                table=f"{space}.{name}",
             )
         fields = [] if key is None else json.loads(key)["schema"]["fields"]
         shape = json.dumps([described["fields"], fields])
@@ -280,7 +293,8 @@ class DebeziumSource(Source):
 
     def _end(self) -> None:
         process, self._process = self._process, None
-        self._unfinished, self._ends, self._durable, self._waits = [], {}, 0, False
+        self._unfinished, self._id = [], None
+        self._ends, self._durable, self._waits = {}, 0, False
         if process is None:
             return
         process.kill()
@@ -300,7 +314,7 @@ def _change(
     key: str | None,
 ) -> Change:
     op: Operation = "c" if payload["op"] == "r" else payload["op"]
-    if op == "t" or key is None:
+    if key is None:  # that of a truncate
         return Change(table, "t", (), None, None)
     values = json.loads(key)["payload"]
     found = tuple(read(values[name]) for name, read in zip(table.key, keys, strict=True))

@@ -137,17 +137,7 @@ class Assembler:
         if layout is None:
             return
         group = self._current()
-        data = event.packet.read(event.event_size - event.packet.read_bytes)
-        group.size += len(data)
-        try:
-            group.changes += _changes(event, layout, data)
-        except (UnicodeDecodeError, LookupError, ValueError) as error:
-            raise SourceError(
-                f"a row of {layout.table.full_name} in the transaction {group.gtid} cannot be "
-                f"read: {error}",
-                hint="Report it with the definition of the table",
-            ) from error
-        if group.size >= self._part_bytes:
+        if group.size >= self._part_bytes:  # Not sooner: the last part must have changes, too.
             group.parts += 1
             yield SourceTransaction(
                 group.gtid,
@@ -159,6 +149,16 @@ class Assembler:
             group.changes, group.size = [], 0
             # The binlog has a savepoint that is gone back to only with tables that keep changes.
             group.savepoints.clear()
+        data = event.packet.read(event.event_size - event.packet.read_bytes)
+        group.size += len(data)
+        try:
+            group.changes += _changes(event, layout, data)
+        except (UnicodeDecodeError, LookupError, ValueError) as error:
+            raise SourceError(
+                f"a row of {layout.table.full_name} in the transaction {group.gtid} cannot be "
+                f"read: {error}",
+                hint="Report it with the definition of the table",
+            ) from error
 
     def _commit(self, event: BinLogEvent, place: tuple[str, int]) -> Iterator[SourceTransaction]:
         group, self._group = self._current(), None
@@ -210,7 +210,8 @@ class Assembler:
             if effect.effect == "rows" and self._may_write(text, schema):
                 raise SourceGap(
                     f"the transaction {gtid} is in the binlog as a statement, without its rows",
-                    hint="Set binlog_format=ROW for every session that writes, and heal the gap",
+                    hint="Set binlog_format=ROW for every session that writes, and run the capture "
+                    "again with --heal",
                     position=str(self.position),
                 )
             named = [name for name in effect.tables if name in self._tables]
@@ -220,7 +221,7 @@ class Assembler:
                 raise SourceGap(
                     f"the transaction {gtid} gave {'.'.join(named[0])} other rows as a whole, "
                     "which the binlog does not have",
-                    hint="Heal the gap, which takes a snapshot of the table",
+                    hint="Run the capture again with --heal, which compares it with its topic",
                     position=str(self.position),
                 )
             if effect.effect == "emptied":

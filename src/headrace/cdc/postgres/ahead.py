@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -46,14 +47,14 @@ class Ahead(Closing):
 
     def close(self) -> None:
         self._asked = None
-        if self._connection is not None:
-            self._connection.cancel()
+        connection = self._connection
+        if connection is not None:
+            with contextlib.suppress(psycopg2.Error):  # The server may be gone.
+                connection.cancel()
         if self._thread is not None:
             self._thread.shutdown(cancel_futures=True)
             self._thread = None
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._hang_up()
 
     def ask(self, table: Table, last: Row | None, limit: int, start: Position) -> None:
         """Begin to read the chunk after a key, if it was not the last one."""
@@ -93,7 +94,11 @@ class Ahead(Closing):
             with self._connection.cursor() as cursor:
                 return read_chunk(cursor, table, after, limit, set(), start, made)
         except (psycopg2.Error, HeadraceError):
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self._hang_up()
             return None  # who wants the chunk reads it again, and says what is wrong
+
+    def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(psycopg2.Error):
+                connection.close()

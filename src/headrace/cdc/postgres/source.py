@@ -129,6 +129,8 @@ class PostgresSource(Source):
         connection = self.address.connect_for_replication()
         try:
             server = identify(connection)
+            if (server.system, server.timeline) != (self._system, self._timeline):
+                self._returned.clear()  # It may lack what the server before it had committed.
             self._system, self._timeline = server.system, server.timeline
             start = None if position is None else Position.parse(position)
             gap = (
@@ -283,7 +285,6 @@ class PostgresSource(Source):
         return SourceState(str(place), max(0, end - start), "bytes", facts)
 
     def close(self) -> None:
-        self._ahead.close()
         self._end()
         if self._connection is not None:
             self._connection.close()
@@ -306,12 +307,19 @@ class PostgresSource(Source):
         return known
 
     def _primary_key(self, schema: str, name: str, told: list[str] | None) -> tuple[str, ...]:
-        """The primary key, whose columns the server may have told, in the order of the table."""
+        """The primary key, in the order of the table.
+
+        The server tells its columns with the default replica identity; else the catalog has them,
+        unless the table was dropped or renamed since.
+        """
         known = self._tables.get((schema, name))
-        if known is not None and (told is None or set(told) == set(known.key)):
+        if known is not None and told is not None and set(told) == set(known.key):
             return known.key
         there = (t for t in all_tables(self._query) if (t.schema, t.name) == (schema, name))
-        key = next((tuple(table.key) for table in there), ())
+        found = next(there, None)
+        if found is None and known is not None and told is None:
+            return known.key
+        key = () if found is None else tuple(found.key)
         return key if told is None or set(told) == set(key) else tuple(told)
 
     def _start(self, connection: Any, lsn: int) -> None:
@@ -329,6 +337,7 @@ class PostgresSource(Source):
 
     def _end(self) -> None:
         """Stop reading."""
+        self._ahead.close()
         if self._stream is not None:
             self._stream.close()
         if self._decoder is not None:

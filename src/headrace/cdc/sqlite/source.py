@@ -138,15 +138,11 @@ class SqliteSource(Source):
             described = describe(db, name)
             if described.table != versions[number][0]:
                 return False
-            found: list[Any] = list(
-                db.execute(
-                    "SELECT name, tbl_name FROM main.sqlite_schema WHERE type = 'trigger' "
-                    "AND name GLOB ?",
-                    (f"{MINE}{number}_*",),
-                )
+            found: Any = db.execute(
+                "SELECT sql FROM main.sqlite_schema WHERE type = 'trigger' AND name GLOB ?",
+                (f"{MINE}{number}_*",),
             )
-            expected = len(triggers.trigger_statements(described, number))
-            if len(found) != expected or any(of != name for _, of in found):
+            if {sql for (sql,) in found} != set(triggers.trigger_statements(described, number)):
                 return False
         return True
 

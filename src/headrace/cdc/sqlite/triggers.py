@@ -125,44 +125,46 @@ def trigger_statements(described: SqliteTable, number: int) -> list[str]:
     keys = [
         (quoted(column), place) for column, place in zip(table.key, table.key_places, strict=True)
     ]
-    is_new = " AND ".join(f"t.{column} = NEW.{column}" for column, _ in keys)
+    is_new = " AND ".join(f"t.{column} IS NEW.{column}" for column, _ in keys)
     head = f"INSERT INTO {CHANGES} (version, op, at, total"
 
     def values(op: str) -> str:
         return f"{number}, '{op}', {_NOW}, total_changes()"
 
-    settle, forget = "", ""
+    made = []
+    settle = ""
     if described.uniques:
         waiting = f"{CHANGES} WHERE op = '{CANDIDATE}' AND version = {number}"
-        there = " AND ".join(f"t.{column} = {CHANGES}.b{place}" for column, place in keys)
+        there = " AND ".join(f"t.{column} IS {CHANGES}.b{place}" for column, place in keys)
         gone = " AND ".join(f"b{place} IS OLD.{column}" for column, place in keys)
+        # Also before a change: a trigger of the application may have made it while a statement
+        # that has replaced rows is not over.
         settle = (
             f"UPDATE {CHANGES} SET op = 'd' WHERE op = '{CANDIDATE}' AND version = {number} "
             f"AND NOT EXISTS (SELECT 1 FROM {name} t WHERE {there}); DELETE FROM {waiting}; "
         )
-        forget = f"DELETE FROM {waiting} AND {gone}; "
-    made = [
-        f"CREATE TRIGGER main.{MINE}{number}_i AFTER INSERT ON {name} BEGIN {settle}"
-        f"{head}, {after}) SELECT {values('c')}, {own} FROM {name} t WHERE {is_new}; END",
-        f"CREATE TRIGGER main.{MINE}{number}_u AFTER UPDATE ON {name} BEGIN {settle}"
-        f"{head}, {before}, {after}) SELECT {values('u')}, {old}, {own} FROM {name} t "
-        f"WHERE {is_new}; END",
-        f"CREATE TRIGGER main.{MINE}{number}_d AFTER DELETE ON {name} BEGIN {forget}"
-        f"{head}, {before}) VALUES ({values('d')}, {old}); END",
-    ]
-    if described.uniques:
         other = " OR ".join(f"t.{column} IS NOT NEW.{column}" for column, _ in keys)
         mine = " AND ".join(f"t.{column} IS OLD.{column}" for column, _ in keys)
         conflicts = " OR ".join(f"({_equal(unique)})" for unique in described.uniques)
-        clear = f"DELETE FROM {CHANGES} WHERE op = '{CANDIDATE}' AND version = {number}; "
         find = f"{head}, {before}) SELECT {values(CANDIDATE)}, {own} FROM {name} t WHERE "
         made += [
-            f"CREATE TRIGGER main.{MINE}{number}_bi BEFORE INSERT ON {name} BEGIN {clear}"
+            f"CREATE TRIGGER {MINE}{number}_bi BEFORE INSERT ON {name} BEGIN {settle}"
             f"{find}({conflicts}) AND ({other}); END",
-            f"CREATE TRIGGER main.{MINE}{number}_bu BEFORE UPDATE ON {name} BEGIN {clear}"
+            f"CREATE TRIGGER {MINE}{number}_bu BEFORE UPDATE ON {name} BEGIN {settle}"
             f"{find}({conflicts}) AND NOT ({mine}); END",
+            f"CREATE TRIGGER {MINE}{number}_bd BEFORE DELETE ON {name} BEGIN "
+            f"DELETE FROM {waiting} AND {gone}; END",
         ]
-    return made
+    return [
+        *made,
+        f"CREATE TRIGGER {MINE}{number}_i AFTER INSERT ON {name} BEGIN {settle}"
+        f"{head}, {after}) SELECT {values('c')}, {own} FROM {name} t WHERE {is_new}; END",
+        f"CREATE TRIGGER {MINE}{number}_u AFTER UPDATE ON {name} BEGIN {settle}"
+        f"{head}, {before}, {after}) SELECT {values('u')}, {old}, {own} FROM {name} t "
+        f"WHERE {is_new}; END",
+        f"CREATE TRIGGER {MINE}{number}_d AFTER DELETE ON {name} BEGIN "
+        f"{head}, {before}) VALUES ({values('d')}, {old}); END",
+    ]
 
 
 def _equal(unique: Unique) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 from headrace.errors import InvalidDomain
 from headrace.eventsourcing.boundary import Decision
-from headrace.eventsourcing.declare import Aggregate, is_text
+from headrace.eventsourcing.declare import Aggregate
+from headrace.eventsourcing.scalars import is_text
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def process(
     codec: Codec[S] = codec_of(type(initial))
     codec.data(initial)
     sealed = personal_fields(f"the state of {name!r}", type(initial), personal)
-    check_personal(name, type(initial), sealed, known, (), snapshots=True)
+    check_personal(name, type(initial), sealed, known, stored=True)
     return Process(name, initial, key, react, evolve, known, state_version, upgrade, sealed, codec)
 
 

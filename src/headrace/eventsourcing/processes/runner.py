@@ -16,7 +16,7 @@ from headrace.clock import MILLISECOND, to_datetime, to_micros
 from headrace.closing import Closing
 from headrace.errors import ConditionFailed, Contended, HeadraceError, InvalidDomain, ProcessFailed
 from headrace.eventsourcing.answers import Answer
-from headrace.eventsourcing.declare import Aggregate, is_text
+from headrace.eventsourcing.declare import Aggregate
 from headrace.eventsourcing.processes.actions import Cancel, Send, TimedOut, Timeout, actions_of
 from headrace.eventsourcing.processes.inputs import (
     PROCESS,
@@ -27,6 +27,7 @@ from headrace.eventsourcing.processes.inputs import (
     turns_of,
 )
 from headrace.eventsourcing.processes.stored import Issued, Position, Progress, readable
+from headrace.eventsourcing.scalars import is_text
 from headrace.eventsourcing.store import Store
 from headrace.eventsourcing.stored import StoredEvent
 from headrace.log import LATEST, Commit
@@ -203,7 +204,8 @@ class Runner(Closing):
             state = process.evolve(before[0], found.event)
             if type(state) is not type(process.initial):
                 raise InvalidDomain(
-                    f"evolve of {process.name!r} returned {state!r} for {found.event!r}",
+                    f"evolve of {process.name!r} returned {state!r} for a "
+                    f"{type(found.event).__name__}",
                     hint=f"It returns the next {type(process.initial).__name__} for everything "
                     "that it gets, the same one if nothing changes",
                 )

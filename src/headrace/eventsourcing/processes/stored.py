@@ -14,6 +14,7 @@ from headrace.clock import to_datetime, to_micros
 from headrace.errors import UnreadableEvent
 from headrace.eventsourcing.codec import text_of
 from headrace.eventsourcing.declare import Aggregate, S
+from headrace.eventsourcing.loading import upgraded
 from headrace.eventsourcing.personal import FORGOTTEN, SEALED, seal_data
 from headrace.eventsourcing.processes.actions import Send
 from headrace.eventsourcing.processes.timeouts import Timeouts
@@ -154,16 +155,15 @@ class Progress(Generic[S]):
                 break
             row["aggregate"] = self._key(instance)
             ((_, data),) = opened([row], _place, self._store.keys)
-            if row["state_version"] != process.state_version:
-                upgraded = process.upgrade and process.upgrade(data, row["state_version"])
-                if upgraded is None:
-                    raise UnreadableEvent(
-                        f"The state of {instance!r} in the process {process.name!r} has version "
-                        f"{row['state_version']}, and this code has {process.state_version}",
-                        hint="Return data of the current version: es.process(..., upgrade=...)",
-                    )
-                data = upgraded
-            return process.codec.read(data)
+            current = upgraded(process, data, row["state_version"])
+            if current is None:
+                raise UnreadableEvent(
+                    f"The state of {instance!r} in the process {process.name!r} has version "
+                    f"{row['state_version']}, and this code has {process.state_version}",
+                    hint="Return data of the current version: es.process(..., upgrade=...). If the "
+                    "stored version is newer, run the newer code",
+                )
+            return process.codec.read(current)
         return process.initial
 
     def _row(self, instance: str) -> Row:
